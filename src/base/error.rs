@@ -1,0 +1,85 @@
+//! One error type: a stable status and a sentence that says what, where and what to do.
+
+use std::fmt;
+
+/// The stable numbers of the C ABI's `bn_status`. Never reused, never renumbered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(i32)]
+pub enum Status {
+    Ok = 0,
+    /// An argument is NULL, out of range, not UTF-8, or of the wrong struct_size.
+    InvalidArgument = -1,
+    /// No such request: never issued by this engine, or released.
+    NotFound = -2,
+    /// A field, flag, model feature or file feature that this build does not support.
+    Unsupported = -3,
+    /// Another thread is already polling this request.
+    Busy = -4,
+    /// `queue_capacity` requests are unreleased.
+    QueueFull = -5,
+    /// The system refused an allocation.
+    OutOfMemory = -6,
+    /// `memory_limit_bytes` does not allow it.
+    MemoryLimit = -7,
+    /// A file could not be opened or mapped.
+    Io = -8,
+    /// A model file is malformed, truncated or not a model file.
+    BadModel = -9,
+    /// The call belongs to the other delivery mode.
+    WrongMode = -10,
+    /// The call is not allowed from a callback.
+    Reentrant = -11,
+    /// The engine is shutting down or drained.
+    Shutdown = -12,
+    /// The engine's thread died; only destroy is left.
+    EngineDead = -13,
+    /// The engine was made in the parent process.
+    Forked = -14,
+    /// The caller's progress callback, a cancel or a shutdown ended it.
+    Cancelled = -15,
+    /// The prompt, or prompt plus new tokens, can never fit.
+    TooLong = -16,
+    /// The caller's buffer is too small; the needed size was written.
+    BufferTooSmall = -17,
+    /// A bug of this library's; the message says where.
+    Internal = -18,
+    /// The request's timeout passed.
+    TimedOut = -19,
+}
+
+#[derive(Clone, Debug)]
+pub struct Error {
+    pub status: Status,
+    pub message: String,
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub fn new(status: Status, message: impl Into<String>) -> Self {
+        Self { status, message: message.into() }
+    }
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Status::InvalidArgument, message)
+    }
+    pub fn bad_model(message: impl Into<String>) -> Self {
+        Self::new(Status::BadModel, message)
+    }
+    pub fn unsupported(message: impl Into<String>) -> Self {
+        Self::new(Status::Unsupported, message)
+    }
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(Status::Internal, message)
+    }
+    pub fn out_of_memory(what: &str, bytes: usize) -> Self {
+        Self::new(Status::OutOfMemory, format!("could not allocate {bytes} bytes for {what}"))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}

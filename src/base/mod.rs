@@ -1,0 +1,9 @@
+//! Errors, ids, shared bytes, the clock and the loom shim. Everything may import this layer.
+
+pub mod bytes;
+pub mod clock;
+pub mod error;
+pub mod sync;
+
+pub use bytes::Bytes;
+pub use error::{Error, Result, Status};

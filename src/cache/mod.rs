@@ -1,0 +1,1 @@
+//! Paged KV: the block pool and the storage.

@@ -1,0 +1,252 @@
+//! The engine's Rust face: plain types that `ffi` converts to and from C.
+
+use crate::base::Status;
+use crate::sample::SamplingParams;
+use std::sync::Arc;
+
+/// Called with (level, message) from any thread.
+pub type LogSink = Arc<dyn Fn(i32, &str) + Send + Sync>;
+/// Called with (fraction 0..=1, what) while loading; true gives the load up.
+pub type ProgressSink = Box<dyn FnMut(f32, &str) -> bool + Send>;
+/// Called on the delivery thread with each event.
+pub type EventSink = Box<dyn FnMut(&Event) + Send>;
+
+pub const LOG_ERROR: i32 = 1;
+pub const LOG_WARN: i32 = 2;
+pub const LOG_INFO: i32 = 3;
+pub const LOG_DEBUG: i32 = 4;
+
+/// Ranges are checked by `Engine::create`, which names the field and the range.
+pub struct EngineConfig {
+    /// None: the embedded model. `builtin:echo`, `builtin:echo?us_per_token=N`, or a file's path.
+    pub model_path: Option<String>,
+    /// 0: the CPUs that this process may use. 1..=256.
+    pub threads: u32,
+    /// Sequences in a step. 1..=4096; 1 is sequential mode.
+    pub max_batch_size: u32,
+    /// Rows in a step. max_batch_size..=65536.
+    pub max_batch_tokens: u32,
+    /// Prompt plus new tokens of one request; 0: the model's context length.
+    pub max_sequence_length: u32,
+    /// Tokens per KV block: 16, 32, 64 or 128.
+    pub kv_block_size: u32,
+    /// Weights, KV, workspace, queued prompts and buffered events; 0: no limit.
+    pub memory_limit_bytes: u64,
+    /// Unreleased requests at a time. 1..=1048576.
+    pub queue_capacity: u32,
+    /// How long an idle engine's first step waits for company. 0..=1000000.
+    pub max_wait_us: u32,
+    /// Target upper bound of a step that carries decode rows, by cutting prompts. 1..=60000.
+    pub max_step_ms: u32,
+    /// For requests that set none; 0: none.
+    pub default_timeout_ms: u32,
+    /// Some: callback mode.
+    pub on_event: Option<EventSink>,
+    pub log: Option<LogSink>,
+    /// LOG_*; 0 is silent.
+    pub log_level: i32,
+    pub progress: Option<ProgressSink>,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            model_path: None,
+            threads: 0,
+            max_batch_size: 32,
+            max_batch_tokens: 512,
+            max_sequence_length: 0,
+            kv_block_size: 32,
+            memory_limit_bytes: 0,
+            queue_capacity: 1024,
+            max_wait_us: 0,
+            max_step_ms: 200,
+            default_timeout_ms: 0,
+            on_event: None,
+            log: None,
+            log_level: LOG_WARN,
+            progress: None,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Prompt {
+    Text(String),
+    Tokens(Vec<u32>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestParams {
+    pub prompt: Prompt,
+    /// At least 1.
+    pub max_new_tokens: u32,
+    pub sampling: SamplingParams,
+    pub stop_tokens: Vec<u32>,
+    /// The text stops before the first of these; none may be empty.
+    pub stop_strings: Vec<String>,
+    pub ignore_eos: bool,
+    /// Give the prompt's text and ids back in front of the output.
+    pub echo_prompt: bool,
+    /// False: one event, the completion, with everything.
+    pub stream: bool,
+    pub poll_by_id: bool,
+    /// Special tokens written out in a text prompt are recognised.
+    pub parse_special: bool,
+    pub user_data: u64,
+    /// From submit; 0: the engine's default.
+    pub timeout_ms: u32,
+}
+
+impl Default for RequestParams {
+    fn default() -> Self {
+        Self {
+            prompt: Prompt::Tokens(Vec::new()),
+            max_new_tokens: 128,
+            sampling: SamplingParams::default(),
+            stop_tokens: Vec::new(),
+            stop_strings: Vec::new(),
+            ignore_eos: false,
+            echo_prompt: false,
+            stream: true,
+            poll_by_id: false,
+            parse_special: false,
+            user_data: 0,
+            timeout_ms: 0,
+        }
+    }
+}
+
+/// A request's handle: salted by its engine, generational, never 0 or `u64::MAX`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestId(pub u64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    Any,
+    One(RequestId),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum FinishReason {
+    /// Not finished (in token events).
+    None = 0,
+    /// An end token or a stop token.
+    Stop = 1,
+    /// A stop string.
+    StopString = 2,
+    /// `max_new_tokens` or `max_sequence_length`.
+    Length = 3,
+    Cancelled = 4,
+    TimedOut = 5,
+    /// `Event::status` and `Event::message` say why.
+    Failed = 6,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+pub struct Logprob {
+    pub token: u32,
+    /// Natural logarithm.
+    pub logprob: f32,
+}
+
+/// Counts and times of a finished request; times in nanoseconds, 0 where a phase was not reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub prompt_tokens: u32,
+    pub generated_tokens: u32,
+    /// Submit to admission.
+    pub queued_ns: u64,
+    /// Admission to the end of the prompt.
+    pub prefill_ns: u64,
+    /// Submit to the first token.
+    pub first_token_ns: u64,
+    /// First token to last.
+    pub decode_ns: u64,
+    /// Submit to the terminal event.
+    pub total_ns: u64,
+}
+
+/// Tokens and text of one request, in order; the terminal event (`finish != None`) is the last.
+#[derive(Clone, Debug)]
+pub struct Event {
+    pub request: RequestId,
+    pub user_data: u64,
+    /// None in a token event; anything else makes this the terminal event.
+    pub finish: FinishReason,
+    /// `Status::Ok` unless finish is Failed, Cancelled or TimedOut.
+    pub status: Status,
+    /// Whole UTF-8 that became certain with this event; may be empty.
+    pub text: String,
+    /// Ids since the last event; the terminal one carries those not yet delivered (all, without streaming).
+    pub tokens: Vec<u32>,
+    /// For each of `tokens` its own logprob and then `top_logprobs` more, most likely first; empty unless asked for.
+    pub logprobs: Vec<Logprob>,
+    /// Entries of `logprobs` per token: 0, or 1 + top_logprobs.
+    pub logprobs_per_token: u32,
+    /// Why it failed; empty otherwise.
+    pub message: String,
+    /// Some in the terminal event.
+    pub usage: Option<Box<Usage>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShutdownMode {
+    /// No new requests; running and queued ones finish.
+    Drain,
+    /// No new requests; all others are cancelled.
+    Cancel,
+}
+
+/// p50, p90 and p99 in nanoseconds; 0 before the first sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Percentiles {
+    pub p50_ns: u64,
+    pub p90_ns: u64,
+    pub p99_ns: u64,
+    pub count: u64,
+    pub sum_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stats {
+    pub accepted: u64,
+    pub rejected_invalid: u64,
+    pub rejected_queue_full: u64,
+    pub rejected_too_long: u64,
+    pub rejected_memory: u64,
+    pub rejected_shutdown: u64,
+    pub completed_stop: u64,
+    pub completed_stop_string: u64,
+    pub completed_length: u64,
+    pub completed_cancelled: u64,
+    pub completed_timed_out: u64,
+    pub completed_failed: u64,
+    /// Waiting for admission, running, and unreleased in all.
+    pub queued: u64,
+    pub running: u64,
+    pub unreleased: u64,
+    pub prompt_tokens: u64,
+    pub generated_tokens: u64,
+    pub steps: u64,
+    /// Sequences in the last step, and the mean over all steps.
+    pub last_batch_size: u64,
+    pub mean_batch_size: f64,
+    /// mean_batch_size / max_batch_size.
+    pub batch_utilization: f64,
+    pub kv_blocks_used: u64,
+    pub kv_blocks_total: u64,
+    /// What invariant 5 counts, and its limit (0: none).
+    pub memory_used_bytes: u64,
+    pub memory_limit_bytes: u64,
+    pub memory_peak_bytes: u64,
+    /// Generated tokens over the time spent in steps.
+    pub generated_tokens_per_second: f64,
+    pub prompt_tokens_per_second: f64,
+    pub queue_wait: Percentiles,
+    pub time_to_first_token: Percentiles,
+    pub inter_token: Percentiles,
+    pub end_to_end: Percentiles,
+}

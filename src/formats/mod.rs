@@ -1,0 +1,1 @@
+//! GGUF: mapped bytes to metadata and named tensors.

@@ -1,0 +1,38 @@
+//! One step's ragged batch and the paged KV storage that it reads and writes.
+
+use candle_core::Tensor;
+
+/// One sequence's rows in a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeqRows {
+    /// First row of this sequence in `tokens`.
+    pub row: u32,
+    /// Rows of this sequence: 1 for decode, a chunk's length for prefill.
+    pub rows: u32,
+    /// Its block table is `block_tables[table..table + table_len]`.
+    pub table: u32,
+    pub table_len: u32,
+}
+
+/// Everything a forward pass reads besides weights and KV; no padding anywhere.
+///
+/// Row r of sequence s has position `positions[r]`; a sequence's rows are consecutive positions and attend to
+/// positions `0..=positions[r]`, the current chunk's included. Position p of a sequence lives in block
+/// `block_tables[table + p / block_size]`, slot `p % block_size`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RaggedBatch {
+    pub tokens: Vec<u32>,
+    pub positions: Vec<u32>,
+    pub seqs: Vec<SeqRows>,
+    pub block_tables: Vec<u32>,
+    /// Rows whose logits are wanted, ascending.
+    pub logits_rows: Vec<u32>,
+}
+
+/// Paged K and V: for each layer one f32 tensor `[2, blocks, kv_heads, block_size, head_dim]`, K then V.
+pub struct KvCache {
+    pub layers: Vec<Tensor>,
+    pub blocks: usize,
+    /// Tokens per block; a multiple of the attention tile (16).
+    pub block_size: usize,
+}

@@ -1,0 +1,1 @@
+//! The pure scheduler: state to plan. No threads, no tensors, no clock but the one passed in.
