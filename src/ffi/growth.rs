@@ -114,3 +114,97 @@ pub unsafe fn size_of_caller<T: Grown>(to: *mut T) -> Result<usize> {
     check_size::<T>(size)?;
     Ok(size)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Status;
+
+    /// Version 2 of a struct that was published with `a` only.
+    #[repr(C)]
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    struct Two {
+        struct_size: u32,
+        a: u32,
+        b: u64,
+    }
+    // SAFETY: repr(C), `struct_size` first, integers after it.
+    unsafe impl Grown for Two {
+        const NAME: &'static str = "two";
+        const FIRST: usize = 8;
+        fn defaults() -> Self {
+            Self { struct_size: 0, a: 1, b: 2 }
+        }
+        fn set_struct_size(&mut self, size: u32) {
+            self.struct_size = size;
+        }
+    }
+
+    /// Version 3, from a header that is newer than the library.
+    #[repr(C)]
+    struct Three {
+        two: Two,
+        c: u64,
+    }
+
+    fn status<T>(result: Result<T>) -> Option<Status> {
+        result.err().map(|error| error.status)
+    }
+
+    #[test]
+    fn an_older_caller_gets_defaults_for_what_it_lacks() {
+        let one: [u32; 2] = [8, 7];
+        // SAFETY: eight bytes, as its struct_size says.
+        let two = unsafe { read(one.as_ptr().cast::<Two>()) }.unwrap();
+        assert_eq!((two.a, two.b), (7, 2));
+    }
+
+    #[test]
+    fn an_older_caller_is_written_no_further_than_it_is_long() {
+        let mut one: [u32; 4] = [8, 0, 0xaaaa, 0xaaaa];
+        // SAFETY: eight bytes of the sixteen, as its struct_size says.
+        unsafe { write(one.as_mut_ptr().cast::<Two>(), Two { struct_size: 0, a: 5, b: 6 }) }.unwrap();
+        assert_eq!(one, [8, 5, 0xaaaa, 0xaaaa]);
+    }
+
+    #[test]
+    fn a_newer_caller_is_served_until_it_uses_what_we_lack() {
+        let mut three = Three { two: Two { struct_size: 24, a: 7, b: 8 }, c: 0 };
+        let pointer = (&raw mut three).cast::<Two>();
+        // SAFETY: 24 bytes, as its struct_size says.
+        unsafe {
+            assert_eq!(read(pointer).unwrap().b, 8);
+            (*pointer.cast::<Three>()).c = 1;
+            assert_eq!(status(read(pointer)), Some(Status::Unsupported));
+            init(pointer, 24).unwrap();
+            assert_eq!(read(pointer).unwrap(), Two { struct_size: 24, a: 1, b: 2 });
+        }
+        assert_eq!(three.c, 0);
+    }
+
+    #[test]
+    fn other_sizes_and_null_are_refused() {
+        for size in [0u32, 1, 7, 100_000, u32::MAX] {
+            let mut two = Two { struct_size: size, a: 0, b: 0 };
+            // SAFETY: nothing but struct_size is read for such sizes.
+            unsafe {
+                assert_eq!(status(read(&raw const two)), Some(Status::InvalidArgument));
+                assert_eq!(status(write(&raw mut two, Two::defaults())), Some(Status::InvalidArgument));
+                assert_eq!(status(init(&raw mut two, size)), Some(Status::InvalidArgument));
+            }
+        }
+        // SAFETY: NULL is checked for.
+        assert_eq!(status(unsafe { read(ptr::null::<Two>()) }), Some(Status::InvalidArgument));
+    }
+
+    #[test]
+    fn any_alignment_will_do() {
+        let mut bytes = [0u8; 32];
+        let odd = bytes[1..].as_mut_ptr().cast::<Two>();
+        // SAFETY: sixteen of the thirty-one bytes.
+        unsafe {
+            init(odd, 16).unwrap();
+            assert_eq!(read(odd).unwrap(), Two { struct_size: 16, a: 1, b: 2 });
+        }
+    }
+}

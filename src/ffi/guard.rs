@@ -63,7 +63,6 @@ fn run(body: impl FnOnce() -> Result<()>) -> Result<()> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
         let what = message(&payload);
         discard(payload);
-        debug_assert_ne!(BN_ERR_INTERNAL, BN_OK);
         Err(Error::internal(format!("bn_engine panicked: {what}")))
     })
 }
@@ -168,4 +167,73 @@ pub unsafe fn copy_out<T: Copy>(
     // SAFETY: room for `capacity >= from.len()` elements; ours and theirs do not overlap.
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Status;
+    use crate::ffi::growth::Grown;
+
+    #[test]
+    fn a_panic_becomes_a_status_and_a_message() {
+        let mut error = bn_error { struct_size: 512, ..bn_error::defaults() };
+        // SAFETY: a whole bn_error.
+        let status = unsafe { guard_saying(&raw mut error, || panic!("at the {}", "disco")) };
+        assert_eq!(status, BN_ERR_INTERNAL);
+        // SAFETY: NUL-terminated by `from_result`.
+        let message = unsafe { std::ffi::CStr::from_ptr(error.message.as_ptr()) };
+        assert_eq!(message.to_str().unwrap(), "bn_engine panicked: at the disco");
+        assert_eq!(guard_or(-1, || panic!("again")), -1);
+    }
+
+    #[test]
+    fn a_payload_that_panics_when_dropped_is_let_go() {
+        struct Mean;
+        impl Drop for Mean {
+            fn drop(&mut self) {
+                panic!("and again");
+            }
+        }
+        assert_eq!(guard(|| std::panic::panic_any(Mean)), BN_ERR_INTERNAL);
+    }
+
+    #[test]
+    fn long_messages_are_cut_between_characters() {
+        let error = bn_error::from_result(&Err(Error::invalid("ü".repeat(400))));
+        // SAFETY: NUL-terminated.
+        let message = unsafe { std::ffi::CStr::from_ptr(error.message.as_ptr()) }.to_str().unwrap();
+        assert_eq!(message, "ü".repeat(251));
+    }
+
+    #[test]
+    fn arrays_and_texts_are_checked() {
+        let none = std::ptr::null::<u32>();
+        // SAFETY: nothing is read that is not there.
+        unsafe {
+            assert!(slice("x", none, 0).unwrap().is_empty());
+            assert_eq!(slice("x", none, 1).unwrap_err().message, "x is NULL, its length 1");
+            assert!(slice("x", none.wrapping_byte_add(1), 1).is_err());
+            assert!(slice("x", none.wrapping_add(4), usize::MAX).is_err());
+            let error = text("x", c"ab\xff".as_ptr(), 3).unwrap_err();
+            assert_eq!(
+                (error.status, error.message.as_str()),
+                (Status::InvalidArgument, "x is not UTF-8 at byte 2")
+            );
+        }
+    }
+
+    #[test]
+    fn a_small_buffer_gets_the_size_and_nothing_else() {
+        let (mut to, mut count) = ([9u32; 3], 0);
+        // SAFETY: three elements.
+        unsafe {
+            let error = copy_out("x", &[1, 2, 3, 4], to.as_mut_ptr(), 3, &raw mut count).unwrap_err();
+            assert_eq!((error.status, count, to), (Status::BufferTooSmall, 4, [9; 3]));
+            copy_out("x", &[1, 2], to.as_mut_ptr(), 3, &raw mut count).unwrap();
+            assert_eq!((count, to), (2, [1, 2, 9]));
+            copy_out("x", &[], std::ptr::null_mut::<u32>(), 0, &raw mut count).unwrap();
+            assert_eq!(count, 0);
+        }
+    }
 }

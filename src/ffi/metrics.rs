@@ -103,3 +103,44 @@ fn counters(page: &mut Page, stats: &Stats) {
     ];
     page.labelled("request_rejected_total", "Requests refused at submit, by reason.", "reason", &rejected);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_prometheus_text() {
+        let stats = Stats {
+            running: 3,
+            kv_blocks_used: 1,
+            kv_blocks_total: 4,
+            completed_stop: 7,
+            time_to_first_token: Percentiles {
+                p50_ns: 1_500_000,
+                count: 2,
+                sum_ns: 3_000_000,
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        let page = text(&stats);
+        for line in [
+            "bn_num_requests_running 3",
+            "bn_kv_cache_usage_ratio 0.25",
+            "bn_request_success_total{finished_reason=\"stop\"} 7",
+            "bn_time_to_first_token_seconds{quantile=\"0.5\"} 0.0015",
+            "bn_time_to_first_token_seconds_sum 0.003",
+            "bn_time_to_first_token_seconds_count 2",
+            "bn_e2e_request_latency_seconds{quantile=\"0.99\"} NaN",
+        ] {
+            assert!(page.lines().any(|l| l == line), "{line}\n{page}");
+        }
+        assert!(page.len() < 8192, "what bn_metrics_text's comment says, {} bytes", page.len());
+        for line in page.lines().filter(|line| !line.starts_with('#')) {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            let name = name.split('{').next().unwrap();
+            assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'), "{line}");
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+        }
+    }
+}
