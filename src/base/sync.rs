@@ -1,17 +1,9 @@
 //! The primitives that cross threads, swapped for loom's under `--cfg loom`.
 
 #[cfg(loom)]
-pub use loom::{
-    sync::Arc,
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
-    thread,
-};
+pub use loom::sync::Arc;
 #[cfg(not(loom))]
-pub use std::{
-    sync::Arc,
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
-    thread,
-};
+pub use std::sync::Arc;
 
 #[cfg(not(loom))]
 pub use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -19,8 +11,8 @@ pub use parking_lot::{Condvar, Mutex, MutexGuard};
 #[cfg(loom)]
 mod shim {
     //! parking_lot's surface over loom's mutex and condition variable.
-    use std::time::Duration;
     pub use loom::sync::MutexGuard;
+    use std::time::Duration;
 
     pub struct Mutex<T>(loom::sync::Mutex<T>);
     impl<T> Mutex<T> {
