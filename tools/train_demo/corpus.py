@@ -100,7 +100,8 @@ FOOD = ["apple pie", "chocolate cake", "warm bread", "carrot soup", "berry jam",
 NEED = {"apple pie": "apples", "chocolate cake": "eggs", "warm bread": "flour", "carrot soup": "carrots",
         "berry jam": "sugar", "honey cookies": "honey", "pancakes": "milk"}
 HELPERS = ["the baker", "the farmer", "the old gardener", "the teacher", "the postman", "the fisherman"]
-LESSONS = ["{p} knew that being kind was the best thing of all.",
+LESSONS = ["What a day it was!", "{p} went to bed tired and happy.", "Sometimes small things make the biggest difference.",
+           "{p} knew that being kind was the best thing of all.",
            "That night, {p} slept well and dreamed of the next day.",
            "{p} smiled all the way home.",
            "It was the best day of the year.",
@@ -121,7 +122,6 @@ class Teller:
         kinds = rng.sample(ANIMALS, 2) if animal else (None, None)
         self.p = Who(first, first in GIRLS, kinds[0])
         self.f = Who(second, second in GIRLS, kinds[1])
-        self.named = False  # whether the second character is in the story yet
 
     def pick(self, *options):
         return self.rng.choice(options)
@@ -144,7 +144,10 @@ class Teller:
             f"There was once a {adj} {what} named {p} who loved {likes}.",
             f"{p} was a {adj} {what} who lived {home}.",
             f"{p} was a {adj} {what}. Every day, {p.he} enjoyed {likes}.",
-            f"In a small village, there lived a {adj} {what} named {p}. {p.He} was known for {likes}.",
+            f"In a small village, there lived a {adj} {what} named {p}.",
+            f"Long ago, {home}, there lived a {adj} {what} named {p}. {p.He} loved {likes}.",
+            f"This is the story of {p}, a {adj} {what} who loved {likes}.",
+            f"Everybody knew {p}, the {adj} {what} who lived {home}.",
         )]
 
     def one_day(self):
@@ -165,18 +168,18 @@ class Teller:
     def friend(self):
         """How the second character is named the first time."""
         f, p = self.f, self.p
-        self.named = True
         if f.kind:
             a = "an" if f.kind == "owl" else "a"
             return self.pick(f"{f} the {f.kind}", f"{a} {f.kind} named {f}")
-        return self.pick(f"{p.his} friend {f}", f"{p.his} friend {f}", f"{p.his} {'sister' if f.girl else 'brother'} {f}",
+        if p.kind is None and self.rng.random() < 0.3:
+            return self.pick(f"{p.his} best friend {f}", f"{p.his} cousin {f}", f"{p.his} neighbor {f}")
+        return self.pick(f"{p.his} friend {f}", f"{p.his} {'sister' if f.girl else 'brother'} {f}",
                          f"a {f.child} named {f}")
 
-    def end(self, *own):
-        p = self.p
-        friendly = FRIENDLY if self.named else []
-        options = list(own) * 2 + [s.format(p=p) for s in LESSONS + friendly]
-        return [self.rng.choice(options)]
+    def end(self, s, *own):
+        """The sentences and a last one; friends are spoken of only where a friend came into the story."""
+        friendly = FRIENDLY if any(self.f.name in x for x in s) else []
+        return s + [self.rng.choice(list(own) * 2 + [x.format(p=self.p) for x in LESSONS + friendly])]
 
     # ------------------------------------------------------------ plots
 
@@ -198,7 +201,7 @@ class Teller:
                    f"At last, {f} saw the {it} {c}.")]
         s += [pick(f"{p} was so happy that {p.he} gave {f} a big hug.", f"\"Thank you, {f}!\" said {p}.",
                    f"{p} jumped for joy and thanked {f}.")]
-        return s + self.end(f"{p} put the {it} in a safe place.")
+        return self.end(s, f"{p} put the {it} in a safe place.")
 
     def rescue(self):
         p, f, pick = self.p, self.f, self.pick
@@ -219,7 +222,7 @@ class Teller:
                    f"While {f} held on tight, {p} {did} and saved the {it}.")]
         s += self.maybe(0.7, f"The {it} was safe at last.", f"They gave the {it} some warm milk.",
                         f"{p} held the {it} close until it was calm.")
-        return s + self.end(f"The {it} stayed with {p} and they played every day.", f"\"You were very brave,\" said {f}.")
+        return self.end(s, f"The {it} stayed with {p} and they played every day.", f"\"You were very brave,\" said {f}.")
 
     def bake(self):
         p, f, pick = self.p, self.f, self.pick
@@ -239,7 +242,7 @@ class Teller:
         s += [pick(f"{p} ran home and mixed everything in a big bowl.", f"Back home, {p} worked hard all {pick(*WHEN)}.")]
         s += [pick("Soon the whole house smelled good.", f"When it was done, the {food} tasted wonderful." if food not in ("honey cookies", "pancakes") else f"When they were done, the {food} tasted wonderful.",
                    f"{p.His} {kin} took a bite and smiled.")]
-        return s + self.end(f"{p} did not forget to bring some to {who}.", f"Everyone wanted more.")
+        return self.end(s, f"{p} did not forget to bring some to {who}.", f"Everyone wanted more.")
 
     def scared(self):
         p, f, pick = self.p, self.f, self.pick
@@ -257,7 +260,7 @@ class Teller:
                    f"\"I know what to do,\" said {f}. \"Just {trick}.\"")]
         s += [pick(f"{p} took a deep breath and tried it.", f"So they did it together.", f"{p} tried it, first once and then again.")]
         s += [pick(f"Little by little, the fear went away.", f"It worked, and {p} began to smile.", f"{p} was surprised, because it really helped.")]
-        return s + self.end(f"Now {p} was not afraid of {thing} any more.", f"{p} felt brave and proud.")
+        return self.end(s, f"Now {p} was not afraid of {thing} any more.", f"{p} felt brave and proud.")
 
     def broken(self):
         p, f, pick = self.p, self.f, self.pick
@@ -274,7 +277,7 @@ class Teller:
         s += [pick(f"They worked together until the {part} was as good as new.",
                    f"They worked side by side, and soon the {thing} was fixed.")]
         s += self.maybe(0.6, f"{p} learned how to use the {tool}.", f"\"Now you can do it too,\" said {p.his} {kin}.")
-        return s + self.end(f"{p} played with the {thing} until it was dark.", f"\"Thank you!\" said {p}.")
+        return self.end(s, f"{p} played with the {thing} until it was dark.", f"\"Thank you!\" said {p}.")
 
     def picnic(self):
         p, f, pick = self.p, self.f, self.pick
@@ -289,7 +292,7 @@ class Teller:
         s += [pick(f"They ran as fast as they could and hid {safe}.", f"{f} took {p} by the hand, and they ran to hide {safe}.")]
         s += [pick(f"There they ate the {food} and told funny stories.", f"It was dry there, so they shared the {food} and sang songs.")]
         s += self.maybe(0.6, "Soon the sun came out again.", "Then they saw a rainbow in the sky.", "After an hour, the sky was blue again.")
-        return s + self.end(f"\"This was the best picnic ever,\" said {f}.")
+        return self.end(s, f"\"This was the best picnic ever,\" said {f}.")
 
     def share(self):
         p, f, pick = self.p, self.f, self.pick
@@ -305,7 +308,7 @@ class Teller:
         s += [pick(f"They ate together and felt happy.", f"\"Thank you, you are a good friend,\" said {f}.")]
         s += [pick(f"The next day, {f} brought {pick(*FOOD)} and shared it with {p}.",
                    f"The next day, {f} came back with a gift for {p}.")]
-        return s + self.end(f"{p} learned that sharing makes everything taste better.")
+        return self.end(s, f"{p} learned that sharing makes everything taste better.")
 
     def learn(self):
         p, f, pick = self.p, self.f, self.pick
@@ -322,7 +325,7 @@ class Teller:
         s += [pick(f"So {p} tried every day after school.", f"Every {pick(*WHEN)}, {p} tried a little more.", f"Day after day, {p} got a little better.")]
         s += [pick(f"At last, {p} {done}.", f"Then one day, {p} {done}.")]
         s += self.maybe(0.6, f"Everyone clapped.", f"{p.His} {kin} was very proud.")
-        return s + self.end(f"{p} was proud, because {p.he} did not give up.")
+        return self.end(s, f"{p} was proud, because {p.he} did not give up.")
 
     def garden(self):
         p, f, pick = self.p, self.f, self.pick
@@ -336,7 +339,7 @@ class Teller:
         s += self.maybe(0.7, f"\"Maybe it is asleep,\" said {p}.", f"\"You must wait,\" said {giver}.", f"{p} was sad, but {p.he} waited.")
         s += [pick("Then one morning, a small green leaf came up.", "Then, after the rain, something green came out of the ground.")]
         s += [pick(f"It grew and grew until it was {a} {plant}.", f"By the end of summer, it was a beautiful {plant}.")]
-        return s + self.end(f"{p} gave some new seeds to {f}, so that {f.he} could grow one too.", "Good things take time.")
+        return self.end(s, f"{p} gave some new seeds to {f}, so that {f.he} could grow one too.", "Good things take time.")
 
     def found(self):
         p, f, pick = self.p, self.f, self.pick
@@ -351,7 +354,7 @@ class Teller:
         s += [pick(f"At last, {p.he} came to {owner}. \"That is my {it}!\" {owner} said.", f"The {it} belonged to {owner}, who had looked for it all day.")]
         gift = pick(*FOOD)
         s += [pick(f"{owner.capitalize()} was so glad that {p} got some {gift}.", f"{owner.capitalize()} thanked {p} again and again.")]
-        return s + self.end(f"{p} was glad to have done the right thing.")
+        return self.end(s, f"{p} was glad to have done the right thing.")
 
     def race(self):
         p, f, pick = self.p, self.f, self.pick
@@ -365,7 +368,7 @@ class Teller:
         s += [pick(f"{p} turned around and went back to help.", f"{p} ran back and helped {f} up.")]
         s += [pick(f"They crossed the line together, last of all.", f"Somebody else won the race.")]
         s += [pick(f"But everyone clapped for {p} the most.", f"\"You lost because of me,\" said {f}. \"I won a friend,\" said {p}.")]
-        return s + self.end(f"In the end, the winner shared {prize} with them.")
+        return self.end(s, f"In the end, the winner shared {prize} with them.")
 
     def shy(self):
         p, f, pick = self.p, self.f, self.pick
@@ -378,7 +381,7 @@ class Teller:
         s += [pick(f"\"Do you want to play {game}?\" asked {p}.", f"{p} asked {f} to play {game}.")]
         s += [pick(f"{f} smiled for the first time.", f"\"Yes, please,\" {f} said in a small voice.")]
         s += self.maybe(0.7, f"They played until the sun went down.", "Soon they were laughing together.")
-        return s + self.end(f"{f} was not shy any more.", f"Now {f} had a friend.")
+        return self.end(s, f"{f} was not shy any more.", f"Now {f} had a friend.")
 
     def star(self):
         p, f, pick = self.p, self.f, self.pick
@@ -392,7 +395,7 @@ class Teller:
                "snow in winter": "The whole garden was white with snow.", "a visit from grandma": "It was grandma with a big basket.",
                "a boat with a white sail": "A boat with a white sail was on the river."}[wish]]
         s += [pick(f"{p} could not believe it and laughed out loud.", f"\"My wish came true!\" said {p}.")]
-        return s + self.end(f"That night, {p} thanked the star.")
+        return self.end(s, f"That night, {p} thanked the star.")
 
     def bridge(self):
         p, f, pick = self.p, self.f, self.pick
@@ -407,7 +410,7 @@ class Teller:
         s += [pick("They pushed and pulled until a log lay across the water.", "They worked all day with logs and rope.")]
         s += [pick(f"Step by step, {p} went across.", f"{p} walked over it with great care.")]
         s += self.maybe(0.6, "The bridge was strong and held them both.", f"\"We did it!\" said {f}.")
-        return s + self.end("From then on, everyone used the new bridge.", f"They went to {goal} together." if "house" not in goal else f"They went home together.")
+        return self.end(s, "From then on, everyone used the new bridge.", f"They went to {goal} together." if "house" not in goal else f"They went home together.")
 
     def gift(self):
         p, f, pick = self.p, self.f, self.pick
@@ -419,7 +422,7 @@ class Teller:
         s += [pick(f"The other gifts were big and shiny, and {p} felt shy.", f"At the party, {p} was afraid that {f} would not like it.")]
         s += [pick(f"But {f} loved it the most.", f"But when {f} saw it, {f.his} eyes were full of joy.")]
         s += self.maybe(0.7, f"\"You made this for me?\" {f} asked.", f"\"It is the best gift of all,\" said {f}.")
-        return s + self.end(f"{p} learned that a gift from the heart is worth more than gold.")
+        return self.end(s, f"{p} learned that a gift from the heart is worth more than gold.")
 
     def winter(self):
         p, f, pick = self.p, self.f, self.pick
@@ -433,7 +436,7 @@ class Teller:
         s += [pick(f"Every day, {p} gave it food and water.", f"All winter long, {p} took good care of it.")]
         s += [pick(f"In spring, the {it} was strong again.", f"When the snow was gone, the {it} was well again.")]
         s += [pick(f"{p} opened the door and let it go.", f"{p} was a little sad to let it go, but {p.he} knew it was right.")]
-        return s + self.end(f"Sometimes the {it} came back to say hello.")
+        return self.end(s, f"Sometimes the {it} came back to say hello.")
 
     def treasure(self):
         p, f, pick = self.p, self.f, self.pick
@@ -446,7 +449,7 @@ class Teller:
         s += [pick(f"When they came to {where}, they began to dig.", f"Near {where}, they found a box in the ground.")]
         s += [pick(f"Inside the box were {inside}.", f"They opened the box. It was full of {inside}.")]
         s += [pick(f"{p} and {f} looked at each other and laughed.", f"\"I have never seen so many {inside}!\" said {p}." if inside != "letters from long ago" else f"They read them all {pick(*WHEN)}.")]
-        return s + self.end(f"They shared the {inside} with the whole village.", "But the walk together was the real treasure.")
+        return self.end(s, f"They shared the {inside} with the whole village.", "But the walk together was the real treasure.")
 
     def truth(self):
         p, f, pick = self.p, self.f, self.pick
@@ -459,10 +462,100 @@ class Teller:
         s += [pick(f"But {p} told the truth. \"I am sorry,\" {p.he} said.", f"\"It was me,\" said {p}. \"I am sorry.\"")]
         s += [pick(f"{p.His} {kin} gave {p.him} a hug. \"Thank you for telling the truth.\"", f"{p.His} {kin} was not angry at all.")]
         s += [pick(f"Together they cleaned the floor.", f"Then they fixed the {thing} with glue." if thing != "window" else "Then they cleaned up together.")]
-        return s + self.end(f"{p} felt much better.", f"After that, {p} only played outside.")
+        return self.end(s, f"{p} felt much better.", f"After that, {p} only played outside.")
+
+    def lost_way(self):
+        p, f, pick = self.p, self.f, self.pick
+        guide = pick("an old owl", "a white rabbit", "a tiny bird", "a small light", "a gray cat")
+        it = guide.split()[-1]
+        s = self.start("long walks", pick(f"{p} went for a walk in the forest.", f"{p} went too far into the forest."))
+        s += [pick(f"It got dark, and {p.he} did not know the way home.", f"Soon all the trees looked the same, and {p} was lost.")]
+        s += self.maybe(0.6, f"\"Is anybody there?\" {p.he} called.", f"{p} sat on a stone and tried not to cry.")
+        s += [pick(f"Then {guide} came out of the trees.", f"Suddenly, {p} saw {guide} between the trees.")]
+        s += [pick(f"\"Follow me,\" it seemed to say.", f"{p} followed the {it} along a narrow path.")]
+        s += [pick(f"They went over a little bridge and past the old mill.", f"They went down the hill and along the river.")]
+        s += [pick(f"At last, {p} saw the lights of home.", f"Soon {p} could smell the fire and hear the voice of {p.his} {pick(*KIN)}.")]
+        s += self.maybe(0.7, f"{p} turned to say thank you, but the {it} was gone.", f"{p} waved to the {it} and ran to the door.")
+        return self.end(s, f"After that, {p} always carried a lamp.", f"{p} never went into the forest alone again.")
+
+    def hat(self):
+        p, f, pick = self.p, self.f, self.pick
+        thing = pick("hat", "scarf", "umbrella", "letter")
+        s = self.start("windy days", f"{p} was walking {pick(*OUTSIDE)} when the wind took {p.his} {thing}.")
+        s += [pick(f"The {thing} flew over a fence, over a cow, and over the river.", f"{p} ran after it, but the {thing} flew higher and higher.")]
+        s += [pick(f"\"Stop, {thing}, stop!\" {p} called.", f"\"Come back!\" {p} shouted, but the wind only laughed.")]
+        s += [pick(f"The {thing} landed in a tree, next to a nest.", f"At last, it came down on the head of a goat.", f"It came down right in front of {self.friend()}.")]
+        s += [pick(f"{p} laughed so hard that {p.he} had to sit down.", f"{p} could not help laughing.")]
+        s += [pick(f"\"Well,\" said {p}, \"now it has a new home.\"", f"{p} took the {thing} and held on to it with both hands.")]
+        return self.end(s, f"The next time, {p} left the {thing} at home.")
+
+    def sick(self):
+        p, f, pick = self.p, self.f, self.pick
+        s = self.start("helping others", f"{p} heard that {self.friend()} was sick.")
+        s += [pick(f"{f} had to stay in bed all week.", f"{f} could not come out to play.")]
+        s += self.maybe(0.6, f"{p} felt lonely without {f.him}.", f"\"Poor {f},\" said {p}.")
+        s += [pick(f"{p} made some hot soup and took it to {f}.", f"{p} picked flowers and put them in a basket.", f"{p} brought a book and read it out loud.")]
+        s += [pick(f"\"You came to see me!\" said {f}.", f"{f} smiled as soon as {f.he} saw {p}.")]
+        s += [pick(f"{p} came back the next day, and the day after that.", f"They talked and laughed until it was time to go.")]
+        s += [pick(f"After a few days, {f} was well again.", f"Soon {f} felt strong enough to get up.")]
+        return self.end(s, f"\"You are the best medicine,\" said {f}.", f"The first thing they did was run {pick(*OUTSIDE)}.")
+
+    def fishing(self):
+        p, f, pick = self.p, self.f, self.pick
+        kin = pick(*KIN)
+        s = self.start("fishing", pick(f"{p} went fishing with {p.his} {kin}.", f"{p} and {p.his} {kin} took the boat out on the lake."))
+        s += [pick("They sat for hours, and nothing happened.", f"{p} held the rod and waited, and waited, and waited.")]
+        s += self.maybe(0.6, f"\"There are no fish here,\" said {p}.", f"\"Be patient,\" said {p.his} {kin}.")
+        s += [pick("Then, all at once, something pulled hard.", f"Suddenly, the rod almost jumped out of {p.his} hands.")]
+        s += [pick(f"{p} pulled with all {p.his} strength.", f"\"Help me!\" {p.he} shouted.")]
+        s += [pick("It was the biggest fish they had ever seen.", "But it was not a fish. It was an old boot!", "Up came a fish with silver eyes.")]
+        if "boot" in s[-1]:
+            s += [pick(f"{p} and {p.his} {kin} laughed until the boat shook.", f"\"We can not eat that,\" said {p.his} {kin}.")]
+        else:
+            s += [pick(f"{p} looked at it and then let it go.", f"\"Let us put it back,\" said {p}, and they did.")]
+        return self.end(s, f"They had no fish for dinner, but they had a good story.")
+
+    def show(self):
+        p, f, pick = self.p, self.f, self.pick
+        act, mishap = pick(("sing a song", "forgot the words"), ("do a magic trick", "dropped all the cards"),
+                           ("dance", "lost a shoe"), ("tell a joke", "could not say a word"))
+        s = self.start("music", pick(f"{p} was going to {act} in the school show.", f"there was a show at school, and {p} was going to {act}."))
+        s += [pick(f"{p.He} practiced every day in front of the mirror.", f"{p.His} {pick(*KIN)} helped {p.him} to practice.")]
+        s += [pick(f"But when {p} stood in front of everyone, {p.he} {mishap}.", f"On the big day, {p} {mishap}.")]
+        s += self.maybe(0.6, "The room was very quiet.", f"{p.His} face turned red.")
+        s += [pick(f"Then {self.friend()} stood up and began to clap.", f"\"You can do it!\" called {self.friend()}.")]
+        s += [pick(f"{p} took a deep breath and started again.", f"{p} smiled and tried once more.")]
+        s += [pick("This time, everything went well.", f"This time, {p.he} was wonderful.")]
+        return self.end(s, "Everyone clapped and asked for more.", f"\"I could not have done it without you,\" {p} told {f}.")
+
+    def market(self):
+        p, f, pick = self.p, self.f, self.pick
+        want = pick("a new book", "a blue cup", "a pair of shoes", "a bag of nuts")
+        seller = pick(*HELPERS)
+        s = self.start("going to the market", pick(f"{p} had three coins and wanted to buy {want}.", f"{p} went to the market to buy {want}."))
+        s += [pick("The market was full of people and sounds.", "There were apples, flowers, and cheese everywhere.")]
+        s += [pick(f"On the way, {p} met {self.friend()}, who was crying.", f"Then {p} saw {self.friend()}, who had lost all {f.his} money.")]
+        s += self.maybe(0.6, f"\"I can not buy bread for my family,\" said {f}.", f"\"What is wrong?\" asked {p}.")
+        s += [pick(f"{p} gave {f} the coins, one by one.", f"{p} looked at the coins, and then gave them to {f}.")]
+        s += [pick(f"{seller.capitalize()} saw it all.", f"\"That was kind,\" said {seller}.")]
+        s += [pick(f"The next morning, {want} stood in front of {p}'s door.", f"{seller.capitalize()} smiled and gave {p} {want} for nothing.")]
+        return self.end(s, "Kindness comes back in the end.")
+
+    def snowman(self):
+        p, f, pick = self.p, self.f, self.pick
+        nose = pick("a carrot", "a red pepper", "a wooden spoon", "a banana")
+        s = [pick(f"One morning, {p} looked out of the window, and everything was white.", f"It was the first day of snow, and {p} ran outside.",
+                  f"{p} woke up and saw snow on all the roofs.")]
+        s += [pick(f"{p} and {self.friend()} made a big snowman.", f"{p} called {self.friend()}, and they built a snowman {pick(*OUTSIDE)}.")]
+        s += [f"They gave it {pick('two stones', 'two buttons', 'two nuts')} for eyes and {nose} for a nose."]
+        s += self.maybe(0.7, f"\"It looks like {pick('the teacher', 'grandpa', 'the baker')},\" said {f}, and they laughed.", f"{p} put {p.his} own scarf around its neck.")
+        s += [pick("In the night, the snowman seemed to move.", f"That night, {p} dreamed that the snowman could dance.")]
+        s += [pick("The next day, the sun was warm, and the snowman grew small.", "A week later, the sun came, and the snowman was gone.")]
+        s += [pick(f"{p} was sad, but {f} said, \"We will make a new one next year.\"", f"\"Do not be sad,\" said {f}. \"Now it will be a river, and then a cloud, and then snow again.\"")]
+        return self.end(s, f"Only {nose} was left in the grass.")
 
     PLOTS = (lost, rescue, bake, scared, broken, picnic, share, learn, garden, found, race, shy, star, bridge,
-             gift, winter, treasure, truth)
+             gift, winter, treasure, truth, lost_way, hat, sick, fishing, show, market, snowman)
 
 
 def story(rng):

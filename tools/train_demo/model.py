@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 @dataclass
 class Config:
-    vocab: int = 1024
+    vocab: int = 1280
     hidden: int = 256
     layers: int = 4
     heads: int = 4

@@ -14,7 +14,7 @@ SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{
 BOS, EOS = "<|bos|>", "<|eos|>"
 
 
-def train(path, vocab=1024, stories=30000):
+def train(path, vocab=1280, stories=30000):
     rng = random.Random(99)
 
     def text():

@@ -104,7 +104,7 @@ class Batches:
                 d += q[:-1]
                 pos += range(head, head + len(q) - 1)
                 branch += [b] * (len(q) - 1)
-                want += [-1, -1] + q[3:]
+                want += [-1] + q[2:]
             rows.append((d, pos, branch, want))
         T = max(len(r[0]) for r in rows)
         ids, out = torch.full((len(rows), T), self.eos), torch.full((len(rows), T), -1)
