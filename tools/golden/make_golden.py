@@ -76,9 +76,9 @@ def save(case, gguf, vocab, sequences, logits, source, **more):
     rec = {"model": gguf, "sequences": sequences, "vocab": vocab, "logits": case + ".f32", "source": source,
            "margins": {"argmax_gap": round(float(gap), 5), **more}}
     with open(os.path.join(OUT, case + ".json"), "w") as f:
-        rows = [f' {json.dumps(k)}: {json.dumps(v)}' for k, v in rec.items() if k != "sequences"]
-        rows.insert(1, ' "sequences": [\n  ' + ",\n  ".join(map(json.dumps, sequences)) + "\n ]")
-        f.write("{\n" + ",\n".join(rows) + "\n}\n")
+        lines = [f' {json.dumps(k)}: {json.dumps(v)}' for k, v in rec.items() if k != "sequences"]
+        lines.insert(1, ' "sequences": [\n  ' + ",\n  ".join(map(json.dumps, sequences)) + "\n ]")
+        f.write("{\n" + ",\n".join(lines) + "\n}\n")
     print(case, rows.shape, "largest", float(rows.abs().max()), rec["margins"])
 
 
