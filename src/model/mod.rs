@@ -40,7 +40,13 @@ pub trait Model: Send {
     fn workspace_bytes(&self, rows: usize, logits_rows: usize) -> usize;
     /// Runs `batch`, appends K and V, and writes `[logits_rows.len(), vocab_size]` to `logits` (resized).
     /// Looks at `stop` between layers and returns `Status::Cancelled` when it is set.
-    fn forward(&mut self, batch: &Arc<RaggedBatch>, kv: &KvCache, stop: &AtomicBool, logits: &mut Vec<f32>) -> Result<()>;
+    fn forward(
+        &mut self,
+        batch: &Arc<RaggedBatch>,
+        kv: &KvCache,
+        stop: &AtomicBool,
+        logits: &mut Vec<f32>,
+    ) -> Result<()>;
 }
 
 /// A model and, where its file has one, its tokenizer.
