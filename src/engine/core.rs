@@ -60,7 +60,8 @@ pub struct Core {
     batch: Arc<RaggedBatch>,
     logits: Vec<f32>,
     outbox: Vec<(u32, Event)>,
-    ended: Vec<SeqId>,
+    /// Ended in this step, by themselves or by an error; they leave the scheduler after its commit.
+    ended: Vec<(SeqId, Option<(FinishReason, Error)>)>,
     waits: Vec<u64>,
     gaps: Vec<(bool, u64)>,
 }
@@ -165,11 +166,14 @@ impl Core {
         if sequence.deadline_ns != 0 {
             self.deadlines.push(Reverse((sequence.deadline_ns, id)));
         }
-        self.scheduler.submit(SeqId(id.slot()), prompt, new, sequence.submitted_ns);
+        let seq = SeqId(id.slot());
+        let queued = self.scheduler.submit(seq, prompt, new, sequence.submitted_ns);
         self.sequences[slot] = Some(sequence);
         self.active += 1;
-        if self.shared.stop.load(Ordering::Relaxed) {
-            self.end(SeqId(id.slot()), Some(cancelled("the engine is shutting down")));
+        if let Err(error) = queued {
+            self.end(seq, Some((FinishReason::Failed, error)));
+        } else if self.shared.stop.load(Ordering::Relaxed) {
+            self.end(seq, Some(cancelled("the engine is shutting down")));
         }
     }
 
@@ -200,7 +204,7 @@ impl Core {
     /// Frees a sequence's blocks and queues its terminal event.
     fn end(&mut self, seq: SeqId, why: Option<(FinishReason, Error)>) {
         let Some(sequence) = self.sequences[seq.0 as usize].take() else { return };
-        self.scheduler.finish(seq);
+        self.scheduler.cancel(seq);
         self.active -= 1;
         if let Some((FinishReason::Failed, error)) = &why {
             self.shared.log.write(LOG_WARN, format!("request {:#x} failed: {error}", sequence.id.0));
@@ -212,7 +216,7 @@ impl Core {
 
     fn publish(&mut self) {
         let counts = self.scheduler.counts();
-        self.shared.recorder.gauges(counts.queued, counts.running, counts.blocks_used);
+        self.shared.recorder.gauges(counts.waiting, counts.running, counts.blocks_used);
         if !self.outbox.is_empty() {
             self.shared.hub.publish(&mut self.outbox);
         }
@@ -220,7 +224,7 @@ impl Core {
 
     fn step(&mut self, now: u64) {
         let mut plan = std::mem::take(&mut self.plan);
-        self.scheduler.plan(now, &mut plan);
+        self.scheduler.plan(&mut plan);
         debug_assert!(!plan.entries.is_empty(), "active sequences, and nothing to do");
         self.waits.clear();
         self.gaps.clear();
@@ -234,8 +238,8 @@ impl Core {
         }
         let step_ns = self.run_entries(&plan.entries);
         self.scheduler.commit(&plan, step_ns);
-        while let Some(seq) = self.ended.pop() {
-            self.end(seq, None);
+        while let Some((seq, why)) = self.ended.pop() {
+            self.end(seq, why);
         }
         let prompt_rows = plan.entries.iter().filter(|e| !e.decode).map(|e| e.rows as usize).sum();
         let record =
@@ -269,7 +273,7 @@ impl Core {
     }
 
     fn fail(&mut self, seq: SeqId, error: Error) {
-        self.end(seq, Some((FinishReason::Failed, error)));
+        self.ended.push((seq, Some((FinishReason::Failed, error))));
     }
 
     fn fill_batch(&mut self, entries: &[PlanEntry]) {
@@ -327,7 +331,7 @@ impl Core {
                     self.gaps.push((first, gap));
                     self.outbox.extend(event.map(|event| (entry.seq.0, event)));
                     if sequence.finished() != FinishReason::None {
-                        self.ended.push(entry.seq);
+                        self.ended.push((entry.seq, None));
                     }
                 }
                 Err(error) => self.fail(entry.seq, error),

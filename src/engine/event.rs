@@ -24,6 +24,7 @@ pub enum FinishReason {
 
 /// Counts and times of a finished request; times in nanoseconds, 0 where a phase was not reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Usage {
     pub prompt_tokens: u32,
     pub generated_tokens: u32,

@@ -90,13 +90,13 @@ impl Engine {
         let (shape, block_size) = (model.kv_shape(), config.kv_block_size as usize);
         let kv = KvCache::new(shape.layers, shape.kv_heads, shape.head_dim, self.memory.blocks, block_size)?;
         let scheduler = Scheduler::new(SchedulerConfig {
-            max_batch_size: config.max_batch_size as usize,
-            max_batch_tokens: config.max_batch_tokens as usize,
+            max_batch_size: config.max_batch_size,
+            max_batch_tokens: config.max_batch_tokens,
             max_step_ns: config.max_step_ms as u64 * 1_000_000,
-            block_size,
-            blocks: self.memory.blocks,
+            block_size: config.kv_block_size,
+            blocks: self.memory.blocks as u32,
             max_wait_ns: config.max_wait_us as u64 * 1_000,
-        });
+        })?;
         let core = Core::new(self.shared.clone(), model, kv, scheduler);
         let mut handles = self.threads.lock();
         handles.push(threads::spawn("bn-engine".into(), move || core.main())?);

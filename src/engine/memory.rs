@@ -36,7 +36,7 @@ pub fn plan(config: &EngineConfig, model: &dyn Model, max_sequence: usize) -> Re
     let weights = model.facts().weight_bytes;
     let logits = batch.saturating_mul(model.facts().vocab_size * 4);
     let workspace = model.workspace_bytes(tokens, batch).saturating_add(logits) as u64;
-    let block_bytes = cache::bytes_per_block(model.kv_shape(), block_size)? as u64;
+    let block_bytes = cache::bytes_per_block(model.kv_shape(), block_size)?;
     let one_sequence = max_sequence.div_ceil(block_size);
     let wanted = one_sequence.checked_mul(batch).ok_or_else(overflow)?;
     let room = match config.memory_limit_bytes {
@@ -58,7 +58,7 @@ pub fn plan(config: &EngineConfig, model: &dyn Model, max_sequence: usize) -> Re
             ),
         ));
     }
-    let blocks = fits.max(one_sequence);
+    let blocks = fits.max(one_sequence).min(u32::MAX as usize);
     let kv = (blocks as u64).checked_mul(block_bytes).ok_or_else(overflow)?;
     Ok(MemoryPlan { weights, workspace, kv, blocks, limit: config.memory_limit_bytes })
 }
