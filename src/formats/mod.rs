@@ -1,1 +1,5 @@
 //! GGUF: mapped bytes to metadata and named tensors.
+
+pub mod gguf;
+
+pub use gguf::{Gguf, TensorInfo};

@@ -1,5 +1,12 @@
 //! Decoders on candle tensors through `ops`, their configuration and loader, and the `echo` model.
 
+mod config;
+mod decoder;
+mod echo;
+mod loader;
+
+pub use loader::{Source, load, load_with_ops};
+
 use crate::base::Result;
 use crate::ops::{KvCache, RaggedBatch};
 use crate::text::Tokenizer;

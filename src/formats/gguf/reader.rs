@@ -1,0 +1,82 @@
+//! A bounds-checked little-endian cursor. Every error names the file, the place and what was being read.
+
+use crate::base::{Error, Result};
+
+/// The format's limit on a metadata key; kept for tensor names too.
+const MAX_NAME_BYTES: usize = 65_535;
+
+pub(super) struct Reader<'a> {
+    bytes: &'a [u8],
+    pos: usize,
+    /// The file, as errors call it.
+    what: &'a str,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(bytes: &'a [u8], what: &'a str) -> Self {
+        Self { bytes, pos: 0, what }
+    }
+
+    pub fn pos(&self) -> usize {
+        self.pos
+    }
+
+    pub fn left(&self) -> usize {
+        self.bytes.len() - self.pos
+    }
+
+    pub fn error(&self, message: impl std::fmt::Display) -> Error {
+        Error::bad_model(format!("{}: {message}", self.what))
+    }
+
+    pub fn take(&mut self, n: usize, item: &str) -> Result<&'a [u8]> {
+        if n > self.left() {
+            return Err(self.error(format_args!(
+                "the file ends inside {item} (at byte {} of {}, {n} more needed)",
+                self.pos,
+                self.bytes.len()
+            )));
+        }
+        let out = &self.bytes[self.pos..self.pos + n];
+        self.pos += n;
+        Ok(out)
+    }
+
+    pub fn u32(&mut self, item: &str) -> Result<u32> {
+        let bytes = self.take(4, item)?;
+        Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    }
+
+    pub fn u64(&mut self, item: &str) -> Result<u64> {
+        let b = self.take(8, item)?;
+        Ok(u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
+    }
+
+    /// A count of things that take at least `min_bytes` each: refused when the bytes left can't hold them,
+    /// so that nothing is ever sized by a count alone.
+    pub fn count(&mut self, min_bytes: usize, item: &str) -> Result<usize> {
+        let n = self.u64(item)?;
+        if n > (self.left() / min_bytes) as u64 {
+            return Err(self.error(format_args!("{item} says {n}, but only {} bytes are left", self.left())));
+        }
+        Ok(n as usize)
+    }
+
+    /// A string's bytes: a u64 length and as many bytes.
+    pub fn string(&mut self, item: &str) -> Result<&'a [u8]> {
+        let n = self.count(1, item)?;
+        self.take(n, item)
+    }
+
+    /// A metadata key's or tensor's name.
+    pub fn name(&mut self, item: &str) -> Result<&'a str> {
+        let bytes = self.string(item)?;
+        if bytes.len() > MAX_NAME_BYTES {
+            return Err(self.error(format_args!(
+                "{item} of {} bytes; at most {MAX_NAME_BYTES} are possible",
+                bytes.len()
+            )));
+        }
+        std::str::from_utf8(bytes).map_err(|_| self.error(format_args!("{item} is not UTF-8")))
+    }
+}

@@ -1,0 +1,163 @@
+//! Tensor infos: names, shapes, types and where the data lies.
+
+use super::reader::Reader;
+use crate::base::{Error, Result};
+use crate::kernels::DType;
+use std::ops::Range;
+
+/// ggml's own limit.
+pub const MAX_DIMS: usize = 4;
+
+/// One tensor of the file.
+#[derive(Clone, Debug)]
+pub struct TensorInfo {
+    pub name: String,
+    /// ggml's order, the contiguous dimension first, padded with 1: a `[rows, cols]` matrix has
+    /// `[cols, rows, 1, 1]`.
+    pub dims: [usize; MAX_DIMS],
+    /// GGUF's number of the type; [`TensorInfo::dtype`] where we know it.
+    pub type_id: u32,
+    /// Bytes of its data; None for a type that we don't know.
+    pub byte_len: Option<usize>,
+    /// Its first byte, counted from the start of the data section.
+    pub offset: usize,
+}
+
+impl TensorInfo {
+    pub(super) fn parse(r: &mut Reader) -> Result<Self> {
+        let name = r.name("a tensor's name")?;
+        if name.is_empty() {
+            return Err(r.error("a tensor has an empty name"));
+        }
+        let n_dims = r.u32(name)?;
+        if n_dims as usize > MAX_DIMS {
+            return Err(r.error(format_args!(
+                "tensor '{name}' has {n_dims} dimensions; at most {MAX_DIMS} are possible"
+            )));
+        }
+        let mut dims = [1; MAX_DIMS];
+        for dim in &mut dims[..n_dims as usize] {
+            let n = r.u64(name)?;
+            *dim = usize::try_from(n)
+                .map_err(|_| r.error(format_args!("tensor '{name}' has a dimension of {n}")))?;
+        }
+        let type_id = r.u32(name)?;
+        let offset = r.u64(name)?;
+        let offset = usize::try_from(offset)
+            .map_err(|_| r.error(format_args!("tensor '{name}' starts beyond the file, at {offset}")))?;
+        let mut info = Self { name: name.to_owned(), dims, type_id, byte_len: None, offset };
+        info.byte_len = info.expected_len().map_err(|message| r.error(message))?;
+        Ok(info)
+    }
+
+    /// The type, where this build can read it.
+    pub fn dtype(&self) -> Option<DType> {
+        use DType::*;
+        [F32, F16, Q8_0, BF16, TQ2_0, I2S].into_iter().find(|t| *t as u32 == self.type_id)
+    }
+
+    /// `12 (Q4_K)`: the number and, where it has one, the name.
+    pub fn type_name(&self) -> String {
+        match ggml_type_name(self.type_id) {
+            Some(name) => format!("{} ({name})", self.type_id),
+            None => format!("{} (unknown)", self.type_id),
+        }
+    }
+
+    /// Elements in all; checked when the file was opened.
+    pub fn elements(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    pub(super) fn supported(&self) -> Result<DType> {
+        self.dtype().ok_or_else(|| {
+            Error::unsupported(format!(
+                "tensor '{}' has type {}, which this build can't read; it reads F32, F16, BF16, Q8_0, TQ2_0 and I2_S",
+                self.name,
+                self.type_name()
+            ))
+        })
+    }
+
+    /// Range of its data within the data section; checked when the file was opened.
+    pub(super) fn range(&self) -> Option<Range<usize>> {
+        Some(self.offset..self.offset.checked_add(self.byte_len?)?)
+    }
+
+    fn expected_len(&self) -> std::result::Result<Option<usize>, String> {
+        let too_large = || format!("tensor '{}' has dimensions {:?}, too large to be", self.name, self.dims);
+        let [cols, rest @ ..] = self.dims;
+        // Multiplied without the zeros: a 0 must not hide an overflow from `elements`.
+        let bound = self.dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d.max(1)));
+        bound.ok_or_else(too_large)?;
+        let Some(dtype) = self.dtype() else { return Ok(None) };
+        let rows: usize = rest.iter().product();
+        let len = match dtype {
+            // Flattened before it is cut into blocks, so rows need not be whole blocks.
+            DType::I2S => dtype.byte_len(1, rows * cols),
+            _ => dtype.byte_len(rows, cols),
+        };
+        let blocks = dtype.block().0;
+        match len {
+            Some(len) => Ok(Some(len)),
+            None if blocks > 1 && cols % blocks != 0 => Err(format!(
+                "tensor '{}' of type {} has dimensions {:?}; its type stores multiples of {blocks}",
+                self.name,
+                self.type_name(),
+                self.dims
+            )),
+            None => Err(too_large()),
+        }
+    }
+}
+
+/// ggml's names, with those of bitnet.cpp (I2_S, TL1) and ik_llama.cpp (IQ1_BN, IQ2_BN).
+fn ggml_type_name(id: u32) -> Option<&'static str> {
+    const FIRST: [&str; 31] = [
+        "F32",
+        "F16",
+        "Q4_0",
+        "Q4_1",
+        "Q4_2, removed",
+        "Q4_3, removed",
+        "Q5_0",
+        "Q5_1",
+        "Q8_0",
+        "Q8_1",
+        "Q2_K",
+        "Q3_K",
+        "Q4_K",
+        "Q5_K",
+        "Q6_K",
+        "Q8_K",
+        "IQ2_XXS",
+        "IQ2_XS",
+        "IQ3_XXS",
+        "IQ1_S",
+        "IQ4_NL",
+        "IQ3_S",
+        "IQ2_S",
+        "IQ4_XS",
+        "I8",
+        "I16",
+        "I32",
+        "I64",
+        "F64",
+        "IQ1_M",
+        "BF16",
+    ];
+    match id {
+        0..=30 => Some(FIRST[id as usize]),
+        34 => Some("TQ1_0"),
+        35 => Some("TQ2_0"),
+        36 => Some("I2_S"),
+        38 => Some("TL1"),
+        // Two projects took the same number.
+        39 => Some("MXFP4 or TL2"),
+        40 => Some("NVFP4"),
+        42 => Some("Q2_0"),
+        134 => Some("IQ1_BN"),
+        135 => Some("IQ2_BN"),
+        _ => None,
+    }
+}
