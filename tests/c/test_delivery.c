@@ -354,7 +354,7 @@ TEST(callbacks_come_and_may_call_back) {
     for (int i = 0; i < 2000 && stats(engine).unreleased > 0; i++) sleep_ms(1);
     CHECK_STATUS(bn_release(engine, request), BN_ERR_NOT_FOUND); // released by itself
     params.flags = BN_REQUEST_POLL_BY_ID;
-    CHECK_STATUS(bn_submit(engine, &params, &request), BN_ERR_WRONG_MODE);
+    CHECK_STATUS(bn_submit(engine, &params, &request), BN_ERR_INVALID_ARGUMENT);
     bn_completion *completion = NULL;
     params = ask("beside");
     CHECK_OK(bn_generate(engine, &params, &completion, NULL));

@@ -32,10 +32,9 @@ pub unsafe extern "C" fn bn_request_params_init(
 /// [any thread]
 /// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: NULL, not an engine, a parameter out of range, a text
 /// that is not UTF-8, a token id outside the vocabulary; `BN_ERR_UNSUPPORTED`: an unknown flag or field,
-/// text for a model without tokenizer; `BN_ERR_TOO_LONG`: prompt and `max_new_tokens` can never fit;
-/// `BN_ERR_QUEUE_FULL`; `BN_ERR_MEMORY_LIMIT`; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_WRONG_MODE`:
-/// `BN_REQUEST_POLL_BY_ID` in callback mode; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_FORKED`;
-/// `BN_ERR_INTERNAL`.
+/// text for a model without tokenizer; `BN_ERR_TOO_LONG`: the prompt leaves no room for a new token;
+/// `BN_ERR_QUEUE_FULL`; `BN_ERR_MEMORY_LIMIT`; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_SHUTDOWN`;
+/// `BN_ERR_ENGINE_DEAD`; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_submit(
     engine: *mut bn_engine,
@@ -111,7 +110,7 @@ unsafe fn take(
         tell.push(error);
         requests.push(request.map_err(|error| match from.len() {
             1 => error,
-            _ => Error::new(error.status, format!("request {at} of the batch: {error}")),
+            _ => Error::new(error.status, format!("request {at}: {error}")),
         })?);
     }
     Ok(requests)
