@@ -54,7 +54,6 @@ pub struct Core {
     active: usize,
     draining: bool,
     deadlines: BinaryHeap<Reverse<(u64, RequestId)>>,
-    end_tokens: Vec<u32>,
     // Reused from step to step.
     plan: Plan,
     batch: Arc<RaggedBatch>,
@@ -67,19 +66,23 @@ pub struct Core {
 }
 
 impl Core {
-    pub fn new(shared: Arc<Shared>, model: Box<dyn Model>, kv: KvCache, scheduler: Scheduler) -> Self {
-        let end_tokens = shared.tokenizer.as_ref().map_or(Vec::new(), |t| t.end_tokens().to_vec());
-        Self {
+    pub fn new(
+        shared: Arc<Shared>,
+        model: Box<dyn Model>,
+        kv: KvCache,
+        scheduler: Scheduler,
+    ) -> Result<Self> {
+        let sampler = Sampler::new(model.facts().vocab_size)?;
+        Ok(Self {
             shared,
             model,
             kv,
             scheduler,
-            sampler: Sampler::default(),
+            sampler,
             sequences: Vec::new(),
             active: 0,
             draining: false,
             deadlines: BinaryHeap::new(),
-            end_tokens,
             plan: Plan::default(),
             batch: Arc::default(),
             logits: Vec::new(),
@@ -87,7 +90,7 @@ impl Core {
             ended: Vec::new(),
             waits: Vec::new(),
             gaps: Vec::new(),
-        }
+        })
     }
 
     /// The engine thread's whole life. Whatever happens, every accepted request gets its terminal event.
@@ -323,8 +326,8 @@ impl Core {
             let logits = &mut self.logits[row * vocab..][..vocab];
             row += 1;
             let first = sequence.output.is_empty();
-            let (sampler, ends) = (&mut self.sampler, &self.end_tokens);
-            let result = panics::catch(|| sequence.advance(logits, sampler, tokenizer, ends, now))
+            let sampler = &mut self.sampler;
+            let result = panics::catch(|| sequence.advance(logits, sampler, tokenizer, now))
                 .unwrap_or_else(|text| Err(Error::internal(format!("sampling panicked: {text}"))));
             match result {
                 Ok((gap, event)) => {

@@ -49,13 +49,19 @@ pub struct Engine {
 impl Engine {
     /// Loads the model and starts the threads. Everything that can be refused is refused here.
     pub fn create(mut config: EngineConfig) -> Result<Self> {
+        config::check(&config)?;
+        let log = Log::new(config.log.clone(), config.log_level);
+        let source = Source::parse(config.model_path.as_deref())?;
+        let threads = if config.threads == 0 { config::default_threads() } else { config.threads as usize };
+        let loaded = load(&source, Pool::new(threads)?, &log, config.progress.take())?;
+        Self::with_model(config, loaded)
+    }
+
+    /// Runs a model that is loaded already; `model_path`, `threads` and `progress` have served.
+    pub fn with_model(mut config: EngineConfig, loaded: model::Loaded) -> Result<Self> {
         let made_in = fork::generation();
         config::check(&config)?;
         let log = Log::new(config.log.take(), config.log_level);
-        let source = Source::parse(config.model_path.as_deref())?;
-        let threads = if config.threads == 0 { config::default_threads() } else { config.threads as usize };
-        let pool = Pool::new(threads)?;
-        let loaded = load(&source, pool, &log, config.progress.take())?;
         let facts = loaded.model.facts().clone();
         let max_sequence = config::sequence_length(config.max_sequence_length, facts.context_length)?;
         let memory = memory::plan(&config, &*loaded.model, max_sequence)?;
@@ -97,7 +103,7 @@ impl Engine {
             blocks: self.memory.blocks as u32,
             max_wait_ns: config.max_wait_us as u64 * 1_000,
         })?;
-        let core = Core::new(self.shared.clone(), model, kv, scheduler);
+        let core = Core::new(self.shared.clone(), model, kv, scheduler)?;
         let mut handles = self.threads.lock();
         handles.push(threads::spawn("bn-engine".into(), move || core.main())?);
         if let Some(sink) = config.on_event.take() {
@@ -166,7 +172,8 @@ impl Engine {
         let max_new = params.max_new_tokens.min((self.max_sequence - prompt.len()) as u32);
         let bytes = memory::request_bytes(&params, prompt.len(), max_new, self.longest_token);
         let timeout_ms = if params.timeout_ms == 0 { self.default_timeout_ms } else { params.timeout_ms };
-        Ok((Box::new(Sequence::new(params, prompt, max_new, now, timeout_ms)), bytes))
+        let ends = self.tokenizer().map_or(&[][..], |t| t.end_tokens());
+        Ok((Box::new(Sequence::new(params, prompt, max_new, ends, now, timeout_ms)?), bytes))
     }
 
     fn refusal(&self, refused: Refused) -> Error {

@@ -5,6 +5,7 @@ use super::event::Event;
 use crate::base::{Error, Result, Status};
 use crate::cache;
 use crate::model::Model;
+use crate::sample::Sampler;
 
 /// Where the bytes go. All but the requests' share are fixed at create.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +35,9 @@ pub fn plan(config: &EngineConfig, model: &dyn Model, max_sequence: usize) -> Re
     let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
     let block_size = config.kv_block_size as usize;
     let weights = model.facts().weight_bytes;
-    let logits = batch.saturating_mul(model.facts().vocab_size * 4);
-    let workspace = model.workspace_bytes(tokens, batch).saturating_add(logits) as u64;
+    let vocab = model.facts().vocab_size;
+    let sampling = batch.saturating_mul(vocab * 4).saturating_add(Sampler::bytes(vocab));
+    let workspace = model.workspace_bytes(tokens, batch).saturating_add(sampling) as u64;
     let block_bytes = cache::bytes_per_block(model.kv_shape(), block_size)?;
     let one_sequence = max_sequence.div_ceil(block_size);
     let wanted = one_sequence.checked_mul(batch).ok_or_else(overflow)?;

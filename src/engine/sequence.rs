@@ -28,9 +28,18 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    pub fn new(params: RequestParams, prompt: Vec<u32>, max_new: u32, now: u64, timeout_ms: u32) -> Self {
-        let stop = StopMatcher::new(&params.stop_strings);
-        Self {
+    /// `end_tokens` are the model's; `ignore_eos` makes them ordinary.
+    pub fn new(
+        params: RequestParams,
+        prompt: Vec<u32>,
+        max_new: u32,
+        end_tokens: &[u32],
+        now: u64,
+        timeout_ms: u32,
+    ) -> Result<Self> {
+        let ends = if params.ignore_eos { &[] } else { end_tokens };
+        let stop = StopMatcher::new(&params.stop_tokens, ends, &params.stop_strings)?;
+        Ok(Self {
             id: RequestId(0),
             prompt,
             output: Vec::new(),
@@ -45,7 +54,7 @@ impl Sequence {
             stop,
             pending: None,
             params,
-        }
+        })
     }
 
     /// Records admission, returns the wait, and takes the memory that decoding will need.
@@ -90,18 +99,17 @@ impl Sequence {
         logits: &mut [f32],
         sampler: &mut Sampler,
         tokenizer: Option<&Tokenizer>,
-        end_tokens: &[u32],
         now: u64,
     ) -> Result<(u64, Option<Event>)> {
         let mut event = self.event(tokenizer);
         let position = (self.prompt.len() + self.output.len()) as u64;
         let sampling = &self.params.sampling;
-        let drawn =
+        let token =
             sampler.sample(sampling, logits, &self.prompt, &self.output, position, &mut event.logprobs)?;
-        self.output.push(drawn.token);
-        event.tokens.push(drawn.token);
+        self.output.push(token);
+        event.tokens.push(token);
         let gap = self.tick(now);
-        event.finish = self.stop_rules(drawn.token, tokenizer, end_tokens, &mut event.text);
+        event.finish = self.stop_rules(token, tokenizer, &mut event.text);
         if event.finish != FinishReason::None {
             self.pending = Some(event);
             return Ok((gap, None));
@@ -127,15 +135,8 @@ impl Sequence {
         now - since
     }
 
-    fn stop_rules(
-        &mut self,
-        token: u32,
-        tokenizer: Option<&Tokenizer>,
-        ends: &[u32],
-        text: &mut String,
-    ) -> FinishReason {
-        let ended = !self.params.ignore_eos && ends.contains(&token);
-        let reason = if ended || self.params.stop_tokens.contains(&token) {
+    fn stop_rules(&mut self, token: u32, tokenizer: Option<&Tokenizer>, text: &mut String) -> FinishReason {
+        let reason = if self.stop.is_stop_token(token) {
             FinishReason::Stop
         } else {
             let mut piece = String::new();
