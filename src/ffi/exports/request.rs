@@ -182,7 +182,8 @@ pub unsafe extern "C" fn bn_cancel(engine: *mut bn_engine, which: bn_request) ->
 }
 
 /// Retires a request's id and frees what its events pointed to. A live request is cancelled and its
-/// remaining events are discarded. In callback mode it happens by itself after the terminal callback.
+/// remaining events are discarded; its place under `queue_capacity` is free when the engine has let go of
+/// it, a step later. In callback mode release happens by itself after the terminal callback.
 ///
 /// [any thread]
 /// @return `BN_OK`; `BN_ERR_NOT_FOUND`: no such request, or released before;
