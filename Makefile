@@ -85,9 +85,15 @@ test-rust:
 	$(call say,Rust: unit and integration tests$(comma) header$(comma) layout$(comma) layers)
 	$(CARGO) test
 
+# What crosses threads, without candle: loom runs every interleaving, Miri looks for undefined behaviour.
 test-loom:
-	$(call say,loom: every interleaving of inbox$(comma) event queues and wake-up)
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test --lib --release loom
+	$(call say,loom: every interleaving of inbox$(,) event queues and wake-up)
+	cd tests/concurrency && RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(abspath target)/loom $(CARGO) test --release
+	@if $(CARGO) +nightly miri --version > /dev/null 2>&1; then \
+		printf '\n== Miri on the same sources\n'; \
+		cd tests/concurrency && MIRIFLAGS=-Zmiri-disable-isolation \
+			CARGO_TARGET_DIR=$(abspath target)/miri $(CARGO) +nightly miri test; \
+	else echo "no nightly Miri here: left out"; fi
 
 $(C)/tests: $(C_TESTS) tests/c/harness.h include/bn_engine.h | lib
 	@$(CC) $(C_TEST_FLAGS) $(CFLAGS) $(C_TESTS) -o $@ $(LINK)

@@ -43,7 +43,7 @@ impl Echo {
         Self { facts, token_cost: Duration::from_micros(us_per_token.into()), predicted: Vec::new() }
     }
 
-    pub fn tokenizer() -> Tokenizer {
+    pub fn tokenizer() -> Result<Tokenizer> {
         Tokenizer::bytes()
     }
 }

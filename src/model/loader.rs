@@ -72,7 +72,7 @@ pub fn load_with_ops(
     let gguf = match source {
         Source::Echo { us_per_token } => {
             let model = Box::new(Echo::new(*us_per_token));
-            return Ok(Loaded { model, tokenizer: Some(Arc::new(Echo::tokenizer())) });
+            return Ok(Loaded { model, tokenizer: Some(Arc::new(Echo::tokenizer()?)) });
         }
         Source::Embedded => embedded()?,
         Source::File(path) => Gguf::open(path)?,
