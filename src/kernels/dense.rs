@@ -10,7 +10,9 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &[f32], cols: usize, weights: &[&Matrix]
             rows::dequantize_row(isa, weights[b.matrix], row, &mut w);
             for (t, x) in x.chunks_exact(cols).enumerate() {
                 let mut s = 0.0f32;
-                for (a, b) in x.iter().zip(&w) { s = a.mul_add(*b, s); }
+                for (a, b) in x.iter().zip(&w) {
+                    s = a.mul_add(*b, s);
+                }
                 let at = t * width + b.column + row;
                 let cell = unsafe { shared.slice(at..at + 1) };
                 cell[0] = s;

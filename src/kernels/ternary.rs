@@ -49,7 +49,10 @@ pub fn validate(m: &Matrix) -> Result<()> {
             _ => packed.chunks_exact(66).any(|block| has_three(&block[..64])),
         };
         if invalid {
-            return Err(Error::bad_model(format!("a {:?} matrix holds the invalid code 3 in row {row}", m.dtype)));
+            return Err(Error::bad_model(format!(
+                "a {:?} matrix holds the invalid code 3 in row {row}",
+                m.dtype
+            )));
         }
         if m.dtype == DType::TQ2_0 {
             packed.chunks_exact(66).try_for_each(|block| finite(f16_at(&block[64..]), row))?;
@@ -79,11 +82,24 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, weights: &[&Matrix], out: 
         let b = super::blocks::nth_block(weights, 16, n);
         let m = weights[b.matrix];
         let mut w = vec![0.0f32; x.cols];
-        let scale = f32::from_le_bytes(m.data[m.rows*m.cols/4..][..4].try_into().unwrap());
+        let scale = f32::from_le_bytes(m.data[m.rows * m.cols / 4..][..4].try_into().unwrap());
         for row in b.rows.clone() {
             super::rows::dequantize_row(isa, m, row, &mut w);
             for t in 0..x.rows.len() {
-                let d: i32 = x.values[t*x.cols..][..x.cols].iter().zip(&w).map(|(a, w)| *a as i32 * if *w > 0.0 {1} else if *w < 0.0 {-1} else {0}).sum();
+                let d: i32 = x.values[t * x.cols..][..x.cols]
+                    .iter()
+                    .zip(&w)
+                    .map(|(a, w)| {
+                        *a as i32
+                            * if *w > 0.0 {
+                                1
+                            } else if *w < 0.0 {
+                                -1
+                            } else {
+                                0
+                            }
+                    })
+                    .sum();
                 let at = t * width + b.column + row;
                 let cell = unsafe { shared.slice(at..at + 1) };
                 cell[0] = d as f32 * (scale / x.rows[t].scale);
