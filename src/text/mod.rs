@@ -2,6 +2,8 @@
 
 mod bpe;
 mod bytes;
+#[cfg(test)]
+mod golden;
 mod special;
 mod split;
 #[cfg(test)]
