@@ -211,6 +211,24 @@ TEST(demo_facts) {
     stop(engine);
 }
 
+TEST(special_tokens_are_text_unless_asked_for) {
+    bn_engine_config config = demo_config();
+    bn_engine *engine = start(&config);
+    uint32_t tokens[32];
+    size_t as_text = 0, as_token = 0, with_bos = 0;
+    CHECK_OK(bn_tokenize(engine, "<|bos|>", 7, 0, tokens, 32, &as_text));
+    CHECK(as_text > 1);
+    CHECK_OK(bn_tokenize(engine, "<|bos|>", 7, BN_TOKENIZE_PARSE_SPECIAL, tokens, 32, &as_token));
+    CHECK_EQ(as_token, 1);
+    bn_model_facts facts;
+    CHECK_OK(bn_model_facts_init(&facts, sizeof facts));
+    CHECK_OK(bn_engine_model_facts(engine, &facts));
+    CHECK_EQ(facts.bos_token, tokens[0]);
+    CHECK_OK(bn_tokenize(engine, "", 0, BN_TOKENIZE_ADD_SPECIAL, tokens, 32, &with_bos));
+    CHECK(with_bos == 1 && facts.bos_token == tokens[0]);
+    stop(engine);
+}
+
 TEST(the_demo_model_reads_from_its_file_too) {
     bn_engine_config config = slow_config(BN_DEMO_MODEL);
     bn_engine *engine = start(&config);
