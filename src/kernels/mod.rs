@@ -1,7 +1,28 @@
 //! SIMD over plain slices with run-time dispatch, and the worker pool. `scalar` is each one's reference.
+//!
+//! Each kernel takes the instruction set to use and gives the same bits with any of them, with any
+//! number of threads, and for a row whatever other rows come along.
 
+pub mod blocks;
+pub mod dense;
+#[cfg(target_arch = "x86_64")]
+mod dense_avx2;
+#[cfg(test)]
+mod dense_tests;
+pub mod dispatch;
 pub mod matrix;
+pub mod norm;
 pub mod pool;
+#[cfg(test)]
+mod pool_tests;
+pub mod quantize;
+pub mod rows;
+pub mod ternary;
+#[cfg(target_arch = "x86_64")]
+mod ternary_avx2;
+#[cfg(test)]
+mod ternary_tests;
 
+pub use dispatch::{Isa, isa};
 pub use matrix::{DType, Matrix};
 pub use pool::Pool;
