@@ -19,8 +19,8 @@ pub use parking_lot::{Condvar, Mutex, MutexGuard};
 #[cfg(loom)]
 mod shim {
     //! parking_lot's surface over loom's mutex and condition variable.
-    use std::time::Duration;
     pub use loom::sync::MutexGuard;
+    use std::time::Duration;
 
     pub struct Mutex<T>(loom::sync::Mutex<T>);
     impl<T> Mutex<T> {

@@ -27,7 +27,13 @@ impl Engine {
     /// Hands up to `capacity` events to `sink`, waiting for the first up to `timeout` (None: for good).
     /// What an event points to stays where it is until the next poll that returns an event of the same
     /// request, or its release.
-    pub fn poll(&self, _which: Which, _capacity: usize, _timeout: Option<Duration>, _sink: &mut dyn FnMut(usize, &Event)) -> Result<usize> {
+    pub fn poll(
+        &self,
+        _which: Which,
+        _capacity: usize,
+        _timeout: Option<Duration>,
+        _sink: &mut dyn FnMut(usize, &Event),
+    ) -> Result<usize> {
         later()
     }
     pub fn cancel(&self, _which: Which) -> Result<()> {

@@ -1,5 +1,14 @@
 //! Decoders on candle tensors through `ops`, their configuration and loader, and the `echo` model.
 
+mod check;
+pub mod config;
+pub mod decoder;
+pub mod echo;
+
+pub use config::DecoderConfig;
+pub use decoder::Decoder;
+pub use echo::Echo;
+
 use crate::base::Result;
 use crate::ops::{KvCache, RaggedBatch};
 use crate::text::Tokenizer;
@@ -40,7 +49,19 @@ pub trait Model: Send {
     fn workspace_bytes(&self, rows: usize, logits_rows: usize) -> usize;
     /// Runs `batch`, appends K and V, and writes `[logits_rows.len(), vocab_size]` to `logits` (resized).
     /// Looks at `stop` between layers and returns `Status::Cancelled` when it is set.
-    fn forward(&mut self, batch: &Arc<RaggedBatch>, kv: &KvCache, stop: &AtomicBool, logits: &mut Vec<f32>) -> Result<()>;
+    fn forward(
+        &mut self,
+        batch: &Arc<RaggedBatch>,
+        kv: &KvCache,
+        stop: &AtomicBool,
+        logits: &mut Vec<f32>,
+    ) -> Result<()>;
+}
+
+/// Whether every logit of a row is a number: a request whose row is not fails alone.
+pub fn finite(logits: &[f32]) -> bool {
+    // Any NaN or infinity turns the sum into NaN: 0 * inf is NaN.
+    logits.iter().map(|x| x * 0.0).sum::<f32>() == 0.0
 }
 
 /// A model and, where its file has one, its tokenizer.

@@ -1,0 +1,167 @@
+//! One decoder for every family: the configuration says which norms, rotation and activation it has, the
+//! weights' types which arithmetic.
+
+use super::check::check_batch;
+use super::{DecoderConfig, Facts, KvShape, Model};
+use crate::base::{Error, Result, Status};
+use crate::kernels::Matrix;
+use crate::ops::{KvCache, Norm, OpSet, RaggedBatch, Rope};
+use candle_core::{CpuStorage, Storage, Tensor};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub struct Layer {
+    pub attn_norm: Norm,
+    /// q, k, v: `[heads * head_dim, hidden]` and twice `[kv_heads * head_dim, hidden]`.
+    pub qkv: [Matrix; 3],
+    pub attn_sub_norm: Option<Norm>,
+    /// `[hidden, heads * head_dim]`.
+    pub output: [Matrix; 1],
+    pub ffn_norm: Norm,
+    /// gate, up: `[ffn, hidden]`.
+    pub gate_up: [Matrix; 2],
+    pub ffn_sub_norm: Option<Norm>,
+    /// `[hidden, ffn]`.
+    pub down: [Matrix; 1],
+}
+
+pub struct Weights {
+    /// `[vocab, hidden]`.
+    pub embedding: Matrix,
+    pub layers: Vec<Layer>,
+    pub final_norm: Norm,
+    /// `[vocab, hidden]`; the embedding again where the two are tied.
+    pub head: [Matrix; 1],
+    pub rope: Rope,
+}
+
+/// A loaded decoder.
+pub struct Decoder {
+    config: DecoderConfig,
+    weights: Weights,
+    ops: Arc<dyn OpSet>,
+    facts: Facts,
+}
+
+impl Decoder {
+    /// `weights` must have the shapes that `config` says; the loader has checked them.
+    pub fn new(config: DecoderConfig, weights: Weights, ops: Arc<dyn OpSet>) -> Self {
+        let facts = facts(&config, &weights);
+        Self { config, weights, ops, facts }
+    }
+
+    fn layer(&self, x: Tensor, index: usize, batch: &Arc<RaggedBatch>, kv: &KvCache) -> Result<Tensor> {
+        let (ops, layer) = (&*self.ops, &self.weights.layers[index]);
+        let qkv = ops.linear(&x, Some(&layer.attn_norm), &layer.qkv)?;
+        let attended = ops.attention(&qkv, batch, kv, index, &self.config.attention, &self.weights.rope)?;
+        drop(qkv);
+        let output = ops.linear(&attended, layer.attn_sub_norm.as_ref(), &layer.output)?;
+        drop(attended);
+        let x = ops.add(x, &output)?;
+        drop(output);
+        let gate_up = ops.linear(&x, Some(&layer.ffn_norm), &layer.gate_up)?;
+        let inner = ops.gated(&gate_up, self.config.activation)?;
+        drop(gate_up);
+        let down = ops.linear(&inner, layer.ffn_sub_norm.as_ref(), &layer.down)?;
+        ops.add(x, &down)
+    }
+}
+
+impl Model for Decoder {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn kv_shape(&self) -> KvShape {
+        let a = &self.config.attention;
+        KvShape { layers: self.config.layers, kv_heads: a.kv_heads, head_dim: a.head_dim }
+    }
+
+    /// Per row in f32: the residual and its sum, a linear's input and output, q, k and v, the attention's output,
+    /// gate, up and their product; besides those the widest activation once more, normalised in f32 and
+    /// quantized to int8. Per logits row: the row taken out, and its logits twice (in the op's tensor and in the
+    /// caller's buffer). Not all of these live at a time, so it is a bound, not a measurement.
+    fn workspace_bytes(&self, rows: usize, logits_rows: usize) -> usize {
+        let c = &self.config;
+        let widest = c.hidden.max(c.ffn).max(c.attention_width());
+        let row = 4 * (3 * c.hidden + c.qkv_width() + c.attention_width() + 3 * c.ffn) + 5 * widest;
+        let logits = 4 * (c.hidden + 2 * c.vocab_size) + 5 * c.hidden;
+        rows.saturating_mul(row).saturating_add(logits_rows.saturating_mul(logits))
+    }
+
+    fn forward(
+        &mut self,
+        batch: &Arc<RaggedBatch>,
+        kv: &KvCache,
+        stop: &AtomicBool,
+        logits: &mut Vec<f32>,
+    ) -> Result<()> {
+        check_batch(batch, kv, self.kv_shape(), self.config.vocab_size, self.config.context_length)?;
+        let mut x = self.ops.embed(batch, &self.weights.embedding)?;
+        for index in 0..self.config.layers {
+            check_stop(stop)?;
+            x = self.layer(x, index, batch, kv)?;
+        }
+        check_stop(stop)?;
+        if batch.logits_rows.is_empty() {
+            logits.clear();
+            return Ok(());
+        }
+        let x = self.ops.rows(&x, &batch.logits_rows)?;
+        let out = self.ops.linear(&x, Some(&self.weights.final_norm), &self.weights.head)?;
+        copy_out(&out, batch.logits_rows.len() * self.config.vocab_size, logits)
+    }
+}
+
+fn check_stop(stop: &AtomicBool) -> Result<()> {
+    if stop.load(Ordering::Relaxed) {
+        return Err(Error::new(Status::Cancelled, "the step was stopped"));
+    }
+    Ok(())
+}
+
+/// Copies a contiguous f32 tensor of `len` elements; reallocates only when `logits` never was that long.
+fn copy_out(tensor: &Tensor, len: usize, logits: &mut Vec<f32>) -> Result<()> {
+    let (storage, layout) = tensor.storage_and_layout();
+    let data = match (&*storage, layout.contiguous_offsets()) {
+        (Storage::Cpu(CpuStorage::F32(data)), Some((start, end))) if end - start == len => &data[start..end],
+        _ => return Err(Error::internal(format!("the output head gave {layout:?} where {len} f32 belong"))),
+    };
+    logits.clear();
+    logits.try_reserve(len).map_err(|_| Error::out_of_memory("logits", len * 4))?;
+    logits.extend_from_slice(data);
+    Ok(())
+}
+
+fn facts(config: &DecoderConfig, weights: &Weights) -> Facts {
+    let (mut parameters, mut bytes) = (0u64, 0u64);
+    let mut matrix = |m: &Matrix| {
+        parameters += m.rows as u64 * m.cols as u64;
+        bytes += m.data.len() as u64;
+    };
+    matrix(&weights.embedding);
+    // A tied head is the embedding's very bytes.
+    if weights.head[0].data.as_ptr() != weights.embedding.data.as_ptr() {
+        matrix(&weights.head[0]);
+    }
+    let mut norms = weights.final_norm.weight.len();
+    for layer in &weights.layers {
+        layer.qkv.iter().chain(&layer.output).chain(&layer.gate_up).chain(&layer.down).for_each(&mut matrix);
+        norms += layer.attn_norm.weight.len() + layer.ffn_norm.weight.len();
+        norms += layer.attn_sub_norm.iter().chain(&layer.ffn_sub_norm).map(|n| n.weight.len()).sum::<usize>();
+    }
+    Facts {
+        architecture: config.architecture.clone(),
+        name: config.name.clone(),
+        vocab_size: config.vocab_size,
+        context_length: config.context_length,
+        layers: config.layers,
+        hidden_size: config.hidden,
+        heads: config.attention.heads,
+        kv_heads: config.attention.kv_heads,
+        head_dim: config.attention.head_dim,
+        ffn_size: config.ffn,
+        parameters: parameters + norms as u64,
+        weight_bytes: bytes + 4 * norms as u64,
+    }
+}

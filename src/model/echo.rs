@@ -1,0 +1,180 @@
+//! The `echo` model: no weights, a reply that is a function of the prompt, a settable cost per token.
+//!
+//! Its vocabulary is the 256 bytes, an end token and a separator. The prompt is bytes and then the separator;
+//! the reply is those bytes again and then the end. What it knows of the past it reads from the paged KV cache
+//! through the block tables, as a decoder does, so a paging mistake shows as wrong text.
+
+use super::check::check_batch;
+use super::{Facts, KvShape, Model};
+use crate::base::{Error, Result, Status};
+use crate::ops::{KvCache, RaggedBatch};
+use candle_core::{CpuStorage, InplaceOp1, Layout};
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The bytes, [`END`] and [`SEPARATOR`].
+pub const VOCAB: usize = 258;
+pub const END: u32 = 256;
+/// Stands between a prompt and its reply.
+pub const SEPARATOR: u32 = 257;
+/// Positions are stored as f32, exact below 2^24.
+const CONTEXT: usize = 1 << 20;
+/// The predicted token's logit; all others are 0.
+const PEAK: f32 = 10.0;
+/// Elements of a KV slot: a position's token, and the position of the last separator plus 1 (0: none).
+const HEAD_DIM: usize = 2;
+
+/// See the module's comment.
+pub struct Echo {
+    facts: Facts,
+    cost_per_row: Duration,
+    /// One predicted token for each logits row; kept for its memory.
+    predicted: Vec<u32>,
+}
+
+impl Echo {
+    /// `us_per_token` microseconds are spent on every row of a step.
+    pub fn new(us_per_token: u32) -> Self {
+        let facts = Facts {
+            architecture: "echo".into(),
+            name: "echo".into(),
+            vocab_size: VOCAB,
+            context_length: CONTEXT,
+            layers: 1,
+            hidden_size: HEAD_DIM,
+            heads: 1,
+            kv_heads: 1,
+            head_dim: HEAD_DIM,
+            ..Facts::default()
+        };
+        Self { facts, cost_per_row: Duration::from_micros(us_per_token.into()), predicted: Vec::new() }
+    }
+}
+
+impl Model for Echo {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn kv_shape(&self) -> KvShape {
+        KvShape { layers: 1, kv_heads: 1, head_dim: HEAD_DIM }
+    }
+
+    /// The caller's logits and the predicted ids.
+    fn workspace_bytes(&self, _rows: usize, logits_rows: usize) -> usize {
+        logits_rows.saturating_mul(4 * (VOCAB + 1))
+    }
+
+    fn forward(
+        &mut self,
+        batch: &Arc<RaggedBatch>,
+        kv: &KvCache,
+        stop: &AtomicBool,
+        logits: &mut Vec<f32>,
+    ) -> Result<()> {
+        check_batch(batch, kv, self.kv_shape(), VOCAB, CONTEXT)?;
+        if !self.cost_per_row.is_zero() {
+            spend(self.cost_per_row.saturating_mul(batch.tokens.len() as u32), stop)?;
+        }
+        let wanted = batch.logits_rows.len();
+        self.predicted.clear();
+        self.predicted.try_reserve(wanted).map_err(|_| Error::out_of_memory("echo", wanted * 4))?;
+        let step =
+            EchoStep { batch, block_size: kv.block_size, predicted: RefCell::new(&mut self.predicted) };
+        kv.layers[0].inplace_op1(&step).map_err(|e| Error::internal(format!("echo: {e}")))?;
+        logits.clear();
+        logits.try_reserve(wanted * VOCAB).map_err(|_| Error::out_of_memory("logits", wanted * VOCAB * 4))?;
+        logits.resize(wanted * VOCAB, 0.0);
+        for (row, &token) in logits.chunks_exact_mut(VOCAB).zip(&self.predicted) {
+            row[token as usize] = PEAK;
+        }
+        Ok(())
+    }
+}
+
+/// Waits as a busy core would, asleep where the time is long enough for the clock's grain.
+fn spend(cost: Duration, stop: &AtomicBool) -> Result<()> {
+    const SLICE: Duration = Duration::from_millis(1);
+    const SPIN: Duration = Duration::from_micros(200);
+    let start = Instant::now();
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::new(Status::Cancelled, "the step was stopped"));
+        }
+        let left = cost.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            return Ok(());
+        }
+        match left.checked_sub(SPIN) {
+            Some(sleep) => std::thread::sleep(sleep.min(SLICE)),
+            None => std::hint::spin_loop(),
+        }
+    }
+}
+
+/// Stores the batch's rows in the KV layer `[2, blocks, 1, block_size, 2]` and predicts.
+struct EchoStep<'a> {
+    batch: &'a RaggedBatch,
+    block_size: usize,
+    predicted: RefCell<&'a mut Vec<u32>>,
+}
+
+impl InplaceOp1 for EchoStep<'_> {
+    fn name(&self) -> &'static str {
+        "bn-echo"
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
+        let (CpuStorage::F32(data), Some((start, end))) = (storage, layout.contiguous_offsets()) else {
+            candle_core::bail!("the KV layer is no contiguous f32 tensor")
+        };
+        // The first half is K; echo keeps everything there.
+        let keys = &mut data[start..start + (end - start) / 2];
+        let mut wanted = self.batch.logits_rows.iter().copied().peekable();
+        let mut predicted = self.predicted.borrow_mut();
+        for seq in &self.batch.seqs {
+            let table = &self.batch.block_tables[seq.table as usize..][..seq.table_len as usize];
+            let slot = |p: usize| {
+                (table[p / self.block_size] as usize * self.block_size + p % self.block_size) * HEAD_DIM
+            };
+            let first = self.batch.positions[seq.row as usize] as usize;
+            let mut separator = if first == 0 { 0.0 } else { keys[slot(first - 1) + 1] };
+            for i in 0..seq.rows as usize {
+                let (row, p) = (seq.row as usize + i, first + i);
+                let token = self.batch.tokens[row];
+                if token == SEPARATOR {
+                    separator = (p + 1) as f32;
+                }
+                keys[slot(p)] = token as f32;
+                keys[slot(p) + 1] = separator;
+                if wanted.next_if_eq(&(row as u32)).is_some() {
+                    let next = predict(p, token, separator, |i| keys[slot(i)]);
+                    // Only memory that was never written for this sequence can say otherwise.
+                    let Some(next) = next else {
+                        candle_core::bail!("position {p} reads a KV slot not its own")
+                    };
+                    predicted.push(next);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The token behind position `p`: `separator` is the last separator's position plus 1, `at` reads a position's
+/// token. None where these can't have been written by a sequence of this model.
+fn predict(p: usize, token: u32, separator: f32, at: impl Fn(usize) -> f32) -> Option<u32> {
+    if separator == 0.0 {
+        return Some(token);
+    }
+    // From f32 to an integer saturates, and NaN gives 0: neither passes for a position.
+    let s = (separator as usize).checked_sub(1).filter(|&s| s <= p && separator.fract() == 0.0)?;
+    let index = (p - s) % (s + 1);
+    if index == s {
+        return Some(END);
+    }
+    let stored = at(index);
+    Some(stored as u32).filter(|&t| (t as usize) < VOCAB && t as f32 == stored)
+}
