@@ -10,22 +10,13 @@
 compile_error!("bn_engine supports Linux and macOS; nobody has tested it elsewhere yet");
 
 pub mod base;
-#[cfg(not(loom))]
 pub mod cache;
 pub mod engine;
-#[cfg(not(loom))]
 pub mod ffi;
-#[cfg(not(loom))]
 pub mod formats;
-#[cfg(not(loom))]
 pub mod kernels;
-#[cfg(not(loom))]
 pub mod model;
-#[cfg(not(loom))]
 pub mod ops;
-#[cfg(not(loom))]
 pub mod sample;
-#[cfg(not(loom))]
 pub mod schedule;
-#[cfg(not(loom))]
 pub mod text;

@@ -3,7 +3,10 @@
 pub mod bytes;
 pub mod clock;
 pub mod error;
+pub mod fork;
+pub mod panics;
 pub mod sync;
+pub mod threads;
 
 pub use bytes::Bytes;
 pub use error::{Error, Result, Status};

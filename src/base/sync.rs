@@ -1,17 +1,9 @@
 //! The primitives that cross threads, swapped for loom's under `--cfg loom`.
 
 #[cfg(loom)]
-pub use loom::{
-    sync::Arc,
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
-    thread,
-};
+pub use loom::sync::Arc;
 #[cfg(not(loom))]
-pub use std::{
-    sync::Arc,
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
-    thread,
-};
+pub use std::sync::Arc;
 
 #[cfg(not(loom))]
 pub use parking_lot::{Condvar, Mutex, MutexGuard};

@@ -1,1 +1,40 @@
-//! Paged KV: the block pool and the storage.
+//! Paged KV bookkeeping: reference-counted blocks and their size. The tensors are `ops::KvCache`.
+
+mod pool;
+
+pub use pool::{BlockPool, BlockTable};
+
+use crate::base::{Error, Result};
+use crate::model::KvShape;
+
+/// Bytes of K and V (f32) that one block of `block_size` tokens takes over all layers; 0 for a model
+/// without KV. An error where that passes 64 bits.
+pub fn bytes_per_block(shape: KvShape, block_size: usize) -> Result<u64> {
+    let factors = [2, shape.layers, shape.kv_heads, shape.head_dim, block_size, size_of::<f32>()];
+    factors.iter().try_fold(1u64, |bytes, &n| bytes.checked_mul(n as u64)).ok_or_else(|| {
+        Error::bad_model(format!(
+            "a KV block of {block_size} tokens x {} layers x {} heads x {} elements passes 64 bits",
+            shape.layers, shape.kv_heads, shape.head_dim
+        ))
+    })
+}
+
+/// Blocks of `block_size` tokens that hold `positions` tokens.
+pub fn blocks_for(positions: u64, block_size: u32) -> u64 {
+    positions.div_ceil(u64::from(block_size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        let shape = KvShape { layers: 3, kv_heads: 4, head_dim: 64 };
+        assert_eq!(bytes_per_block(shape, 32).unwrap(), 2 * 3 * 4 * 64 * 32 * 4);
+        assert_eq!(bytes_per_block(KvShape::default(), 32).unwrap(), 0);
+        let absurd = KvShape { layers: usize::MAX, kv_heads: 2, head_dim: 2 };
+        assert!(bytes_per_block(absurd, 32).is_err());
+        assert_eq!([0, 1, 32, 33].map(|n| blocks_for(n, 32)), [0, 1, 1, 2]);
+    }
+}

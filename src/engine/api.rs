@@ -1,8 +1,10 @@
 //! The engine's Rust face: plain types that `ffi` converts to and from C.
 
-use crate::base::Status;
 use crate::sample::SamplingParams;
 use std::sync::Arc;
+
+pub use super::event::{Event, FinishReason, Logprob, Usage};
+pub use super::ids::{RequestId, Which};
 
 /// Called with (level, message) from any thread.
 pub type LogSink = Arc<dyn Fn(i32, &str) + Send + Sync>;
@@ -115,81 +117,6 @@ impl Default for RequestParams {
             timeout_ms: 0,
         }
     }
-}
-
-/// A request's handle: salted by its engine, generational, never 0 or `u64::MAX`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RequestId(pub u64);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
-    Any,
-    One(RequestId),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(i32)]
-pub enum FinishReason {
-    /// Not finished (in token events).
-    None = 0,
-    /// An end token or a stop token.
-    Stop = 1,
-    /// A stop string.
-    StopString = 2,
-    /// `max_new_tokens` or `max_sequence_length`.
-    Length = 3,
-    Cancelled = 4,
-    TimedOut = 5,
-    /// `Event::status` and `Event::message` say why.
-    Failed = 6,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[repr(C)]
-pub struct Logprob {
-    pub token: u32,
-    /// Natural logarithm.
-    pub logprob: f32,
-}
-
-/// Counts and times of a finished request; times in nanoseconds, 0 where a phase was not reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    pub prompt_tokens: u32,
-    pub generated_tokens: u32,
-    /// Submit to admission.
-    pub queued_ns: u64,
-    /// Admission to the end of the prompt.
-    pub prefill_ns: u64,
-    /// Submit to the first token.
-    pub first_token_ns: u64,
-    /// First token to last.
-    pub decode_ns: u64,
-    /// Submit to the terminal event.
-    pub total_ns: u64,
-}
-
-/// Tokens and text of one request, in order; the terminal event (`finish != None`) is the last.
-#[derive(Clone, Debug)]
-pub struct Event {
-    pub request: RequestId,
-    pub user_data: u64,
-    /// None in a token event; anything else makes this the terminal event.
-    pub finish: FinishReason,
-    /// `Status::Ok` unless finish is Failed, Cancelled or TimedOut.
-    pub status: Status,
-    /// Whole UTF-8 that became certain with this event; may be empty.
-    pub text: String,
-    /// Ids since the last event; the terminal one carries those not yet delivered (all, without streaming).
-    pub tokens: Vec<u32>,
-    /// For each of `tokens` its own logprob and then `top_logprobs` more, most likely first; empty unless asked for.
-    pub logprobs: Vec<Logprob>,
-    /// Entries of `logprobs` per token: 0, or 1 + top_logprobs.
-    pub logprobs_per_token: u32,
-    /// Why it failed; empty otherwise.
-    pub message: String,
-    /// Some in the terminal event.
-    pub usage: Option<Box<Usage>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

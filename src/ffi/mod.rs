@@ -1,1 +1,18 @@
-//! The only `extern "C"`.
+//! The only `extern "C"`: C types, the panic guard, copy-in and checks, thin exports. Everything here
+//! converts; how anything works lies in `engine` and below. `build.rs` turns the doc comments of this
+//! layer into `include/bn_engine.h`.
+
+#![allow(non_camel_case_types)]
+
+pub mod config;
+pub mod event;
+pub mod exports;
+pub mod facts;
+pub mod growth;
+pub mod guard;
+mod metrics;
+mod registry;
+pub mod request;
+pub mod stats;
+pub mod status;
+pub mod types;

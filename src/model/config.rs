@@ -1,7 +1,7 @@
 //! A decoder's shape, read from GGUF metadata and checked: nothing behind this trusts the file.
 
 use crate::base::{Error, Result};
-use crate::formats::Gguf;
+use crate::formats::gguf::Gguf;
 use crate::ops::{Activation, AttentionShape, RopeStyle};
 
 /// What tells one family of decoders from another: data, not code.
@@ -115,7 +115,7 @@ impl DecoderConfig {
             family.sub_norms == SubNorms::Required || gguf.tensor("blk.0.attn_sub_norm.weight").is_some();
         Ok(Self {
             architecture: architecture.to_owned(),
-            name: gguf.find::<&str>("general.name")?.unwrap_or_default().to_owned(),
+            name: gguf.find::<&str>("general.name")?.unwrap_or(architecture).to_owned(),
             vocab_size: keys.vocab()?,
             context_length: keys.size("context_length", None, 1..=MAX_CONTEXT)?,
             layers: keys.size("block_count", None, 1..=MAX_LAYERS)?,

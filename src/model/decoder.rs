@@ -2,7 +2,8 @@
 //! weights' types which arithmetic.
 
 use super::check::check_batch;
-use super::{DecoderConfig, Facts, KvShape, Model};
+use super::config::DecoderConfig;
+use super::{Facts, KvShape, Model};
 use crate::base::{Error, Result, Status};
 use crate::kernels::Matrix;
 use crate::ops::{KvCache, Norm, OpSet, RaggedBatch, Rope};
@@ -45,8 +46,9 @@ pub struct Decoder {
 
 impl Decoder {
     /// `weights` must have the shapes that `config` says; the loader has checked them.
-    pub fn new(config: DecoderConfig, weights: Weights, ops: Arc<dyn OpSet>) -> Self {
-        let facts = facts(&config, &weights);
+    /// `weight_bytes` is what they and their file hold.
+    pub fn new(config: DecoderConfig, weights: Weights, weight_bytes: u64, ops: Arc<dyn OpSet>) -> Self {
+        let facts = facts(&config, &weights, weight_bytes);
         Self { config, weights, ops, facts }
     }
 
@@ -77,16 +79,17 @@ impl Model for Decoder {
         KvShape { layers: self.config.layers, kv_heads: a.kv_heads, head_dim: a.head_dim }
     }
 
-    /// Per row in f32: the residual and its sum, a linear's input and output, q, k and v, the attention's output,
-    /// gate, up and their product; besides those the widest activation once more, normalised in f32 and
-    /// quantized to int8. Per logits row: the row taken out, and its logits twice (in the op's tensor and in the
-    /// caller's buffer). Not all of these live at a time, so it is a bound, not a measurement.
+    /// A row at a layer's widest point, in f32: the residual and a linear's output beside it, the wider of
+    /// (q, k, v, attention's output) and (gate, up, their product), the rotation's angles; besides, the widest
+    /// activation normalised in f32 and quantized to int8 with its scale and sum. A logits row: its hidden state
+    /// and the head's output (the caller's own buffer is not counted). A MiB for the threads' tiles.
     fn workspace_bytes(&self, rows: usize, logits_rows: usize) -> usize {
         let c = &self.config;
-        let widest = c.hidden.max(c.ffn).max(c.attention_width());
-        let row = 4 * (3 * c.hidden + c.qkv_width() + c.attention_width() + 3 * c.ffn) + 5 * widest;
-        let logits = 4 * (c.hidden + 2 * c.vocab_size) + 5 * c.hidden;
-        rows.saturating_mul(row).saturating_add(logits_rows.saturating_mul(logits))
+        let (attention, widest) = (c.attention_width(), c.hidden.max(c.ffn).max(c.attention_width()));
+        let floats = 2 * c.hidden + (c.qkv_width() + attention).max(3 * c.ffn) + c.rope_dims + widest;
+        let row = 4 * floats + widest + 64;
+        let logits_row = 4 * (c.hidden + c.vocab_size);
+        rows.saturating_mul(row).saturating_add(logits_rows.saturating_mul(logits_row)).saturating_add(1 << 20)
     }
 
     fn forward(
@@ -133,22 +136,18 @@ fn copy_out(tensor: &Tensor, len: usize, logits: &mut Vec<f32>) -> Result<()> {
     Ok(())
 }
 
-fn facts(config: &DecoderConfig, weights: &Weights) -> Facts {
-    let (mut parameters, mut bytes) = (0u64, 0u64);
-    let mut matrix = |m: &Matrix| {
-        parameters += m.rows as u64 * m.cols as u64;
-        bytes += m.data.len() as u64;
-    };
-    matrix(&weights.embedding);
+fn facts(config: &DecoderConfig, weights: &Weights, weight_bytes: u64) -> Facts {
+    let elements = |m: &Matrix| m.rows as u64 * m.cols as u64;
+    let mut parameters = elements(&weights.embedding) + weights.final_norm.weight.len() as u64;
     // A tied head is the embedding's very bytes.
     if weights.head[0].data.as_ptr() != weights.embedding.data.as_ptr() {
-        matrix(&weights.head[0]);
+        parameters += elements(&weights.head[0]);
     }
-    let mut norms = weights.final_norm.weight.len();
     for layer in &weights.layers {
-        layer.qkv.iter().chain(&layer.output).chain(&layer.gate_up).chain(&layer.down).for_each(&mut matrix);
-        norms += layer.attn_norm.weight.len() + layer.ffn_norm.weight.len();
-        norms += layer.attn_sub_norm.iter().chain(&layer.ffn_sub_norm).map(|n| n.weight.len()).sum::<usize>();
+        let matrices = layer.qkv.iter().chain(&layer.output).chain(&layer.gate_up).chain(&layer.down);
+        let sub_norms = layer.attn_sub_norm.iter().chain(&layer.ffn_sub_norm);
+        let norms = sub_norms.chain([&layer.attn_norm, &layer.ffn_norm]);
+        parameters += matrices.map(elements).sum::<u64>() + norms.map(|n| n.weight.len() as u64).sum::<u64>();
     }
     Facts {
         architecture: config.architecture.clone(),
@@ -161,7 +160,7 @@ fn facts(config: &DecoderConfig, weights: &Weights) -> Facts {
         kv_heads: config.attention.kv_heads,
         head_dim: config.attention.head_dim,
         ffn_size: config.ffn,
-        parameters: parameters + norms as u64,
-        weight_bytes: bytes + 4 * norms as u64,
+        parameters,
+        weight_bytes,
     }
 }

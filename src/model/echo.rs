@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The bytes, [`END`] and [`SEPARATOR`].
-pub const VOCAB: usize = 258;
+/// The bytes, [`END`] and [`SEPARATOR`]: the ids of `Tokenizer::bytes`.
+const VOCAB: usize = 258;
 pub const END: u32 = 256;
 /// Stands between a prompt and its reply.
 pub const SEPARATOR: u32 = 257;
 /// Positions are stored as f32, exact below 2^24.
-const CONTEXT: usize = 1 << 20;
+const CONTEXT: usize = 1 << 16;
 /// The predicted token's logit; all others are 0.
 const PEAK: f32 = 10.0;
 /// Elements of a KV slot: a position's token, and the position of the last separator plus 1 (0: none).
@@ -43,7 +43,6 @@ impl Echo {
             vocab_size: VOCAB,
             context_length: CONTEXT,
             layers: 1,
-            hidden_size: HEAD_DIM,
             heads: 1,
             kv_heads: 1,
             head_dim: HEAD_DIM,
@@ -62,9 +61,9 @@ impl Model for Echo {
         KvShape { layers: 1, kv_heads: 1, head_dim: HEAD_DIM }
     }
 
-    /// The caller's logits and the predicted ids.
+    /// The predicted ids.
     fn workspace_bytes(&self, _rows: usize, logits_rows: usize) -> usize {
-        logits_rows.saturating_mul(4 * (VOCAB + 1))
+        logits_rows.saturating_mul(size_of::<u32>())
     }
 
     fn forward(

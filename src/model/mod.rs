@@ -1,13 +1,12 @@
 //! Decoders on candle tensors through `ops`, their configuration and loader, and the `echo` model.
 
 mod check;
-pub mod config;
-pub mod decoder;
-pub mod echo;
+mod config;
+mod decoder;
+mod echo;
+mod loader;
 
-pub use config::DecoderConfig;
-pub use decoder::Decoder;
-pub use echo::Echo;
+pub use loader::{Source, load, load_with_ops};
 
 use crate::base::Result;
 use crate::ops::{KvCache, RaggedBatch};
@@ -56,12 +55,6 @@ pub trait Model: Send {
         stop: &AtomicBool,
         logits: &mut Vec<f32>,
     ) -> Result<()>;
-}
-
-/// Whether every logit of a row is a number: a request whose row is not fails alone.
-pub fn finite(logits: &[f32]) -> bool {
-    // Any NaN or infinity turns the sum into NaN: 0 * inf is NaN.
-    logits.iter().map(|x| x * 0.0).sum::<f32>() == 0.0
 }
 
 /// A model and, where its file has one, its tokenizer.

@@ -36,3 +36,14 @@ pub struct KvCache {
     /// Tokens per block; a multiple of the attention tile (16).
     pub block_size: usize,
 }
+
+impl RaggedBatch {
+    /// Empties it and keeps its memory.
+    pub fn clear(&mut self) {
+        self.tokens.clear();
+        self.positions.clear();
+        self.seqs.clear();
+        self.block_tables.clear();
+        self.logits_rows.clear();
+    }
+}

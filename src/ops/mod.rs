@@ -1,8 +1,16 @@
 //! candle operations over our kernels: one op, one file. Tensors are f32, contiguous, rows = tokens.
 
+mod attention;
 pub mod batch;
+mod elementwise;
+mod embed;
+mod fused;
+mod kv;
+mod linear;
+mod support;
 
 pub use batch::{KvCache, RaggedBatch, SeqRows};
+pub use fused::FusedOps;
 
 use crate::base::Result;
 use crate::kernels::Matrix;

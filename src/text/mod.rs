@@ -1,47 +1,133 @@
 //! Tokenizers and streaming UTF-8.
 
-use crate::base::Result;
+mod bpe;
+mod bytes;
+mod special;
+mod split;
+#[cfg(test)]
+mod tests;
+mod utf8;
+mod vocab;
 
-/// Text to token ids and back.
-pub struct Tokenizer {}
+pub use utf8::Utf8Stream;
 
-impl Tokenizer {
-    /// Token ids of `text`, with the BOS that the model's metadata asks for when `add_special`;
-    /// special tokens written out in the text are recognised only when `parse_special`.
-    pub fn encode(&self, _text: &str, _add_special: bool, _parse_special: bool) -> Result<Vec<u32>> {
-        unimplemented!()
-    }
-    /// The bytes that token `id` stands for; empty for control tokens. None when out of range.
-    pub fn token_bytes(&self, _id: u32) -> Option<&[u8]> {
-        unimplemented!()
-    }
-    pub fn vocab_size(&self) -> usize {
-        unimplemented!()
-    }
-    pub fn bos(&self) -> Option<u32> {
-        unimplemented!()
-    }
-    /// Tokens that end a generation (EOS, end of turn).
-    pub fn end_tokens(&self) -> &[u32] {
-        unimplemented!()
-    }
-    /// Bytes of `ids` joined, invalid UTF-8 replaced by U+FFFD.
-    pub fn decode(&self, _ids: &[u32]) -> Result<String> {
-        unimplemented!()
-    }
+use crate::base::{Error, Result};
+use crate::formats::Gguf;
+use bytes::TokenBytes;
+use special::Specials;
+
+/// Text to token ids and back. Immutable: any number of threads may use one at once.
+pub struct Tokenizer {
+    kind: Kind,
+    /// What each id stands for.
+    bytes: TokenBytes,
+    /// Control and user-defined tokens as they are written out.
+    specials: Specials,
+    bos: Option<u32>,
+    /// The token that begins every prompt; `bos` where the model's metadata asks for it.
+    first: Option<u32>,
+    /// Sorted.
+    ends: Vec<u32>,
 }
 
-/// Turns a stream of token bytes into whole UTF-8, holding an unfinished sequence back.
-#[derive(Default)]
-pub struct Utf8Stream {}
+enum Kind {
+    /// One token a byte.
+    Bytes,
+    Bpe(Box<bpe::Bpe>),
+}
 
-impl Utf8Stream {
-    /// Appends what has become complete to `out`; invalid bytes become U+FFFD.
-    pub fn push(&mut self, _bytes: &[u8], _out: &mut String) {
-        unimplemented!()
+/// The byte tokenizer's end token.
+const BYTES_END: u32 = 256;
+/// The byte tokenizer's separator, put behind every prompt.
+const BYTES_SEPARATOR: u32 = 257;
+
+impl Tokenizer {
+    /// The tokenizer of `gguf`, None where the file has none. `log` hears what was guessed.
+    ///
+    /// `Unsupported` for a kind that this build doesn't read, or a split rule that it doesn't know (the model
+    /// may still run on token ids); `BadModel` where the metadata contradict each other, naming the key.
+    pub fn from_gguf(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Option<Self>> {
+        vocab::load(gguf, log)
     }
-    /// Ends the stream: an unfinished sequence becomes one U+FFFD.
-    pub fn finish(&mut self, _out: &mut String) {
-        unimplemented!()
+
+    /// The echo model's: ids 0..=255 are bytes, 256 ends a generation, 257 separates the prompt (appended when
+    /// `add_special`) from the reply.
+    pub fn bytes() -> Result<Self> {
+        let mut bytes = TokenBytes::new(258)?;
+        for byte in 0..=255u8 {
+            bytes.push(&[byte])?;
+        }
+        bytes.push(b"")?;
+        bytes.push(b"")?;
+        let specials = Specials::new(std::iter::empty());
+        Ok(Self { kind: Kind::Bytes, bytes, specials, bos: None, first: None, ends: vec![BYTES_END] })
+    }
+
+    /// Token ids of `text`, with the BOS that the model's metadata asks for when `add_special`;
+    /// special tokens written out in the text are recognised only when `parse_special`.
+    ///
+    /// At most one id per byte and one more. `TooLong` for a run of letters, spaces or signs without a break
+    /// that is longer than 256 KiB; `Unsupported` for a byte that the vocabulary has no token for.
+    pub fn encode(&self, text: &str, add_special: bool, parse_special: bool) -> Result<Vec<u32>> {
+        let mut ids = Vec::new();
+        let bpe = match &self.kind {
+            Kind::Bpe(bpe) => bpe,
+            Kind::Bytes => {
+                let too_much = |_| Error::out_of_memory("token ids", text.len().saturating_mul(4));
+                ids.try_reserve_exact(text.len() + 1).map_err(too_much)?;
+                ids.extend(text.bytes().map(u32::from));
+                ids.extend(add_special.then_some(BYTES_SEPARATOR));
+                return Ok(ids);
+            }
+        };
+        ids.extend(self.first.filter(|_| add_special));
+        let mut rest = text;
+        if parse_special {
+            while let Some((start, end, id)) = self.specials.find(rest) {
+                bpe.encode(&rest[..start], &mut ids)?;
+                ids.push(id);
+                rest = &rest[end..];
+            }
+        }
+        bpe.encode(rest, &mut ids)?;
+        Ok(ids)
+    }
+
+    /// The bytes that token `id` stands for; empty for control tokens. None when out of range.
+    pub fn token_bytes(&self, id: u32) -> Option<&[u8]> {
+        self.bytes.get(id)
+    }
+
+    pub fn vocab_size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub fn bos(&self) -> Option<u32> {
+        self.bos
+    }
+
+    /// Tokens that end a generation (EOS, end of turn).
+    pub fn end_tokens(&self) -> &[u32] {
+        &self.ends
+    }
+
+    /// Bytes of `ids` joined, invalid UTF-8 replaced by U+FFFD. `InvalidArgument` naming an id out of range.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        let mut utf8 = Utf8Stream::default();
+        let mut out = String::new();
+        for &id in ids {
+            let bytes = self.token_bytes(id).ok_or_else(|| {
+                Error::invalid(format!(
+                    "token id {id} is out of range, the vocabulary has {}",
+                    self.vocab_size()
+                ))
+            })?;
+            // A replacement character is three bytes long for one.
+            let need = 3 * bytes.len() + 3;
+            out.try_reserve(need).map_err(|_| Error::out_of_memory("decoded text", need))?;
+            utf8.push(bytes, &mut out);
+        }
+        utf8.finish(&mut out);
+        Ok(out)
     }
 }

@@ -1,0 +1,169 @@
+# Needs cargo, a C compiler and make.
+#   make demo      several prompts stream at once from the model inside the library
+#   make test      everything that is tested (needs a C++ compiler too, and ASan or valgrind)
+#   make bench     throughput and latency by batch size, and the engine's own cost per token
+#   make install   PREFIX=/usr/local DESTDIR=
+#   make header    regenerate include/bn_engine.h from src/ffi
+#   make lint, make clean
+
+CARGO ?= cargo
+CXX ?= c++
+GO ?= go
+CMAKE ?= cmake
+PKG_CONFIG ?= pkg-config
+VALGRIND ?= valgrind
+OBJCOPY ?= objcopy
+PREFIX ?= /usr/local
+DESTDIR ?=
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+# release or dev
+PROFILE ?= release
+
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+MAJOR := $(firstword $(subst ., ,$(VERSION)))
+RUST := $(abspath target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+C := target/c
+STAGE := $(abspath $(C)/stage)
+
+CFLAGS ?= -O2 -g
+WARN := -Wall -Wextra -Werror -pedantic
+C11 := -std=c11 $(WARN) -Iinclude
+CXX17 := -std=c++17 $(WARN) -Iinclude
+LINK := -L$(RUST) -lbn_engine -Wl,-rpath,$(RUST) -lpthread
+# What the static library needs beside itself.
+STATIC_LIBS := -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
+
+EXAMPLES := hello demo callbacks event_loop bench
+C_TESTS := $(wildcard tests/c/test_*.c) tests/c/harness.c
+C_TEST_FLAGS := $(C11) -D_GNU_SOURCE -DBN_DEMO_MODEL='"$(abspath models/bn-demo.gguf)"' \
+	-DBN_DEMO_PROMPTS='"$(abspath tests/golden/demo_prompts.json)"'
+SYMBOLS := tests/abi/symbols.txt
+
+comma := ,
+say = @printf '\n== %s\n' "$(1)"
+
+.PHONY: all lib examples demo bench header lint clean install
+.PHONY: test test-rust test-loom test-c test-checked test-abi test-install
+
+all: lib examples
+
+lib:
+	$(CARGO) build --profile $(PROFILE) --lib
+	@ln -sf libbn_engine.so $(RUST)/libbn_engine.so.$(MAJOR)
+	@mkdir -p $(C)
+
+examples: $(EXAMPLES:%=$(C)/%)
+
+$(C)/%: examples-c/%.c include/bn_engine.h | lib
+	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $< -o $@ $(LINK)
+
+demo: $(C)/demo
+	@$(C)/demo
+
+bench: $(C)/bench
+	@$(C)/bench
+	@$(C)/bench --echo
+
+header:
+	$(CARGO) check --quiet --lib
+	@cp "$$(ls -t target/debug/build/bn-engine-*/out/bn_engine.h | head -n 1)" include/bn_engine.h
+
+lint:
+	$(CARGO) fmt --check
+	$(CARGO) clippy --all-targets -- -D warnings
+
+clean:
+	$(CARGO) clean
+
+# -- tests ------------------------------------------------------------------------------------------
+
+test: test-rust test-loom test-c test-checked test-abi test-install
+	$(call say,everything passed)
+
+test-rust:
+	$(call say,Rust: unit and integration tests$(comma) header$(comma) layout$(comma) layers)
+	$(CARGO) test
+
+# What crosses threads, without candle: loom runs every interleaving, Miri looks for undefined behaviour.
+test-loom:
+	$(call say,loom: every interleaving of inbox$(,) event queues and wake-up)
+	cd tests/concurrency && RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(abspath target)/loom $(CARGO) test --release
+	@if $(CARGO) +nightly miri --version > /dev/null 2>&1; then \
+		printf '\n== Miri on the same sources\n'; \
+		cd tests/concurrency && MIRIFLAGS=-Zmiri-disable-isolation \
+			CARGO_TARGET_DIR=$(abspath target)/miri $(CARGO) +nightly miri test; \
+	else echo "no nightly Miri here: left out"; fi
+
+$(C)/tests: $(C_TESTS) tests/c/harness.h include/bn_engine.h | lib
+	@$(CC) $(C_TEST_FLAGS) $(CFLAGS) $(C_TESTS) -o $@ $(LINK)
+
+test-c: $(C)/tests $(EXAMPLES:%=$(C)/%)
+	$(call say,C tests)
+	@$(C)/tests
+
+# The same tests with memory errors and leaks looked for: AddressSanitizer where it links and runs.
+test-checked: $(C)/tests
+	@printf 'int main(void) { return 0; }\n' > $(C)/probe.c
+	@if $(CC) -fsanitize=address $(C)/probe.c -o $(C)/probe 2> /dev/null && $(C)/probe; then \
+		printf '\n== C tests under AddressSanitizer and LeakSanitizer\n'; \
+		$(CC) $(C_TEST_FLAGS) -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all \
+			-fno-omit-frame-pointer $(C_TESTS) -o $(C)/tests-asan $(LINK) && $(C)/tests-asan; \
+	elif command -v $(VALGRIND) > /dev/null; then \
+		printf '\n== C tests under valgrind\n'; \
+		$(VALGRIND) -q --trace-children=no --leak-check=full --show-leak-kinds=definite,indirect \
+			--errors-for-leak-kinds=definite,indirect --error-exitcode=9 $(C)/tests; \
+	else \
+		echo "make test needs AddressSanitizer (gcc: libasan, clang: compiler-rt) or valgrind: install one"; \
+		exit 1; \
+	fi
+
+test-abi: lib
+	$(call say,ABI: exported symbols$(comma) the header in C11 and C++17)
+	@tests/abi/check_symbols.sh shared $(RUST)/libbn_engine.so $(SYMBOLS)
+	@$(CC) $(C11) tests/c/include.c -o $(C)/include-c $(LINK)
+	@$(C)/include-c
+	@if command -v $(CXX) > /dev/null; then \
+		$(CXX) $(CXX17) tests/c/include.cpp -o $(C)/include-cpp $(LINK) && $(C)/include-cpp && \
+		echo "the header compiles as C11 and as C++17"; \
+	else \
+		echo "make test needs a C++ compiler (g++ or clang++), CXX=$(CXX) is none: install one"; exit 1; \
+	fi
+
+# What `make install` leaves works from C, C++, CMake and Go, shared and static.
+test-install: lib
+	$(call say,the installed library)
+	@rm -rf $(STAGE) $(C)/cmake
+	@$(MAKE) --no-print-directory install PREFIX=$(STAGE) LIBDIR=$(STAGE)/lib INCLUDEDIR=$(STAGE)/include DESTDIR=
+	@tests/abi/check_symbols.sh static $(STAGE)/lib/libbn_engine.a $(SYMBOLS)
+	@tests/abi/check_install.sh $(STAGE) $(MAJOR) $(VERSION)
+	@CC="$(CC)" CXX="$(CXX)" CMAKE="$(CMAKE)" GO="$(GO)" PKG_CONFIG="$(PKG_CONFIG)" \
+		tests/abi/use_install.sh $(STAGE) $(C)
+
+# -- install ----------------------------------------------------------------------------------------
+
+# One object whose only global names are the interface's: the Rust runtime inside must not meet another.
+$(C)/libbn_engine.a: lib $(SYMBOLS)
+	@$(LD) -r --gc-sections --force-group-allocation $(patsubst %,-u %,$(shell cat $(SYMBOLS))) \
+		$(RUST)/libbn_engine.a -o $(C)/bn_engine.o
+	@$(OBJCOPY) --strip-debug --keep-global-symbols=$(SYMBOLS) $(C)/bn_engine.o
+	@rm -f $@
+	@$(AR) rcs $@ $(C)/bn_engine.o
+
+install: $(C)/libbn_engine.a
+	@install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(LIBDIR)/cmake/bn_engine $(DESTDIR)$(INCLUDEDIR)
+	@install -m 644 include/bn_engine.h $(DESTDIR)$(INCLUDEDIR)/
+	@$(OBJCOPY) --strip-debug $(RUST)/libbn_engine.so $(C)/libbn_engine.so
+	@install -m 755 $(C)/libbn_engine.so $(DESTDIR)$(LIBDIR)/libbn_engine.so.$(VERSION)
+	@ln -sf libbn_engine.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libbn_engine.so.$(MAJOR)
+	@ln -sf libbn_engine.so.$(MAJOR) $(DESTDIR)$(LIBDIR)/libbn_engine.so
+	@install -m 644 $(C)/libbn_engine.a $(DESTDIR)$(LIBDIR)/
+	@for file in bn_engine.pc.in cmake/bn_engineConfig.cmake.in cmake/bn_engineConfigVersion.cmake.in; do \
+		sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
+			-e 's|@VERSION@|$(VERSION)|g' -e 's|@MAJOR@|$(MAJOR)|g' \
+			-e 's|@STATIC_LIBS@|$(STATIC_LIBS)|g' $$file > $(C)/$$(basename $$file .in) || exit 1; \
+	done
+	@install -m 644 $(C)/bn_engine.pc $(DESTDIR)$(LIBDIR)/pkgconfig/
+	@install -m 644 $(C)/bn_engineConfig.cmake $(C)/bn_engineConfigVersion.cmake \
+		$(DESTDIR)$(LIBDIR)/cmake/bn_engine/
+	@echo "installed bn_engine $(VERSION) in $(DESTDIR)$(PREFIX)"

@@ -1,0 +1,177 @@
+// Several prompts at once, streamed to the terminal as their tokens arrive, then the engine's statistics.
+// On a terminal each answer has a line of its own; otherwise chunks come tagged with their prompt's number,
+// in the order in which the engine makes them.
+#include "bn_engine.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+typedef struct {
+    const char *prompt;
+    float temperature;
+    uint32_t max_new_tokens;
+} question;
+
+static const question questions[] = {
+    {"17+25=", 0.0f, 8},
+    {"68+57=", 0.0f, 8},
+    {"Ada 42, Tom 17, Mia 88. Tom?", 0.0f, 8},
+    {"Once upon a time", 0.7f, 100},
+    {"One day, a little girl named Lucy", 0.7f, 100},
+    {"Tom had a red ball", 0.7f, 100},
+};
+enum { QUESTIONS = sizeof questions / sizeof *questions };
+
+// Answers so far, for the terminal's lines.
+static char answers[QUESTIONS][4096];
+static size_t lengths[QUESTIONS];
+static bool done[QUESTIONS];
+static bool terminal;
+
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int signal) {
+    (void)signal;
+    interrupted = 1;
+}
+
+static void check(bn_status status, const char *what, const char *detail) {
+    if (status == BN_OK) return;
+    fprintf(stderr, "%s: %s (%s) %s\n", what, bn_status_message(status), bn_status_name(status), detail);
+    exit(1);
+}
+
+static int32_t show_progress(float fraction, const char *what, size_t length, void *context) {
+    (void)context;
+    int filled = (int)(fraction * 30);
+    fprintf(stderr, "\r[%.*s%*s] %3d%% %.*s\033[K", filled, "##############################", 30 - filled, "",
+            (int)(fraction * 100), (int)length, what);
+    if (fraction >= 1.0f) fprintf(stderr, "\r\033[K");
+    return interrupted; // non-zero gives the load up
+}
+
+static int columns(void) {
+    struct winsize size;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col : 80;
+}
+
+// Redraws an answer's line: the prompt, and as much of the answer's end as fits.
+static void draw(int i) {
+    int up = QUESTIONS - i, room = columns() - (int)strlen(questions[i].prompt) - 6;
+    const char *text = answers[i];
+    size_t length = lengths[i];
+    bool cut = room > 4 && length > (size_t)room;
+    if (cut && !done[i]) {
+        text += length - (size_t)room;
+        while (((unsigned char)*text & 0xc0) == 0x80) text++; // not within a character
+    }
+    printf("\033[%dA\r\033[K%s \033[1m%s\033[0m%s%.*s\033[%dB\r", up, done[i] ? "*" : ">", questions[i].prompt,
+           cut && !done[i] ? "..." : "", room > 4 ? room : 4, text, up);
+    fflush(stdout);
+}
+
+static void take(const bn_event *event) {
+    int i = (int)event->user_data;
+    for (size_t k = 0; k < event->text_length && lengths[i] + 1 < sizeof answers[i]; k++) {
+        char c = event->text[k];
+        answers[i][lengths[i]++] = c == '\n' ? ' ' : c;
+    }
+    done[i] = event->kind == BN_EVENT_COMPLETED;
+    if (terminal)
+        draw(i);
+    else if (event->text_length > 0)
+        printf("[%d]%.*s\n", i, (int)event->text_length, event->text);
+}
+
+static void submit_all(bn_engine *engine) {
+    bn_error error = {.struct_size = sizeof error};
+    bn_request_params params[QUESTIONS];
+    const bn_request_params *batch[QUESTIONS];
+    bn_request requests[QUESTIONS];
+    for (int i = 0; i < QUESTIONS; i++) {
+        check(bn_request_params_init(&params[i], sizeof params[i]), "params", "");
+        params[i].prompt = questions[i].prompt;
+        params[i].prompt_length = strlen(questions[i].prompt);
+        params[i].temperature = questions[i].temperature;
+        params[i].top_p = 0.95f;
+        params[i].max_new_tokens = questions[i].max_new_tokens;
+        params[i].seed = 1;
+        params[i].user_data = (uint64_t)i;
+        params[i].error = &error;
+        batch[i] = &params[i];
+        if (terminal)
+            printf("> \033[1m%s\033[0m\n", questions[i].prompt);
+        else
+            printf("[%d] asks: %s\n", i, questions[i].prompt);
+    }
+    check(bn_submit_batch(engine, batch, QUESTIONS, requests), "submit", error.message);
+}
+
+static void poll_until_done(bn_engine *engine) {
+    bool cancelled = false;
+    for (int left = QUESTIONS; left > 0;) {
+        bn_event events[64];
+        size_t count = 0;
+        check(bn_poll(engine, BN_ANY, events, 64, 100, &count), "poll", "");
+        for (size_t i = 0; i < count; i++) {
+            take(&events[i]);
+            if (events[i].kind != BN_EVENT_COMPLETED) continue;
+            if (events[i].finish_reason == BN_FINISH_FAILED)
+                fprintf(stderr, "failed: %.*s\n", (int)events[i].message_length, events[i].message);
+            check(bn_release(engine, events[i].request), "release", "");
+            left--;
+        }
+        if (interrupted && !cancelled) {
+            check(bn_cancel(engine, BN_ANY), "cancel", ""); // every request still gets its last event
+            cancelled = true;
+        }
+    }
+}
+
+static void print_answers(void) {
+    printf("\n");
+    for (int i = 0; i < QUESTIONS; i++)
+        printf("%s%.*s\n\n", questions[i].prompt, (int)lengths[i], answers[i]);
+}
+
+static void print_stats(bn_engine *engine) {
+    bn_stats s;
+    check(bn_stats_init(&s, sizeof s), "stats", "");
+    check(bn_engine_stats(engine, &s), "stats", "");
+    printf("%-28s %10llu\n", "requests", (unsigned long long)s.accepted);
+    printf("%-28s %10llu\n", "prompt tokens", (unsigned long long)s.prompt_tokens);
+    printf("%-28s %10llu\n", "generated tokens", (unsigned long long)s.generated_tokens);
+    printf("%-28s %10.1f\n", "generated tokens/s", s.generated_tokens_per_second);
+    printf("%-28s %10llu\n", "forward passes", (unsigned long long)s.steps);
+    printf("%-28s %10.2f\n", "requests per pass, mean", s.mean_batch_size);
+    printf("%-28s %10.1f\n", "first token, p50 ms", (double)s.time_to_first_token.p50_ns / 1e6);
+    printf("%-28s %10.2f\n", "between tokens, p50 ms", (double)s.inter_token.p50_ns / 1e6);
+    printf("%-28s %10.1f\n", "end to end, p99 ms", (double)s.end_to_end.p99_ns / 1e6);
+    printf("%-28s %10.1f\n", "memory peak, MiB", (double)s.memory_peak_bytes / (1 << 20));
+}
+
+int main(void) {
+    terminal = isatty(STDOUT_FILENO);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    signal(SIGINT, interrupt);
+
+    bn_error error = {.struct_size = sizeof error};
+    bn_engine_config config;
+    bn_engine *engine = NULL;
+    check(bn_engine_config_init(&config, sizeof config), "config", "");
+    if (isatty(STDERR_FILENO)) config.progress = show_progress;
+    check(bn_engine_create(&config, &engine, &error), "create", error.message);
+
+    submit_all(engine);
+    poll_until_done(engine);
+    print_answers();
+    print_stats(engine);
+    check(bn_engine_destroy(engine), "destroy", "");
+    return 0;
+}

@@ -1,0 +1,110 @@
+//! Ranges of the configuration and of a request, refused by name.
+
+use super::api::{EngineConfig, Prompt, RequestParams};
+use crate::base::{Error, Result, Status};
+use crate::text::Tokenizer;
+
+fn in_range(name: &str, value: u64, low: u64, high: u64) -> Result<()> {
+    if (low..=high).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{name} = {value} is out of range: {low} to {high}")))
+}
+
+pub fn check(config: &EngineConfig) -> Result<()> {
+    in_range("threads", config.threads.into(), 0, 256)?;
+    in_range("max_batch_size", config.max_batch_size.into(), 1, 4096)?;
+    in_range("max_batch_tokens", config.max_batch_tokens.into(), config.max_batch_size.into(), 65_536)?;
+    in_range("queue_capacity", config.queue_capacity.into(), 1, 1 << super::ids::SLOT_BITS)?;
+    in_range("max_wait_us", config.max_wait_us.into(), 0, 1_000_000)?;
+    in_range("max_step_ms", config.max_step_ms.into(), 1, 60_000)?;
+    in_range("log_level", config.log_level as i64 as u64, 0, 4)?;
+    if ![16, 32, 64, 128].contains(&config.kv_block_size) {
+        let size = config.kv_block_size;
+        return Err(Error::invalid(format!("kv_block_size = {size} is out of range: 16, 32, 64 or 128")));
+    }
+    Ok(())
+}
+
+/// `asked` (0: the model's context length), checked against the model.
+pub fn sequence_length(asked: u32, context_length: usize) -> Result<usize> {
+    match asked as usize {
+        0 => Ok(context_length),
+        n => in_range("max_sequence_length", n as u64, 2, context_length as u64).map(|()| n),
+    }
+}
+
+/// CPUs that this process may run on.
+pub fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get()).min(256)
+}
+
+/// What a request is checked against.
+pub struct RequestLimits<'a> {
+    pub vocab_size: usize,
+    pub max_sequence: usize,
+    pub longest_token: usize,
+    pub tokenizer: Option<&'a Tokenizer>,
+}
+
+impl RequestLimits<'_> {
+    /// Checks everything about `params` but room in the queue, and returns the prompt's ids.
+    pub fn prompt_ids(&self, params: &mut RequestParams) -> Result<Vec<u32>> {
+        params.sampling.validate()?;
+        if params.max_new_tokens == 0 {
+            return Err(Error::invalid("max_new_tokens = 0 is out of range: at least 1"));
+        }
+        for stop in &params.stop_strings {
+            if stop.is_empty() {
+                return Err(Error::invalid("a stop string is empty"));
+            }
+        }
+        if !params.stop_strings.is_empty() && self.tokenizer.is_none() {
+            return Err(Error::unsupported("stop strings need a tokenizer, and the model's file has none"));
+        }
+        self.check_ids("stop_tokens", &params.stop_tokens)?;
+        let ids = match std::mem::replace(&mut params.prompt, Prompt::Tokens(Vec::new())) {
+            Prompt::Tokens(ids) => ids,
+            Prompt::Text(text) => self.encode(&text, params.parse_special)?,
+        };
+        self.check_ids("the prompt", &ids)?;
+        if ids.is_empty() {
+            return Err(Error::invalid("the prompt is empty"));
+        }
+        if ids.len() >= self.max_sequence {
+            return Err(self.too_long(&format!("the prompt has {} tokens", ids.len())));
+        }
+        Ok(ids)
+    }
+
+    fn encode(&self, text: &str, parse_special: bool) -> Result<Vec<u32>> {
+        let tokenizer = self.tokenizer.ok_or_else(|| {
+            Error::unsupported(
+                "a text prompt needs a tokenizer, and the model's file has none; pass token ids",
+            )
+        })?;
+        // No tokenizer makes fewer tokens than this; a huge text is refused before any work on it.
+        if text.len() / self.longest_token.max(1) >= self.max_sequence {
+            return Err(self.too_long(&format!("the prompt has {} bytes", text.len())));
+        }
+        tokenizer.encode(text, true, parse_special)
+    }
+
+    fn too_long(&self, what: &str) -> Error {
+        let limit = self.max_sequence;
+        Error::new(
+            Status::TooLong,
+            format!("{what}; max_sequence_length = {limit} has to hold it and a new token"),
+        )
+    }
+
+    fn check_ids(&self, what: &str, ids: &[u32]) -> Result<()> {
+        match ids.iter().position(|&id| id as usize >= self.vocab_size) {
+            None => Ok(()),
+            Some(at) => Err(Error::invalid(format!(
+                "token id {} at index {at} of {what} is out of range: the vocabulary has {}",
+                ids[at], self.vocab_size
+            ))),
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! The engine as a host's threads see it.
+
+use super::api::*;
+use super::callback::{self, Log};
+use super::config::{self, RequestLimits};
+use super::core::{Command, Core, Shared, deliver};
+use super::hub::{Hub, Phase, Readable, Refused};
+use super::ids::next_salt;
+use super::memory::{self, MemoryPlan};
+use super::sequence::Sequence;
+use super::signal::Signal;
+use super::stats::Recorder;
+use crate::base::clock::now_ns;
+use crate::base::{Error, Result, Status, fork, threads};
+use crate::kernels::Pool;
+use crate::model::{self, Facts, Model, Source};
+use crate::ops::KvCache;
+use crate::schedule::{Scheduler, SchedulerConfig};
+use crate::text::Tokenizer;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+impl Readable for Signal {
+    fn set(&self) {
+        Signal::set(self)
+    }
+    fn clear(&self) {
+        Signal::clear(self)
+    }
+}
+
+/// A running engine. Every method may be called from any thread.
+pub struct Engine {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    facts: Facts,
+    memory: MemoryPlan,
+    max_batch_size: u32,
+    max_sequence: usize,
+    longest_token: usize,
+    default_timeout_ms: u32,
+    callback_mode: bool,
+    made_in: u32,
+}
+
+impl Engine {
+    /// Loads the model and starts the threads. Everything that can be refused is refused here.
+    pub fn create(mut config: EngineConfig) -> Result<Self> {
+        config::check(&config)?;
+        let log = Log::new(config.log.clone(), config.log_level);
+        let source = Source::parse(config.model_path.as_deref())?;
+        let threads = if config.threads == 0 { config::default_threads() } else { config.threads as usize };
+        let loaded = load(&source, Pool::new(threads)?, &log, config.progress.take())?;
+        Self::with_model(config, loaded)
+    }
+
+    /// Runs a model that is loaded already; `model_path`, `threads` and `progress` have served.
+    pub fn with_model(mut config: EngineConfig, loaded: model::Loaded) -> Result<Self> {
+        let made_in = fork::generation();
+        config::check(&config)?;
+        let log = Log::new(config.log.take(), config.log_level);
+        let facts = loaded.model.facts().clone();
+        let max_sequence = config::sequence_length(config.max_sequence_length, facts.context_length)?;
+        let memory = memory::plan(&config, &*loaded.model, max_sequence)?;
+        log.write(LOG_INFO, format!("memory: {memory:?}"));
+        let longest_token = loaded.tokenizer.as_deref().map_or(0, longest_token);
+        let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
+        let shared = Arc::new(Shared {
+            hub: Hub::new(next_salt(), config.queue_capacity as usize, memory.for_requests(), signal),
+            inbox: Default::default(),
+            stop: AtomicBool::new(false),
+            recorder: Recorder::default(),
+            log,
+            tokenizer: loaded.tokenizer,
+        });
+        let engine = Self {
+            shared: shared.clone(),
+            threads: Mutex::new(Vec::new()),
+            facts,
+            memory,
+            max_batch_size: config.max_batch_size,
+            max_sequence,
+            longest_token,
+            default_timeout_ms: config.default_timeout_ms,
+            callback_mode: config.on_event.is_some(),
+            made_in,
+        };
+        engine.start(config, loaded.model)?;
+        Ok(engine)
+    }
+
+    fn start(&self, mut config: EngineConfig, model: Box<dyn Model>) -> Result<()> {
+        let (shape, block_size) = (model.kv_shape(), config.kv_block_size as usize);
+        let kv = KvCache::new(shape.layers, shape.kv_heads, shape.head_dim, self.memory.blocks, block_size)?;
+        let scheduler = Scheduler::new(SchedulerConfig {
+            max_batch_size: config.max_batch_size,
+            max_batch_tokens: config.max_batch_tokens,
+            max_step_ns: config.max_step_ms as u64 * 1_000_000,
+            block_size: config.kv_block_size,
+            blocks: self.memory.blocks as u32,
+            max_wait_ns: config.max_wait_us as u64 * 1_000,
+        })?;
+        let core = Core::new(self.shared.clone(), model, kv, scheduler)?;
+        let mut handles = self.threads.lock();
+        handles.push(threads::spawn("bn-engine".into(), move || core.main())?);
+        if let Some(sink) = config.on_event.take() {
+            let shared = self.shared.clone();
+            // Where this fails, dropping the half-made engine ends the engine thread.
+            handles.push(threads::spawn("bn-delivery".into(), move || deliver(&shared, sink))?);
+        }
+        Ok(())
+    }
+
+    /// All or nothing. Never waits for the engine thread.
+    pub fn submit(&self, requests: Vec<RequestParams>) -> Result<Vec<RequestId>> {
+        self.check_call(false)?;
+        if self.callback_mode && requests.iter().any(|request| request.poll_by_id) {
+            self.shared.recorder.rejected(Status::InvalidArgument, requests.len());
+            return Err(Error::invalid("poll_by_id: an engine in callback mode cannot be polled"));
+        }
+        self.accept(requests)
+    }
+
+    fn accept(&self, requests: Vec<RequestParams>) -> Result<Vec<RequestId>> {
+        let n = requests.len();
+        self.try_accept(requests).inspect_err(|error| self.shared.recorder.rejected(error.status, n))
+    }
+
+    fn try_accept(&self, requests: Vec<RequestParams>) -> Result<Vec<RequestId>> {
+        if requests.is_empty() {
+            return Err(Error::invalid("no requests"));
+        }
+        self.still_open()?;
+        let several = requests.len() > 1;
+        let mut sequences = Vec::with_capacity(requests.len());
+        let mut wanted = Vec::with_capacity(requests.len());
+        for (i, request) in requests.into_iter().enumerate() {
+            let poll_by_id = request.poll_by_id;
+            let prepared = self.prepare(request).map_err(|mut error| {
+                if several {
+                    error.message = format!("request {i}: {}", error.message);
+                }
+                error
+            });
+            let (sequence, bytes) = prepared?;
+            wanted.push((poll_by_id, bytes));
+            sequences.push(sequence);
+        }
+        let mut ids = Vec::with_capacity(wanted.len());
+        self.shared.hub.open(&wanted, &mut ids).map_err(|refused| self.refusal(refused))?;
+        self.shared.recorder.accepted(ids.len());
+        for (mut sequence, &id) in sequences.into_iter().zip(&ids) {
+            sequence.id = id;
+            self.shared.inbox.push(Command::Submit(sequence));
+        }
+        Ok(ids)
+    }
+
+    /// A checked, tokenized request and the bytes that it reserves.
+    fn prepare(&self, mut params: RequestParams) -> Result<(Box<Sequence>, u64)> {
+        let now = now_ns();
+        let limits = RequestLimits {
+            vocab_size: self.facts.vocab_size,
+            max_sequence: self.max_sequence,
+            longest_token: self.longest_token,
+            tokenizer: self.tokenizer().map(|t| &**t),
+        };
+        let prompt = limits.prompt_ids(&mut params)?;
+        let max_new = params.max_new_tokens.min((self.max_sequence - prompt.len()) as u32);
+        let bytes = memory::request_bytes(&params, prompt.len(), max_new, self.longest_token);
+        let timeout_ms = if params.timeout_ms == 0 { self.default_timeout_ms } else { params.timeout_ms };
+        let ends = self.tokenizer().map_or(&[][..], |t| t.end_tokens());
+        Ok((Box::new(Sequence::new(params, prompt, max_new, ends, now, timeout_ms)?), bytes))
+    }
+
+    fn refusal(&self, refused: Refused) -> Error {
+        match refused {
+            Refused::Full => Error::new(
+                Status::QueueFull,
+                "queue_capacity requests are unreleased; release finished ones, or raise it",
+            ),
+            Refused::Memory(left) => Error::new(
+                Status::MemoryLimit,
+                format!("memory_limit_bytes leaves {left} bytes for requests, and this one may need more"),
+            ),
+            Refused::Closed(Phase::Dead) => {
+                Error::new(Status::EngineDead, "the engine's thread died; destroy the engine")
+            }
+            Refused::Closed(_) => Error::new(Status::Shutdown, "the engine is shutting down"),
+        }
+    }
+
+    fn still_open(&self) -> Result<()> {
+        match self.shared.hub.phase() {
+            Phase::Open => Ok(()),
+            phase => Err(self.refusal(Refused::Closed(phase))),
+        }
+    }
+
+    /// Hands up to `capacity` events to `sink`, waiting for the first up to `timeout` (None: for good).
+    /// What an event points to stays where it is until the next poll that returns an event of the same
+    /// request, or its release. A request whose terminal event was returned gives 0 at once.
+    pub fn poll(
+        &self,
+        which: Which,
+        capacity: usize,
+        timeout: Option<Duration>,
+        sink: &mut dyn FnMut(usize, &Event),
+    ) -> Result<usize> {
+        self.check_call(true)?;
+        if self.callback_mode {
+            return Err(Error::new(
+                Status::WrongMode,
+                "the engine delivers by callback; it cannot be polled",
+            ));
+        }
+        if capacity == 0 {
+            return Err(Error::invalid("capacity = 0 is out of range: at least 1"));
+        }
+        self.shared.hub.poll(which, capacity, timeout, sink)
+    }
+
+    /// Asynchronous: the terminal event tells. Fine for a request that has finished already.
+    pub fn cancel(&self, which: Which) -> Result<()> {
+        self.check_call(false)?;
+        if let Which::One(id) = which {
+            self.shared.hub.check(id)?;
+        }
+        self.shared.inbox.push(Command::Cancel(which));
+        Ok(())
+    }
+
+    /// Retires `id`; a live request is cancelled and its events are dropped.
+    pub fn release(&self, id: RequestId) -> Result<()> {
+        self.check_call(false)?;
+        if self.shared.hub.release(id)? {
+            self.shared.inbox.push(Command::Abandon(id));
+        }
+        Ok(())
+    }
+
+    /// Submits and waits for the completion event, in either mode and beside any poller.
+    pub fn generate(&self, mut request: RequestParams) -> Result<Event> {
+        self.check_call(true)?;
+        (request.stream, request.poll_by_id) = (false, true);
+        let id = self.accept(vec![request])?[0];
+        let mut event = None;
+        let polled =
+            self.shared.hub.poll(Which::One(id), 1, None, &mut |_, e: &Event| event = Some(e.clone()));
+        // Only `destroy` can have retired it before.
+        let _ = self.release(id);
+        polled?;
+        event.ok_or_else(|| Error::internal("a request ended without its completion"))
+    }
+
+    pub fn stats(&self) -> Stats {
+        let (live, reserved, peak) = self.shared.hub.usage();
+        Stats {
+            unreleased: live as u64,
+            kv_blocks_total: self.memory.blocks as u64,
+            memory_used_bytes: self.memory.fixed() + reserved,
+            memory_peak_bytes: self.memory.fixed() + peak,
+            memory_limit_bytes: self.memory.limit,
+            ..self.shared.recorder.snapshot(self.max_batch_size)
+        }
+    }
+
+    /// -1 in callback mode.
+    pub fn wait_fd(&self) -> i32 {
+        self.shared.hub.signal().map_or(-1, Signal::fd)
+    }
+
+    /// Asynchronous, idempotent; Drain may be followed by Cancel.
+    pub fn shutdown(&self, mode: ShutdownMode) -> Result<()> {
+        self.check_call(false)?;
+        self.begin_shutdown(mode);
+        Ok(())
+    }
+
+    fn begin_shutdown(&self, mode: ShutdownMode) {
+        self.shared.hub.advance(Phase::Closing);
+        if mode == ShutdownMode::Cancel {
+            self.shared.stop.store(true, Ordering::Relaxed);
+        }
+        self.shared.inbox.push(Command::Shutdown(mode));
+    }
+
+    /// Cancels what is left, wakes and waits for blocked pollers, joins every thread. Ids are dead after it.
+    /// `Reentrant` from a callback, and then nothing has happened; nothing in a forked child either.
+    pub fn destroy(&self) -> Result<()> {
+        if self.is_forked() {
+            return Ok(());
+        }
+        if callback::inside() {
+            return Err(Error::new(Status::Reentrant, "an engine cannot be destroyed from a callback"));
+        }
+        self.begin_shutdown(ShutdownMode::Cancel);
+        for handle in std::mem::take(&mut *self.threads.lock()) {
+            // Both threads catch what they run; there is nothing to hear from them.
+            let _ = handle.join();
+        }
+        self.shared.hub.destroy();
+        Ok(())
+    }
+
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Tokens that one request may have, prompt and output together.
+    pub fn max_sequence_length(&self) -> usize {
+        self.max_sequence
+    }
+
+    pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
+        self.shared.tokenizer.as_ref()
+    }
+
+    fn is_forked(&self) -> bool {
+        self.made_in != fork::generation()
+    }
+
+    /// `Forked` in a child of the process that made the engine; `Reentrant` inside a callback when `blocking`.
+    pub fn check_call(&self, blocking: bool) -> Result<()> {
+        if self.is_forked() {
+            return Err(Error::new(Status::Forked, "the engine was made before this process was forked"));
+        }
+        if blocking && callback::inside() {
+            return Err(Error::new(Status::Reentrant, "a blocking call from a callback"));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            // The threads do not exist here; their handles and locks are in an unknown state.
+            std::mem::forget(std::mem::take(self.threads.get_mut()));
+        } else if self.destroy().is_err() {
+            // Inside a callback nothing can be joined; the threads end by themselves.
+            self.begin_shutdown(ShutdownMode::Cancel);
+        }
+    }
+}
+
+fn longest_token(tokenizer: &Tokenizer) -> usize {
+    (0..tokenizer.vocab_size() as u32)
+        .filter_map(|id| tokenizer.token_bytes(id))
+        .map(<[u8]>::len)
+        .max()
+        .unwrap_or(0)
+}
+
+/// Loads with progress through the host's callback, and as log lines every tenth.
+fn load(
+    source: &Source,
+    pool: Arc<Pool>,
+    log: &Log,
+    mut host: Option<ProgressSink>,
+) -> Result<model::Loaded> {
+    let mut logged = -1;
+    let mut progress = |fraction: f32, what: &str| {
+        let tenth = (fraction * 10.0) as i32;
+        if tenth > logged {
+            logged = tenth;
+            log.write(LOG_INFO, format!("loading: {}% ({what})", tenth * 10));
+        }
+        host.as_mut().is_some_and(|host| callback::run(|| host(fraction, what)))
+    };
+    model::load(source, pool, &|level, message| log.write(level, message), &mut progress)
+}

@@ -1,0 +1,46 @@
+//! Request handles: 16 bits of engine salt, 28 of generation, 20 of slot.
+
+use once_cell::sync::Lazy;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+pub const SLOT_BITS: u32 = 20;
+const GENERATION_BITS: u32 = 28;
+/// A slot that has served this many requests is retired, so that no handle is ever issued twice.
+pub const LAST_GENERATION: u32 = (1 << GENERATION_BITS) - 1;
+
+/// A request's handle: salted by its engine, generational, never 0 or `u64::MAX`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestId(pub u64);
+
+impl RequestId {
+    pub fn new(salt: u16, generation: u32, slot: u32) -> Self {
+        Self((salt as u64) << 48 | (generation as u64) << SLOT_BITS | slot as u64)
+    }
+    pub fn salt(self) -> u16 {
+        (self.0 >> 48) as u16
+    }
+    pub fn generation(self) -> u32 {
+        (self.0 >> SLOT_BITS) as u32 & LAST_GENERATION
+    }
+    pub fn slot(self) -> u32 {
+        self.0 as u32 & ((1 << SLOT_BITS) - 1)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    Any,
+    One(RequestId),
+}
+
+/// A salt that no other of the last 65,534 engines of this process had; never 0 or 0xFFFF.
+pub fn next_salt() -> u16 {
+    // Starts somewhere else in each process, so that ids carried across processes do not match either.
+    static NEXT: Lazy<AtomicU16> = Lazy::new(|| AtomicU16::new(std::process::id() as u16));
+    loop {
+        let salt = NEXT.fetch_add(1, Ordering::Relaxed);
+        if salt != 0 && salt != u16::MAX {
+            return salt;
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What the engine may hold (invariant 5): counted before it is allocated, refused by name and number.
+
+use super::api::{EngineConfig, RequestParams};
+use super::event::Event;
+use crate::base::{Error, Result, Status};
+use crate::cache;
+use crate::model::Model;
+use crate::sample::Sampler;
+
+/// Where the bytes go. All but the requests' share are fixed at create.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryPlan {
+    pub weights: u64,
+    pub workspace: u64,
+    pub kv: u64,
+    pub blocks: usize,
+    /// 0: none.
+    pub limit: u64,
+}
+
+impl MemoryPlan {
+    pub fn fixed(&self) -> u64 {
+        self.weights + self.workspace + self.kv
+    }
+
+    /// Bytes that queued prompts and buffered events may take together.
+    pub fn for_requests(&self) -> u64 {
+        if self.limit == 0 { u64::MAX } else { self.limit - self.fixed() }
+    }
+}
+
+/// Divides the limit: weights and workspace first, a share for requests, the rest for KV.
+pub fn plan(config: &EngineConfig, model: &dyn Model, max_sequence: usize) -> Result<MemoryPlan> {
+    let overflow = || Error::new(Status::MemoryLimit, "the KV cache's size overflows; lower max_batch_size");
+    let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
+    let block_size = config.kv_block_size as usize;
+    let weights = model.facts().weight_bytes;
+    let vocab = model.facts().vocab_size;
+    let sampling = batch.saturating_mul(vocab * 4).saturating_add(Sampler::bytes(vocab));
+    let workspace = model.workspace_bytes(tokens, batch).saturating_add(sampling) as u64;
+    let block_bytes = cache::bytes_per_block(model.kv_shape(), block_size)?;
+    let one_sequence = max_sequence.div_ceil(block_size);
+    let wanted = one_sequence.checked_mul(batch).ok_or_else(overflow)?;
+    let room = match config.memory_limit_bytes {
+        0 => default_kv_bytes(),
+        limit => {
+            let left = limit.saturating_sub(weights.saturating_add(workspace));
+            left - (left / 16).min(64 << 20)
+        }
+    };
+    let fits = if block_bytes == 0 { wanted } else { (room / block_bytes).min(wanted as u64) as usize };
+    if config.memory_limit_bytes != 0 && fits < one_sequence {
+        return Err(Error::new(
+            Status::MemoryLimit,
+            format!(
+                "memory_limit_bytes = {} is too small: weights {weights}, workspace {workspace}, and one sequence of \
+                 {max_sequence} tokens needs {one_sequence} KV blocks of {block_bytes} bytes where {fits} fit; raise \
+                 the limit or lower max_sequence_length or max_batch_tokens",
+                config.memory_limit_bytes
+            ),
+        ));
+    }
+    let blocks = fits.max(one_sequence).min(u32::MAX as usize);
+    let kv = (blocks as u64).checked_mul(block_bytes).ok_or_else(overflow)?;
+    Ok(MemoryPlan { weights, workspace, kv, blocks, limit: config.memory_limit_bytes })
+}
+
+/// Without a limit the KV cache takes at most half of what the machine has free now.
+fn default_kv_bytes() -> u64 {
+    const FALLBACK: u64 = 4 << 30;
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kib.map_or(FALLBACK, |kib| kib * 512)
+}
+
+/// The most that a request can hold from submit to release: its prompt, its output and its buffered events.
+///
+/// Growing vectors at most double, hence the factor 2; output ids are held by the sequence and by events.
+pub fn request_bytes(
+    params: &RequestParams,
+    prompt_tokens: usize,
+    max_new: u32,
+    longest_token: usize,
+) -> u64 {
+    let logprobs = if params.sampling.logprobs { 1 + params.sampling.top_logprobs as u64 } else { 0 };
+    let echoed = if params.echo_prompt { prompt_tokens as u64 } else { 0 };
+    let delivered = max_new as u64 + echoed;
+    let per_token = 4 + 8 * logprobs + longest_token as u64;
+    let stops: usize = params.stop_strings.iter().map(|s| 2 * s.len()).sum();
+    let fixed = 2 * size_of::<Event>() as u64 + 1024 + stops as u64 + 4 * params.stop_tokens.len() as u64;
+    fixed + 4 * prompt_tokens as u64 + 2 * (4 * max_new as u64 + delivered * per_token)
+}

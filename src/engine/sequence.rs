@@ -1,0 +1,203 @@
+//! One request as the engine thread holds it, from submit to its terminal event.
+
+use super::api::RequestParams;
+use super::event::{Event, FinishReason, Usage};
+use super::ids::RequestId;
+use crate::base::{Error, Result, Status};
+use crate::sample::{Logprob, Sampler, StopMatcher};
+use crate::text::{Tokenizer, Utf8Stream};
+
+/// A checked request on its way to the engine thread.
+pub struct Sequence {
+    pub id: RequestId,
+    params: RequestParams,
+    pub prompt: Vec<u32>,
+    pub output: Vec<u32>,
+    /// Clamped to what `max_sequence_length` leaves.
+    pub max_new: u32,
+    pub submitted_ns: u64,
+    /// 0: none.
+    pub deadline_ns: u64,
+    admitted_ns: u64,
+    prefilled_ns: u64,
+    first_ns: u64,
+    last_ns: u64,
+    utf8: Utf8Stream,
+    stop: StopMatcher,
+    pending: Option<Event>,
+}
+
+impl Sequence {
+    /// `end_tokens` are the model's; `ignore_eos` makes them ordinary.
+    pub fn new(
+        params: RequestParams,
+        prompt: Vec<u32>,
+        max_new: u32,
+        end_tokens: &[u32],
+        now: u64,
+        timeout_ms: u32,
+    ) -> Result<Self> {
+        let ends = if params.ignore_eos { &[] } else { end_tokens };
+        let stop = StopMatcher::new(&params.stop_tokens, ends, &params.stop_strings)?;
+        Ok(Self {
+            id: RequestId(0),
+            prompt,
+            output: Vec::new(),
+            max_new,
+            submitted_ns: now,
+            deadline_ns: if timeout_ms == 0 { 0 } else { now + timeout_ms as u64 * 1_000_000 },
+            admitted_ns: 0,
+            prefilled_ns: 0,
+            first_ns: 0,
+            last_ns: 0,
+            utf8: Utf8Stream::default(),
+            stop,
+            pending: None,
+            params,
+        })
+    }
+
+    /// Records admission, returns the wait, and takes the memory that decoding will need.
+    pub fn admit(&mut self, now: u64) -> Result<u64> {
+        self.admitted_ns = now;
+        let new = self.max_new as usize;
+        self.output.try_reserve_exact(new).map_err(|_| Error::out_of_memory("output tokens", 4 * new))?;
+        Ok(now - self.submitted_ns)
+    }
+
+    pub fn token_at(&self, position: usize) -> u32 {
+        match self.prompt.get(position) {
+            Some(&token) => token,
+            None => self.output[position - self.prompt.len()],
+        }
+    }
+
+    fn per_token(&self) -> u32 {
+        if self.params.sampling.logprobs { 1 + self.params.sampling.top_logprobs } else { 0 }
+    }
+
+    fn event(&mut self, tokenizer: Option<&Tokenizer>) -> Event {
+        let per_token = self.per_token();
+        if let Some(event) = self.pending.take() {
+            return event;
+        }
+        let mut event = Event::new(self.id, self.params.user_data, per_token);
+        // The echoed prompt leads the first event.
+        if std::mem::take(&mut self.params.echo_prompt) {
+            event.tokens.extend_from_slice(&self.prompt);
+            event.text = tokenizer.and_then(|t| t.decode(&self.prompt).ok()).unwrap_or_default();
+            let unknown = |&token| (0..per_token).map(move |_| Logprob { token, logprob: f32::NAN });
+            event.logprobs.extend(self.prompt.iter().flat_map(unknown));
+        }
+        event
+    }
+
+    /// Samples from this sequence's logits, applies the stop rules, and returns the time since the last token
+    /// (of the first: since submit) with an event where there is something to tell.
+    pub fn advance(
+        &mut self,
+        logits: &mut [f32],
+        sampler: &mut Sampler,
+        tokenizer: Option<&Tokenizer>,
+        now: u64,
+    ) -> Result<(u64, Option<Event>)> {
+        let mut event = self.event(tokenizer);
+        let position = (self.prompt.len() + self.output.len()) as u64;
+        let sampling = &self.params.sampling;
+        let token =
+            sampler.sample(sampling, logits, &self.prompt, &self.output, position, &mut event.logprobs)?;
+        self.output.push(token);
+        event.tokens.push(token);
+        let gap = self.tick(now);
+        event.finish = self.stop_rules(token, tokenizer, &mut event.text);
+        if event.finish != FinishReason::None {
+            self.pending = Some(event);
+            return Ok((gap, None));
+        }
+        if self.params.stream {
+            return Ok((gap, Some(event)));
+        }
+        self.pending = Some(event);
+        Ok((gap, None))
+    }
+
+    /// Why `advance` ended the request, if it did.
+    pub fn finished(&self) -> FinishReason {
+        self.pending.as_ref().map_or(FinishReason::None, |event| event.finish)
+    }
+
+    fn tick(&mut self, now: u64) -> u64 {
+        let since = if self.first_ns == 0 { self.submitted_ns } else { self.last_ns };
+        if self.first_ns == 0 {
+            (self.first_ns, self.prefilled_ns) = (now, now);
+        }
+        self.last_ns = now;
+        now - since
+    }
+
+    fn stop_rules(&mut self, token: u32, tokenizer: Option<&Tokenizer>, text: &mut String) -> FinishReason {
+        let reason = if self.stop.is_stop_token(token) {
+            FinishReason::Stop
+        } else {
+            let mut piece = String::new();
+            self.utf8.push(tokenizer.and_then(|t| t.token_bytes(token)).unwrap_or_default(), &mut piece);
+            if self.stop.push(&piece, text) {
+                return FinishReason::StopString;
+            }
+            match self.output.len() >= self.max_new as usize {
+                true => FinishReason::Length,
+                false => return FinishReason::None,
+            }
+        };
+        if self.flush(text) { FinishReason::StopString } else { reason }
+    }
+
+    /// Gives out what was held back; true where that completed a stop string.
+    fn flush(&mut self, text: &mut String) -> bool {
+        let mut piece = String::new();
+        self.utf8.finish(&mut piece);
+        if self.stop.push(&piece, text) {
+            return true;
+        }
+        self.stop.finish(text);
+        false
+    }
+
+    /// The terminal event: with what `advance` decided, or with `why` where it is ended from outside.
+    pub fn finish(
+        mut self: Box<Self>,
+        tokenizer: Option<&Tokenizer>,
+        why: Option<(FinishReason, Error)>,
+        now: u64,
+    ) -> Event {
+        let mut event = self.event(tokenizer);
+        if let Some((reason, error)) = why {
+            self.flush(&mut event.text);
+            (event.finish, event.status, event.message) = (reason, error.status, error.message);
+        }
+        event.usage = Some(Box::new(self.usage(now)));
+        event
+    }
+
+    fn usage(&self, now: u64) -> Usage {
+        let since = |end: u64, start: u64| if end == 0 { 0 } else { end - start };
+        Usage {
+            prompt_tokens: self.prompt.len() as u32,
+            generated_tokens: self.output.len() as u32,
+            queued_ns: if self.admitted_ns == 0 { now } else { self.admitted_ns } - self.submitted_ns,
+            prefill_ns: since(self.prefilled_ns, self.admitted_ns),
+            first_token_ns: since(self.first_ns, self.submitted_ns),
+            decode_ns: since(self.last_ns, self.first_ns),
+            total_ns: now - self.submitted_ns,
+        }
+    }
+}
+
+/// Reasons for ending a request from outside.
+pub fn cancelled(what: &str) -> (FinishReason, Error) {
+    (FinishReason::Cancelled, Error::new(Status::Cancelled, what))
+}
+
+pub fn timed_out() -> (FinishReason, Error) {
+    (FinishReason::TimedOut, Error::new(Status::TimedOut, "the request's timeout passed"))
+}

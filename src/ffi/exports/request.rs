@@ -1,0 +1,254 @@
+//! Requests: submit, poll, cancel, release, and all of it in one blocking call.
+
+use crate::base::{Error, Result, Status};
+use crate::engine::api::{Event, FinishReason, RequestId, RequestParams, Which};
+use crate::ffi::event::{Completion, bn_completion, bn_event};
+use crate::ffi::growth;
+use crate::ffi::guard::{guard, guard_saying, out, say, slice};
+use crate::ffi::registry::{self, Call};
+use crate::ffi::request::bn_request_params;
+use crate::ffi::status::{bn_error, bn_status};
+use crate::ffi::types::*;
+use std::time::Duration;
+
+/// Fills `*params` with the defaults. `struct_size` is `sizeof(bn_request_params)`.
+///
+/// [any thread]
+/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: `params` is NULL, `struct_size` is wrong.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_request_params_init(
+    params: *mut bn_request_params,
+    struct_size: u32,
+) -> bn_status {
+    // SAFETY: `struct_size` bytes are the caller's promise.
+    guard(|| unsafe { growth::init(params, struct_size) })
+}
+
+/// Queues a request and writes its id to `*out`. It never waits for the engine. The request's events may
+/// arrive, on other threads, before this returns. Exactly one `BN_EVENT_COMPLETED` follows, as its last
+/// event; the id stays good until `bn_release` (in callback mode: until the terminal callback returns).
+/// `params->error`, where set, says in words why a request is refused.
+///
+/// [any thread]
+/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: NULL, not an engine, a parameter out of range, a text
+/// that is not UTF-8, a token id outside the vocabulary; `BN_ERR_UNSUPPORTED`: an unknown flag or field,
+/// text for a model without tokenizer; `BN_ERR_TOO_LONG`: prompt and `max_new_tokens` can never fit;
+/// `BN_ERR_QUEUE_FULL`; `BN_ERR_MEMORY_LIMIT`; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_WRONG_MODE`:
+/// `BN_REQUEST_POLL_BY_ID` in callback mode; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_FORKED`;
+/// `BN_ERR_INTERNAL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_submit(
+    engine: *mut bn_engine,
+    params: *const bn_request_params,
+    out: *mut bn_request,
+) -> bn_status {
+    // SAFETY: the caller's promise: one pointer to parameters, one id of room.
+    guard(|| unsafe { submit(engine, &[params], out) })
+}
+
+/// Queues `n` requests, all or none, and writes their ids to `out[0]` to `out[n - 1]`. Otherwise as
+/// `bn_submit`; the `error` of each of them tells of a refusal. `n` is at least 1.
+///
+/// [any thread]
+/// @return as `bn_submit`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_submit_batch(
+    engine: *mut bn_engine,
+    params: *const *const bn_request_params,
+    n: usize,
+    out: *mut bn_request,
+) -> bn_status {
+    guard(|| {
+        if n == 0 {
+            return Err(Error::invalid("n is 0: a batch has at least one request"));
+        }
+        // SAFETY: the caller's promise: `n` pointers to parameters, room for `n` ids.
+        unsafe { submit(engine, slice("params", params, n)?, out) }
+    })
+}
+
+/// # Safety
+/// Each of `from` is NULL or points to parameters; `to` is NULL or has room for as many ids.
+unsafe fn submit(
+    engine: *mut bn_engine,
+    from: &[*const bn_request_params],
+    to: *mut bn_request,
+) -> Result<()> {
+    let mut tell = Vec::new();
+    tell.try_reserve_exact(from.len()).map_err(|_| Error::out_of_memory("a batch", from.len()))?;
+    let result = registry::with(engine, Call::Any, |engine| {
+        out("out", to)?;
+        // SAFETY: the caller's promise.
+        let requests = unsafe { take(from, &mut tell) }?;
+        engine.submit(requests)
+    });
+    let (ids, result) = match result {
+        Ok(ids) => (ids, Ok(())),
+        Err(error) => (Vec::new(), Err(error)),
+    };
+    for error in tell {
+        // SAFETY: the caller's promise for each `error`.
+        unsafe { say(error, &result) };
+    }
+    for (at, RequestId(id)) in ids.into_iter().enumerate() {
+        // SAFETY: one id for each request, for which the caller has room.
+        unsafe { to.add(at).write(id) };
+    }
+    result
+}
+
+/// # Safety
+/// Each of `from` is NULL or points to parameters.
+unsafe fn take(
+    from: &[*const bn_request_params],
+    tell: &mut Vec<*mut bn_error>,
+) -> Result<Vec<RequestParams>> {
+    let mut requests = Vec::new();
+    requests.try_reserve_exact(from.len()).map_err(|_| Error::out_of_memory("a batch", from.len()))?;
+    for (at, &params) in from.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        let (request, error) = unsafe { bn_request_params::take(params) };
+        tell.push(error);
+        requests.push(request.map_err(|error| match from.len() {
+            1 => error,
+            _ => Error::new(error.status, format!("request {at} of the batch: {error}")),
+        })?);
+    }
+    Ok(requests)
+}
+
+/// Writes up to `capacity` waiting events to `events` and their number to `*count`, waiting up to
+/// `timeout_ms` milliseconds for the first: 0 does not wait, `BN_WAIT_FOREVER` waits for good. `which` is a
+/// request, or `BN_ANY`. Nothing in time is `BN_OK` with a count of 0. Each event goes to one caller; events
+/// of one request come in order. What the events point to: see `bn_event`.
+///
+/// [not from a callback]
+/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: NULL, not an engine, `capacity` 0, `timeout_ms` under -1;
+/// `BN_ERR_NOT_FOUND`: no such request, also when it is released while this waits; `BN_ERR_BUSY`: another
+/// thread is polling this request; `BN_ERR_WRONG_MODE`: the engine is in callback mode;
+/// `BN_ERR_REENTRANT`; `BN_ERR_SHUTDOWN`: shut down, and every event has been polled, or destroyed while
+/// this waits; `BN_ERR_ENGINE_DEAD`: likewise after the engine died; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_poll(
+    engine: *mut bn_engine,
+    which: bn_request,
+    events: *mut bn_event,
+    capacity: usize,
+    timeout_ms: i32,
+    count: *mut usize,
+) -> bn_status {
+    guard(|| {
+        out("events", events)?;
+        out("count", count)?;
+        if capacity == 0 {
+            return Err(Error::invalid("capacity is 0: there is room for no event"));
+        }
+        let timeout = match timeout_ms {
+            BN_WAIT_FOREVER => None,
+            0.. => Some(Duration::from_millis(timeout_ms as u64)),
+            _ => {
+                return Err(Error::invalid(format!(
+                    "timeout_ms is {timeout_ms}; it goes from -1 (no limit) up"
+                )));
+            }
+        };
+        let mut put = |at: usize, event: &Event| {
+            // SAFETY: `at < capacity`, for which the caller has room; and the engine keeps `event` in
+            // place as long as the header says.
+            unsafe { events.add(at).write(bn_event::new(event)) }
+        };
+        let polled = registry::with(engine, Call::BlockingEvenDead, |engine| {
+            engine.poll(one_or_any(which), capacity, timeout, &mut put)
+        })?;
+        // SAFETY: checked above.
+        unsafe { count.write(polled) };
+        Ok(())
+    })
+}
+
+fn one_or_any(which: bn_request) -> Which {
+    if which == BN_ANY { Which::Any } else { Which::One(RequestId(which)) }
+}
+
+/// Asks for the end of a request, or with `BN_ANY` of all, and returns at once. Its terminal event tells
+/// what happened: `BN_FINISH_CANCELLED`, or another reason where that came first. Cancelling a finished
+/// request does nothing.
+///
+/// [any thread]
+/// @return `BN_OK`; `BN_ERR_NOT_FOUND`: no such request; `BN_ERR_INVALID_ARGUMENT`: not an engine;
+/// `BN_ERR_ENGINE_DEAD`; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_cancel(engine: *mut bn_engine, which: bn_request) -> bn_status {
+    guard(|| registry::with(engine, Call::Any, |engine| engine.cancel(one_or_any(which))))
+}
+
+/// Retires a request's id and frees what its events pointed to. A live request is cancelled and its
+/// remaining events are discarded. In callback mode it happens by itself after the terminal callback.
+///
+/// [any thread]
+/// @return `BN_OK`; `BN_ERR_NOT_FOUND`: no such request, or released before;
+/// `BN_ERR_INVALID_ARGUMENT`: not an engine; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_release(engine: *mut bn_engine, request: bn_request) -> bn_status {
+    guard(|| registry::with(engine, Call::AnyEvenDead, |engine| engine.release(RequestId(request))))
+}
+
+/// Runs one request beside all others, waits for its end and writes it to `*out`, for the caller to free
+/// with `bn_completion_free`. Works in both delivery modes and gives no other event of it;
+/// `BN_REQUEST_NO_STREAM` and `BN_REQUEST_POLL_BY_ID` change nothing here. A request that was cancelled or
+/// timed out is `BN_OK` with that finish reason and what it had; one that failed is an error. `error` (may
+/// be NULL) says in words what was wrong.
+///
+/// [not from a callback]
+/// @return as `bn_submit`; `BN_ERR_REENTRANT`; or the status of a request that failed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_generate(
+    engine: *mut bn_engine,
+    params: *const bn_request_params,
+    out: *mut *mut bn_completion,
+    error: *mut bn_error,
+) -> bn_status {
+    let mut tell = std::ptr::null_mut();
+    let body = || {
+        let result = registry::with(engine, Call::Blocking, |engine| {
+            crate::ffi::guard::out("out", out)?;
+            // SAFETY: the caller's promise.
+            let (request, error) = unsafe { bn_request_params::take(params) };
+            tell = error;
+            let request = RequestParams { stream: false, poll_by_id: false, ..request? };
+            finished(engine.generate(request)?)
+        });
+        let (event, result) = match result {
+            Ok(event) => (Some(event), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        // SAFETY: the caller's promise for `params->error`.
+        unsafe { say(tell, &result) };
+        if let Some(event) = event {
+            // SAFETY: checked above.
+            unsafe { out.write(Completion::new(event)) };
+        }
+        result
+    };
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard_saying(error, body) }
+}
+
+fn finished(event: Event) -> Result<Event> {
+    match event.finish {
+        FinishReason::Failed if event.status == Status::Ok => {
+            Err(Error::internal("a request failed without a status"))
+        }
+        FinishReason::Failed => Err(Error::new(event.status, event.message)),
+        _ => Ok(event),
+    }
+}
+
+/// Frees what `bn_generate` returned. NULL is fine.
+///
+/// [any thread]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_completion_free(completion: *mut bn_completion) {
+    // SAFETY: the caller's promise: from `bn_generate`, and once.
+    guard(|| Ok(unsafe { Completion::free(completion) }));
+}

@@ -1,0 +1,210 @@
+//! Structs that grow: `struct_size` says how much of one the caller compiled, and no more is touched.
+
+use crate::base::{Error, Result};
+use std::ptr;
+
+/// Larger sizes are garbage, not a newer header.
+const LARGEST: usize = 64 * 1024;
+
+/// A C struct whose first field is `uint32_t struct_size`, and that only ever grows at its end.
+///
+/// # Safety
+/// `repr(C)`, `struct_size` first, and every bit pattern of the rest is a valid value.
+pub unsafe trait Grown: Sized {
+    const NAME: &'static str;
+    /// Its size when it was first published: the smallest `struct_size` that can be met.
+    const FIRST: usize;
+    /// What fields hold that the caller's version does not have.
+    fn defaults() -> Self;
+    fn set_struct_size(&mut self, size: u32);
+}
+
+fn check_size<T: Grown>(size: usize) -> Result<()> {
+    if (T::FIRST..=LARGEST).contains(&size) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "{name}.struct_size is {size}; this library knows {known} (call {name}_init with sizeof)",
+        name = T::NAME,
+        known = size_of::<T>()
+    )))
+}
+
+fn not_null<T: Grown>(pointer: *const T) -> Result<()> {
+    if pointer.is_null() {
+        return Err(Error::invalid(format!("the pointer to {} is NULL", T::NAME)));
+    }
+    Ok(())
+}
+
+/// Copies a caller's struct in.
+///
+/// # Safety
+/// `from` is NULL or points to `struct_size` readable bytes.
+pub unsafe fn read<T: Grown>(from: *const T) -> Result<T> {
+    not_null(from)?;
+    let bytes = from.cast::<u8>();
+    // SAFETY: the caller's struct begins with its size; C may hand us any alignment.
+    let size = unsafe { bytes.cast::<u32>().read_unaligned() } as usize;
+    check_size::<T>(size)?;
+    let known = size.min(size_of::<T>());
+    for at in known..size {
+        // SAFETY: `at` lies within the caller's `struct_size` bytes.
+        if unsafe { bytes.add(at).read() } != 0 {
+            return Err(Error::unsupported(format!(
+                "{} has a field at byte {at} that this version of bn_engine does not know",
+                T::NAME
+            )));
+        }
+    }
+    let mut value = T::defaults();
+    // SAFETY: `known` bytes are readable there and writable here, and by the trait's promise any bytes
+    // make a valid T.
+    unsafe { ptr::copy_nonoverlapping(bytes, (&raw mut value).cast::<u8>(), known) };
+    Ok(value)
+}
+
+/// Writes `value` over a caller's struct of `size` bytes: what it has room for, then zeros.
+///
+/// # Safety
+/// `to` points to `size` writable bytes.
+unsafe fn put<T: Grown>(to: *mut T, size: usize, mut value: T) {
+    value.set_struct_size(size as u32);
+    let known = size.min(size_of::<T>());
+    let bytes = to.cast::<u8>();
+    // SAFETY: within `size` bytes, which the caller owns; source and target are different objects.
+    unsafe {
+        ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), bytes, known);
+        ptr::write_bytes(bytes.add(known), 0, size - known);
+    }
+}
+
+/// `bn_X_init`: the defaults, into `size` bytes.
+///
+/// # Safety
+/// `to` is NULL or points to `size` writable bytes.
+pub unsafe fn init<T: Grown>(to: *mut T, size: u32) -> Result<()> {
+    not_null(to.cast_const())?;
+    check_size::<T>(size as usize)?;
+    // SAFETY: checked above, and the caller's promise.
+    unsafe { put(to, size as usize, T::defaults()) };
+    Ok(())
+}
+
+/// Fills a caller's output struct, whose `struct_size` the caller has set.
+///
+/// # Safety
+/// `to` is NULL or points to `struct_size` writable bytes.
+pub unsafe fn write<T: Grown>(to: *mut T, value: T) -> Result<()> {
+    // SAFETY: as above.
+    let size = unsafe { size_of_caller(to) }?;
+    // SAFETY: as above.
+    unsafe { put(to, size, value) };
+    Ok(())
+}
+
+/// The checked `struct_size` of a caller's output struct.
+///
+/// # Safety
+/// `to` is NULL or points to at least four readable bytes.
+pub unsafe fn size_of_caller<T: Grown>(to: *mut T) -> Result<usize> {
+    not_null(to.cast_const())?;
+    // SAFETY: the struct begins with its size.
+    let size = unsafe { to.cast::<u32>().read_unaligned() } as usize;
+    check_size::<T>(size)?;
+    Ok(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Status;
+
+    /// Version 2 of a struct that was published with `a` only.
+    #[repr(C)]
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    struct Two {
+        struct_size: u32,
+        a: u32,
+        b: u64,
+    }
+    // SAFETY: repr(C), `struct_size` first, integers after it.
+    unsafe impl Grown for Two {
+        const NAME: &'static str = "two";
+        const FIRST: usize = 8;
+        fn defaults() -> Self {
+            Self { struct_size: 0, a: 1, b: 2 }
+        }
+        fn set_struct_size(&mut self, size: u32) {
+            self.struct_size = size;
+        }
+    }
+
+    /// Version 3, from a header that is newer than the library.
+    #[repr(C)]
+    struct Three {
+        two: Two,
+        c: u64,
+    }
+
+    fn status<T>(result: Result<T>) -> Option<Status> {
+        result.err().map(|error| error.status)
+    }
+
+    #[test]
+    fn an_older_caller_gets_defaults_for_what_it_lacks() {
+        let one: [u32; 2] = [8, 7];
+        // SAFETY: eight bytes, as its struct_size says.
+        let two = unsafe { read(one.as_ptr().cast::<Two>()) }.unwrap();
+        assert_eq!((two.a, two.b), (7, 2));
+    }
+
+    #[test]
+    fn an_older_caller_is_written_no_further_than_it_is_long() {
+        let mut one: [u32; 4] = [8, 0, 0xaaaa, 0xaaaa];
+        // SAFETY: eight bytes of the sixteen, as its struct_size says.
+        unsafe { write(one.as_mut_ptr().cast::<Two>(), Two { struct_size: 0, a: 5, b: 6 }) }.unwrap();
+        assert_eq!(one, [8, 5, 0xaaaa, 0xaaaa]);
+    }
+
+    #[test]
+    fn a_newer_caller_is_served_until_it_uses_what_we_lack() {
+        let mut three = Three { two: Two { struct_size: 24, a: 7, b: 8 }, c: 0 };
+        let pointer = (&raw mut three).cast::<Two>();
+        // SAFETY: 24 bytes, as its struct_size says.
+        unsafe {
+            assert_eq!(read(pointer).unwrap().b, 8);
+            (*pointer.cast::<Three>()).c = 1;
+            assert_eq!(status(read(pointer)), Some(Status::Unsupported));
+            init(pointer, 24).unwrap();
+            assert_eq!(read(pointer).unwrap(), Two { struct_size: 24, a: 1, b: 2 });
+        }
+        assert_eq!(three.c, 0);
+    }
+
+    #[test]
+    fn other_sizes_and_null_are_refused() {
+        for size in [0u32, 1, 7, 100_000, u32::MAX] {
+            let mut two = Two { struct_size: size, a: 0, b: 0 };
+            // SAFETY: nothing but struct_size is read for such sizes.
+            unsafe {
+                assert_eq!(status(read(&raw const two)), Some(Status::InvalidArgument));
+                assert_eq!(status(write(&raw mut two, Two::defaults())), Some(Status::InvalidArgument));
+                assert_eq!(status(init(&raw mut two, size)), Some(Status::InvalidArgument));
+            }
+        }
+        // SAFETY: NULL is checked for.
+        assert_eq!(status(unsafe { read(ptr::null::<Two>()) }), Some(Status::InvalidArgument));
+    }
+
+    #[test]
+    fn any_alignment_will_do() {
+        let mut bytes = [0u8; 32];
+        let odd = bytes[1..].as_mut_ptr().cast::<Two>();
+        // SAFETY: sixteen of the thirty-one bytes.
+        unsafe {
+            init(odd, 16).unwrap();
+            assert_eq!(read(odd).unwrap(), Two { struct_size: 16, a: 1, b: 2 });
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! `bn_request_params` and its way into `RequestParams`.
+
+use super::growth::{self, Grown};
+use super::guard;
+use super::status::bn_error;
+use super::types::bn_string;
+use crate::base::{Error, Result};
+use crate::engine::api::{Prompt, RequestParams};
+use crate::sample::SamplingParams;
+use std::ffi::c_char;
+
+/// `bn_request_params.flags`: no events on the way; one event at the end, with the whole text and all ids.
+pub const BN_REQUEST_NO_STREAM: u32 = 1;
+/// The request's events come only to `bn_poll` of its own id: `BN_ANY` does not see them, and the wait
+/// file descriptor does not tell of them. Not in callback mode.
+pub const BN_REQUEST_POLL_BY_ID: u32 = 2;
+/// Give the prompt's text and ids back in front of the output.
+pub const BN_REQUEST_ECHO_PROMPT: u32 = 4;
+/// Go on through the model's end tokens, up to `max_new_tokens`.
+pub const BN_REQUEST_IGNORE_EOS: u32 = 8;
+/// Report the log probability of each generated token, and of `top_logprobs` others.
+pub const BN_REQUEST_LOGPROBS: u32 = 16;
+/// Special tokens written out in a text prompt (like `<|eot_id|>`) are those tokens, not text. Leave it off
+/// for text from outside.
+pub const BN_REQUEST_PARSE_SPECIAL: u32 = 32;
+
+/// The most `stop_strings_count` and `stop_tokens_count` may be.
+pub const BN_MAX_STOPS: u32 = 256;
+
+const FLAGS: u32 = BN_REQUEST_NO_STREAM
+    | BN_REQUEST_POLL_BY_ID
+    | BN_REQUEST_ECHO_PROMPT
+    | BN_REQUEST_IGNORE_EOS
+    | BN_REQUEST_LOGPROBS
+    | BN_REQUEST_PARSE_SPECIAL;
+
+/// One request. `bn_request_params_init` fills in the defaults; then set a prompt and change what you
+/// need. Everything it points to is copied before the submitting call returns.
+#[repr(C)]
+pub struct bn_request_params {
+    /// `sizeof(bn_request_params)`; set by `bn_request_params_init`.
+    pub struct_size: u32,
+    /// `BN_REQUEST_*`, or'ed. Default 0. An unknown one is `BN_ERR_UNSUPPORTED`.
+    pub flags: u32,
+    /// The prompt as UTF-8, `prompt_length` bytes; the tokenizer adds what the model wants in front. This or
+    /// `prompt_tokens`, not both.
+    pub prompt: *const c_char,
+    /// Bytes of `prompt`, without a NUL.
+    pub prompt_length: usize,
+    /// The prompt as token ids, taken as they are.
+    pub prompt_tokens: *const u32,
+    /// Ids in `prompt_tokens`.
+    pub prompt_tokens_count: usize,
+    /// Ids that end the output besides the model's own end tokens, even with `BN_REQUEST_IGNORE_EOS`.
+    pub stop_tokens: *const u32,
+    /// Ids in `stop_tokens`, at most `BN_MAX_STOPS`.
+    pub stop_tokens_count: usize,
+    /// Texts that end the output; the text given out ends before the first of them. None may be empty.
+    pub stop_strings: *const bn_string,
+    /// Texts in `stop_strings`, at most `BN_MAX_STOPS`.
+    pub stop_strings_count: usize,
+    /// Echoed in every event of the request; nothing else is done with it.
+    pub user_data: u64,
+    /// For the random numbers: the same seed, prompt and parameters give the same output, whatever else is
+    /// running. Default 0.
+    pub seed: u64,
+    /// Where to say why the request was refused, written before the submitting call returns and not
+    /// kept. NULL (default): not wanted. Set its `struct_size`.
+    pub error: *mut bn_error,
+    /// Tokens to generate at most, at least 1, default 128.
+    pub max_new_tokens: u32,
+    /// Milliseconds from submit after which the request ends as `BN_FINISH_TIMED_OUT`, keeping what it has.
+    /// 0 (default): the engine's `default_timeout_ms`; `BN_TIMEOUT_NONE`: none.
+    pub timeout_ms: u32,
+    /// Finite, at least 0. 0 (default): always the most likely token.
+    pub temperature: f32,
+    /// Sample among this many most likely tokens. 0 (default): off.
+    pub top_k: u32,
+    /// Sample among the most likely tokens that together reach this probability, above 0, to 1. 1
+    /// (default): off.
+    pub top_p: f32,
+    /// Drop tokens less likely than this times the most likely one, 0 to 1. 0 (default): off.
+    pub min_p: f32,
+    /// Divides the logits (multiplies negative ones) of tokens in prompt or output, above 0. 1 (default):
+    /// off.
+    pub repetition_penalty: f32,
+    /// Subtracted from a token's logit for each time that it is in the output, finite. 0 (default): off.
+    pub frequency_penalty: f32,
+    /// Subtracted from a token's logit once it is in the output, finite. 0 (default): off.
+    pub presence_penalty: f32,
+    /// Beside each generated token, the log probabilities of this many most likely ones. Needs
+    /// `BN_REQUEST_LOGPROBS`. Default 0.
+    pub top_logprobs: u32,
+}
+
+// SAFETY: repr(C), `struct_size` first, and numbers and raw pointers after it.
+unsafe impl Grown for bn_request_params {
+    const NAME: &'static str = "bn_request_params";
+    const FIRST: usize = 136;
+    fn defaults() -> Self {
+        let defaults = RequestParams::default();
+        let sampling = SamplingParams::default();
+        Self {
+            struct_size: 0,
+            flags: 0,
+            prompt: std::ptr::null(),
+            prompt_length: 0,
+            prompt_tokens: std::ptr::null(),
+            prompt_tokens_count: 0,
+            stop_tokens: std::ptr::null(),
+            stop_tokens_count: 0,
+            stop_strings: std::ptr::null(),
+            stop_strings_count: 0,
+            user_data: 0,
+            seed: sampling.seed,
+            error: std::ptr::null_mut(),
+            max_new_tokens: defaults.max_new_tokens,
+            timeout_ms: defaults.timeout_ms,
+            temperature: sampling.temperature,
+            top_k: sampling.top_k,
+            top_p: sampling.top_p,
+            min_p: sampling.min_p,
+            repetition_penalty: sampling.repetition_penalty,
+            frequency_penalty: sampling.frequency_penalty,
+            presence_penalty: sampling.presence_penalty,
+            top_logprobs: sampling.top_logprobs,
+        }
+    }
+    fn set_struct_size(&mut self, size: u32) {
+        self.struct_size = size;
+    }
+}
+
+const _: () = assert!(size_of::<bn_request_params>() >= <bn_request_params as Grown>::FIRST);
+
+impl bn_request_params {
+    /// A caller's parameters, and where they want to be told of a refusal.
+    ///
+    /// # Safety
+    /// `from` is NULL or points to a struct as the header describes it.
+    pub(super) unsafe fn take(from: *const Self) -> (Result<RequestParams>, *mut bn_error) {
+        // SAFETY: the caller's promise.
+        match unsafe { growth::read(from) } {
+            Err(error) => (Err(error), std::ptr::null_mut()),
+            // SAFETY: the caller's promise.
+            Ok(params) => (unsafe { params.to_engine() }, params.error),
+        }
+    }
+
+    unsafe fn to_engine(&self) -> Result<RequestParams> {
+        let has = |flag| self.flags & flag != 0;
+        if self.flags & !FLAGS != 0 {
+            let unknown = self.flags & !FLAGS;
+            return Err(Error::unsupported(format!(
+                "flags has {unknown:#x}, which this version does not know"
+            )));
+        }
+        if self.top_logprobs > 0 && !has(BN_REQUEST_LOGPROBS) {
+            return Err(Error::invalid("top_logprobs is set and needs BN_REQUEST_LOGPROBS in flags"));
+        }
+        for (name, count) in
+            [("stop_tokens", self.stop_tokens_count), ("stop_strings", self.stop_strings_count)]
+        {
+            if count > BN_MAX_STOPS as usize {
+                return Err(Error::invalid(format!(
+                    "{name}_count is {count}; it goes from 0 to {BN_MAX_STOPS}"
+                )));
+            }
+        }
+        // SAFETY: the caller's promise.
+        let stop_tokens = unsafe { guard::slice("stop_tokens", self.stop_tokens, self.stop_tokens_count) }?;
+        Ok(RequestParams {
+            // SAFETY: the caller's promise.
+            prompt: unsafe { self.prompt() }?,
+            max_new_tokens: self.max_new_tokens,
+            sampling: self.sampling(),
+            stop_tokens: guard::copy("stop_tokens", stop_tokens)?,
+            // SAFETY: the caller's promise.
+            stop_strings: unsafe { self.stop_strings() }?,
+            ignore_eos: has(BN_REQUEST_IGNORE_EOS),
+            echo_prompt: has(BN_REQUEST_ECHO_PROMPT),
+            stream: !has(BN_REQUEST_NO_STREAM),
+            poll_by_id: has(BN_REQUEST_POLL_BY_ID),
+            parse_special: has(BN_REQUEST_PARSE_SPECIAL),
+            user_data: self.user_data,
+            timeout_ms: self.timeout_ms,
+        })
+    }
+
+    fn sampling(&self) -> SamplingParams {
+        SamplingParams {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            frequency_penalty: self.frequency_penalty,
+            presence_penalty: self.presence_penalty,
+            seed: self.seed,
+            top_logprobs: self.top_logprobs,
+            logprobs: self.flags & BN_REQUEST_LOGPROBS != 0,
+        }
+    }
+
+    unsafe fn prompt(&self) -> Result<Prompt> {
+        match (self.prompt.is_null(), self.prompt_tokens.is_null()) {
+            (true, true) if self.prompt_length == 0 && self.prompt_tokens_count == 0 => {
+                Err(Error::invalid("prompt and prompt_tokens are both NULL: a request has one of them"))
+            }
+            (false, false) => {
+                Err(Error::invalid("prompt and prompt_tokens are both set: a request has one of them"))
+            }
+            (false, true) if self.prompt_tokens_count == 0 => {
+                // SAFETY: the caller's promise.
+                let text = unsafe { guard::text("prompt", self.prompt, self.prompt_length) }?;
+                guard::copy_text("prompt", text).map(Prompt::Text)
+            }
+            (true, false) if self.prompt_length == 0 => {
+                // SAFETY: the caller's promise.
+                let ids =
+                    unsafe { guard::slice("prompt_tokens", self.prompt_tokens, self.prompt_tokens_count) }?;
+                guard::copy("prompt_tokens", ids).map(Prompt::Tokens)
+            }
+            _ => Err(Error::invalid("prompt or prompt_tokens is NULL, its length is not 0")),
+        }
+    }
+
+    unsafe fn stop_strings(&self) -> Result<Vec<String>> {
+        // SAFETY: the caller's promise.
+        let strings = unsafe { guard::slice("stop_strings", self.stop_strings, self.stop_strings_count) }?;
+        let one = |(at, string): (usize, &bn_string)| {
+            let what = format!("stop_strings[{at}]");
+            // SAFETY: the caller's promise.
+            let text = unsafe { guard::text(&what, string.data, string.length) }?;
+            if text.is_empty() {
+                return Err(Error::invalid(format!("{what} is empty")));
+            }
+            guard::copy_text(&what, text)
+        };
+        strings.iter().enumerate().map(one).collect()
+    }
+}

@@ -1,0 +1,120 @@
+//! Root mean square normalization.
+
+use super::Isa;
+
+/// Partial sums of a row's reduction: element i goes to lane i % LANES, whatever the instruction set.
+const LANES: usize = 32;
+
+/// One row: `out = x / sqrt(mean(x²) + eps) * weight` (Zhang and Sennrich 2019). All slices have one length.
+pub fn rms_norm(isa: Isa, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    assert!(x.len() == weight.len() && x.len() == out.len(), "a norm's row, weight and output differ in length");
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2 and FMA.
+        Isa::Avx2 => unsafe { avx2::rms_norm(x, weight, eps, out) },
+        _ => scalar(x, weight, eps, out),
+    }
+}
+
+fn scalar(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    let mut lanes = [0.0f32; LANES];
+    for chunk in x.chunks(LANES) {
+        for (lane, v) in lanes.iter_mut().zip(chunk) {
+            *lane = v.mul_add(*v, *lane);
+        }
+    }
+    let scale = scale(&lanes, x.len(), eps);
+    for ((out, x), w) in out.iter_mut().zip(x).zip(weight) {
+        *out = x * scale * w;
+    }
+}
+
+fn scale(lanes: &[f32; LANES], len: usize, eps: f32) -> f32 {
+    1.0 / (tree_sum(lanes) / len as f32 + eps).sqrt()
+}
+
+/// Adds the upper half to the lower until one is left: the one order of every instruction set.
+pub(super) fn tree_sum<const N: usize>(lanes: &[f32; N]) -> f32 {
+    let mut sums = *lanes;
+    let mut width = N;
+    while width > 1 {
+        width /= 2;
+        for i in 0..width {
+            sums[i] += sums[i + width];
+        }
+    }
+    sums[0]
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::{LANES, scale};
+    use std::arch::x86_64::*;
+
+    /// As `super::scalar`. The slices have one length.
+    #[target_feature(enable = "avx2,fma")]
+    pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+        let whole = x.len() / LANES * LANES;
+        let mut sums = [_mm256_setzero_ps(); LANES / 8];
+        for chunk in x[..whole].chunks_exact(LANES) {
+            for (i, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: the chunk has LANES elements, and i < LANES / 8.
+                let v = unsafe { _mm256_loadu_ps(chunk.as_ptr().add(8 * i)) };
+                *sum = _mm256_fmadd_ps(v, v, *sum);
+            }
+        }
+        let mut lanes = [0.0f32; LANES];
+        for (i, sum) in sums.iter().enumerate() {
+            // SAFETY: `lanes` has LANES elements, and i < LANES / 8.
+            unsafe { _mm256_storeu_ps(lanes.as_mut_ptr().add(8 * i), *sum) };
+        }
+        for (lane, v) in lanes.iter_mut().zip(&x[whole..]) {
+            *lane = v.mul_add(*v, *lane);
+        }
+        let scale = scale(&lanes, x.len(), eps);
+        let wide = _mm256_set1_ps(scale);
+        let end = x.len() / 8 * 8;
+        for i in (0..end).step_by(8) {
+            // SAFETY: i + 8 <= end, and all three slices have x's length.
+            unsafe {
+                let scaled = _mm256_mul_ps(_mm256_loadu_ps(x.as_ptr().add(i)), wide);
+                let weighted = _mm256_mul_ps(scaled, _mm256_loadu_ps(weight.as_ptr().add(i)));
+                _mm256_storeu_ps(out.as_mut_ptr().add(i), weighted);
+            }
+        }
+        for i in end..x.len() {
+            out[i] = x[i] * scale * weight[i];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::isa;
+
+    #[test]
+    fn agrees_with_f64_and_between_instruction_sets() {
+        for len in [1, 7, 8, 31, 32, 33, 100, 2560, 8191] {
+            let x: Vec<f32> = (0..len).map(|i| ((i * 37 + 11) % 101) as f32 * 0.31 - 15.0).collect();
+            let weight: Vec<f32> = (0..len).map(|i| 0.5 + (i % 13) as f32 * 0.1).collect();
+            let (mut a, mut b) = (vec![0.0; len], vec![0.0; len]);
+            rms_norm(Isa::Scalar, &x, &weight, 1e-5, &mut a);
+            rms_norm(isa(), &x, &weight, 1e-5, &mut b);
+            let bits = |v: &[f32]| v.iter().map(|f| f.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&a), bits(&b), "length {len}");
+            let mean = x.iter().map(|v| (*v as f64).powi(2)).sum::<f64>() / len as f64;
+            for i in 0..len {
+                let want = x[i] as f64 / (mean + 1e-5).sqrt() * weight[i] as f64;
+                assert!((a[i] as f64 - want).abs() <= 1e-6 * want.abs().max(1e-3), "length {len}, {i}");
+            }
+        }
+    }
+
+    #[test]
+    fn zeros_stay_zeros() {
+        let mut out = [1.0; 9];
+        rms_norm(isa(), &[0.0; 9], &[2.0; 9], 1e-5, &mut out);
+        assert_eq!(out, [0.0; 9]);
+    }
+}

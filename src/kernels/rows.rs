@@ -1,0 +1,129 @@
+//! One row of a weight matrix as f32: embedding look-up, and the dense product's weights.
+
+use super::{DType, Isa, Matrix};
+use half::f16;
+
+/// Writes row `row` of `m` to `out`, which has `m.cols` elements. Every element is exact but for Q8_0 and the ternary
+/// types, whose `code * scale` is rounded once. Panics where there is no such row.
+pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
+    assert_eq!(out.len(), m.cols, "a dequantized row is as long as its source");
+    let source = packed_row(m, row);
+    match m.dtype {
+        DType::F32 => {
+            for (out, b) in out.iter_mut().zip(source.as_chunks::<4>().0) {
+                *out = f32::from_le_bytes(*b);
+            }
+        }
+        DType::BF16 => {
+            for (out, b) in out.iter_mut().zip(source.as_chunks::<2>().0) {
+                *out = f32::from_bits((u16::from_le_bytes(*b) as u32) << 16);
+            }
+        }
+        DType::F16 => match isa {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `Isa::Avx2` stands for a machine that has AVX2 and F16C.
+            Isa::Avx2 => unsafe { avx2::f16_row(source, out) },
+            _ => f16_row(source, out),
+        },
+        DType::Q8_0 => match isa {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `Isa::Avx2` stands for a machine that has AVX2.
+            Isa::Avx2 => unsafe { avx2::q8_0_row(source, out) },
+            _ => q8_0_row(source, out),
+        },
+        DType::I2S => i2s_row(source, i2s_scale(m), out),
+        DType::TQ2_0 => tq2_0_row(source, out),
+    }
+}
+
+/// The bytes of one row as the file packs them.
+pub(super) fn packed_row(m: &Matrix, row: usize) -> &[u8] {
+    assert!(row < m.rows, "row {row} of a matrix of {} rows", m.rows);
+    let (elements, bytes) = m.dtype.block();
+    let stride = m.cols / elements * bytes;
+    &m.data[row * stride..(row + 1) * stride]
+}
+
+/// The one scale of an I2_S tensor, which stands behind its codes; weights are `(code - 1) * scale`.
+pub(super) fn i2s_scale(m: &Matrix) -> f32 {
+    let at = m.rows * (m.cols / 4);
+    f32::from_le_bytes([m.data[at], m.data[at + 1], m.data[at + 2], m.data[at + 3]])
+}
+
+pub(super) fn f16_at(bytes: &[u8]) -> f32 {
+    f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()
+}
+
+fn f16_row(source: &[u8], out: &mut [f32]) {
+    for (out, b) in out.iter_mut().zip(source.as_chunks::<2>().0) {
+        *out = f16::from_le_bytes(*b).to_f32();
+    }
+}
+
+/// Blocks of 32: an f16 scale, then 32 int8.
+fn q8_0_row(source: &[u8], out: &mut [f32]) {
+    for (out, block) in out.chunks_exact_mut(32).zip(source.chunks_exact(34)) {
+        let d = f16_at(block);
+        for (out, q) in out.iter_mut().zip(&block[2..]) {
+            *out = *q as i8 as f32 * d;
+        }
+    }
+}
+
+/// Blocks of 128 in 32 bytes: byte p holds elements p, p+32, p+64 and p+96, high bits first.
+fn i2s_row(source: &[u8], scale: f32, out: &mut [f32]) {
+    let values = [-1.0f32, 0.0, 1.0, 2.0].map(|v| v * scale);
+    for (out, block) in out.chunks_exact_mut(128).zip(source.chunks_exact(32)) {
+        for (k, out) in out.chunks_exact_mut(32).enumerate() {
+            for (out, b) in out.iter_mut().zip(block) {
+                *out = values[(b >> (6 - 2 * k) & 3) as usize];
+            }
+        }
+    }
+}
+
+/// Blocks of 256 in 66 bytes: two halves of 32 bytes, byte m holding elements m, m+32, m+64 and m+96 of its half,
+/// low bits first; then an f16 scale.
+fn tq2_0_row(source: &[u8], out: &mut [f32]) {
+    for (out, block) in out.chunks_exact_mut(256).zip(source.chunks_exact(66)) {
+        let d = f16_at(&block[64..]);
+        let values = [-1.0f32, 0.0, 1.0, 2.0].map(|v| v * d);
+        for (k, out) in out.chunks_exact_mut(32).enumerate() {
+            for (out, b) in out.iter_mut().zip(&block[k / 4 * 32..]) {
+                *out = values[(b >> (2 * (k % 4)) & 3) as usize];
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::f16_at;
+    use std::arch::x86_64::*;
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn f16_row(source: &[u8], out: &mut [f32]) {
+        let (blocks, tail) = out.as_chunks_mut::<8>();
+        let (halves, rest) = source.as_chunks::<16>();
+        for (out, b) in blocks.iter_mut().zip(halves) {
+            // SAFETY: 16 bytes are read and eight floats written, the sizes of the two arrays.
+            unsafe { _mm256_storeu_ps(out.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(b.as_ptr().cast()))) };
+        }
+        super::f16_row(rest, tail);
+    }
+
+    #[target_feature(enable = "avx2")]
+    pub fn q8_0_row(source: &[u8], out: &mut [f32]) {
+        for (out, block) in out.as_chunks_mut::<32>().0.iter_mut().zip(source.as_chunks::<34>().0) {
+            let d = _mm256_set1_ps(f16_at(block));
+            for k in 0..4 {
+                // SAFETY: bytes 2 + 8k .. 10 + 8k of 34 are read, floats 8k .. 8k + 8 of 32 written.
+                unsafe {
+                    let q = _mm256_cvtepi8_epi32(_mm_loadl_epi64(block.as_ptr().add(2 + 8 * k).cast()));
+                    let scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(q), d);
+                    _mm256_storeu_ps(out.as_mut_ptr().add(8 * k), scaled);
+                }
+            }
+        }
+    }
+}

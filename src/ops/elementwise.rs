@@ -1,0 +1,77 @@
+//! The gated activation, the residual sum, and the choice of rows.
+
+use super::Activation;
+use super::support::{f32s, f32s_mut, output};
+use crate::kernels::blocks::SharedOut;
+use crate::kernels::{Isa, Pool, elementwise};
+use candle_core::{CpuStorage, CustomOp1, InplaceOp2, Layout, Shape};
+use std::sync::Arc;
+
+/// `[T, 2 ffn]`, gate first, to `[T, ffn]`.
+pub struct Gated {
+    pub pool: Arc<Pool>,
+    pub isa: Isa,
+    pub activation: Activation,
+}
+
+impl CustomOp1 for Gated {
+    fn name(&self) -> &'static str {
+        "gated"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
+        let &[rows, both] = layout.dims() else { candle_core::bail!("gate and up lie side by side") };
+        let (x, width) = (f32s(x, layout)?, both / 2);
+        let mut out = vec![0.0; rows * width];
+        let shared = SharedOut::new(&mut out);
+        self.pool.run(rows, &|row| {
+            let (gate, up) = x[row * both..][..both].split_at(width);
+            // SAFETY: each task has a row of its own.
+            let out = unsafe { shared.slice(row * width..(row + 1) * width) };
+            match self.activation {
+                Activation::SwiGlu => elementwise::swiglu(self.isa, gate, up, out),
+                Activation::Relu2 => elementwise::relu2(gate, up, out),
+            }
+        });
+        Ok(output(out, rows, width))
+    }
+}
+
+/// `x += y`.
+pub struct Add;
+
+impl InplaceOp2 for Add {
+    fn name(&self) -> &'static str {
+        "add"
+    }
+
+    fn cpu_fwd(&self, x: &mut CpuStorage, xl: &Layout, y: &CpuStorage, yl: &Layout) -> candle_core::Result<()> {
+        if xl.dims() != yl.dims() {
+            candle_core::bail!("a sum of {:?} and {:?}", xl.dims(), yl.dims());
+        }
+        elementwise::add(f32s_mut(x, xl)?, f32s(y, yl)?);
+        Ok(())
+    }
+}
+
+/// Rows of `[T, width]`, in the order asked for.
+pub struct Rows<'a>(pub &'a [u32]);
+
+impl CustomOp1 for Rows<'_> {
+    fn name(&self) -> &'static str {
+        "rows"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
+        let &[rows, width] = layout.dims() else { candle_core::bail!("rows of a matrix") };
+        let x = f32s(x, layout)?;
+        let mut out = Vec::with_capacity(self.0.len() * width);
+        for &row in self.0 {
+            if row as usize >= rows {
+                candle_core::bail!("row {row} of {rows}");
+            }
+            out.extend_from_slice(&x[row as usize * width..][..width]);
+        }
+        Ok(output(out, self.0.len(), width))
+    }
+}

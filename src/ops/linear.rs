@@ -1,0 +1,97 @@
+//! Norm, int8 quantization where the weights are ternary, and the product: one pass over the activations.
+
+use super::Norm;
+use super::support::{f32s, output, rows};
+use crate::kernels::blocks::SharedOut;
+use crate::kernels::quantize::{QuantRow, quantize_row};
+use crate::kernels::ternary::{self, Activations};
+use crate::kernels::{Isa, Matrix, Pool, dense, norm};
+use candle_core::{CpuStorage, CustomOp1, Layout, Shape};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Normed and quantized activations of one product; grown to the widest, then reused.
+#[derive(Default)]
+pub struct Scratch {
+    normed: Vec<f32>,
+    int8: Vec<i8>,
+    quantized: Vec<QuantRow>,
+}
+
+pub struct Linear {
+    pub pool: Arc<Pool>,
+    pub isa: Isa,
+    pub scratch: Arc<Mutex<Scratch>>,
+    pub norm: Option<Norm>,
+    /// Equal `cols`; all ternary or none.
+    pub weights: Vec<Matrix>,
+}
+
+impl CustomOp1 for Linear {
+    fn name(&self) -> &'static str {
+        "linear"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
+        let cols = self.check()?;
+        let rows = rows(layout, cols)?;
+        let x = f32s(x, layout)?;
+        let weights: Vec<&Matrix> = self.weights.iter().collect();
+        let width = weights.iter().map(|m| m.rows).sum::<usize>();
+        let mut out = vec![0.0; rows * width];
+        let scratch = &mut *self.scratch.lock();
+        let x = match &self.norm {
+            Some(norm) => self.normalize(norm, x, cols, &mut scratch.normed),
+            None => x,
+        };
+        if weights[0].dtype.is_ternary() {
+            self.quantize(x, cols, &mut scratch.int8, &mut scratch.quantized);
+            let x = Activations { values: &scratch.int8[..rows * cols], rows: &scratch.quantized[..rows], cols };
+            ternary::matmul(&self.pool, self.isa, &x, &weights, &mut out);
+        } else {
+            dense::matmul(&self.pool, self.isa, x, cols, &weights, &mut out);
+        }
+        Ok(output(out, rows, width))
+    }
+}
+
+impl Linear {
+    /// The weights agree; their columns.
+    fn check(&self) -> candle_core::Result<usize> {
+        let Some(first) = self.weights.first() else { candle_core::bail!("a product needs weights") };
+        let alike = |m: &Matrix| m.cols == first.cols && m.dtype.is_ternary() == first.dtype.is_ternary();
+        if !self.weights.iter().all(alike) {
+            candle_core::bail!("the weights of one product differ in width or in kind");
+        }
+        if self.norm.as_ref().is_some_and(|norm| norm.weight.len() != first.cols) {
+            candle_core::bail!("the norm is not as wide as the weights");
+        }
+        Ok(first.cols)
+    }
+
+    fn normalize<'a>(&self, norm: &Norm, x: &[f32], cols: usize, out: &'a mut Vec<f32>) -> &'a [f32] {
+        if out.len() < x.len() {
+            out.resize(x.len(), 0.0);
+        }
+        let out = &mut out[..x.len()];
+        let shared = SharedOut::new(out);
+        self.pool.run(x.len() / cols, &|row| {
+            let at = row * cols..(row + 1) * cols;
+            // SAFETY: each task has a row of its own.
+            let out = unsafe { shared.slice(at.clone()) };
+            norm::rms_norm(self.isa, &x[at], &norm.weight, norm.eps, out);
+        });
+        out
+    }
+
+    /// Rows in turn: quantizing is a small part of a product.
+    fn quantize(&self, x: &[f32], cols: usize, int8: &mut Vec<i8>, quantized: &mut Vec<QuantRow>) {
+        if int8.len() < x.len() {
+            int8.resize(x.len(), 0);
+        }
+        quantized.clear();
+        for (x, out) in x.chunks_exact(cols).zip(int8.chunks_exact_mut(cols)) {
+            quantized.push(quantize_row(self.isa, x, out));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! When a request's output ends: end tokens, stop tokens and stop strings.
+
+use crate::base::{Error, Result};
+
+/// A stop string and how much of it the text so far ends with (Knuth, Morris and Pratt 1977).
+struct Pattern {
+    bytes: Box<[u8]>,
+    /// `fallback[n]`: the longest proper prefix of the first n bytes that they also end with.
+    fallback: Box<[u32]>,
+    /// Bytes of the pattern that end the text; less than its length.
+    matched: usize,
+}
+
+impl Pattern {
+    fn new(text: &str) -> Self {
+        let bytes: Box<[u8]> = text.as_bytes().into();
+        let mut fallback = vec![0u32; bytes.len() + 1];
+        let mut n = 0;
+        for i in 1..bytes.len() {
+            while n > 0 && bytes[i] != bytes[n] {
+                n = fallback[n] as usize;
+            }
+            n += usize::from(bytes[i] == bytes[n]);
+            fallback[i + 1] = n as u32;
+        }
+        Self { bytes, fallback: fallback.into(), matched: 0 }
+    }
+
+    /// Takes the next byte; true when it completes the pattern.
+    fn advance(&mut self, byte: u8) -> bool {
+        while self.matched > 0 && self.bytes[self.matched] != byte {
+            self.matched = self.fallback[self.matched] as usize;
+        }
+        self.matched += usize::from(self.bytes[self.matched] == byte);
+        self.matched == self.bytes.len()
+    }
+}
+
+/// The stop rules of one request over its stream of tokens and text.
+///
+/// The match that counts is the one that is complete first; of several complete at the same byte, the
+/// longest. So the outcome doesn't depend on how the text was cut into pieces.
+pub struct StopMatcher {
+    tokens: Vec<u32>,
+    patterns: Vec<Pattern>,
+    /// Text that may turn out to begin a stop string.
+    held: String,
+    stopped: bool,
+}
+
+impl StopMatcher {
+    /// `end_tokens` are the model's; leave them out (an empty slice) to ignore them. `InvalidArgument` for an
+    /// empty stop string, which would stop everything.
+    pub fn new(stop_tokens: &[u32], end_tokens: &[u32], stop_strings: &[String]) -> Result<Self> {
+        if let Some(i) = stop_strings.iter().position(String::is_empty) {
+            return Err(Error::invalid(format!("stop_strings[{i}] is empty")));
+        }
+        Ok(Self {
+            tokens: stop_tokens.iter().chain(end_tokens).copied().collect(),
+            patterns: stop_strings.iter().map(|text| Pattern::new(text)).collect(),
+            held: String::new(),
+            stopped: false,
+        })
+    }
+
+    /// Whether `token` ends the output; its text is then not part of it.
+    pub fn is_stop_token(&self, token: u32) -> bool {
+        self.tokens.contains(&token)
+    }
+
+    /// Takes the next text and appends what can no longer be part of a stop string to `out`. True once a stop
+    /// string is complete: `out` then has the text before it and nothing more ever comes.
+    pub fn push(&mut self, piece: &str, out: &mut String) -> bool {
+        if self.stopped {
+            return true;
+        }
+        for (i, byte) in piece.bytes().enumerate() {
+            let mut longest = 0;
+            for pattern in &mut self.patterns {
+                if pattern.advance(byte) {
+                    longest = longest.max(pattern.bytes.len());
+                }
+            }
+            if longest > 0 {
+                self.give(piece, self.held.len() + i + 1 - longest, out);
+                self.held.clear();
+                self.stopped = true;
+                return true;
+            }
+        }
+        // A pattern begins with a whole character, so what it matched does as well.
+        let hold = self.patterns.iter().map(|pattern| pattern.matched).max().unwrap_or(0);
+        self.give(piece, self.held.len() + piece.len() - hold, out);
+        false
+    }
+
+    /// The first `count` bytes of held text and `piece` go to `out`, the rest is held.
+    fn give(&mut self, piece: &str, count: usize, out: &mut String) {
+        match count.checked_sub(self.held.len()) {
+            Some(of_piece) => {
+                out.push_str(&self.held);
+                out.push_str(&piece[..of_piece]);
+                self.held.clear();
+                self.held.push_str(&piece[of_piece..]);
+            }
+            None => {
+                out.push_str(&self.held[..count]);
+                self.held.drain(..count);
+                self.held.push_str(piece);
+            }
+        }
+    }
+
+    /// The output ended for another reason: what was held back belongs to it.
+    pub fn finish(&mut self, out: &mut String) {
+        out.push_str(&self.held);
+        self.held.clear();
+    }
+}
+
+#[cfg(test)]
+#[path = "stop_tests.rs"]
+mod tests;

@@ -1,0 +1,80 @@
+use super::*;
+use proptest::prelude::*;
+
+fn matcher(stops: &[&str]) -> StopMatcher {
+    let stops: Vec<String> = stops.iter().map(|s| s.to_string()).collect();
+    StopMatcher::new(&[], &[], &stops).unwrap()
+}
+
+/// What the rule says, straight from its words.
+fn naive(text: &str, stops: &[String]) -> (String, bool) {
+    for (end, _) in text.char_indices().skip(1).chain([(text.len(), ' ')]) {
+        let before = &text[..end];
+        if let Some(longest) = stops.iter().filter(|s| before.ends_with(*s)).map(|s| s.len()).max() {
+            return (before[..end - longest].to_string(), true);
+        }
+    }
+    (text.to_string(), false)
+}
+
+#[test]
+fn holds_back_and_lets_go() {
+    let mut stop = matcher(&["STOP", "ö!"]);
+    let mut out = String::new();
+    assert!(!stop.push("one ST", &mut out));
+    assert_eq!(out, "one ");
+    assert!(!stop.push("ART ö", &mut out));
+    assert_eq!(out, "one START ");
+    assert!(!stop.push("S", &mut out));
+    assert_eq!(out, "one START ö");
+    assert!(stop.push("TOP more", &mut out));
+    assert!(stop.push("and more", &mut out));
+    stop.finish(&mut out);
+    assert_eq!(out, "one START ö");
+}
+
+#[test]
+fn finish_gives_out_what_was_held() {
+    let mut stop = matcher(&["abc"]);
+    let mut out = String::new();
+    assert!(!stop.push("xab", &mut out));
+    stop.finish(&mut out);
+    assert_eq!(out, "xab");
+}
+
+#[test]
+fn tokens_and_bad_input() {
+    let stop = StopMatcher::new(&[5], &[2, 3], &[]).unwrap();
+    assert_eq!([2, 3, 4, 5].map(|t| stop.is_stop_token(t)), [true, true, false, true]);
+    assert!(StopMatcher::new(&[], &[], &["a".into(), String::new()]).err().unwrap().message.contains("[1]"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..Default::default() })]
+    /// Few letters, so that stop strings overlap themselves, each other and the text.
+    #[test]
+    fn agrees_with_a_search_of_the_whole_text(
+        text in "[abé]{0,24}",
+        stops in prop::collection::vec("[abé]{1,5}", 0..4),
+        cuts in prop::collection::vec(0usize..24, 0..8),
+    ) {
+        let mut cuts: Vec<usize> = cuts.into_iter().filter(|&c| text.is_char_boundary(c)).collect();
+        cuts.extend([0, text.len()]);
+        cuts.sort();
+        let mut stop = StopMatcher::new(&[], &[], &stops).unwrap();
+        let (mut out, mut stopped) = (String::new(), false);
+        let (want, want_stopped) = naive(&text, &stops);
+        for pair in cuts.windows(2) {
+            stopped = stop.push(&text[pair[0]..pair[1]], &mut out);
+            // Never a byte that the final text lacks.
+            prop_assert!(want.starts_with(&out));
+            if !stopped {
+                // And nothing held that can't be the start of a stop string.
+                let held = &text[out.len()..pair[1]];
+                prop_assert!(held.is_empty() || stops.iter().any(|s| s.len() > held.len() && s.starts_with(held)));
+            }
+        }
+        stop.finish(&mut out);
+        prop_assert_eq!((out, stopped), (want, want_stopped));
+    }
+}

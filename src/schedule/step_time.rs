@@ -1,0 +1,129 @@
+//! What a step will take, learned from those that ran.
+//!
+//! `ns = fixed + per_row * rows + per_key * keys`, all three at least 0, where `keys` sums over the rows the
+//! positions that each attends to. Least squares over relative errors with exponential forgetting. The
+//! moments are kept apart by the size of the step (a bin per power of two of rows), so that an hour of pure
+//! decode doesn't wash out what prompts cost.
+
+/// Weight of the newest step in its bin.
+const NEW: f64 = 1.0 / 16.0;
+const BINS: usize = 33;
+/// Sweeps of coordinate descent per observation; it starts from the last answer.
+const SWEEPS: usize = 16;
+/// A step counts as at most this many times its prediction: a machine that slept is no trend, and a real
+/// one gets through in a few steps.
+const OUTLIER: f64 = 4.0;
+
+/// Work in a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    pub rows: u64,
+    /// Over all rows, the positions that each attends to, its own included.
+    pub keys: u64,
+}
+
+impl Work {
+    /// Rows at positions `start..start + rows` of one sequence.
+    pub fn span(start: u32, rows: u32) -> Self {
+        let (start, rows) = (u64::from(start), u64::from(rows));
+        Self { rows, keys: rows * start + rows * (rows + 1) / 2 }
+    }
+
+    pub fn add(&mut self, other: Work) {
+        self.rows += other.rows;
+        self.keys += other.keys;
+    }
+}
+
+/// Decayed moments of one bin's observations: `xtx` of (1, rows, keys) / ns, and `x` alone, whose target
+/// is 1.
+#[derive(Clone, Copy, Default)]
+struct Moments {
+    weight: f64,
+    x: [f64; 3],
+    xtx: [[f64; 3]; 3],
+}
+
+pub struct StepTime {
+    bins: [Moments; BINS],
+    /// fixed, per_row, per_key; nanoseconds.
+    coefficients: [f64; 3],
+    observations: u64,
+}
+
+impl Default for StepTime {
+    fn default() -> Self {
+        Self { bins: [Moments::default(); BINS], coefficients: [0.0; 3], observations: 0 }
+    }
+}
+
+impl StepTime {
+    /// Predicted nanoseconds; 0 before the first observation.
+    pub fn predict(&self, work: Work) -> f64 {
+        let [fixed, per_row, per_key] = self.coefficients;
+        fixed + per_row * work.rows as f64 + per_key * work.keys as f64
+    }
+
+    /// Steps learned from.
+    pub fn observations(&self) -> u64 {
+        self.observations
+    }
+
+    /// The most rows from position `start` on that take at most `ns` more.
+    pub fn rows_within(&self, start: u32, ns: f64) -> u32 {
+        let [_, per_row, per_key] = self.coefficients;
+        if ns <= 0.0 {
+            return 0;
+        }
+        // n rows cost per_key / 2 * n^2 + linear * n: the positive root, in the form that bears per_key = 0.
+        let linear = per_row + per_key * (f64::from(start) + 0.5);
+        let rows = 2.0 * ns / (linear + (linear * linear + 2.0 * per_key * ns).sqrt());
+        // Saturates: without any cost the quotient is infinite.
+        rows as u32
+    }
+
+    /// Learns that `work` took `ns`. A step of no rows or no time says nothing.
+    pub fn observe(&mut self, work: Work, ns: u64) {
+        if work.rows == 0 || ns == 0 {
+            return;
+        }
+        let mut ns = ns as f64;
+        let predicted = self.predict(work);
+        if self.observations >= 8 && predicted > 0.0 {
+            ns = ns.min(OUTLIER * predicted);
+        }
+        self.observations += 1;
+        let x = [1.0 / ns, work.rows as f64 / ns, work.keys as f64 / ns];
+        let bin = &mut self.bins[(work.rows.ilog2() as usize).min(BINS - 1)];
+        // The first steps of a bin count alike.
+        let new = NEW.max(1.0 / (1.0 + bin.weight));
+        bin.weight = (bin.weight + 1.0).min(1e6);
+        for i in 0..3 {
+            bin.x[i] += new * (x[i] - bin.x[i]);
+            for j in 0..3 {
+                bin.xtx[i][j] += new * (x[i] * x[j] - bin.xtx[i][j]);
+            }
+        }
+        self.fit();
+    }
+
+    /// Non-negative least squares over all bins by cyclic coordinate descent.
+    fn fit(&mut self) {
+        let (mut a, mut b) = ([[0.0; 3]; 3], [0.0; 3]);
+        for bin in self.bins.iter().filter(|bin| bin.weight > 0.0) {
+            for i in 0..3 {
+                b[i] += bin.x[i];
+                for j in 0..3 {
+                    a[i][j] += bin.xtx[i][j];
+                }
+            }
+        }
+        for _ in 0..SWEEPS {
+            // Rows first: where the data can't tell, cost is put down to rows.
+            for i in [1, 2, 0] {
+                let others: f64 = (0..3).filter(|&j| j != i).map(|j| a[i][j] * self.coefficients[j]).sum();
+                self.coefficients[i] = ((b[i] - others) / a[i][i]).max(0.0);
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+// strsignal, pipe2, clock_gettime: compiled with -D_GNU_SOURCE.
+#include "harness.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_TESTS = 512, TIMEOUT_S = 180 };
+
+static struct {
+    const char *name;
+    test_function run;
+} tests[MAX_TESTS];
+static int test_count;
+
+void test_register(const char *name, test_function run) {
+    if (test_count < MAX_TESTS) {
+        tests[test_count].name = name;
+        tests[test_count].run = run;
+    }
+    test_count++;
+}
+
+void test_fail(const char *file, int line, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(stderr, "%s:%d: ", file, line);
+    vfprintf(stderr, format, arguments);
+    fprintf(stderr, "\n");
+    va_end(arguments);
+    // Not exit: engines are alive, and their leak would hide what went wrong.
+    _exit(1);
+}
+
+static bool run_one(test_function run, const char **why) {
+    fflush(NULL);
+    pid_t child = fork();
+    if (child < 0) {
+        *why = "fork failed";
+        return false;
+    }
+    if (child == 0) {
+        alarm(TIMEOUT_S);
+        run();
+        exit(0); // lets a leak checker report
+    }
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFSIGNALED(status)) {
+        *why = WTERMSIG(status) == SIGALRM ? "hung" : strsignal(WTERMSIG(status));
+        return false;
+    }
+    *why = WEXITSTATUS(status) == 1 ? "see above" : "a checker complained";
+    return WEXITSTATUS(status) == 0;
+}
+
+int main(int argc, char **argv) {
+    if (test_count > MAX_TESTS) {
+        fprintf(stderr, "%d tests: raise MAX_TESTS\n", test_count);
+        return 1;
+    }
+    int passed = 0, failed = 0;
+    for (int i = 0; i < test_count; i++) {
+        if (argc > 1 && strstr(tests[i].name, argv[1]) == NULL) continue;
+        const char *why = "";
+        double begin = seconds();
+        bool ok = run_one(tests[i].run, &why);
+        printf("test %s ... %s%s", tests[i].name, ok ? "ok" : "FAILED: ", ok ? "" : why);
+        if (seconds() - begin > 5) printf(" (%.0f s)", seconds() - begin);
+        printf("\n");
+        ok ? passed++ : failed++;
+    }
+    printf("\nC test result: %s. %d passed; %d failed\n\n", failed ? "FAILED" : "ok", passed, failed);
+    return failed > 0 || passed == 0;
+}
+
+bn_engine_config demo_config(void) {
+    bn_engine_config config;
+    CHECK_OK(bn_engine_config_init(&config, sizeof config));
+    config.threads = 2;
+    return config;
+}
+
+bn_engine_config slow_config(const char *path) {
+    bn_engine_config config = demo_config();
+    config.model_path = path;
+    config.model_path_length = strlen(path);
+    return config;
+}
+
+bn_engine_config echo_config(void) {
+    return slow_config("builtin:echo");
+}
+
+bn_engine *start(const bn_engine_config *config) {
+    bn_engine *engine = NULL;
+    bn_error error = {.struct_size = sizeof error};
+    bn_status status = bn_engine_create(config, &engine, &error);
+    if (status != BN_OK) test_fail(__FILE__, __LINE__, "create: %s: %s", bn_status_name(status), error.message);
+    CHECK(engine != NULL);
+    return engine;
+}
+
+bn_engine *start_echo(void) {
+    bn_engine_config config = echo_config();
+    return start(&config);
+}
+
+void stop(bn_engine *engine) {
+    CHECK_OK(bn_engine_destroy(engine));
+}
+
+bn_request_params ask(const char *prompt) {
+    bn_request_params params;
+    CHECK_OK(bn_request_params_init(&params, sizeof params));
+    params.prompt = prompt;
+    params.prompt_length = strlen(prompt);
+    return params;
+}
+
+bn_request submit(bn_engine *engine, const bn_request_params *params) {
+    bn_error error = {.struct_size = sizeof error};
+    bn_request_params with_error = *params;
+    if (with_error.error == NULL) with_error.error = &error;
+    bn_request request = 0;
+    bn_status status = bn_submit(engine, &with_error, &request);
+    if (status != BN_OK) test_fail(__FILE__, __LINE__, "submit: %s: %s", bn_status_name(status), with_error.error->message);
+    CHECK(request != 0 && request != BN_ANY);
+    return request;
+}
+
+static bool is_utf8(const char *text, size_t length) {
+    for (size_t i = 0; i < length;) {
+        unsigned char c = (unsigned char)text[i];
+        size_t more = c < 0x80 ? 0 : c >= 0xc2 && c < 0xe0 ? 1 : c >= 0xe0 && c < 0xf0 ? 2 : c >= 0xf0 && c < 0xf5 ? 3 : 9;
+        if (i + more >= length) return false;
+        for (size_t k = 1; k <= more; k++)
+            if (((unsigned char)text[i + k] & 0xc0) != 0x80) return false;
+        i += more + 1;
+    }
+    return true;
+}
+
+void collect(answer *to, const bn_event *event) {
+    CHECK(!to->completed); // the terminal event is the last
+    CHECK(event->kind == BN_EVENT_TOKENS || event->kind == BN_EVENT_COMPLETED);
+    CHECK(event->text != NULL && event->message != NULL);
+    CHECK(is_utf8(event->text, event->text_length));
+    CHECK(is_utf8(event->message, event->message_length));
+    CHECK((event->tokens == NULL) == (event->tokens_count == 0));
+    CHECK_EQ(event->logprobs_count, event->tokens_count * event->logprobs_per_token);
+    CHECK_EQ(event->reserved[0] | event->reserved[1], 0);
+    CHECK(to->text_length + event->text_length < sizeof to->text);
+    memcpy(to->text + to->text_length, event->text, event->text_length);
+    to->text_length += event->text_length;
+    CHECK(to->tokens_count + event->tokens_count <= sizeof to->tokens / sizeof *to->tokens);
+    if (event->tokens_count > 0)
+        memcpy(to->tokens + to->tokens_count, event->tokens, event->tokens_count * sizeof *event->tokens);
+    to->tokens_count += event->tokens_count;
+    to->events++;
+    if (event->kind == BN_EVENT_TOKENS) {
+        CHECK_EQ(event->finish_reason, BN_FINISH_NONE);
+        CHECK_EQ(event->status, BN_OK);
+        CHECK(event->usage == NULL);
+        return;
+    }
+    CHECK(event->finish_reason != BN_FINISH_NONE);
+    CHECK((event->status == BN_OK) == (event->finish_reason <= BN_FINISH_LENGTH));
+    CHECK(event->usage != NULL && event->usage_size >= sizeof to->usage);
+    to->completed = true;
+    to->finish_reason = event->finish_reason;
+    to->status = event->status;
+    to->usage = *event->usage;
+    CHECK(to->usage.total_ns >= to->usage.queued_ns);
+}
+
+answer *finish(bn_engine *engine, bn_request which) {
+    answer *to = calloc(1, sizeof *to);
+    CHECK(to != NULL);
+    bn_request request = 0;
+    while (!to->completed) {
+        bn_event event;
+        size_t count = 0;
+        CHECK_OK(bn_poll(engine, which, &event, 1, 60000, &count));
+        CHECK_EQ(count, 1);
+        CHECK(request == 0 || request == event.request);
+        request = event.request;
+        collect(to, &event);
+    }
+    CHECK_OK(bn_release(engine, request));
+    return to;
+}
+
+answer *run(bn_engine *engine, const bn_request_params *params) {
+    submit(engine, params);
+    return finish(engine, BN_ANY);
+}
+
+bn_stats stats(bn_engine *engine) {
+    bn_stats out;
+    CHECK_OK(bn_stats_init(&out, sizeof out));
+    CHECK_OK(bn_engine_stats(engine, &out));
+    return out;
+}
+
+double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+void sleep_ms(int ms) {
+    struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    nanosleep(&time, NULL);
+}
+
+static int count_entries(const char *path) {
+    DIR *folder = opendir(path);
+    if (folder == NULL) return -1;
+    int count = 0;
+    while (readdir(folder) != NULL) count++;
+    closedir(folder);
+    return count - 2;
+}
+
+int count_threads(void) {
+    return count_entries("/proc/self/task");
+}
+
+int count_fds(void) {
+    return count_entries("/proc/self/fd");
+}

@@ -1,0 +1,351 @@
+// What a wrong argument gets: NULL, sizes, ranges, enums, text, pointers of no engine.
+#include "harness.h"
+
+#include <math.h>
+
+TEST(names_are_static_strings) {
+    CHECK(strcmp(bn_status_name(BN_OK), "BN_OK") == 0);
+    CHECK(strcmp(bn_status_name(BN_ERR_QUEUE_FULL), "BN_ERR_QUEUE_FULL") == 0);
+    CHECK(strcmp(bn_status_name(12345), "BN_ERR_UNKNOWN") == 0);
+    for (bn_status status = BN_ERR_TIMED_OUT; status <= BN_OK; status++) {
+        CHECK(strncmp(bn_status_name(status), "BN_", 3) == 0);
+        CHECK(strcmp(bn_status_name(status), "BN_ERR_UNKNOWN") != 0);
+        CHECK(strlen(bn_status_message(status)) > 0);
+    }
+    CHECK(strcmp(bn_finish_reason_name(BN_FINISH_STOP), "stop") == 0);
+    CHECK(strcmp(bn_finish_reason_name(-7), "unknown") == 0);
+    CHECK_EQ(bn_abi_version(), BN_ABI_VERSION);
+    char version[32];
+    snprintf(version, sizeof version, "%d.%d.%d", BN_VERSION_MAJOR, BN_VERSION_MINOR, BN_VERSION_PATCH);
+    CHECK(strcmp(bn_version(), version) == 0);
+}
+
+TEST(init_checks_pointer_and_size) {
+    unsigned char space[8192];
+    CHECK_STATUS(bn_engine_config_init(NULL, sizeof(bn_engine_config)), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_request_params_init(NULL, sizeof(bn_request_params)), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_stats_init(NULL, sizeof(bn_stats)), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_model_facts_init(NULL, sizeof(bn_model_facts)), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_error_init(NULL, sizeof(bn_error)), BN_ERR_INVALID_ARGUMENT);
+    for (uint32_t size = 0; size < sizeof(bn_engine_config); size++)
+        CHECK_STATUS(bn_engine_config_init((void *)space, size), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_request_params_init((void *)space, 4), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_stats_init((void *)space, UINT32_MAX), BN_ERR_INVALID_ARGUMENT);
+}
+
+TEST(init_writes_struct_size_bytes) {
+    // A newer header's larger struct: the tail is zeroed, and nothing after it is touched.
+    unsigned char space[512];
+    memset(space, 0xaa, sizeof space);
+    uint32_t size = sizeof(bn_request_params) + 16;
+    CHECK_OK(bn_request_params_init((void *)space, size));
+    CHECK_EQ(((bn_request_params *)(void *)space)->struct_size, size);
+    for (size_t i = sizeof(bn_request_params); i < size; i++) CHECK_EQ(space[i], 0);
+    for (size_t i = size; i < sizeof space; i++) CHECK_EQ(space[i], 0xaa);
+}
+
+TEST(create_wants_a_sound_struct) {
+    bn_engine *engine = (bn_engine *)&engine; // must stay as it is
+    bn_engine *before = engine;
+    bn_engine_config config = echo_config();
+    bn_error error = {.struct_size = sizeof error};
+    CHECK_STATUS(bn_engine_create(NULL, &engine, &error), BN_ERR_INVALID_ARGUMENT);
+    CHECK_CONTAINS(error.message, "bn_engine_config");
+    CHECK_EQ(error.status, BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_engine_create(&config, NULL, &error), BN_ERR_INVALID_ARGUMENT);
+    CHECK_CONTAINS(error.message, "out");
+    config.struct_size = 12;
+    CHECK_STATUS(bn_engine_create(&config, &engine, &error), BN_ERR_INVALID_ARGUMENT);
+    CHECK_CONTAINS(error.message, "struct_size");
+    CHECK_STATUS(bn_engine_create(&config, &engine, NULL), BN_ERR_INVALID_ARGUMENT);
+    config = echo_config();
+    error.struct_size = 3;
+    CHECK_STATUS(bn_engine_create(&config, &engine, &error), BN_ERR_INVALID_ARGUMENT);
+    CHECK(engine == before);
+}
+
+TEST(unknown_fields_are_refused_and_zero_ones_are_not) {
+    struct {
+        bn_engine_config config;
+        uint64_t later;
+    } newer;
+    memset(&newer, 0, sizeof newer);
+    CHECK_OK(bn_engine_config_init(&newer.config, sizeof newer));
+    newer.config.model_path = "builtin:echo";
+    newer.config.model_path_length = strlen("builtin:echo");
+    bn_engine *engine = start(&newer.config);
+    stop(engine);
+    newer.later = 1;
+    bn_error error = {.struct_size = sizeof error};
+    CHECK_STATUS(bn_engine_create(&newer.config, &engine, &error), BN_ERR_UNSUPPORTED);
+    CHECK_CONTAINS(error.message, "bn_engine_config");
+}
+
+// Creation fails as `expected` and the message names `field`.
+static void refuse(const bn_engine_config *config, bn_status expected, const char *field) {
+    bn_engine *engine = NULL;
+    bn_error error = {.struct_size = sizeof error};
+    bn_status status = bn_engine_create(config, &engine, &error);
+    if (status != expected)
+        test_fail(__FILE__, __LINE__, "%s: %s instead of %s: %s", field, bn_status_name(status),
+                  bn_status_name(expected), error.message);
+    CHECK(engine == NULL);
+    CHECK_CONTAINS(error.message, field);
+}
+
+TEST(config_ranges_are_refused_by_name) {
+    bn_engine_config good = echo_config(), c;
+#define BAD(field, value)                              \
+    c = good;                                          \
+    c.field = (value);                                 \
+    refuse(&c, BN_ERR_INVALID_ARGUMENT, #field)
+    BAD(threads, 257);
+    BAD(max_batch_size, 0);
+    BAD(max_batch_size, 4097);
+    BAD(max_batch_tokens, 0);
+    BAD(max_batch_tokens, good.max_batch_size - 1);
+    BAD(max_batch_tokens, 65537);
+    BAD(kv_block_size, 0);
+    BAD(kv_block_size, 33);
+    BAD(kv_block_size, 256);
+    BAD(queue_capacity, 0);
+    BAD(queue_capacity, 1048577);
+    BAD(max_wait_us, 1000001);
+    BAD(max_step_ms, 0);
+    BAD(max_step_ms, 60001);
+    BAD(log_level, -1);
+    BAD(log_level, 5);
+    BAD(delivery_mode, 2);
+    BAD(delivery_mode, -1);
+    BAD(model_path_length, 0);
+#undef BAD
+}
+
+static void ignore_event(const bn_event *event, void *context) {
+    (void)event;
+    (void)context;
+}
+
+TEST(delivery_mode_and_callback_go_together) {
+    bn_engine_config config = echo_config();
+    config.on_event = ignore_event;
+    refuse(&config, BN_ERR_INVALID_ARGUMENT, "on_event");
+    config = echo_config();
+    config.delivery_mode = BN_DELIVERY_CALLBACK;
+    refuse(&config, BN_ERR_INVALID_ARGUMENT, "on_event");
+}
+
+TEST(model_path_must_be_utf8) {
+    bn_engine_config config = slow_config("builtin:\xff");
+    refuse(&config, BN_ERR_INVALID_ARGUMENT, "model_path");
+    config = echo_config();
+    config.model_path = NULL;
+    refuse(&config, BN_ERR_INVALID_ARGUMENT, "model_path");
+}
+
+TEST(every_call_wants_a_live_engine) {
+    bn_engine *live = start_echo();
+    stop(live);
+    uint64_t never = 0;
+    bn_engine *bad[] = {NULL, live, (bn_engine *)(void *)&never, (bn_engine *)(uintptr_t)0x10};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        bn_engine *engine = bad[i];
+        bn_request_params params = ask("hello");
+        const bn_request_params *list[] = {&params};
+        bn_request request = 77;
+        bn_event event;
+        size_t count = 77;
+        bn_stats stats;
+        bn_model_facts facts;
+        bn_completion *completion = NULL;
+        uint32_t token = 1;
+        char text[64];
+        bn_error error = {.struct_size = sizeof error};
+        CHECK_OK(bn_stats_init(&stats, sizeof stats));
+        CHECK_OK(bn_model_facts_init(&facts, sizeof facts));
+        CHECK_STATUS(bn_submit(engine, &params, &request), BN_ERR_INVALID_ARGUMENT);
+        CHECK_STATUS(bn_submit_batch(engine, list, 1, &request), BN_ERR_INVALID_ARGUMENT);
+        CHECK_STATUS(bn_poll(engine, BN_ANY, &event, 1, 0, &count), BN_ERR_INVALID_ARGUMENT);
+        CHECK_STATUS(bn_cancel(engine, BN_ANY), BN_ERR_INVALID_ARGUMENT);
+        CHECK_STATUS(bn_release(engine, 1), BN_ERR_INVALID_ARGUMENT);
+        CHECK_STATUS(bn_engine_stats(engine, &stats), BN_ERR_INVALID_ARGUMENT);
+        CHECK_STATUS(bn_engine_model_facts(engine, &facts), BN_ERR_INVALID_ARGUMENT);
+        CHECK_STATUS(bn_metrics_text(engine, text, sizeof text, &count), BN_ERR_INVALID_ARGUMENT);
+        CHECK_STATUS(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN), BN_ERR_INVALID_ARGUMENT);
+        CHECK_STATUS(bn_tokenize(engine, "a", 1, 0, &token, 1, &count), BN_ERR_INVALID_ARGUMENT);
+        CHECK_STATUS(bn_detokenize(engine, &token, 1, text, sizeof text, &count), BN_ERR_INVALID_ARGUMENT);
+        CHECK_STATUS(bn_generate(engine, &params, &completion, &error), BN_ERR_INVALID_ARGUMENT);
+        CHECK_CONTAINS(error.message, "engine");
+        CHECK_EQ(bn_engine_wait_fd(engine), -1);
+        if (engine != NULL) CHECK_STATUS(bn_engine_destroy(engine), BN_ERR_INVALID_ARGUMENT);
+        CHECK(request == 77 && count == 77 && completion == NULL); // written only on success
+    }
+    CHECK_OK(bn_engine_destroy(NULL));
+    bn_completion_free(NULL);
+}
+
+TEST(null_arguments_are_refused) {
+    bn_engine *engine = start_echo();
+    bn_request_params params = ask("hello");
+    const bn_request_params *list[] = {&params, NULL};
+    bn_request requests[2] = {0, 0};
+    bn_event event;
+    bn_completion *completion = NULL;
+    size_t count = 77;
+    CHECK_STATUS(bn_submit(engine, NULL, requests), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_submit(engine, &params, NULL), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_submit_batch(engine, NULL, 1, requests), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_submit_batch(engine, list, 2, requests), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_submit_batch(engine, list, 1, NULL), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_submit_batch(engine, list, 0, requests), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_poll(engine, BN_ANY, NULL, 1, 0, &count), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_poll(engine, BN_ANY, &event, 0, 0, &count), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_poll(engine, BN_ANY, &event, 1, 0, NULL), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_poll(engine, BN_ANY, &event, 1, -2, &count), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_engine_stats(engine, NULL), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_engine_model_facts(engine, NULL), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_metrics_text(engine, NULL, 0, NULL), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_metrics_text(engine, NULL, 65536, &count), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_generate(engine, NULL, &completion, NULL), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_generate(engine, &params, NULL, NULL), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_tokenize(engine, NULL, 1, 0, NULL, 0, &count), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_tokenize(engine, "a", 1, 0, NULL, 0, NULL), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_tokenize(engine, "a", 1, 4, NULL, 0, &count), BN_ERR_UNSUPPORTED);
+    CHECK_STATUS(bn_detokenize(engine, NULL, 1, NULL, 0, &count), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_engine_shutdown(engine, 2), BN_ERR_INVALID_ARGUMENT);
+    CHECK(requests[0] == 0 && requests[1] == 0 && completion == NULL);
+    CHECK_EQ(stats(engine).accepted, 0);
+    stop(engine);
+}
+
+static bn_engine *engine;
+
+// Submission fails as `expected`, and the request's own error names `field`.
+static void refuse_request(bn_request_params params, bn_status expected, const char *field) {
+    bn_error error = {.struct_size = sizeof error};
+    params.error = &error;
+    bn_request request = 0;
+    bn_status status = bn_submit(engine, &params, &request);
+    if (status != expected)
+        test_fail(__FILE__, __LINE__, "%s: %s instead of %s: %s", field, bn_status_name(status),
+                  bn_status_name(expected), error.message);
+    CHECK_EQ(error.status, expected);
+    CHECK_CONTAINS(error.message, field);
+    CHECK_EQ(request, 0);
+}
+
+TEST(request_ranges_are_refused_by_name) {
+    engine = start_echo();
+    bn_request_params good = ask("hello"), p;
+#define BAD(field, value)                                      \
+    p = good;                                                  \
+    p.field = (value);                                         \
+    refuse_request(p, BN_ERR_INVALID_ARGUMENT, #field)
+    BAD(max_new_tokens, 0);
+    BAD(temperature, -0.5f);
+    BAD(temperature, (float)NAN);
+    BAD(temperature, (float)INFINITY);
+    BAD(top_p, 0.0f);
+    BAD(top_p, 1.5f);
+    BAD(top_p, (float)NAN);
+    BAD(min_p, -0.1f);
+    BAD(min_p, 1.1f);
+    BAD(repetition_penalty, 0.0f);
+    BAD(repetition_penalty, (float)NAN);
+    BAD(frequency_penalty, (float)INFINITY);
+    BAD(presence_penalty, (float)NAN);
+    BAD(top_logprobs, 5); // without BN_REQUEST_LOGPROBS
+    BAD(stop_tokens_count, 1);
+    BAD(stop_tokens_count, BN_MAX_STOPS + 1);
+    BAD(stop_strings_count, 1);
+    BAD(stop_strings_count, (size_t)-1);
+    BAD(prompt, NULL);
+#undef BAD
+    p = good;
+    p.flags = 1u << 31;
+    refuse_request(p, BN_ERR_UNSUPPORTED, "flags");
+    p = good;
+    p.top_logprobs = 1u << 30;
+    p.flags = BN_REQUEST_LOGPROBS;
+    refuse_request(p, BN_ERR_INVALID_ARGUMENT, "top_logprobs");
+    stop(engine);
+}
+
+TEST(prompts_are_one_of_two_and_sound) {
+    engine = start_echo();
+    uint32_t tokens[] = {70, 71};
+    bn_request_params p = ask("hello");
+    p.prompt_tokens = tokens;
+    p.prompt_tokens_count = 2;
+    refuse_request(p, BN_ERR_INVALID_ARGUMENT, "prompt");
+    p = ask("");
+    p.prompt = NULL;
+    refuse_request(p, BN_ERR_INVALID_ARGUMENT, "prompt");
+    p = ask("ab\xc3");
+    refuse_request(p, BN_ERR_INVALID_ARGUMENT, "UTF-8");
+    p = ask("\xed\xa0\x80"); // a surrogate
+    refuse_request(p, BN_ERR_INVALID_ARGUMENT, "UTF-8");
+    uint32_t wild[] = {70, 0xffffffffu};
+    p = ask("");
+    p.prompt = NULL;
+    p.prompt_tokens = wild;
+    p.prompt_tokens_count = 2;
+    refuse_request(p, BN_ERR_INVALID_ARGUMENT, "token");
+    p.prompt_tokens_count = 0;
+    refuse_request(p, BN_ERR_INVALID_ARGUMENT, "prompt");
+    stop(engine);
+}
+
+TEST(stop_strings_are_checked) {
+    engine = start_echo();
+    bn_string empty = {.data = "", .length = 0}, broken = {.data = "\xff", .length = 1}, null = {.data = NULL, .length = 3};
+    bn_request_params p = ask("hello");
+    p.stop_strings_count = 1;
+    p.stop_strings = &empty;
+    refuse_request(p, BN_ERR_INVALID_ARGUMENT, "stop_strings[0]");
+    p.stop_strings = &broken;
+    refuse_request(p, BN_ERR_INVALID_ARGUMENT, "stop_strings[0]");
+    p.stop_strings = &null;
+    refuse_request(p, BN_ERR_INVALID_ARGUMENT, "stop_strings[0]");
+    stop(engine);
+}
+
+TEST(refusals_are_counted) {
+    engine = start_echo();
+    bn_request_params p = ask("hello");
+    p.max_new_tokens = 0;
+    refuse_request(p, BN_ERR_INVALID_ARGUMENT, "max_new_tokens");
+    bn_stats after = stats(engine);
+    CHECK_EQ(after.accepted, 0);
+    CHECK_EQ(after.rejected_invalid, 1);
+    stop(engine);
+}
+
+TEST(a_batch_is_all_or_nothing) {
+    engine = start_echo();
+    bn_request_params good = ask("hello"), bad = ask("hello");
+    bad.temperature = -1;
+    bn_error error = {.struct_size = sizeof error};
+    good.error = &error;
+    const bn_request_params *list[] = {&good, &good, &bad};
+    bn_request requests[3] = {5, 5, 5};
+    CHECK_STATUS(bn_submit_batch(engine, list, 3, requests), BN_ERR_INVALID_ARGUMENT);
+    CHECK_CONTAINS(error.message, "temperature");
+    CHECK(requests[0] == 5 && requests[1] == 5 && requests[2] == 5);
+    CHECK_EQ(stats(engine).accepted, 0);
+    CHECK_OK(bn_submit_batch(engine, list, 2, requests));
+    CHECK(requests[0] != requests[1] && requests[0] != 5);
+    free(finish(engine, BN_ANY));
+    free(finish(engine, BN_ANY));
+    CHECK_EQ(stats(engine).accepted, 2);
+    stop(engine);
+}
+
+TEST(stats_and_facts_check_struct_size) {
+    engine = start_echo();
+    bn_stats s = {.struct_size = 5};
+    CHECK_STATUS(bn_engine_stats(engine, &s), BN_ERR_INVALID_ARGUMENT);
+    bn_model_facts f = {.struct_size = 0};
+    CHECK_STATUS(bn_engine_model_facts(engine, &f), BN_ERR_INVALID_ARGUMENT);
+    stop(engine);
+}

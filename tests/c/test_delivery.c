@@ -1,0 +1,395 @@
+// How events reach the host: polling one or any, the wait descriptor, callbacks.
+#include "harness.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#ifdef __linux__
+#include <sys/epoll.h>
+#endif
+#include <unistd.h>
+
+static const char SLOW[] = "builtin:echo?us_per_token=2000";
+
+static bool readable(int fd, int timeout_ms) {
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    return poll(&wait, 1, timeout_ms) == 1;
+}
+
+TEST(an_empty_poll_times_out_with_nothing) {
+    bn_engine *engine = start_echo();
+    bn_event event;
+    size_t count = 7;
+    CHECK_OK(bn_poll(engine, BN_ANY, &event, 1, 0, &count));
+    CHECK_EQ(count, 0);
+    double begin = seconds();
+    count = 7;
+    CHECK_OK(bn_poll(engine, BN_ANY, &event, 1, 50, &count));
+    CHECK_EQ(count, 0);
+    CHECK(seconds() - begin >= 0.045);
+    stop(engine);
+}
+
+TEST(ids_that_are_nobodys_are_not_found) {
+    bn_engine *engine = start_echo(), *other = start_echo();
+    bn_request_params params = ask("mine");
+    bn_request request = submit(engine, &params), foreign = submit(other, &params);
+    bn_event event;
+    size_t count = 7;
+    bn_request bad[] = {0, 1, foreign, request + 1, request ^ (UINT64_C(1) << 63), BN_ANY - 1};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK_STATUS(bn_poll(engine, bad[i], &event, 1, 0, &count), BN_ERR_NOT_FOUND);
+        CHECK_STATUS(bn_cancel(engine, bad[i]), BN_ERR_NOT_FOUND);
+        CHECK_STATUS(bn_release(engine, bad[i]), BN_ERR_NOT_FOUND);
+    }
+    CHECK_EQ(count, 7);
+    CHECK(bn_release(engine, BN_ANY) != BN_OK);
+    free(finish(engine, BN_ANY));
+    free(finish(other, foreign));
+    // Released: the id is dead for every call, and stays so when its place is taken again.
+    for (int i = 0; i < 3; i++) {
+        CHECK_STATUS(bn_poll(engine, request, &event, 1, 0, &count), BN_ERR_NOT_FOUND);
+        CHECK_STATUS(bn_cancel(engine, request), BN_ERR_NOT_FOUND);
+        CHECK_STATUS(bn_release(engine, request), BN_ERR_NOT_FOUND);
+        free(run(engine, &params));
+    }
+    stop(engine);
+    stop(other);
+}
+
+TEST(release_frees_a_place_in_the_queue) {
+    bn_engine_config config = echo_config();
+    config.queue_capacity = 2;
+    bn_engine *engine = start(&config);
+    bn_request_params params = ask("hi");
+    bn_request one = submit(engine, &params), two = submit(engine, &params), three = 0;
+    CHECK_STATUS(bn_submit(engine, &params, &three), BN_ERR_QUEUE_FULL);
+    CHECK_EQ(stats(engine).rejected_queue_full, 1);
+    const bn_request_params *list[] = {&params, &params};
+    bn_request both[2];
+    CHECK_OK(bn_release(engine, one)); // live, perhaps: cancelled and discarded
+    CHECK_STATUS(bn_submit_batch(engine, list, 2, both), BN_ERR_QUEUE_FULL);
+    three = submit(engine, &params);
+    free(finish(engine, two));
+    free(finish(engine, three));
+    CHECK_EQ(stats(engine).unreleased, 0);
+    stop(engine);
+}
+
+TEST(a_completed_request_keeps_its_place_until_release) {
+    bn_engine_config config = echo_config();
+    config.queue_capacity = 1;
+    bn_engine *engine = start(&config);
+    bn_request_params params = ask("hi"), more = ask("more");
+    bn_request request = submit(engine, &params), next = 0;
+    bn_event event;
+    size_t count = 0;
+    do CHECK_OK(bn_poll(engine, request, &event, 1, 10000, &count));
+    while (event.kind != BN_EVENT_COMPLETED);
+    CHECK_STATUS(bn_submit(engine, &more, &next), BN_ERR_QUEUE_FULL);
+    CHECK_OK(bn_poll(engine, request, &event, 1, 0, &count)); // no second terminal event
+    CHECK_EQ(count, 0);
+    CHECK_OK(bn_cancel(engine, request)); // finished: nothing happens
+    CHECK_OK(bn_release(engine, request));
+    free(run(engine, &more));
+    stop(engine);
+}
+
+TEST(many_events_in_one_poll_keep_each_requests_order) {
+    bn_engine *engine = start_echo();
+    enum { N = 16 };
+    static answer answers[N];
+    char prompts[N][32];
+    bn_request requests[N];
+    for (uint64_t i = 0; i < N; i++) {
+        snprintf(prompts[i], sizeof prompts[i], "request number %d", (int)i);
+        bn_request_params params = ask(prompts[i]);
+        params.user_data = i;
+        requests[i] = submit(engine, &params);
+    }
+    for (int done = 0; done < N;) {
+        bn_event events[64];
+        size_t count = 0;
+        CHECK_OK(bn_poll(engine, BN_ANY, events, 64, 10000, &count));
+        CHECK(count > 0 && count <= 64);
+        for (size_t i = 0; i < count; i++) {
+            CHECK(events[i].user_data < N && events[i].request == requests[events[i].user_data]);
+            collect(&answers[events[i].user_data], &events[i]);
+            done += events[i].kind == BN_EVENT_COMPLETED;
+        }
+    }
+    for (int i = 0; i < N; i++) {
+        CHECK_TEXT(answers[i].text, answers[i].text_length, prompts[i]);
+        CHECK_OK(bn_release(engine, requests[i]));
+    }
+    stop(engine);
+}
+
+TEST(poll_by_id_keeps_a_request_out_of_any) {
+    bn_engine *engine = start_echo();
+    bn_request_params params = ask("by id"), open = ask("open");
+    params.flags = BN_REQUEST_POLL_BY_ID;
+    bn_request hidden = submit(engine, &params);
+    submit(engine, &open);
+    answer *a = finish(engine, BN_ANY);
+    CHECK_TEXT(a->text, a->text_length, "open");
+    free(a);
+    bn_event event;
+    size_t count = 7;
+    CHECK_OK(bn_poll(engine, BN_ANY, &event, 1, 100, &count));
+    CHECK_EQ(count, 0);
+    CHECK(!readable(bn_engine_wait_fd(engine), 0));
+    a = finish(engine, hidden);
+    CHECK_TEXT(a->text, a->text_length, "by id");
+    free(a);
+    stop(engine);
+}
+
+typedef struct {
+    bn_engine *engine;
+    bn_request which;
+    _Atomic int entered;
+    bn_status status;
+    size_t count;
+} poller;
+
+static void *poll_forever(void *context) {
+    poller *p = context;
+    bn_event event;
+    atomic_store(&p->entered, 1);
+    p->count = 0;
+    p->status = bn_poll(p->engine, p->which, &event, 1, BN_WAIT_FOREVER, &p->count);
+    return NULL;
+}
+
+static void begin_poll(pthread_t *thread, poller *p) {
+    CHECK_EQ(pthread_create(thread, NULL, poll_forever, p), 0);
+    while (!atomic_load(&p->entered)) sleep_ms(1);
+    sleep_ms(30); // into its wait, all but surely
+}
+
+TEST(a_second_poller_of_one_id_is_told_busy) {
+    bn_engine_config config = slow_config("builtin:echo?us_per_token=400000");
+    bn_engine *engine = start(&config);
+    bn_request_params params = ask("x");
+    params.flags = BN_REQUEST_POLL_BY_ID;
+    poller p = {.engine = engine, .which = submit(engine, &params)};
+    pthread_t thread;
+    begin_poll(&thread, &p);
+    bn_event event;
+    size_t count = 0;
+    CHECK_STATUS(bn_poll(engine, p.which, &event, 1, 0, &count), BN_ERR_BUSY);
+    pthread_join(thread, NULL);
+    CHECK_STATUS(p.status, BN_OK);
+    CHECK_EQ(p.count, 1);
+    stop(engine);
+}
+
+TEST(a_release_wakes_who_polls_the_id) {
+    bn_engine_config config = slow_config("builtin:echo?us_per_token=5000000");
+    bn_engine *engine = start(&config);
+    bn_request_params params = ask("x");
+    params.flags = BN_REQUEST_POLL_BY_ID;
+    poller p = {.engine = engine, .which = submit(engine, &params)};
+    pthread_t thread;
+    begin_poll(&thread, &p);
+    CHECK_OK(bn_release(engine, p.which));
+    pthread_join(thread, NULL);
+    CHECK_STATUS(p.status, BN_ERR_NOT_FOUND);
+    double begin = seconds();
+    stop(engine);
+    CHECK(seconds() - begin < 20);
+}
+
+TEST(destroy_wakes_blocked_pollers) {
+    bn_engine *engine = start_echo();
+    poller pollers[4];
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) {
+        pollers[i] = (poller){.engine = engine, .which = BN_ANY};
+        begin_poll(&threads[i], &pollers[i]);
+    }
+    stop(engine);
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK_STATUS(pollers[i].status, BN_ERR_SHUTDOWN);
+    }
+}
+
+TEST(the_wait_fd_is_readable_exactly_while_events_wait) {
+    bn_engine *engine = start_echo();
+    int fd = bn_engine_wait_fd(engine);
+    CHECK(fd >= 0);
+    CHECK_EQ(bn_engine_wait_fd(engine), fd);
+    CHECK(!readable(fd, 20));
+    bn_request_params params = ask("wake me");
+    bn_request request = submit(engine, &params);
+    bool done = false;
+    while (!done) {
+        CHECK(readable(fd, 10000));
+        CHECK(readable(fd, 0)); // still, until the events are taken
+        bn_event events[8];
+        size_t count = 0;
+        CHECK_OK(bn_poll(engine, BN_ANY, events, 8, 0, &count));
+        for (size_t i = 0; i < count; i++) done |= events[i].kind == BN_EVENT_COMPLETED;
+    }
+    bn_event event;
+    size_t count = 0;
+    CHECK_OK(bn_poll(engine, BN_ANY, &event, 1, 0, &count));
+    CHECK(count == 0 && !readable(fd, 20));
+    CHECK_OK(bn_release(engine, request));
+    CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN));
+    CHECK(readable(fd, 10000)); // drained
+    CHECK_STATUS(bn_poll(engine, BN_ANY, &event, 1, BN_WAIT_FOREVER, &count), BN_ERR_SHUTDOWN);
+    stop(engine);
+}
+
+#ifdef __linux__
+TEST(edge_triggered_epoll_misses_nothing) {
+    bn_engine *engine = start_echo();
+    int epoll = epoll_create1(0), fd = dup(bn_engine_wait_fd(engine));
+    struct epoll_event interest = {.events = EPOLLIN | EPOLLET};
+    CHECK_EQ(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &interest), 0);
+    bn_request_params params = ask("edge after edge after edge");
+    enum { N = 200 };
+    int submitted = 0, done = 0;
+    while (done < N) {
+        // A few at a time, so that events keep coming while the queue is being emptied.
+        for (; submitted < N && submitted - done < 5; submitted++) submit(engine, &params);
+        struct epoll_event ready;
+        CHECK_EQ(epoll_wait(epoll, &ready, 1, 10000), 1);
+        for (size_t count = 1; count > 0;) {
+            bn_event events[4];
+            CHECK_OK(bn_poll(engine, BN_ANY, events, 4, 0, &count));
+            for (size_t i = 0; i < count; i++) {
+                if (events[i].kind != BN_EVENT_COMPLETED) continue;
+                done++;
+                CHECK_OK(bn_release(engine, events[i].request));
+            }
+        }
+    }
+    close(epoll);
+    close(fd);
+    stop(engine);
+}
+#endif
+
+typedef struct {
+    bn_engine *engine; // set after create; callbacks wait for it
+    _Atomic int ready, completed, cancelled, entered, reentered, chained, nested_failures;
+    pthread_t thread;
+    char text[256];
+    size_t text_length;
+} listener;
+
+static void listen(const bn_event *event, void *context) {
+    listener *l = context;
+    while (!atomic_load(&l->ready)) sleep_ms(1);
+    if (atomic_fetch_add(&l->entered, 1) > 0) atomic_fetch_add(&l->nested_failures, 1); // one at a time
+    if (event->user_data == 1 && l->text_length + event->text_length < sizeof l->text) {
+        memcpy(l->text + l->text_length, event->text, event->text_length);
+        l->text_length += event->text_length;
+    }
+    if (event->kind == BN_EVENT_COMPLETED && event->user_data == 1) {
+        // What is allowed here, and what is not.
+        bn_event other;
+        size_t count = 0;
+        bn_stats stats = {.struct_size = sizeof stats};
+        bn_request next = 0;
+        bn_completion *completion = NULL;
+        bn_request_params params;
+        bn_request_params_init(&params, sizeof params);
+        params.prompt = "chained";
+        params.prompt_length = 7;
+        params.user_data = 2;
+        bool fine = bn_engine_stats(l->engine, &stats) == BN_OK && bn_cancel(l->engine, event->request) == BN_OK &&
+                    bn_poll(l->engine, BN_ANY, &other, 1, 0, &count) == BN_ERR_REENTRANT &&
+                    bn_generate(l->engine, &params, &completion, NULL) == BN_ERR_REENTRANT &&
+                    bn_engine_destroy(l->engine) == BN_ERR_REENTRANT &&
+                    bn_submit(l->engine, &params, &next) == BN_OK && next != 0;
+        if (!fine) atomic_fetch_add(&l->nested_failures, 1);
+        atomic_fetch_add(&l->reentered, 1);
+    }
+    if (event->kind == BN_EVENT_COMPLETED) {
+        if (event->user_data == 2) atomic_fetch_add(&l->chained, 1);
+        if (event->finish_reason == BN_FINISH_CANCELLED) atomic_fetch_add(&l->cancelled, 1);
+        atomic_fetch_add(&l->completed, 1);
+    }
+    l->thread = pthread_self();
+    atomic_fetch_sub(&l->entered, 1);
+}
+
+static bn_engine *start_listening(listener *l, const char *path) {
+    bn_engine_config config = slow_config(path);
+    config.delivery_mode = BN_DELIVERY_CALLBACK;
+    config.on_event = listen;
+    config.on_event_context = l;
+    l->engine = start(&config);
+    atomic_store(&l->ready, 1);
+    return l->engine;
+}
+
+static void wait_for(_Atomic int *counter, int value) {
+    for (int i = 0; i < 20000 && atomic_load(counter) < value; i++) sleep_ms(1);
+    CHECK(atomic_load(counter) >= value);
+}
+
+TEST(callbacks_come_and_may_call_back) {
+    static listener l;
+    bn_engine *engine = start_listening(&l, "builtin:echo");
+    CHECK_EQ(bn_engine_wait_fd(engine), -1);
+    bn_request_params params = ask("call me");
+    params.user_data = 1;
+    bn_request request = submit(engine, &params);
+    wait_for(&l.completed, 2);
+    CHECK_EQ(l.reentered, 1);
+    CHECK_EQ(l.chained, 1);
+    CHECK_EQ(l.nested_failures, 0);
+    CHECK_TEXT(l.text, l.text_length, "call me");
+    CHECK(!pthread_equal(l.thread, pthread_self()));
+    bn_event event;
+    size_t count = 0;
+    CHECK_STATUS(bn_poll(engine, BN_ANY, &event, 1, 0, &count), BN_ERR_WRONG_MODE);
+    CHECK_STATUS(bn_poll(engine, request, &event, 1, 0, &count), BN_ERR_WRONG_MODE);
+    for (int i = 0; i < 2000 && stats(engine).unreleased > 0; i++) sleep_ms(1);
+    CHECK_STATUS(bn_release(engine, request), BN_ERR_NOT_FOUND); // released by itself
+    params.flags = BN_REQUEST_POLL_BY_ID;
+    CHECK_STATUS(bn_submit(engine, &params, &request), BN_ERR_WRONG_MODE);
+    bn_completion *completion = NULL;
+    params = ask("beside");
+    CHECK_OK(bn_generate(engine, &params, &completion, NULL));
+    CHECK_TEXT(completion->event.text, completion->event.text_length, "beside");
+    bn_completion_free(completion);
+    stop(engine);
+}
+
+TEST(destroy_completes_every_request_by_callback) {
+    static listener l;
+    bn_engine *engine = start_listening(&l, SLOW);
+    bn_request_params params = ask("never to be finished");
+    params.flags = BN_REQUEST_IGNORE_EOS;
+    params.max_new_tokens = 1000;
+    for (int i = 0; i < 40; i++) submit(engine, &params);
+    sleep_ms(50);
+    stop(engine);
+    CHECK_EQ(l.completed, 40);
+    CHECK_EQ(l.cancelled, 40);
+}
+
+TEST(a_slow_callback_does_not_hold_the_engine_up) {
+    static listener l;
+    bn_engine_config config = echo_config();
+    config.delivery_mode = BN_DELIVERY_CALLBACK;
+    config.on_event = listen; // waits for `ready`
+    config.on_event_context = &l;
+    bn_engine *engine = start(&config);
+    l.engine = engine;
+    bn_request_params params = ask("go on without it");
+    for (int i = 0; i < 10; i++) submit(engine, &params);
+    for (int i = 0; i < 10000 && stats(engine).running + stats(engine).queued > 0; i++) sleep_ms(1);
+    CHECK_EQ(stats(engine).running + stats(engine).queued, 0);
+    CHECK_EQ(l.completed, 0);
+    atomic_store(&l.ready, 1);
+    wait_for(&l.completed, 10);
+    stop(engine);
+}

@@ -1,0 +1,336 @@
+// Create to destroy: cancel, shutdown, fork, several engines, logs, progress, what is left behind.
+#include "harness.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char SLOW[] = "builtin:echo?us_per_token=2000";
+
+static bn_request_params endless(void) {
+    bn_request_params params = ask("on and on");
+    params.flags = BN_REQUEST_IGNORE_EOS;
+    params.max_new_tokens = 2000;
+    return params;
+}
+
+TEST(cancel_ends_one_request) {
+    bn_engine_config config = slow_config(SLOW);
+    bn_engine *engine = start(&config);
+    bn_request_params params = endless();
+    bn_request request = submit(engine, &params);
+    bn_event event;
+    size_t count = 0;
+    CHECK_OK(bn_poll(engine, request, &event, 1, 10000, &count)); // it runs
+    CHECK_OK(bn_cancel(engine, request));
+    CHECK_OK(bn_cancel(engine, request));
+    answer *a = finish(engine, request);
+    CHECK_EQ(a->finish_reason, BN_FINISH_CANCELLED);
+    CHECK_EQ(a->status, BN_ERR_CANCELLED);
+    CHECK_EQ(stats(engine).completed_cancelled, 1);
+    free(a);
+    stop(engine);
+}
+
+TEST(cancel_any_ends_all_queued_and_running) {
+    bn_engine_config config = slow_config(SLOW);
+    config.max_batch_size = 2;
+    bn_engine *engine = start(&config);
+    bn_request_params params = endless();
+    for (int i = 0; i < 20; i++) submit(engine, &params);
+    CHECK_OK(bn_cancel(engine, BN_ANY));
+    for (int done = 0; done < 20;) {
+        bn_event events[32];
+        size_t count = 0;
+        CHECK_OK(bn_poll(engine, BN_ANY, events, 32, 10000, &count));
+        CHECK(count > 0);
+        for (size_t i = 0; i < count; i++) {
+            if (events[i].kind != BN_EVENT_COMPLETED) continue;
+            CHECK_EQ(events[i].finish_reason, BN_FINISH_CANCELLED);
+            done++;
+        }
+    }
+    CHECK_EQ(stats(engine).kv_blocks_used, 0);
+    bn_request_params after = ask("after");
+    answer *a = run(engine, &after); // unreleased ones are in nobody's way
+    CHECK_TEXT(a->text, a->text_length, "after");
+    free(a);
+    stop(engine);
+}
+
+TEST(a_drain_finishes_what_was_accepted) {
+    bn_engine_config config = slow_config("builtin:echo?us_per_token=1000");
+    config.max_batch_size = 2;
+    bn_engine *engine = start(&config);
+    bn_request_params params = ask("finish me");
+    for (int i = 0; i < 6; i++) submit(engine, &params);
+    CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN));
+    CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN));
+    bn_request late = 0;
+    CHECK_STATUS(bn_submit(engine, &params, &late), BN_ERR_SHUTDOWN);
+    bn_completion *completion = NULL;
+    CHECK_STATUS(bn_generate(engine, &params, &completion, NULL), BN_ERR_SHUTDOWN);
+    for (int i = 0; i < 6; i++) {
+        int done = 0;
+        bn_event event;
+        size_t count = 0;
+        while (!done) {
+            CHECK_OK(bn_poll(engine, BN_ANY, &event, 1, 10000, &count));
+            CHECK_EQ(count, 1);
+            done = event.kind == BN_EVENT_COMPLETED;
+        }
+        CHECK_EQ(event.finish_reason, BN_FINISH_STOP);
+    }
+    bn_event event;
+    size_t count = 0;
+    CHECK_STATUS(bn_poll(engine, BN_ANY, &event, 1, BN_WAIT_FOREVER, &count), BN_ERR_SHUTDOWN);
+    CHECK(stats(engine).rejected_shutdown >= 1);
+    stop(engine);
+}
+
+TEST(a_cancelling_shutdown_may_follow_a_drain) {
+    bn_engine_config config = slow_config(SLOW);
+    bn_engine *engine = start(&config);
+    bn_request_params params = endless();
+    bn_request request = submit(engine, &params);
+    CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN));
+    CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_CANCEL));
+    answer *a = finish(engine, request);
+    CHECK_EQ(a->finish_reason, BN_FINISH_CANCELLED);
+    free(a);
+    stop(engine);
+}
+
+TEST(destroy_leaves_no_thread_and_no_descriptor) {
+    int threads = count_threads(), fds = count_fds();
+    for (int i = 0; i < 5; i++) {
+        bn_engine_config config = slow_config(SLOW);
+        bn_engine *engine = start(&config);
+        bn_request_params params = endless();
+        for (int k = 0; k < 5; k++) submit(engine, &params);
+        sleep_ms(10);
+        stop(engine);
+        CHECK_STATUS(bn_engine_destroy(engine), BN_ERR_INVALID_ARGUMENT);
+    }
+    CHECK_EQ(count_threads(), threads);
+    CHECK_EQ(count_fds(), fds);
+}
+
+TEST(handles_are_never_used_again) {
+    bn_engine *seen[20];
+    for (int i = 0; i < 20; i++) {
+        seen[i] = start_echo();
+        for (int k = 0; k < i; k++) CHECK(seen[k] != seen[i]);
+        stop(seen[i]);
+    }
+}
+
+static void *destroy(void *engine) {
+    return (void *)(intptr_t)bn_engine_destroy(engine);
+}
+
+TEST(one_of_two_destroys_goes_through) {
+    for (int i = 0; i < 20; i++) {
+        bn_engine *engine = start_echo();
+        pthread_t threads[2];
+        void *status[2];
+        for (int k = 0; k < 2; k++) CHECK_EQ(pthread_create(&threads[k], NULL, destroy, engine), 0);
+        for (int k = 0; k < 2; k++) CHECK_EQ(pthread_join(threads[k], &status[k]), 0);
+        bn_status a = (bn_status)(intptr_t)status[0], b = (bn_status)(intptr_t)status[1];
+        CHECK((a == BN_OK && b == BN_ERR_INVALID_ARGUMENT) || (b == BN_OK && a == BN_ERR_INVALID_ARGUMENT));
+    }
+}
+
+typedef struct {
+    bn_engine *engine;
+    _Atomic int stop;
+    _Atomic int unexpected;
+} caller;
+
+static void *call_everything(void *context) {
+    caller *c = context;
+    while (!atomic_load(&c->stop)) {
+        bn_request_params params;
+        bn_request_params_init(&params, sizeof params);
+        params.prompt = "race";
+        params.prompt_length = 4;
+        bn_request request = 0;
+        bn_event event;
+        size_t count = 0;
+        bn_stats stats = {.struct_size = sizeof stats};
+        bn_status status[] = {
+            bn_submit(c->engine, &params, &request),
+            bn_poll(c->engine, BN_ANY, &event, 1, 1, &count),
+            bn_engine_stats(c->engine, &stats),
+            request != 0 ? bn_release(c->engine, request) : BN_OK,
+        };
+        for (size_t i = 0; i < sizeof status / sizeof *status; i++)
+            if (status[i] != BN_OK && status[i] != BN_ERR_SHUTDOWN && status[i] != BN_ERR_INVALID_ARGUMENT &&
+                status[i] != BN_ERR_QUEUE_FULL)
+                atomic_store(&c->unexpected, status[i]);
+    }
+    return NULL;
+}
+
+TEST(destroy_under_calls_from_other_threads) {
+    for (int i = 0; i < 10; i++) {
+        caller c = {.engine = start_echo()};
+        pthread_t threads[4];
+        for (int k = 0; k < 4; k++) CHECK_EQ(pthread_create(&threads[k], NULL, call_everything, &c), 0);
+        sleep_ms(20);
+        stop(c.engine);
+        sleep_ms(5);
+        atomic_store(&c.stop, 1);
+        for (int k = 0; k < 4; k++) pthread_join(threads[k], NULL);
+        CHECK_EQ(c.unexpected, 0);
+    }
+}
+
+TEST(a_forked_child_gets_errors_and_may_exit) {
+    bn_engine_config config = slow_config(SLOW);
+    bn_engine *engine = start(&config);
+    bn_request_params params = endless();
+    bn_request request = submit(engine, &params);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        bn_request other = 0;
+        bn_event event;
+        size_t count = 0;
+        bn_stats stats = {.struct_size = sizeof stats};
+        bn_completion *completion = NULL;
+        alarm(20);
+        bool right = bn_submit(engine, &params, &other) == BN_ERR_FORKED &&
+                     bn_poll(engine, BN_ANY, &event, 1, BN_WAIT_FOREVER, &count) == BN_ERR_FORKED &&
+                     bn_cancel(engine, request) == BN_ERR_FORKED && bn_release(engine, request) == BN_ERR_FORKED &&
+                     bn_engine_stats(engine, &stats) == BN_ERR_FORKED &&
+                     bn_generate(engine, &params, &completion, NULL) == BN_ERR_FORKED &&
+                     bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN) == BN_ERR_FORKED &&
+                     bn_engine_wait_fd(engine) == -1 && bn_engine_destroy(engine) == BN_ERR_FORKED;
+        _exit(right ? 0 : 1);
+    }
+    int status = 0;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK_OK(bn_cancel(engine, request)); // the parent's engine is as it was
+    free(finish(engine, request));
+    stop(engine);
+}
+
+typedef struct {
+    _Atomic int lines, bad, progress, calls_back;
+    bn_engine *engine;
+    float last;
+    int32_t give_up;
+} log_sink;
+
+static void log_line(int32_t level, const char *message, size_t length, void *context) {
+    log_sink *sink = context;
+    if (level < BN_LOG_ERROR || level > BN_LOG_DEBUG || message == NULL || length == 0) atomic_fetch_add(&sink->bad, 1);
+    atomic_fetch_add(&sink->lines, 1);
+}
+
+static int32_t progress(float fraction, const char *what, size_t length, void *context) {
+    log_sink *sink = context;
+    if (fraction < sink->last || fraction > 1.0f || what == NULL || length == 0) atomic_fetch_add(&sink->bad, 1);
+    sink->last = fraction;
+    atomic_fetch_add(&sink->progress, 1);
+    return sink->give_up;
+}
+
+TEST(loading_reports_to_log_and_progress) {
+    static log_sink sink;
+    bn_engine_config config = demo_config();
+    config.log = log_line;
+    config.log_context = &sink;
+    config.log_level = BN_LOG_DEBUG;
+    config.progress = progress;
+    config.progress_context = &sink;
+    bn_engine *engine = start(&config);
+    CHECK(sink.lines > 0 && sink.progress > 1 && sink.bad == 0);
+    CHECK(sink.last == 1.0f);
+    stop(engine);
+}
+
+TEST(progress_may_give_the_load_up) {
+    static log_sink sink = {.give_up = 1};
+    int threads = count_threads(), fds = count_fds();
+    bn_engine_config config = demo_config();
+    config.progress = progress;
+    config.progress_context = &sink;
+    bn_engine *engine = NULL;
+    bn_error error = {.struct_size = sizeof error};
+    CHECK_STATUS(bn_engine_create(&config, &engine, &error), BN_ERR_CANCELLED);
+    CHECK(engine == NULL && sink.progress == 1 && error.message[0] != 0);
+    CHECK_EQ(count_threads(), threads);
+    CHECK_EQ(count_fds(), fds);
+}
+
+TEST(log_level_off_is_silent) {
+    static log_sink sink;
+    bn_engine_config config = echo_config();
+    config.log = log_line;
+    config.log_context = &sink;
+    config.log_level = BN_LOG_OFF;
+    bn_engine *engine = start(&config);
+    stop(engine);
+    CHECK_EQ(sink.lines, 0);
+}
+
+TEST(two_engines_live_side_by_side) {
+    bn_engine *one = start_echo(), *two = start_echo();
+    bn_request_params first = ask("first"), second = ask("second");
+    submit(one, &first);
+    submit(two, &second);
+    answer *a = finish(one, BN_ANY), *b = finish(two, BN_ANY);
+    CHECK_TEXT(a->text, a->text_length, "first");
+    CHECK_TEXT(b->text, b->text_length, "second");
+    free(a);
+    free(b);
+    stop(one);
+    first = ask("still here");
+    bn_request request = submit(two, &first);
+    (void)request;
+    a = finish(two, BN_ANY);
+    CHECK_TEXT(a->text, a->text_length, "still here");
+    free(a);
+    stop(two);
+}
+
+TEST(a_memory_limit_too_small_is_refused) {
+    bn_engine_config config = demo_config();
+    config.memory_limit_bytes = 100000;
+    bn_engine *engine = NULL;
+    bn_error error = {.struct_size = sizeof error};
+    CHECK_STATUS(bn_engine_create(&config, &engine, &error), BN_ERR_MEMORY_LIMIT);
+    CHECK_CONTAINS(error.message, "memory_limit_bytes");
+}
+
+TEST(memory_in_use_stays_under_its_limit) {
+    bn_engine_config config = demo_config();
+    config.memory_limit_bytes = UINT64_C(64) << 20;
+    config.queue_capacity = 4096;
+    bn_engine *engine = start(&config);
+    bn_stats before = stats(engine);
+    CHECK(before.memory_used_bytes > 0 && before.memory_used_bytes <= config.memory_limit_bytes);
+    CHECK_EQ(before.memory_limit_bytes, config.memory_limit_bytes);
+    char prompt[301];
+    memset(prompt, 'a', 300);
+    prompt[300] = 0;
+    bn_request_params params = ask(prompt);
+    params.max_new_tokens = 8;
+    int accepted = 0;
+    for (int i = 0; i < 300; i++) {
+        bn_request request = 0;
+        bn_status status = bn_submit(engine, &params, &request);
+        CHECK(status == BN_OK || status == BN_ERR_MEMORY_LIMIT);
+        accepted += status == BN_OK;
+    }
+    CHECK(accepted > 0);
+    CHECK_OK(bn_cancel(engine, BN_ANY));
+    for (int i = 0; i < accepted; i++) free(finish(engine, BN_ANY));
+    bn_stats after = stats(engine);
+    CHECK(after.memory_peak_bytes <= config.memory_limit_bytes);
+    stop(engine);
+}

@@ -1,0 +1,353 @@
+// What a request's parameters do, on builtin:echo, which answers with its prompt.
+#include "harness.h"
+
+TEST(echo_answers_with_its_prompt) {
+    bn_engine *engine = start_echo();
+    bn_request_params params = ask("The quick brown fox.");
+    answer *a = run(engine, &params);
+    CHECK_TEXT(a->text, a->text_length, "The quick brown fox.");
+    CHECK_EQ(a->finish_reason, BN_FINISH_STOP);
+    CHECK_EQ(a->status, BN_OK);
+    CHECK(a->usage.prompt_tokens >= 1 && a->usage.generated_tokens >= a->usage.prompt_tokens);
+    CHECK(a->usage.first_token_ns > 0 && a->usage.total_ns >= a->usage.first_token_ns);
+    CHECK(a->events > 1);
+    free(a);
+    stop(engine);
+}
+
+TEST(text_events_are_whole_utf8) {
+    bn_engine *engine = start_echo();
+    const char *prompt = "Grüße, 世界! 🦀🦀 naïve — ok ✓ ẞ";
+    bn_request_params params = ask(prompt);
+    answer *a = run(engine, &params); // `collect` checks each event's text
+    CHECK_TEXT(a->text, a->text_length, prompt);
+    free(a);
+    stop(engine);
+}
+
+TEST(user_data_comes_back) {
+    bn_engine *engine = start_echo();
+    bn_request_params params = ask("x");
+    params.user_data = UINT64_C(0xfedcba9876543210);
+    bn_request request = submit(engine, &params);
+    bool done = false;
+    while (!done) {
+        bn_event event;
+        size_t count;
+        CHECK_OK(bn_poll(engine, BN_ANY, &event, 1, 10000, &count));
+        CHECK_EQ(count, 1);
+        CHECK_EQ(event.user_data, params.user_data);
+        CHECK_EQ(event.request, request);
+        done = event.kind == BN_EVENT_COMPLETED;
+    }
+    CHECK_OK(bn_release(engine, request));
+    stop(engine);
+}
+
+TEST(max_new_tokens_ends_it) {
+    bn_engine *engine = start_echo();
+    bn_request_params params = ask("abcdefghijklmnopqrstuvwxyz");
+    params.max_new_tokens = 5;
+    answer *a = run(engine, &params);
+    CHECK_EQ(a->finish_reason, BN_FINISH_LENGTH);
+    CHECK_EQ(a->usage.generated_tokens, 5);
+    CHECK_EQ(a->tokens_count, 5);
+    CHECK(strncmp(params.prompt, a->text, a->text_length) == 0);
+    free(a);
+    stop(engine);
+}
+
+TEST(no_stream_is_one_event_with_everything) {
+    bn_engine *engine = start_echo();
+    bn_request_params params = ask("all at once, please");
+    params.flags = BN_REQUEST_NO_STREAM;
+    answer *a = run(engine, &params);
+    CHECK_EQ(a->events, 1);
+    CHECK_TEXT(a->text, a->text_length, "all at once, please");
+    CHECK_EQ(a->tokens_count, a->usage.generated_tokens);
+    free(a);
+    stop(engine);
+}
+
+TEST(echo_prompt_comes_in_front) {
+    bn_engine *engine = start_echo();
+    for (uint32_t no_stream = 0; no_stream <= BN_REQUEST_NO_STREAM; no_stream++) {
+        bn_request_params params = ask("again ");
+        params.flags = BN_REQUEST_ECHO_PROMPT | no_stream;
+        answer *a = run(engine, &params);
+        CHECK_TEXT(a->text, a->text_length, "again again ");
+        CHECK_EQ(a->tokens_count, a->usage.prompt_tokens + a->usage.generated_tokens);
+        free(a);
+    }
+    stop(engine);
+}
+
+TEST(a_stop_string_ends_the_text_before_it) {
+    bn_engine *engine = start_echo();
+    bn_string stops[] = {{"never", 5}, {"ST\xc3\x96P", 5}};
+    for (uint32_t no_stream = 0; no_stream <= BN_REQUEST_NO_STREAM; no_stream++) {
+        bn_request_params params = ask("one two STÖP three");
+        params.flags = no_stream;
+        params.stop_strings = stops;
+        params.stop_strings_count = 2;
+        answer *a = run(engine, &params);
+        CHECK_TEXT(a->text, a->text_length, "one two ");
+        CHECK_EQ(a->finish_reason, BN_FINISH_STOP_STRING);
+        free(a);
+    }
+    stop(engine);
+}
+
+TEST(text_held_back_for_a_stop_string_comes_when_it_does_not_match) {
+    bn_engine *engine = start_echo();
+    bn_string stop_string = {"STOP!", 5};
+    bn_request_params params = ask("a STO b STOP");
+    params.stop_strings = &stop_string;
+    params.stop_strings_count = 1;
+    answer *a = run(engine, &params);
+    CHECK_TEXT(a->text, a->text_length, "a STO b STOP");
+    CHECK_EQ(a->finish_reason, BN_FINISH_STOP);
+    free(a);
+    stop(engine);
+}
+
+TEST(a_stop_token_ends_it) {
+    bn_engine *engine = start_echo();
+    uint32_t token = 0;
+    size_t count = 0;
+    CHECK_OK(bn_tokenize(engine, "c", 1, 0, &token, 1, &count));
+    CHECK_EQ(count, 1);
+    bn_request_params params = ask("abcde");
+    params.stop_tokens = &token;
+    params.stop_tokens_count = 1;
+    answer *a = run(engine, &params);
+    CHECK_TEXT(a->text, a->text_length, "ab");
+    CHECK_EQ(a->finish_reason, BN_FINISH_STOP);
+    free(a);
+    stop(engine);
+}
+
+TEST(ignore_eos_goes_on_to_max_new_tokens) {
+    bn_engine *engine = start_echo();
+    bn_request_params params = ask("abc");
+    params.flags = BN_REQUEST_IGNORE_EOS;
+    params.max_new_tokens = 50;
+    answer *a = run(engine, &params);
+    CHECK_EQ(a->finish_reason, BN_FINISH_LENGTH);
+    CHECK_EQ(a->usage.generated_tokens, 50);
+    free(a);
+    stop(engine);
+}
+
+TEST(token_prompts_are_taken_as_they_are) {
+    bn_engine *engine = start_echo();
+    uint32_t tokens[16];
+    size_t count = 0;
+    CHECK_OK(bn_tokenize(engine, "tokens", 6, 0, tokens, 16, &count));
+    CHECK(count >= 1);
+    bn_request_params params = ask("");
+    params.prompt = NULL;
+    params.prompt_tokens = tokens;
+    params.prompt_tokens_count = count;
+    answer *a = run(engine, &params);
+    CHECK_TEXT(a->text, a->text_length, "tokens");
+    CHECK_EQ(a->usage.prompt_tokens, count);
+    free(a);
+    stop(engine);
+}
+
+TEST(logprobs_come_for_each_token) {
+    bn_engine *engine = start_echo();
+    bn_request_params params = ask("logprobs");
+    params.flags = BN_REQUEST_LOGPROBS;
+    params.top_logprobs = 3;
+    bn_request request = submit(engine, &params);
+    size_t seen = 0;
+    bool done = false;
+    while (!done) {
+        bn_event event;
+        size_t count;
+        CHECK_OK(bn_poll(engine, request, &event, 1, 10000, &count));
+        CHECK_EQ(count, 1);
+        done = event.kind == BN_EVENT_COMPLETED;
+        if (event.tokens_count == 0) continue;
+        CHECK_EQ(event.logprobs_per_token, 4);
+        for (size_t i = 0; i < event.tokens_count; i++) {
+            const bn_logprob *of = event.logprobs + i * 4;
+            CHECK_EQ(of[0].token, event.tokens[i]);
+            CHECK_EQ(of[1].token, event.tokens[i]); // temperature 0: the most likely one
+            for (int k = 0; k < 4; k++) CHECK(of[k].logprob <= 0.0f);
+            CHECK(of[1].logprob >= of[2].logprob && of[2].logprob >= of[3].logprob);
+            seen++;
+        }
+    }
+    CHECK(seen >= strlen("logprobs"));
+    CHECK_OK(bn_release(engine, request));
+    stop(engine);
+}
+
+TEST(tokenize_and_back) {
+    bn_engine *engine = start_echo();
+    const char *text = "Grüße 🦀 and more";
+    size_t count = 0, again = 0, length = 0;
+    bn_status status = bn_tokenize(engine, text, strlen(text), 0, NULL, 0, &count);
+    CHECK_STATUS(status, BN_ERR_BUFFER_TOO_SMALL);
+    CHECK(count > 1);
+    uint32_t *tokens = calloc(count, sizeof *tokens);
+    CHECK_STATUS(bn_tokenize(engine, text, strlen(text), 0, tokens, count - 1, &again), BN_ERR_BUFFER_TOO_SMALL);
+    CHECK(again == count && tokens[0] == 0);
+    CHECK_OK(bn_tokenize(engine, text, strlen(text), 0, tokens, count, &again));
+    CHECK_EQ(again, count);
+    char back[128];
+    CHECK_STATUS(bn_detokenize(engine, tokens, count, back, 3, &length), BN_ERR_BUFFER_TOO_SMALL);
+    CHECK_EQ(length, strlen(text));
+    CHECK_OK(bn_detokenize(engine, tokens, count, back, sizeof back, &length));
+    CHECK_TEXT(back, length, text);
+    CHECK_STATUS(bn_tokenize(engine, "\xff", 1, 0, tokens, count, &again), BN_ERR_INVALID_ARGUMENT);
+    tokens[0] = UINT32_MAX;
+    CHECK_STATUS(bn_detokenize(engine, tokens, 1, back, sizeof back, &length), BN_ERR_INVALID_ARGUMENT);
+    CHECK_OK(bn_tokenize(engine, NULL, 0, 0, NULL, 0, &count));
+    CHECK_EQ(count, 0);
+    free(tokens);
+    stop(engine);
+}
+
+TEST(generate_returns_a_completion_of_its_own) {
+    bn_engine *engine = start_echo();
+    bn_request_params params = ask("blocking");
+    params.user_data = 9;
+    bn_completion *completion = NULL;
+    bn_error error = {.struct_size = sizeof error};
+    CHECK_OK(bn_generate(engine, &params, &completion, &error));
+    CHECK_EQ(error.status, BN_OK);
+    CHECK_EQ(error.message[0], 0);
+    CHECK_EQ(completion->event.kind, BN_EVENT_COMPLETED);
+    CHECK_EQ(completion->event.finish_reason, BN_FINISH_STOP);
+    CHECK_EQ(completion->event.user_data, 9);
+    CHECK_TEXT(completion->event.text, completion->event.text_length, "blocking");
+    CHECK_STATUS(bn_release(engine, completion->event.request), BN_ERR_NOT_FOUND);
+    bn_event event;
+    size_t count = 7;
+    CHECK_OK(bn_poll(engine, BN_ANY, &event, 1, 0, &count)); // nothing of it arrives here
+    CHECK_EQ(count, 0);
+    CHECK_EQ(stats(engine).unreleased, 0);
+    params.max_new_tokens = 0;
+    CHECK_STATUS(bn_generate(engine, &params, &completion, &error), BN_ERR_INVALID_ARGUMENT);
+    CHECK_CONTAINS(error.message, "max_new_tokens");
+    stop(engine);
+    CHECK_TEXT(completion->event.text, completion->event.text_length, "blocking"); // outlives its engine
+    bn_completion_free(completion);
+}
+
+TEST(a_prompt_that_can_never_fit_is_refused) {
+    bn_engine_config config = echo_config();
+    config.max_sequence_length = 64;
+    bn_engine *engine = start(&config);
+    char prompt[201];
+    memset(prompt, 'a', 200);
+    prompt[200] = 0;
+    bn_request_params params = ask(prompt);
+    bn_error error = {.struct_size = sizeof error};
+    params.error = &error;
+    bn_request request = 0;
+    CHECK_STATUS(bn_submit(engine, &params, &request), BN_ERR_TOO_LONG);
+    CHECK_CONTAINS(error.message, "64");
+    CHECK_EQ(stats(engine).rejected_too_long, 1);
+    params = ask("short");
+    params.max_new_tokens = 8;
+    free(run(engine, &params));
+    stop(engine);
+}
+
+TEST(a_prompt_longer_than_a_step_goes_in_chunks) {
+    bn_engine_config config = echo_config();
+    config.max_batch_size = 2;
+    config.max_batch_tokens = 7;
+    bn_engine *engine = start(&config);
+    char prompt[301];
+    for (int i = 0; i < 300; i++) prompt[i] = (char)('a' + i % 26);
+    prompt[300] = 0;
+    bn_request_params params = ask(prompt);
+    params.max_new_tokens = 400;
+    answer *a = run(engine, &params);
+    CHECK_TEXT(a->text, a->text_length, prompt);
+    CHECK(stats(engine).steps >= 300 / 7);
+    free(a);
+    stop(engine);
+}
+
+TEST(timeouts_end_a_request) {
+    bn_engine_config config = slow_config("builtin:echo?us_per_token=2000");
+    config.default_timeout_ms = 60;
+    bn_engine *engine = start(&config);
+    bn_request_params params = ask("a");
+    params.flags = BN_REQUEST_IGNORE_EOS;
+    params.max_new_tokens = 500;
+    answer *a = run(engine, &params); // the engine's default
+    CHECK_EQ(a->finish_reason, BN_FINISH_TIMED_OUT);
+    CHECK_EQ(a->status, BN_ERR_TIMED_OUT);
+    CHECK(a->usage.generated_tokens < 500);
+    free(a);
+    params.max_new_tokens = 80;
+    params.timeout_ms = BN_TIMEOUT_NONE;
+    a = run(engine, &params);
+    CHECK_EQ(a->finish_reason, BN_FINISH_LENGTH);
+    free(a);
+    params.timeout_ms = 20;
+    a = run(engine, &params);
+    CHECK_EQ(a->finish_reason, BN_FINISH_TIMED_OUT);
+    free(a);
+    CHECK_EQ(stats(engine).completed_timed_out, 2);
+    stop(engine);
+}
+
+TEST(what_goes_in_is_copied) {
+    bn_engine_config config = slow_config("builtin:echo?us_per_token=500");
+    char path[64];
+    strcpy(path, config.model_path);
+    config.model_path = path;
+    bn_engine *engine = start(&config);
+    memset(path, 0, sizeof path);
+    char prompt[] = "copied at once", stop_text[] = "once";
+    bn_string stop_string = {stop_text, 4};
+    bn_request_params params = ask(prompt);
+    params.stop_strings = &stop_string;
+    params.stop_strings_count = 1;
+    submit(engine, &params);
+    memset(prompt, 'x', sizeof prompt - 1);
+    memset(stop_text, 'x', sizeof stop_text - 1);
+    memset(&params, 0xff, sizeof params);
+    answer *a = finish(engine, BN_ANY);
+    CHECK_TEXT(a->text, a->text_length, "copied at ");
+    free(a);
+    stop(engine);
+}
+
+TEST(metrics_are_prometheus_text) {
+    bn_engine *engine = start_echo();
+    bn_request_params params = ask("count me");
+    free(run(engine, &params));
+    char text[8192];
+    size_t length = 0;
+    CHECK_STATUS(bn_metrics_text(engine, text, 10, &length), BN_ERR_BUFFER_TOO_SMALL);
+    CHECK(length > 500 && length < sizeof text);
+    CHECK_OK(bn_metrics_text(engine, text, sizeof text - 1, &length));
+    text[length] = 0;
+    CHECK_CONTAINS(text, "\nbn_request_success_total{finished_reason=\"stop\"} 1\n");
+    CHECK_CONTAINS(text, "\nbn_num_requests_running 0\n");
+    CHECK_CONTAINS(text, "bn_time_to_first_token_seconds{quantile=\"0.5\"}");
+    stop(engine);
+}
+
+TEST(model_facts_of_echo) {
+    bn_engine *engine = start_echo();
+    bn_model_facts facts;
+    CHECK_OK(bn_model_facts_init(&facts, sizeof facts));
+    CHECK_OK(bn_engine_model_facts(engine, &facts));
+    CHECK_EQ(facts.struct_size, sizeof facts);
+    CHECK(facts.vocab_size > 0 && facts.context_length > 0);
+    CHECK_EQ(facts.has_tokenizer, 1);
+    CHECK(facts.architecture_length > 0 && facts.architecture != NULL);
+    CHECK((facts.end_tokens == NULL) == (facts.end_tokens_count == 0));
+    stop(engine);
+}

@@ -1,0 +1,7 @@
+#[path = "../../../src/base/bytes.rs"]
+pub mod bytes;
+#[path = "../../../src/base/error.rs"]
+pub mod error;
+#[path = "../../../src/base/sync.rs"]
+pub mod sync;
+pub use error::{Error, Result, Status};

@@ -1,0 +1,7 @@
+//! See Cargo.toml.
+#![allow(dead_code)]
+
+#[path = "base_layer.rs"]
+mod base;
+#[path = "engine_layer.rs"]
+mod engine;

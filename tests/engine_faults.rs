@@ -1,0 +1,126 @@
+//! A model that fails on purpose: who is told, and who goes on undisturbed.
+
+mod engine_support;
+
+use bn_engine::base::{Error, Result, Status};
+use bn_engine::engine::Engine;
+use bn_engine::engine::api::*;
+use bn_engine::model::{Facts, KvShape, Loaded, Model};
+use bn_engine::ops::{KvCache, RaggedBatch};
+use engine_support::*;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const VOCAB: usize = 16;
+const PANIC: u32 = 10;
+const FAIL: u32 = 11;
+const NAN: u32 = 12;
+
+/// Counts upwards from the last token, below 8; some tokens make it fail.
+struct Faulty {
+    facts: Facts,
+    /// Outside the guarded forward pass: kills the engine thread.
+    die: Arc<AtomicBool>,
+}
+
+impl Model for Faulty {
+    fn facts(&self) -> &Facts {
+        assert!(!self.die.load(Ordering::SeqCst), "asked to die");
+        &self.facts
+    }
+    fn kv_shape(&self) -> KvShape {
+        KvShape { layers: 1, kv_heads: 1, head_dim: 2 }
+    }
+    fn workspace_bytes(&self, _: usize, _: usize) -> usize {
+        0
+    }
+    fn forward(
+        &mut self,
+        batch: &Arc<RaggedBatch>,
+        _: &KvCache,
+        _: &AtomicBool,
+        out: &mut Vec<f32>,
+    ) -> Result<()> {
+        if batch.tokens.contains(&PANIC) {
+            panic!("a token that panics");
+        }
+        if batch.tokens.contains(&FAIL) {
+            return Err(Error::internal("a token that fails"));
+        }
+        out.clear();
+        for &row in &batch.logits_rows {
+            let token = batch.tokens[row as usize];
+            let fill = if token == NAN { f32::NAN } else { 0.0 };
+            let start = out.len();
+            out.resize(start + VOCAB, fill);
+            out[start + (token as usize + 1) % 8] = if token == NAN { f32::NAN } else { 1.0 };
+        }
+        Ok(())
+    }
+}
+
+fn engine(die: &Arc<AtomicBool>, change: impl FnOnce(&mut EngineConfig)) -> Engine {
+    let facts = Facts { vocab_size: VOCAB, context_length: 64, ..Facts::default() };
+    let mut config = EngineConfig::default();
+    change(&mut config);
+    let model = Box::new(Faulty { facts, die: die.clone() });
+    Engine::with_model(config, Loaded { model, tokenizer: None }).unwrap()
+}
+
+fn ids(prompt: &[u32], new: u32) -> RequestParams {
+    RequestParams { prompt: Prompt::Tokens(prompt.to_vec()), ..text("", new) }
+}
+
+#[test]
+fn a_request_that_fails_takes_nobody_with_it() {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let sink = log.clone();
+    let engine = engine(&Arc::default(), |config| {
+        config.log = Some(Arc::new(move |_, message: &str| sink.lock().unwrap().push(message.to_string())));
+    });
+    let prompts: [&[u32]; 6] = [&[1], &[PANIC], &[2], &[FAIL], &[NAN], &[3, 4]];
+    let requests = engine.submit(prompts.iter().map(|p| ids(p, 3)).collect()).unwrap();
+    let answers = collect(&engine, 6);
+    let of = |i: usize| &answers[&requests[i]];
+    assert_eq!(
+        (of(0).tokens.as_slice(), of(2).tokens.as_slice(), of(5).tokens.as_slice()),
+        ([2, 3, 4].as_slice(), [3, 4, 5].as_slice(), [5, 6, 7].as_slice())
+    );
+    for (i, says) in [(1, "a token that panics"), (3, "a token that fails"), (4, "finite")] {
+        assert_eq!(of(i).finish, FinishReason::Failed as i32);
+        assert!(of(i).message.contains(says), "{}", of(i).message);
+    }
+    assert!(log.lock().unwrap().iter().any(|line| line.contains("a token that panics")));
+    let stats = engine.stats();
+    assert_eq!((stats.completed_failed, stats.completed_length, stats.kv_blocks_used), (3, 3, 0));
+    assert_eq!(ask(&engine, ids(&[5], 2)).tokens, [6, 7], "and it goes on");
+}
+
+#[test]
+fn a_dead_engine_ends_every_request_and_says_so() {
+    let die = Arc::new(AtomicBool::new(false));
+    let engine = engine(&die, |_| ());
+    assert_eq!(ask(&engine, ids(&[1], 2)).tokens, [2, 3]);
+    die.store(true, Ordering::SeqCst);
+    let requests = engine.submit(vec![ids(&[1], 8), ids(&[2], 8)]).unwrap();
+    let answers = collect(&engine, 2);
+    for id in requests {
+        assert_eq!(answers[&id].finish, FinishReason::Failed as i32);
+        assert!(answers[&id].message.contains("asked to die"), "{}", answers[&id].message);
+    }
+    assert_eq!(engine.poll(Which::Any, 1, None, &mut |_, _| ()).unwrap_err().status, Status::EngineDead);
+    assert_eq!(engine.submit(vec![ids(&[1], 1)]).unwrap_err().status, Status::EngineDead);
+    engine.destroy().unwrap();
+}
+
+#[test]
+fn a_model_without_a_tokenizer_takes_ids_only() {
+    let engine = engine(&Arc::default(), |_| ());
+    let error = engine.submit(vec![text("words", 3)]).unwrap_err();
+    assert_eq!(error.status, Status::Unsupported);
+    let mut request = ids(&[1], 3);
+    request.stop_strings = vec!["x".into()];
+    assert_eq!(engine.submit(vec![request]).unwrap_err().status, Status::Unsupported);
+    assert_eq!(ask(&engine, ids(&[1], 3)).text, "");
+}

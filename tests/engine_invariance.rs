@@ -1,0 +1,96 @@
+//! Invariant 3 through the engine: the same bytes and bitwise the same log probabilities, whatever else runs.
+
+mod engine_support;
+
+use bn_engine::engine::api::*;
+use engine_support::*;
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+fn prompts() -> Vec<(String, String)> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/demo_prompts.json");
+    let list: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let field = |p: &serde_json::Value, name: &str| p[name].as_str().unwrap().to_string();
+    let of_kind = |kind: &'static str| {
+        list.as_array()
+            .unwrap()
+            .iter()
+            .filter(move |p| p["kind"] == kind)
+            .map(|p| (field(p, "prompt"), field(p, "answer")))
+            .take(32)
+    };
+    let all: Vec<_> = of_kind("sum").chain(of_kind("recall")).collect();
+    assert_eq!(all.len(), 64, "32 sums and 32 recalls");
+    all
+}
+
+fn request(prompt: &str) -> RequestParams {
+    with_logprobs(text(prompt, 8))
+}
+
+/// One at a time, on one thread: what every other way has to give.
+fn alone(prompts: &[(String, String)]) -> HashMap<String, Answer> {
+    let engine = demo(|config| (config.max_batch_size, config.max_batch_tokens) = (1, 512));
+    prompts.iter().map(|(prompt, _)| (prompt.clone(), ask(&engine, request(prompt)))).collect()
+}
+
+#[test]
+fn sums_and_recalls_from_eight_threads_are_bitwise_what_they_are_alone() {
+    let prompts = prompts();
+    let expected = alone(&prompts);
+    for (prompt, answer) in &prompts {
+        assert_eq!(expected[prompt].text.trim(), answer, "{prompt}");
+    }
+    for threads in [1, 2] {
+        for (batch, tokens) in [(1, 1), (7, 7), (64, 64), (64, 512)] {
+            let engine = demo(|config| {
+                (config.threads, config.max_batch_size, config.max_batch_tokens) = (threads, batch, tokens)
+            });
+            let ids = Mutex::new(HashMap::new());
+            let answers = std::thread::scope(|scope| {
+                for part in prompts.chunks(8) {
+                    let (engine, ids) = (&engine, &ids);
+                    scope.spawn(move || {
+                        for (prompt, _) in part {
+                            let id = engine.submit(vec![request(prompt)]).unwrap()[0];
+                            ids.lock().unwrap().insert(id, prompt.clone());
+                        }
+                    });
+                }
+                collect(&engine, prompts.len())
+            });
+            let what = format!("{threads} threads, batch {batch}, {tokens} tokens a step");
+            for (id, prompt) in ids.into_inner().unwrap() {
+                let (got, want) = (&answers[&id], &expected[&prompt]);
+                assert_eq!(got.text, want.text, "{prompt}: {what}");
+                assert_eq!(got.tokens, want.tokens, "{prompt}: {what}");
+                assert_eq!(got.logprob_bits, want.logprob_bits, "{prompt}: {what}");
+            }
+            if batch == 64 {
+                assert!(
+                    engine.stats().mean_batch_size > 4.0,
+                    "they ran together: {}",
+                    engine.stats().mean_batch_size
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_text_alone_and_in_company() {
+    let engine = demo(|config| config.max_batch_size = 16);
+    let story = |seed: u64| {
+        let mut request = text("Once upon a time", 24);
+        request.sampling.temperature = 0.9;
+        request.sampling.seed = seed;
+        request
+    };
+    let alone: Vec<_> = (0..8).map(|seed| ask(&engine, story(seed)).text).collect();
+    let ids = engine.submit((0..8).map(story).collect()).unwrap();
+    let together = collect(&engine, 8);
+    for (id, text) in ids.iter().zip(&alone) {
+        assert_eq!(&together[id].text, text);
+    }
+    assert!(alone.iter().any(|text| text != &alone[0]), "seeds differ");
+}

@@ -1,0 +1,69 @@
+//! Invariant 5 by a counting allocator, and that no thread or descriptor is left behind. One test: it counts
+//! the process's own.
+
+mod engine_support;
+
+use engine_support::*;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+struct Counting;
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: forwards to System; the counters change nothing about the memory.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let live = LIVE.fetch_add(layout.size(), Relaxed) + layout.size();
+        PEAK.fetch_max(live, Relaxed);
+        // SAFETY: the caller's contract is System's.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        let live = LIVE.fetch_add(layout.size(), Relaxed) + layout.size();
+        PEAK.fetch_max(live, Relaxed);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: as above.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn entries(dir: &str) -> usize {
+    std::fs::read_dir(dir).map_or(0, Iterator::count)
+}
+
+#[test]
+fn memory_stays_under_what_is_declared_and_nothing_is_left_behind() {
+    // What is made once per process (clock, dispatch tables, regexes) is not a leak.
+    drop(demo(|_| ()));
+    let (threads, fds, before) = (entries("/proc/self/task"), entries("/proc/self/fd"), LIVE.load(Relaxed));
+    PEAK.store(before, Relaxed);
+    let engine = demo(|config| {
+        (config.threads, config.max_batch_size, config.max_batch_tokens) = (2, 16, 512);
+        config.memory_limit_bytes = 64 << 20;
+    });
+    assert!(entries("/proc/self/task") > threads);
+    // A 200-token prompt beside others: wide steps, which would wake candle's own pool if an op used it.
+    let long = "Once upon a time ".repeat(40);
+    let prompts = (0..32).map(|i| text(if i % 8 == 0 { &long } else { "Once upon a time" }, 24)).collect();
+    let during = entries("/proc/self/task");
+    engine.submit(prompts).unwrap();
+    collect(&engine, 32);
+    assert_eq!(entries("/proc/self/task"), during, "a step started threads that are not the engine's");
+    let stats = engine.stats();
+    let (peak, declared) = (PEAK.load(Relaxed) - before, stats.memory_peak_bytes as usize);
+    assert!(peak <= declared, "{peak} bytes were allocated, {declared} declared");
+    assert!(declared <= 64 << 20);
+    engine.destroy().unwrap();
+    drop(engine);
+    assert_eq!((entries("/proc/self/task"), entries("/proc/self/fd")), (threads, fds));
+    let left = LIVE.load(Relaxed).saturating_sub(before);
+    assert!(left < 64 << 10, "{left} bytes are left behind");
+}

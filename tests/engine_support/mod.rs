@@ -1,0 +1,83 @@
+//! Engines and requests for the engine's tests.
+#![allow(dead_code)]
+
+use bn_engine::engine::Engine;
+use bn_engine::engine::api::*;
+use bn_engine::sample::SamplingParams;
+use std::collections::HashMap;
+use std::time::Duration;
+
+pub fn echo(change: impl FnOnce(&mut EngineConfig)) -> Engine {
+    let mut config =
+        EngineConfig { model_path: Some("builtin:echo".into()), threads: 1, ..Default::default() };
+    config.max_sequence_length = 512;
+    change(&mut config);
+    Engine::create(config).expect("echo engine")
+}
+
+pub fn demo(change: impl FnOnce(&mut EngineConfig)) -> Engine {
+    let mut config = EngineConfig { threads: 1, max_sequence_length: 256, ..Default::default() };
+    change(&mut config);
+    Engine::create(config).expect("demo engine")
+}
+
+pub fn text(prompt: &str, max_new_tokens: u32) -> RequestParams {
+    RequestParams { prompt: Prompt::Text(prompt.into()), max_new_tokens, ..Default::default() }
+}
+
+pub fn with_logprobs(mut request: RequestParams) -> RequestParams {
+    request.sampling = SamplingParams { logprobs: true, top_logprobs: 3, ..request.sampling };
+    request
+}
+
+/// All that a request gave, and its terminal event's fields.
+#[derive(Clone, Debug, Default)]
+pub struct Answer {
+    pub text: String,
+    pub tokens: Vec<u32>,
+    pub logprob_bits: Vec<(u32, u32)>,
+    pub finish: i32,
+    pub events: usize,
+    pub message: String,
+    pub usage: Usage,
+}
+
+impl Answer {
+    pub fn add(&mut self, event: &Event) {
+        assert_eq!(self.finish, 0, "invariant 2: an event after the terminal one");
+        self.events += 1;
+        self.text.push_str(&event.text);
+        self.tokens.extend(&event.tokens);
+        self.logprob_bits.extend(event.logprobs.iter().map(|l| (l.token, l.logprob.to_bits())));
+        self.finish = event.finish as i32;
+        self.message = event.message.clone();
+        self.usage = event.usage.as_deref().copied().unwrap_or_default();
+    }
+}
+
+/// Polls until `n` requests have ended, releases them, and returns what each gave.
+pub fn collect(engine: &Engine, n: usize) -> HashMap<RequestId, Answer> {
+    let mut answers: HashMap<RequestId, Answer> = HashMap::new();
+    let mut done = Vec::new();
+    while done.len() < n {
+        let got = engine
+            .poll(Which::Any, 64, Some(Duration::from_secs(60)), &mut |_, event| {
+                answers.entry(event.request).or_default().add(event);
+                if event.finish != FinishReason::None {
+                    done.push(event.request);
+                }
+            })
+            .expect("poll");
+        assert!(got > 0, "nothing for a minute; {} of {n} ended", done.len());
+    }
+    for &id in &done {
+        engine.release(id).expect("release");
+    }
+    answers
+}
+
+/// One request, alone.
+pub fn ask(engine: &Engine, request: RequestParams) -> Answer {
+    let id = engine.submit(vec![request]).expect("submit")[0];
+    collect(engine, 1).remove(&id).expect("its answer")
+}

@@ -1,0 +1,3 @@
+module bn_engine_smoke
+
+go 1.20
