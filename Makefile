@@ -87,7 +87,7 @@ test-rust:
 
 # What crosses threads, without candle: loom runs every interleaving, Miri looks for undefined behaviour.
 test-loom:
-	$(call say,loom: every interleaving of inbox$(,) event queues and wake-up)
+	$(call say,loom: every interleaving of inbox$(comma) event queues and wake-up)
 	cd tests/concurrency && RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(abspath target)/loom $(CARGO) test --release
 	@if $(CARGO) +nightly miri --version > /dev/null 2>&1; then \
 		printf '\n== Miri on the same sources\n'; \
@@ -101,6 +101,9 @@ $(C)/tests: $(C_TESTS) tests/c/harness.h include/bn_engine.h | lib
 test-c: $(C)/tests $(EXAMPLES:%=$(C)/%)
 	$(call say,C tests)
 	@$(C)/tests
+	@for example in hello demo callbacks; do $(C)/$$example > $(C)/$$example.out || exit 1; done
+	@printf '17+25=\n1+1=\n' | $(C)/event_loop > $(C)/event_loop.out
+	@echo "the examples run"
 
 # The same tests with memory errors and leaks looked for: AddressSanitizer where it links and runs.
 test-checked: $(C)/tests
@@ -146,7 +149,8 @@ test-install: lib
 $(C)/libbn_engine.a: lib $(SYMBOLS)
 	@$(LD) -r --gc-sections --force-group-allocation $(patsubst %,-u %,$(shell cat $(SYMBOLS))) \
 		$(RUST)/libbn_engine.a -o $(C)/bn_engine.o
-	@$(OBJCOPY) --strip-debug --keep-global-symbols=$(SYMBOLS) $(C)/bn_engine.o
+	@$(OBJCOPY) --strip-debug --remove-section=.llvmbc --remove-section=.llvmcmd \
+		--keep-global-symbols=$(SYMBOLS) $(C)/bn_engine.o
 	@rm -f $@
 	@$(AR) rcs $@ $(C)/bn_engine.o
 

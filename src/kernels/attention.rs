@@ -36,7 +36,16 @@ impl<'a> Paged<'a> {
 
 /// One query row's heads of one KV head: `q` and `out` are `[group, head_dim]`, `position` the row's own; attends to
 /// `0..=position` with scores scaled by 1/sqrt(head_dim).
-pub fn attend(isa: Isa, q: &[f32], k: Paged, v: Paged, table: &[u32], kv_head: usize, position: usize, out: &mut [f32]) {
+pub fn attend(
+    isa: Isa,
+    q: &[f32],
+    k: Paged,
+    v: Paged,
+    table: &[u32],
+    kv_head: usize,
+    position: usize,
+    out: &mut [f32],
+) {
     assert_eq!(q.len(), out.len(), "an output for each query head");
     for (q, out) in q.chunks(GROUP * k.head_dim).zip(out.chunks_mut(GROUP * k.head_dim)) {
         attend_group(isa, q, k, v, table, kv_head, position, out);
@@ -126,7 +135,8 @@ fn accumulate(isa: Isa, out: &mut [f32], keep: f32, weights: &[f32], values: &[f
 fn accumulate_from(first: usize, out: &mut [f32], keep: f32, weights: &[f32], values: &[f32]) {
     let dim = out.len();
     for (d, out) in out.iter_mut().enumerate().skip(first) {
-        *out = weights.iter().enumerate().fold(*out * keep, |sum, (j, w)| w.mul_add(values[j * dim + d], sum));
+        *out =
+            weights.iter().enumerate().fold(*out * keep, |sum, (j, w)| w.mul_add(values[j * dim + d], sum));
     }
 }
 
@@ -143,7 +153,11 @@ mod avx2 {
         for i in (0..end).step_by(LANES) {
             // SAFETY: i + 8 <= end, which both slices have.
             unsafe {
-                sum = _mm256_fmadd_ps(_mm256_loadu_ps(a.as_ptr().add(i)), _mm256_loadu_ps(b.as_ptr().add(i)), sum);
+                sum = _mm256_fmadd_ps(
+                    _mm256_loadu_ps(a.as_ptr().add(i)),
+                    _mm256_loadu_ps(b.as_ptr().add(i)),
+                    sum,
+                );
             }
         }
         let mut lanes = [0.0; LANES];
