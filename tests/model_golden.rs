@@ -37,7 +37,10 @@ fn check(case: &str) {
         assert!(bits(&single) == *expected, "{case}: {threads} threads differ from one");
         for (block_size, seed) in [(16, 2), (32, 3), (64, 4)] {
             let batched = ragged(model, &golden.sequences, block_size, seed);
-            assert!(bits(&batched) == *expected, "{case}: one batch differs from alone, blocks of {block_size}");
+            assert!(
+                bits(&batched) == *expected,
+                "{case}: one batch differs from alone, blocks of {block_size}"
+            );
         }
         for chunk in [1, 3, 7] {
             let mut session = Session::new(model, &golden.sequences, 16, 10 + chunk as u64);

@@ -89,7 +89,9 @@ impl Model for Decoder {
         let floats = 2 * c.hidden + (c.qkv_width() + attention).max(3 * c.ffn) + c.rope_dims + widest;
         let row = 4 * floats + widest + 64;
         let logits_row = 4 * (c.hidden + c.vocab_size);
-        rows.saturating_mul(row).saturating_add(logits_rows.saturating_mul(logits_row)).saturating_add(1 << 20)
+        rows.saturating_mul(row)
+            .saturating_add(logits_rows.saturating_mul(logits_row))
+            .saturating_add(1 << 20)
     }
 
     fn forward(

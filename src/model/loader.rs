@@ -80,9 +80,19 @@ pub fn load_with_ops(
         Source::Embedded => embedded()?,
         Source::File(path) => Gguf::open(path)?,
     };
-    let config = DecoderConfig::from_gguf(&gguf)?;
-    let tokenizer = tokenizer(&gguf, config.vocab_size, log)?;
-    let model = Reader { gguf: &gguf, used: HashSet::new(), done: 0, owned: 0, progress }.decoder(config, ops)?;
+    load_gguf(&gguf, ops, log, progress)
+}
+
+/// As `load`, of a file already opened.
+pub fn load_gguf(
+    gguf: &Gguf,
+    ops: Arc<dyn OpSet>,
+    log: &dyn Fn(i32, &str),
+    progress: &mut dyn FnMut(f32, &str) -> bool,
+) -> Result<Loaded> {
+    let config = DecoderConfig::from_gguf(gguf)?;
+    let tokenizer = tokenizer(gguf, config.vocab_size, log)?;
+    let model = Reader { gguf, used: HashSet::new(), done: 0, owned: 0, progress }.decoder(config, ops)?;
     log(INFO, &format!("loaded {}: {:?}", gguf.what(), model.facts()));
     Ok(Loaded { model: Box::new(model), tokenizer: tokenizer.map(Arc::new) })
 }

@@ -6,7 +6,7 @@ mod decoder;
 mod echo;
 mod loader;
 
-pub use loader::{Source, load, load_with_ops};
+pub use loader::{Source, load, load_gguf, load_with_ops};
 
 use crate::base::Result;
 use crate::ops::{KvCache, RaggedBatch};
