@@ -146,7 +146,8 @@ test-install: lib
 $(C)/libbn_engine.a: lib $(SYMBOLS)
 	@$(LD) -r --gc-sections --force-group-allocation $(patsubst %,-u %,$(shell cat $(SYMBOLS))) \
 		$(RUST)/libbn_engine.a -o $(C)/bn_engine.o
-	@$(OBJCOPY) --strip-debug --keep-global-symbols=$(SYMBOLS) $(C)/bn_engine.o
+	@$(OBJCOPY) --strip-debug --remove-section=.llvmbc --remove-section=.llvmcmd \
+		--keep-global-symbols=$(SYMBOLS) $(C)/bn_engine.o
 	@rm -f $@
 	@$(AR) rcs $@ $(C)/bn_engine.o
 

@@ -79,7 +79,7 @@
 // A progress callback, a cancel or a shutdown ended it.
 #define BN_ERR_CANCELLED -15
 
-// The prompt, or the prompt and its new tokens, can never fit.
+// The prompt leaves no room for a new token under the engine's `max_sequence_length`.
 #define BN_ERR_TOO_LONG -16
 
 // The caller's buffer is too small; the needed size was written.
@@ -145,7 +145,7 @@
 #define BN_REQUEST_NO_STREAM 1
 
 // The request's events come only to `bn_poll` of its own id: `BN_ANY` does not see them, and the wait
-// file descriptor does not tell of them. Not in callback mode.
+// file descriptor does not tell of them. Refused in callback mode.
 #define BN_REQUEST_POLL_BY_ID 2
 
 // Give the prompt's text and ids back in front of the output.
@@ -164,10 +164,12 @@
 // The most `stop_strings_count` and `stop_tokens_count` may be.
 #define BN_MAX_STOPS 256
 
-// `bn_event.kind`: tokens and text came; the request goes on.
+// `bn_event.kind`: tokens and text came; the request goes on. What comes before it is polled is joined
+// into one event.
 #define BN_EVENT_TOKENS 1
 
-// `bn_event.kind`: the request's last event, the only one with a finish reason and usage.
+// `bn_event.kind`: the request's last event, the only one with a finish reason and usage. It brings the
+// tokens and text that have not come yet.
 #define BN_EVENT_COMPLETED 2
 
 // Not finished (`BN_EVENT_TOKENS`).
@@ -258,12 +260,13 @@ typedef struct bn_event {
     const char *text;
     // Bytes of `text`.
     size_t text_length;
-    // Ids generated since the last event. NULL where there are none.
+    // Ids generated since the last event, an end token included; with `BN_REQUEST_ECHO_PROMPT` the prompt's
+    // come first. NULL where there are none.
     const uint32_t *tokens;
     // Ids in `tokens`.
     size_t tokens_count;
     // For each of `tokens`, the token's own log probability and then `top_logprobs` more, most likely
-    // first. NULL unless `BN_REQUEST_LOGPROBS`.
+    // first (NaN for the prompt's). NULL unless `BN_REQUEST_LOGPROBS`.
     const struct bn_logprob *logprobs;
     // Entries in `logprobs`: `tokens_count * logprobs_per_token`.
     size_t logprobs_count;
@@ -320,7 +323,8 @@ typedef struct bn_engine_config {
     uint32_t max_batch_size;
     // Tokens in one forward pass, `max_batch_size` to 65536, default 512. Longer prompts go in chunks.
     uint32_t max_batch_tokens;
-    // Tokens of a request's prompt and output together. 0 (default): the model's context length.
+    // Tokens of a request's prompt and output together, from 2 to the model's context length. 0 (default):
+    // the model's context length.
     uint32_t max_sequence_length;
     // Tokens per block of the KV cache: 16, 32 (default), 64 or 128.
     uint32_t kv_block_size;
@@ -534,7 +538,8 @@ typedef struct bn_request_params {
     // Where to say why the request was refused, written before the submitting call returns and not
     // kept. NULL (default): not wanted. Set its `struct_size`.
     struct bn_error *error;
-    // Tokens to generate at most, at least 1, default 128.
+    // Tokens to generate at most, at least 1, default 128. The engine's `max_sequence_length` ends the output
+    // too.
     uint32_t max_new_tokens;
     // Milliseconds from submit after which the request ends as `BN_FINISH_TIMED_OUT`, keeping what it has.
     // 0 (default): the engine's `default_timeout_ms`; `BN_TIMEOUT_NONE`: none.
@@ -677,10 +682,9 @@ bn_status bn_request_params_init(struct bn_request_params *params, uint32_t stru
 // [any thread]
 // @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: NULL, not an engine, a parameter out of range, a text
 // that is not UTF-8, a token id outside the vocabulary; `BN_ERR_UNSUPPORTED`: an unknown flag or field,
-// text for a model without tokenizer; `BN_ERR_TOO_LONG`: prompt and `max_new_tokens` can never fit;
-// `BN_ERR_QUEUE_FULL`; `BN_ERR_MEMORY_LIMIT`; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_WRONG_MODE`:
-// `BN_REQUEST_POLL_BY_ID` in callback mode; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_FORKED`;
-// `BN_ERR_INTERNAL`.
+// text for a model without tokenizer; `BN_ERR_TOO_LONG`: the prompt leaves no room for a new token;
+// `BN_ERR_QUEUE_FULL`; `BN_ERR_MEMORY_LIMIT`; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_SHUTDOWN`;
+// `BN_ERR_ENGINE_DEAD`; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
 bn_status bn_submit(struct bn_engine *engine,
                     const struct bn_request_params *params,
                     bn_request *out);
@@ -724,7 +728,8 @@ bn_status bn_cancel(struct bn_engine *engine,
                     bn_request which);
 
 // Retires a request's id and frees what its events pointed to. A live request is cancelled and its
-// remaining events are discarded. In callback mode it happens by itself after the terminal callback.
+// remaining events are discarded; its place under `queue_capacity` is free when the engine has let go of
+// it, a step later. In callback mode release happens by itself after the terminal callback.
 //
 // [any thread]
 // @return `BN_OK`; `BN_ERR_NOT_FOUND`: no such request, or released before;

@@ -58,6 +58,8 @@ struct Simulation {
     ended: u64,
     /// Steps that carried decode rows and a prompt, were longer than allowed, and needn't have been.
     late: Vec<u64>,
+    /// Steps whose prompts were cut for time: how many, and the sum of their times over the bound.
+    cut: (u64, f64),
     steps: u64,
     max_prompt: u64,
 }
@@ -77,6 +79,7 @@ impl Simulation {
             accepted: 0,
             ended: 0,
             late: Vec::new(),
+            cut: (0, 0.0),
             steps: 0,
             max_prompt,
         }
@@ -196,8 +199,15 @@ impl Simulation {
     fn check_time(&mut self, plan: &Plan, ns: f64) {
         let chunks = &plan.entries[plan.decode_rows as usize..];
         let least = chunks.len() == 1 && chunks[0].rows == 1;
-        if plan.decode_rows > 0 && !chunks.is_empty() && !least && ns > self.config.max_step_ns as f64 {
+        if plan.decode_rows == 0 || chunks.is_empty() || least {
+            return;
+        }
+        let share = ns / self.config.max_step_ns as f64;
+        if share > 1.0 {
             self.late.push(self.steps);
+        }
+        if chunks.iter().any(|c| !c.sample) && plan.work.rows < self.config.max_batch_tokens.into() {
+            self.cut = (self.cut.0 + 1, self.cut.1 + share);
         }
     }
 
@@ -260,9 +270,14 @@ impl Simulation {
         assert_eq!(self.scheduler.counts().blocks_used, 0);
         assert_eq!(self.accepted, self.ended);
         assert!(self.accepted > 1000, "only {} requests came", self.accepted);
-        // Learned soon and for good; what the machine's naps shake is at most one step in a thousand.
-        let learned = self.late.iter().filter(|&&step| step > 500).count() as u64;
-        assert!(learned * 1000 <= self.steps, "{learned} of {} steps too long", self.steps);
+        // Learned soon and for good, and not by cutting to nothing.
+        assert!(self.late.iter().all(|&step| step < 100), "steps {:?} took too long", self.late);
+        let (cut, shares) = self.cut;
+        assert!(
+            cut < 100 || shares > 0.75 * cut as f64,
+            "{cut} cut steps used {} of the bound",
+            shares / cut as f64
+        );
         (self.accepted, self.steps, self.now)
     }
 }

@@ -30,7 +30,8 @@ pub struct bn_engine_config {
     pub max_batch_size: u32,
     /// Tokens in one forward pass, `max_batch_size` to 65536, default 512. Longer prompts go in chunks.
     pub max_batch_tokens: u32,
-    /// Tokens of a request's prompt and output together. 0 (default): the model's context length.
+    /// Tokens of a request's prompt and output together, from 2 to the model's context length. 0 (default):
+    /// the model's context length.
     pub max_sequence_length: u32,
     /// Tokens per block of the KV cache: 16, 32 (default), 64 or 128.
     pub kv_block_size: u32,

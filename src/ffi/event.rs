@@ -5,9 +5,11 @@ use crate::engine::api::{Event, FinishReason, Logprob, Usage};
 use std::ffi::c_char;
 use std::mem::offset_of;
 
-/// `bn_event.kind`: tokens and text came; the request goes on.
+/// `bn_event.kind`: tokens and text came; the request goes on. What comes before it is polled is joined
+/// into one event.
 pub const BN_EVENT_TOKENS: i32 = 1;
-/// `bn_event.kind`: the request's last event, the only one with a finish reason and usage.
+/// `bn_event.kind`: the request's last event, the only one with a finish reason and usage. It brings the
+/// tokens and text that have not come yet.
 pub const BN_EVENT_COMPLETED: i32 = 2;
 
 /// Not finished (`BN_EVENT_TOKENS`).
@@ -48,12 +50,13 @@ pub struct bn_event {
     pub text: *const c_char,
     /// Bytes of `text`.
     pub text_length: usize,
-    /// Ids generated since the last event. NULL where there are none.
+    /// Ids generated since the last event, an end token included; with `BN_REQUEST_ECHO_PROMPT` the prompt's
+    /// come first. NULL where there are none.
     pub tokens: *const u32,
     /// Ids in `tokens`.
     pub tokens_count: usize,
     /// For each of `tokens`, the token's own log probability and then `top_logprobs` more, most likely
-    /// first. NULL unless `BN_REQUEST_LOGPROBS`.
+    /// first (NaN for the prompt's). NULL unless `BN_REQUEST_LOGPROBS`.
     pub logprobs: *const bn_logprob,
     /// Entries in `logprobs`: `tokens_count * logprobs_per_token`.
     pub logprobs_count: usize,

@@ -6,7 +6,7 @@
 //! and the allocator's overhead for each engine ever made) and a look-up of about 20 ns per call.
 
 use super::types::bn_engine;
-use crate::base::{Error, Result, Status};
+use crate::base::{Error, Result, Status, fork};
 use crate::engine::Engine;
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ struct Registry {
 }
 
 static REGISTRY: RwLock<Registry> = RwLock::new(Registry { live: Vec::new(), retired: Vec::new() });
-/// The process that wrote there last.
+/// The fork generation that wrote there last.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
 pub(super) fn insert(engine: Engine) -> *mut bn_engine {
     let handle = Box::into_raw(Box::new(0u64)) as usize;
     let entry = Arc::new(Entry { engine, destroying: AtomicBool::new(false) });
-    OWNER.store(std::process::id(), Ordering::Relaxed);
+    OWNER.store(fork::generation(), Ordering::Relaxed);
     let mut registry = REGISTRY.write();
     registry.live.push((handle, entry));
     handle as *mut bn_engine
@@ -44,7 +44,7 @@ fn find(handle: *const bn_engine) -> Result<Arc<Entry>> {
     let registry = loop {
         match REGISTRY.try_read().or_else(|| REGISTRY.try_read_for(Duration::from_millis(200))) {
             Some(guard) => break guard,
-            None if OWNER.load(Ordering::Relaxed) != std::process::id() => {
+            None if OWNER.load(Ordering::Relaxed) != fork::generation() => {
                 return Err(Error::new(Status::Forked, "the engine was made by the parent of this process"));
             }
             None => {}

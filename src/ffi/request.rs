@@ -12,7 +12,7 @@ use std::ffi::c_char;
 /// `bn_request_params.flags`: no events on the way; one event at the end, with the whole text and all ids.
 pub const BN_REQUEST_NO_STREAM: u32 = 1;
 /// The request's events come only to `bn_poll` of its own id: `BN_ANY` does not see them, and the wait
-/// file descriptor does not tell of them. Not in callback mode.
+/// file descriptor does not tell of them. Refused in callback mode.
 pub const BN_REQUEST_POLL_BY_ID: u32 = 2;
 /// Give the prompt's text and ids back in front of the output.
 pub const BN_REQUEST_ECHO_PROMPT: u32 = 4;
@@ -67,7 +67,8 @@ pub struct bn_request_params {
     /// Where to say why the request was refused, written before the submitting call returns and not
     /// kept. NULL (default): not wanted. Set its `struct_size`.
     pub error: *mut bn_error,
-    /// Tokens to generate at most, at least 1, default 128.
+    /// Tokens to generate at most, at least 1, default 128. The engine's `max_sequence_length` ends the output
+    /// too.
     pub max_new_tokens: u32,
     /// Milliseconds from submit after which the request ends as `BN_FINISH_TIMED_OUT`, keeping what it has.
     /// 0 (default): the engine's `default_timeout_ms`; `BN_TIMEOUT_NONE`: none.

@@ -41,7 +41,7 @@ pub const BN_ERR_ENGINE_DEAD: i32 = -13;
 pub const BN_ERR_FORKED: i32 = -14;
 /// A progress callback, a cancel or a shutdown ended it.
 pub const BN_ERR_CANCELLED: i32 = -15;
-/// The prompt, or the prompt and its new tokens, can never fit.
+/// The prompt leaves no room for a new token under the engine's `max_sequence_length`.
 pub const BN_ERR_TOO_LONG: i32 = -16;
 /// The caller's buffer is too small; the needed size was written.
 pub const BN_ERR_BUFFER_TOO_SMALL: i32 = -17;
@@ -116,7 +116,7 @@ const STATUSES: [(i32, &CStr, &CStr); 20] = [
     (BN_ERR_ENGINE_DEAD, c"BN_ERR_ENGINE_DEAD", c"the engine's thread died; only destroy is left"),
     (BN_ERR_FORKED, c"BN_ERR_FORKED", c"the engine was made by the parent of this process"),
     (BN_ERR_CANCELLED, c"BN_ERR_CANCELLED", c"a callback, a cancel or a shutdown ended it"),
-    (BN_ERR_TOO_LONG, c"BN_ERR_TOO_LONG", c"the prompt, or the prompt and its new tokens, can never fit"),
+    (BN_ERR_TOO_LONG, c"BN_ERR_TOO_LONG", c"the prompt leaves no room for a new token"),
     (
         BN_ERR_BUFFER_TOO_SMALL,
         c"BN_ERR_BUFFER_TOO_SMALL",

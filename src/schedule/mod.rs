@@ -364,3 +364,6 @@ impl Scheduler {
         self.list(Phase::Prefill).len() + self.list(Phase::Decode).len()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -113,16 +113,15 @@ impl StepTime {
         for bin in self.bins.iter().filter(|bin| bin.weight > 0.0) {
             for i in 0..3 {
                 b[i] += bin.x[i];
-                for j in 0..3 {
-                    a[i][j] += bin.xtx[i][j];
-                }
+                a[i].iter_mut().zip(bin.xtx[i]).for_each(|(sum, x)| *sum += x);
             }
         }
         for _ in 0..SWEEPS {
             // Rows first: where the data can't tell, cost is put down to rows.
             for i in [1, 2, 0] {
-                let others: f64 = (0..3).filter(|&j| j != i).map(|j| a[i][j] * self.coefficients[j]).sum();
-                self.coefficients[i] = ((b[i] - others) / a[i][i]).max(0.0);
+                let c = &mut self.coefficients;
+                let others: f64 = (0..3).filter(|&j| j != i).map(|j| a[i][j] * c[j]).sum();
+                c[i] = ((b[i] - others) / a[i][i]).max(0.0);
             }
         }
     }

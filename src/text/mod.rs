@@ -2,6 +2,8 @@
 
 mod bpe;
 mod bytes;
+#[cfg(test)]
+mod golden;
 mod special;
 mod split;
 #[cfg(test)]
@@ -28,6 +30,8 @@ pub struct Tokenizer {
     first: Option<u32>,
     /// Sorted.
     ends: Vec<u32>,
+    /// See [`Tokenizer::longest_token`].
+    longest: usize,
 }
 
 enum Kind {
@@ -60,7 +64,15 @@ impl Tokenizer {
         bytes.push(b"")?;
         bytes.push(b"")?;
         let specials = Specials::new(std::iter::empty());
-        Ok(Self { kind: Kind::Bytes, bytes, specials, bos: None, first: None, ends: vec![BYTES_END] })
+        Ok(Self {
+            kind: Kind::Bytes,
+            bytes,
+            specials,
+            bos: None,
+            first: None,
+            ends: vec![BYTES_END],
+            longest: 1,
+        })
     }
 
     /// Token ids of `text`, with the BOS that the model's metadata asks for when `add_special`;
@@ -96,6 +108,12 @@ impl Tokenizer {
     /// The bytes that token `id` stands for; empty for control tokens. None when out of range.
     pub fn token_bytes(&self, id: u32) -> Option<&[u8]> {
         self.bytes.get(id)
+    }
+
+    /// The most bytes of text that one token can stand for, special tokens' written forms included: a text of
+    /// n bytes has at least n / this many tokens.
+    pub fn longest_token(&self) -> usize {
+        self.longest
     }
 
     pub fn vocab_size(&self) -> usize {

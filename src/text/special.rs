@@ -20,6 +20,11 @@ impl Specials {
         Self { forms, first }
     }
 
+    /// Bytes of the longest form.
+    pub fn longest(&self) -> usize {
+        self.forms.iter().map(|(form, _)| form.len()).max().unwrap_or(0)
+    }
+
     /// The first special token in `text`, the longest where several start there: (start, end, id).
     pub fn find(&self, text: &str) -> Option<(usize, usize, u32)> {
         let bytes = text.as_bytes();

@@ -103,6 +103,8 @@ fn merges_and_decodes() {
     assert_eq!((t.token_bytes(0), t.token_bytes(9999)), (Some(&b""[..]), None));
     let e = t.decode(&[2, 9999]).unwrap_err();
     assert!(e.status == Status::InvalidArgument && e.message.contains("9999"));
+    // Longer than any text token: `<|eot_id|>`.
+    assert_eq!(t.longest_token(), 10);
     // Two halves of "é" with a control token between them, and half of one.
     assert_eq!(t.decode(&[2 + 0xc3, 0, 2 + 0xa9, 2 + 0xc3]).unwrap(), "é\u{fffd}");
 }
@@ -300,6 +302,7 @@ fn byte_tokenizer() {
     assert_eq!(t.encode("a", false, false).unwrap(), [97]);
     assert_eq!(t.decode(&[97, 0xc3, 256, 0xa9, 257]).unwrap(), "aé");
     assert_eq!((t.vocab_size(), t.bos(), t.end_tokens()), (258, None, &[256][..]));
+    assert_eq!(t.longest_token(), 1);
     assert_eq!((t.token_bytes(257), t.token_bytes(258)), (Some(&b""[..]), None));
 }
 

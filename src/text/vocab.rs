@@ -88,9 +88,13 @@ pub(super) fn load(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Option<Tokenizer>>
     let merges = build_merges(gguf, &vocab)?;
     let is_special = |ty: &TokenType| matches!(ty, TokenType::Control | TokenType::UserDefined);
     let forms = (0u32..).zip(&tokens).zip(&types).filter(|(_, ty)| is_special(ty));
+    let specials = Specials::new(forms.map(|((id, token), _)| (token.as_bytes().to_vec(), id)));
+    let bytes = token_bytes(&tokens, &types)?;
+    let longest_text = (0..bytes.len() as u32).filter_map(|id| bytes.get(id)).map(<[u8]>::len).max();
     Ok(Some(Tokenizer {
-        bytes: token_bytes(&tokens, &types)?,
-        specials: Specials::new(forms.map(|((id, token), _)| (token.as_bytes().to_vec(), id))),
+        longest: longest_text.unwrap_or(0).max(specials.longest()).max(1),
+        bytes,
+        specials,
         first: first_token(gguf, bos, rule, log)?,
         kind: Kind::Bpe(Box::new(Bpe::new(rule, vocab, merges)?)),
         bos,

@@ -196,6 +196,18 @@ answer *finish(bn_engine *engine, bn_request which) {
     return to;
 }
 
+void finish_all(bn_engine *engine, int n) {
+    while (n > 0) {
+        bn_event event;
+        size_t count = 0;
+        CHECK_OK(bn_poll(engine, BN_ANY, &event, 1, 60000, &count));
+        CHECK_EQ(count, 1);
+        if (event.kind != BN_EVENT_COMPLETED) continue;
+        CHECK_OK(bn_release(engine, event.request));
+        n--;
+    }
+}
+
 answer *run(bn_engine *engine, const bn_request_params *params) {
     submit(engine, params);
     return finish(engine, BN_ANY);

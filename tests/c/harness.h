@@ -88,6 +88,8 @@ typedef struct {
 void collect(answer *to, const bn_event *event);
 // Polls `which` until one request completes, and releases it. Caller frees.
 answer *finish(bn_engine *engine, bn_request which);
+// Polls by any until `n` requests have completed, and releases them.
+void finish_all(bn_engine *engine, int n);
 // Submit, poll by any, release.
 answer *run(bn_engine *engine, const bn_request_params *params);
 

@@ -117,8 +117,10 @@ TEST(config_ranges_are_refused_by_name) {
     BAD(log_level, 5);
     BAD(delivery_mode, 2);
     BAD(delivery_mode, -1);
-    BAD(model_path_length, 0);
 #undef BAD
+    c = good;
+    c.model_path_length = 0;
+    refuse(&c, BN_ERR_INVALID_ARGUMENT, "model_path is empty");
 }
 
 static void ignore_event(const bn_event *event, void *context) {
@@ -255,12 +257,16 @@ TEST(request_ranges_are_refused_by_name) {
     BAD(frequency_penalty, (float)INFINITY);
     BAD(presence_penalty, (float)NAN);
     BAD(top_logprobs, 5); // without BN_REQUEST_LOGPROBS
-    BAD(stop_tokens_count, 1);
     BAD(stop_tokens_count, BN_MAX_STOPS + 1);
-    BAD(stop_strings_count, 1);
     BAD(stop_strings_count, (size_t)-1);
     BAD(prompt, NULL);
 #undef BAD
+    p = good;
+    p.stop_tokens_count = 1; // with NULL
+    refuse_request(p, BN_ERR_INVALID_ARGUMENT, "stop_tokens is NULL");
+    p = good;
+    p.stop_strings_count = 1;
+    refuse_request(p, BN_ERR_INVALID_ARGUMENT, "stop_strings is NULL");
     p = good;
     p.flags = 1u << 31;
     refuse_request(p, BN_ERR_UNSUPPORTED, "flags");
@@ -335,8 +341,7 @@ TEST(a_batch_is_all_or_nothing) {
     CHECK_EQ(stats(engine).accepted, 0);
     CHECK_OK(bn_submit_batch(engine, list, 2, requests));
     CHECK(requests[0] != requests[1] && requests[0] != 5);
-    free(finish(engine, BN_ANY));
-    free(finish(engine, BN_ANY));
+    finish_all(engine, 2);
     CHECK_EQ(stats(engine).accepted, 2);
     stop(engine);
 }

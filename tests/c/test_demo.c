@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-enum { MAX_PROMPTS = 256, MAX_TOKENS = 12, SUBMITTERS = 8, TOP = 2 };
+enum { MAX_PROMPTS = 256, MAX_TOKENS = 12, SUBMITTERS = 8, TIMES = 2, TOP = 2 };
 
 typedef struct {
     char prompt[256];
@@ -38,7 +38,7 @@ static void load_questions(void) {
             question_count++;
     }
     fclose(file);
-    CHECK(question_count >= 64);
+    CHECK(question_count >= 48);
 }
 
 // What a question got: text, and its log probabilities as bits.
@@ -117,14 +117,15 @@ typedef struct {
 
 static void *ask_some_at_once(void *context) {
     asker *a = context;
-    static _Thread_local bn_request requests[MAX_PROMPTS];
-    for (int i = a->first; i < question_count; i += SUBMITTERS) {
-        bn_request_params params = question_params(i);
-        requests[i] = submit(a->engine, &params);
+    static _Thread_local bn_request requests[TIMES * MAX_PROMPTS];
+    for (int r = a->first; r < TIMES * question_count; r += SUBMITTERS) {
+        bn_request_params params = question_params(r % question_count);
+        requests[r] = submit(a->engine, &params);
     }
-    for (int i = a->first; i < question_count; i += SUBMITTERS) {
+    for (int r = a->first; r < TIMES * question_count; r += SUBMITTERS) {
+        int i = r % question_count;
         result *now = calloc(1, sizeof *now);
-        take(a->engine, requests[i], now);
+        take(a->engine, requests[r], now);
         if (now->text_length != alone[i].text_length || memcmp(now->text, alone[i].text, now->text_length) != 0)
             test_fail(__FILE__, __LINE__, "%s got \"%.*s\" in company, \"%.*s\" alone", questions[i].prompt,
                       (int)now->text_length, now->text, (int)alone[i].text_length, alone[i].text);
@@ -150,7 +151,7 @@ static void ask_together(uint32_t threads, uint32_t batch, uint32_t tokens) {
     }
     for (int i = 0; i < SUBMITTERS; i++) pthread_join(workers[i], NULL);
     bn_stats after = stats(engine);
-    CHECK_EQ(after.accepted, question_count);
+    CHECK_EQ(after.accepted, TIMES * question_count);
     CHECK(batch == 1 || after.mean_batch_size > 1.5);
     CHECK_EQ(after.kv_blocks_used, 0);
     stop(engine);

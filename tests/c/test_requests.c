@@ -10,7 +10,6 @@ TEST(echo_answers_with_its_prompt) {
     CHECK_EQ(a->status, BN_OK);
     CHECK(a->usage.prompt_tokens >= 1 && a->usage.generated_tokens >= a->usage.prompt_tokens);
     CHECK(a->usage.first_token_ns > 0 && a->usage.total_ns >= a->usage.first_token_ns);
-    CHECK(a->events > 1);
     free(a);
     stop(engine);
 }
@@ -143,7 +142,7 @@ TEST(token_prompts_are_taken_as_they_are) {
     bn_engine *engine = start_echo();
     uint32_t tokens[16];
     size_t count = 0;
-    CHECK_OK(bn_tokenize(engine, "tokens", 6, 0, tokens, 16, &count));
+    CHECK_OK(bn_tokenize(engine, "tokens", 6, BN_TOKENIZE_ADD_SPECIAL, tokens, 16, &count));
     CHECK(count >= 1);
     bn_request_params params = ask("");
     params.prompt = NULL;

@@ -32,10 +32,9 @@ pub unsafe extern "C" fn bn_request_params_init(
 /// [any thread]
 /// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: NULL, not an engine, a parameter out of range, a text
 /// that is not UTF-8, a token id outside the vocabulary; `BN_ERR_UNSUPPORTED`: an unknown flag or field,
-/// text for a model without tokenizer; `BN_ERR_TOO_LONG`: prompt and `max_new_tokens` can never fit;
-/// `BN_ERR_QUEUE_FULL`; `BN_ERR_MEMORY_LIMIT`; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_WRONG_MODE`:
-/// `BN_REQUEST_POLL_BY_ID` in callback mode; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_FORKED`;
-/// `BN_ERR_INTERNAL`.
+/// text for a model without tokenizer; `BN_ERR_TOO_LONG`: the prompt leaves no room for a new token;
+/// `BN_ERR_QUEUE_FULL`; `BN_ERR_MEMORY_LIMIT`; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_SHUTDOWN`;
+/// `BN_ERR_ENGINE_DEAD`; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_submit(
     engine: *mut bn_engine,
@@ -111,7 +110,7 @@ unsafe fn take(
         tell.push(error);
         requests.push(request.map_err(|error| match from.len() {
             1 => error,
-            _ => Error::new(error.status, format!("request {at} of the batch: {error}")),
+            _ => Error::new(error.status, format!("request {at}: {error}")),
         })?);
     }
     Ok(requests)
@@ -183,7 +182,8 @@ pub unsafe extern "C" fn bn_cancel(engine: *mut bn_engine, which: bn_request) ->
 }
 
 /// Retires a request's id and frees what its events pointed to. A live request is cancelled and its
-/// remaining events are discarded. In callback mode it happens by itself after the terminal callback.
+/// remaining events are discarded; its place under `queue_capacity` is free when the engine has let go of
+/// it, a step later. In callback mode release happens by itself after the terminal callback.
 ///
 /// [any thread]
 /// @return `BN_OK`; `BN_ERR_NOT_FOUND`: no such request, or released before;

@@ -303,7 +303,7 @@ fn paths_that_cannot_be_opened() {
     std::fs::write(path("good"), sample().build()).unwrap();
     exercise(&Gguf::open(&path("good")).unwrap());
     use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(path("good"), std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(path("good"), std::fs::Permissions::from_mode(0o000)).unwrap();
     // Root reads it all the same.
     if std::fs::File::open(path("good")).is_err() {
         check(&path("good"), Status::Io, "ermission denied");

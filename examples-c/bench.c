@@ -1,0 +1,246 @@
+// How fast: prefill and decode by batch size, one after another against side by side against batched, and
+// (--echo) what the engine itself costs per token, without a model.
+//   bench [--json] [--echo] [--threads N] [--prompt N] [--new N] [model.gguf]
+#include "bn_engine.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+enum { MOST = 256, COMPARED = 16 };
+static const uint32_t batches[] = {1, 2, 4, 8, 16, 32, 64};
+enum { BATCHES = sizeof batches / sizeof *batches };
+static const char story[] = "Once upon a time there was a little girl. She had a red ball and a kind dog. One day they "
+                            "went to the park to play in the sun. 12+30=42. Ada 42, Tom 17, Mia 88. Tom? 17. ";
+
+static const char *model; // NULL: the one inside the library
+static uint32_t threads, prompt_tokens = 64, new_tokens = 64;
+static bool json;
+
+static void check(bn_status status, const char *what, const bn_error *error) {
+    if (status == BN_OK) return;
+    fprintf(stderr, "%s: %s %s\n", what, bn_status_name(status), error != NULL ? error->message : "");
+    exit(1);
+}
+
+static double now(void) {
+    struct timespec time;
+    if (clock_gettime(CLOCK_MONOTONIC, &time) != 0) exit(1);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static double cpu_seconds(void) {
+    struct rusage used;
+    if (getrusage(RUSAGE_SELF, &used) != 0) exit(1);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
+}
+
+static bn_engine *start(uint32_t batch, uint32_t engine_threads) {
+    bn_error error = {.struct_size = sizeof error};
+    bn_engine_config config;
+    bn_engine *engine = NULL;
+    check(bn_engine_config_init(&config, sizeof config), "config", NULL);
+    config.model_path = model;
+    config.model_path_length = model != NULL ? strlen(model) : 0;
+    config.threads = engine_threads;
+    config.max_batch_size = batch;
+    if (config.max_batch_tokens < batch) config.max_batch_tokens = batch;
+    config.max_sequence_length = prompt_tokens + new_tokens + 1;
+    check(bn_engine_create(&config, &engine, &error), "create", &error);
+    return engine;
+}
+
+// `prompt_tokens` ids, other ones for each `i`.
+static void fill_prompt(bn_engine *engine, uint32_t i, uint32_t *ids) {
+    uint32_t all[sizeof story];
+    size_t count = 0;
+    check(bn_tokenize(engine, story, sizeof story - 1, 0, all, sizeof all / sizeof *all, &count), "tokenize", NULL);
+    for (uint32_t k = 0; k < prompt_tokens; k++) ids[k] = all[(k + i) % count];
+}
+
+static void submit(bn_engine *engine, uint32_t i, uint64_t user_data) {
+    bn_error error = {.struct_size = sizeof error};
+    uint32_t *ids = calloc(prompt_tokens, sizeof *ids);
+    bn_request_params params;
+    bn_request request;
+    if (ids == NULL) exit(1);
+    fill_prompt(engine, i, ids);
+    check(bn_request_params_init(&params, sizeof params), "params", NULL);
+    params.prompt_tokens = ids;
+    params.prompt_tokens_count = prompt_tokens;
+    params.max_new_tokens = new_tokens;
+    params.flags = BN_REQUEST_IGNORE_EOS;
+    params.user_data = user_data;
+    params.error = &error;
+    check(bn_submit(engine, &params, &request), "submit", &error);
+    free(ids);
+}
+
+// What a set of requests took, seen from the host.
+typedef struct {
+    double seconds, first_seconds; // until the last token; until the last request's first token
+    double ttft_ms, tbt_ms;        // per request: to the first token, mean; between tokens, mean
+    uint64_t tokens, events;
+    double cpu; // of the whole process, in seconds
+} measured;
+
+static void take(const bn_event *e, double begin, bool *started, measured *m) {
+    m->events++;
+    m->tokens += e->tokens_count;
+    if (e->tokens_count > 0 && !started[e->user_data]) {
+        started[e->user_data] = true;
+        m->first_seconds = now() - begin; // the latest stays
+    }
+    if (e->kind != BN_EVENT_COMPLETED) return;
+    if (e->finish_reason != BN_FINISH_LENGTH) {
+        fprintf(stderr, "a request ended as %s %.*s\n", bn_finish_reason_name(e->finish_reason),
+                (int)e->message_length, e->message);
+        exit(1);
+    }
+    m->ttft_ms += (double)e->usage->first_token_ns * 1e-6;
+    if (e->usage->generated_tokens > 1)
+        m->tbt_ms += (double)e->usage->decode_ns * 1e-6 / (double)(e->usage->generated_tokens - 1);
+}
+
+// `n` requests over `engines` engines, to their ends.
+static measured run(bn_engine **engines, uint32_t engine_count, uint32_t n) {
+    measured m = {0};
+    bool started[MOST] = {false};
+    double begin = now(), cpu = cpu_seconds();
+    for (uint32_t i = 0; i < n; i++) submit(engines[i % engine_count], i, i);
+    for (uint32_t left = n; left > 0;) {
+        for (uint32_t k = 0; k < engine_count; k++) {
+            bn_event events[MOST];
+            size_t count = 0;
+            check(bn_poll(engines[k], BN_ANY, events, MOST, engine_count > 1 ? 1 : BN_WAIT_FOREVER, &count), "poll", NULL);
+            for (size_t i = 0; i < count; i++) {
+                take(&events[i], begin, started, &m);
+                if (events[i].kind != BN_EVENT_COMPLETED) continue;
+                check(bn_release(engines[k], events[i].request), "release", NULL);
+                left--;
+            }
+        }
+    }
+    m.seconds = now() - begin;
+    m.cpu = cpu_seconds() - cpu;
+    m.ttft_ms /= n;
+    m.tbt_ms /= n;
+    return m;
+}
+
+static void by_batch_size(void) {
+    double alone = 0;
+    if (json) printf("  \"batches\": [\n");
+    else
+        printf("%u prompt tokens, %u new ones each\n\n%5s %12s %12s %10s %10s %9s %11s\n", prompt_tokens, new_tokens,
+               "batch", "prefill t/s", "decode t/s", "first ms", "between ms", "speed-up", "efficiency");
+    for (int i = 0; i < BATCHES; i++) {
+        uint32_t b = batches[i];
+        bn_engine *engine = start(b, threads);
+        run(&engine, 1, b > 4 ? 4 : b); // warm
+        measured m = run(&engine, 1, b);
+        check(bn_engine_destroy(engine), "destroy", NULL);
+        double prefill = b * (double)prompt_tokens / m.first_seconds;
+        double decode = b * (double)(new_tokens - 1) / (m.seconds - m.first_seconds);
+        if (i == 0) alone = decode;
+        if (json)
+            printf("    {\"batch\": %u, \"prefill_tokens_per_s\": %.1f, \"decode_tokens_per_s\": %.1f, "
+                   "\"first_token_ms\": %.3f, \"between_tokens_ms\": %.3f, \"speed_up\": %.3f, \"efficiency\": %.3f}%s\n",
+                   b, prefill, decode, m.ttft_ms, m.tbt_ms, decode / alone, decode / alone / b, i + 1 < BATCHES ? "," : "");
+        else
+            printf("%5u %12.0f %12.0f %10.1f %10.2f %8.2fx %10.0f%%\n", b, prefill, decode, m.ttft_ms, m.tbt_ms,
+                   decode / alone, 100 * decode / alone / b);
+    }
+    if (json) printf("  ],\n");
+}
+
+static void print_way(const char *name, const measured *m, double base, bool last) {
+    if (json)
+        printf("    {\"way\": \"%s\", \"seconds\": %.3f, \"tokens_per_s\": %.1f, \"first_token_ms\": %.3f, "
+               "\"speed_up\": %.3f}%s\n", name, m->seconds, (double)m->tokens / m->seconds, m->ttft_ms,
+               base / m->seconds, last ? "" : ",");
+    else
+        printf("%-24s %9.2f %12.0f %10.1f %8.2fx\n", name, m->seconds, (double)m->tokens / m->seconds, m->ttft_ms,
+               base / m->seconds);
+}
+
+// The same prompts: each to its end before the next; each in an engine of its own, so that their passes
+// interleave; and in one batch.
+static void three_ways(void) {
+    if (json) printf("  \"ways\": [\n");
+    else
+        printf("\n%d prompts %28s %12s %10s %9s\n", COMPARED, "seconds", "tokens/s", "first ms", "speed-up");
+    bn_engine *engines[COMPARED];
+    engines[0] = start(1, threads);
+    measured m = run(engines, 1, COMPARED);
+    double base = m.seconds;
+    print_way("one after another", &m, base, false);
+    check(bn_engine_destroy(engines[0]), "destroy", NULL);
+    for (int i = 0; i < COMPARED; i++) engines[i] = start(1, 1);
+    m = run(engines, COMPARED, COMPARED);
+    print_way("interleaved", &m, base, false);
+    for (int i = 0; i < COMPARED; i++) check(bn_engine_destroy(engines[i]), "destroy", NULL);
+    engines[0] = start(COMPARED, threads);
+    m = run(engines, 1, COMPARED);
+    print_way("batched", &m, base, true);
+    check(bn_engine_destroy(engines[0]), "destroy", NULL);
+    if (json) printf("  ]\n");
+}
+
+// builtin:echo spends no time on a model, so what is left is submit, schedule, sample, deliver, poll.
+static void engine_cost(void) {
+    model = "builtin:echo";
+    prompt_tokens = 16;
+    new_tokens = 256;
+    bn_engine *engine = start(MOST, 1);
+    run(&engine, 1, MOST); // warm
+    measured m = run(&engine, 1, MOST);
+    check(bn_engine_destroy(engine), "destroy", NULL);
+    double wall = m.seconds * 1e6 / (double)m.tokens, cpu = m.cpu * 1e6 / (double)m.tokens;
+    if (json)
+        printf("  \"echo\": {\"requests\": %d, \"tokens\": %llu, \"events\": %llu, \"wall_us_per_token\": %.3f, "
+               "\"cpu_us_per_token\": %.3f}\n", MOST, (unsigned long long)m.tokens, (unsigned long long)m.events, wall, cpu);
+    else
+        printf("\nthe engine's own cost, submit to poll, %d requests on builtin:echo: %.2f us a token "
+               "(%.2f us of processor time; %llu tokens in %llu events)\n", MOST, wall, cpu,
+               (unsigned long long)m.tokens, (unsigned long long)m.events);
+}
+
+static uint32_t number(const char *text) {
+    char *end = NULL;
+    unsigned long value = text != NULL ? strtoul(text, &end, 10) : 0;
+    if (end == NULL || *end != 0 || value > 4096) {
+        fprintf(stderr, "expected a number up to 4096\n");
+        exit(2);
+    }
+    return (uint32_t)value;
+}
+
+int main(int argc, char **argv) {
+    bool echo = false;
+    for (int i = 1; i < argc; i++) {
+        const char *next = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(argv[i], "--json") == 0) json = true;
+        else if (strcmp(argv[i], "--echo") == 0) echo = true;
+        else if (strcmp(argv[i], "--threads") == 0) threads = number(next), i++;
+        else if (strcmp(argv[i], "--prompt") == 0) prompt_tokens = number(next), i++;
+        else if (strcmp(argv[i], "--new") == 0) new_tokens = number(next), i++;
+        else if (argv[i][0] == '-') return fprintf(stderr, "bench [--json] [--echo] [--threads N] [--prompt N] [--new N] [model]\n"), 2;
+        else model = argv[i];
+    }
+    if (prompt_tokens < 1 || new_tokens < 2) return fprintf(stderr, "--prompt at least 1, --new at least 2\n"), 2;
+    if (json) printf("{\n");
+    if (echo) {
+        engine_cost();
+    } else {
+        by_batch_size();
+        three_ways();
+    }
+    if (json) printf("}\n");
+    return 0;
+}
