@@ -15,7 +15,9 @@ fn naive(q: &[f32], k: Paged, v: Paged, table: &[u32], kv_head: usize, position:
     let row = |p: Paged, at: usize| p.data[p.offset(table, kv_head, at)..][..dim].to_vec();
     q.chunks(dim)
         .flat_map(|q| {
-            let score = |at| q.iter().zip(row(k, at)).map(|(a, b)| *a as f64 * b as f64).sum::<f64>() / (dim as f64).sqrt();
+            let score = |at| {
+                q.iter().zip(row(k, at)).map(|(a, b)| *a as f64 * b as f64).sum::<f64>() / (dim as f64).sqrt()
+            };
             let scores: Vec<f64> = (0..=position).map(score).collect();
             let max = scores.iter().cloned().fold(f64::MIN, f64::max);
             let total: f64 = scores.iter().map(|s| (s - max).exp()).sum();
@@ -47,9 +49,14 @@ fn paged(values: &[f32], kv_heads: usize, dim: usize, block_size: usize) -> (Vec
 
 #[test]
 fn equals_the_plain_formula_and_one_set_of_bits() {
-    for (case, (dim, group, kv_heads)) in [(8, 1, 1), (64, 2, 2), (12, 3, 2), (128, 20, 1)].into_iter().enumerate() {
+    for (case, (dim, group, kv_heads)) in
+        [(8, 1, 1), (64, 2, 2), (12, 3, 2), (128, 20, 1)].into_iter().enumerate()
+    {
         let positions = 70;
-        let (ks, vs) = (noise(case as u32, positions * kv_heads * dim), noise(99 + case as u32, positions * kv_heads * dim));
+        let (ks, vs) = (
+            noise(case as u32, positions * kv_heads * dim),
+            noise(99 + case as u32, positions * kv_heads * dim),
+        );
         let q: Vec<f32> = noise(7, group * dim).iter().map(|x| x * 4.0).collect();
         for position in [0, 1, 15, 16, 31, 47, 69] {
             let mut all = Vec::new();

@@ -1,7 +1,7 @@
 //! What stands between the products: gated activations and the residual sum.
 
-use super::exp::exp;
 use super::Isa;
+use super::exp::exp;
 
 /// `out = silu(gate) * up`, silu(g) = g / (1 + e^-g) (Shazeer 2020, "GLU Variants").
 pub fn swiglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {

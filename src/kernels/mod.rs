@@ -6,16 +6,26 @@
 pub mod attention;
 pub mod blocks;
 pub mod dense;
+#[cfg(target_arch = "x86_64")]
+mod dense_avx2;
+#[cfg(test)]
+mod dense_tests;
 pub mod dispatch;
 pub mod elementwise;
 pub mod exp;
 pub mod matrix;
 pub mod norm;
 pub mod pool;
+#[cfg(test)]
+mod pool_tests;
 pub mod quantize;
 pub mod rope;
 pub mod rows;
 pub mod ternary;
+#[cfg(target_arch = "x86_64")]
+mod ternary_avx2;
+#[cfg(test)]
+mod ternary_tests;
 
 pub use dispatch::{Isa, isa};
 pub use matrix::{DType, Matrix};

@@ -7,7 +7,10 @@ const LANES: usize = 32;
 
 /// One row: `out = x / sqrt(mean(x²) + eps) * weight` (Zhang and Sennrich 2019). All slices have one length.
 pub fn rms_norm(isa: Isa, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-    assert!(x.len() == weight.len() && x.len() == out.len(), "a norm's row, weight and output differ in length");
+    assert!(
+        x.len() == weight.len() && x.len() == out.len(),
+        "a norm's row, weight and output differ in length"
+    );
     match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `Isa::Avx2` stands for a machine that has AVX2 and FMA.

@@ -70,7 +70,9 @@ impl Pool {
     /// `OutOfMemory` where the system refuses one.
     pub fn new(threads: usize) -> Result<Arc<Self>> {
         if threads == 0 || threads > INSIDE as usize {
-            return Err(Error::invalid(format!("{threads} threads: at least 1 is needed, and no more than {INSIDE}")));
+            return Err(Error::invalid(format!(
+                "{threads} threads: at least 1 is needed, and no more than {INSIDE}"
+            )));
         }
         let shared = Arc::new(Shared {
             gate: CachePadded::new(AtomicU64::new(0)),
@@ -85,7 +87,9 @@ impl Pool {
         });
         let mut pool = Self { shared, turn: Mutex::new(()), workers: Vec::new(), threads };
         let bytes = (threads - 1).saturating_mul(size_of::<JoinHandle<()>>());
-        pool.workers.try_reserve_exact(threads - 1).map_err(|_| Error::out_of_memory("worker threads", bytes))?;
+        pool.workers
+            .try_reserve_exact(threads - 1)
+            .map_err(|_| Error::out_of_memory("worker threads", bytes))?;
         for n in 1..threads {
             let shared = pool.shared.clone();
             // Where one is refused, dropping `pool` ends those that started.

@@ -107,7 +107,9 @@ mod avx2 {
         let (halves, rest) = source.as_chunks::<16>();
         for (out, b) in blocks.iter_mut().zip(halves) {
             // SAFETY: 16 bytes are read and eight floats written, the sizes of the two arrays.
-            unsafe { _mm256_storeu_ps(out.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(b.as_ptr().cast()))) };
+            unsafe {
+                _mm256_storeu_ps(out.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(b.as_ptr().cast())))
+            };
         }
         super::f16_row(rest, tail);
     }

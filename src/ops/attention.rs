@@ -58,7 +58,8 @@ impl<'a> Paging<'a> {
     /// Refuses spans outside of the batch, positions outside of their block table, and blocks that are not there.
     pub fn new(batch: &'a RaggedBatch, kv: &KvCache, shape: &'a AttentionShape) -> candle_core::Result<Self> {
         let (rows, tables) = (batch.tokens.len(), batch.block_tables.len());
-        if batch.positions.len() != rows || batch.seqs.iter().map(|s| s.rows as usize).sum::<usize>() != rows {
+        if batch.positions.len() != rows || batch.seqs.iter().map(|s| s.rows as usize).sum::<usize>() != rows
+        {
             candle_core::bail!("the batch's spans do not cover its rows");
         }
         if let Some(block) = batch.block_tables.iter().find(|block| **block as usize >= kv.blocks) {
@@ -144,7 +145,8 @@ impl InplaceOp2 for KvWrite<'_> {
         for (index, seq) in paging.batch.seqs.iter().enumerate() {
             for row in seq.row as usize..(seq.row + seq.rows) as usize {
                 let position = paging.batch.positions[row] as usize;
-                let (k, v) = qkv[row * s.qkv()..][..s.qkv()][s.heads * s.head_dim..].split_at(s.kv_heads * s.head_dim);
+                let (k, v) =
+                    qkv[row * s.qkv()..][..s.qkv()][s.heads * s.head_dim..].split_at(s.kv_heads * s.head_dim);
                 for head in 0..s.kv_heads {
                     let (from, to) = (head * s.head_dim, shape.offset(paging.table(index), head, position));
                     keys[to..to + s.head_dim].copy_from_slice(&k[from..from + s.head_dim]);

@@ -45,7 +45,13 @@ impl InplaceOp2 for Add {
         "add"
     }
 
-    fn cpu_fwd(&self, x: &mut CpuStorage, xl: &Layout, y: &CpuStorage, yl: &Layout) -> candle_core::Result<()> {
+    fn cpu_fwd(
+        &self,
+        x: &mut CpuStorage,
+        xl: &Layout,
+        y: &CpuStorage,
+        yl: &Layout,
+    ) -> candle_core::Result<()> {
         if xl.dims() != yl.dims() {
             candle_core::bail!("a sum of {:?} and {:?}", xl.dims(), yl.dims());
         }

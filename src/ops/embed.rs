@@ -16,12 +16,17 @@ impl CustomOp1 for Embed {
 
     fn cpu_fwd(&self, ids: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
         let CpuStorage::U32(ids) = ids else { candle_core::bail!("token ids are u32") };
-        let Some((start, end)) = layout.contiguous_offsets() else { candle_core::bail!("token ids are contiguous") };
+        let Some((start, end)) = layout.contiguous_offsets() else {
+            candle_core::bail!("token ids are contiguous")
+        };
         let (ids, hidden) = (&ids[start..end], self.table.cols);
         let mut out = vec![0.0; ids.len() * hidden];
         for (&id, out) in ids.iter().zip(out.chunks_exact_mut(hidden)) {
             if id as usize >= self.table.rows {
-                candle_core::bail!("token id {id} is out of range: the embedding has {} rows", self.table.rows);
+                candle_core::bail!(
+                    "token id {id} is out of range: the embedding has {} rows",
+                    self.table.rows
+                );
             }
             rows::dequantize_row(self.isa, &self.table, id as usize, out);
         }

@@ -46,7 +46,8 @@ impl CustomOp1 for Linear {
         };
         if weights[0].dtype.is_ternary() {
             self.quantize(x, cols, &mut scratch.int8, &mut scratch.quantized);
-            let x = Activations { values: &scratch.int8[..rows * cols], rows: &scratch.quantized[..rows], cols };
+            let x =
+                Activations { values: &scratch.int8[..rows * cols], rows: &scratch.quantized[..rows], cols };
             ternary::matmul(&self.pool, self.isa, &x, &weights, &mut out);
         } else {
             dense::matmul(&self.pool, self.isa, x, cols, &weights, &mut out);

@@ -1,0 +1,193 @@
+use super::quantize::{QuantRow, quantize_row};
+use super::rows::dequantize_row;
+use super::ternary::{Activations, matmul, validate};
+use super::{DType, Isa, Matrix, Pool, isa};
+use crate::base::{Bytes, Status};
+use half::f16;
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u32 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) as u32
+    }
+}
+
+/// Codes packed into each type's blocks, written apart from the kernels' own reading.
+fn pack(dtype: DType, rows: usize, cols: usize, code: &mut dyn FnMut() -> u8) -> (Matrix, Vec<u8>) {
+    let codes: Vec<u8> = (0..rows * cols).map(|_| code()).collect();
+    let mut data = Vec::new();
+    if dtype == DType::I2S {
+        for block in codes.chunks_exact(128) {
+            data.extend(
+                (0..32).map(|p| block[p] << 6 | block[p + 32] << 4 | block[p + 64] << 2 | block[p + 96]),
+            );
+        }
+        data.extend(
+            [0.0371f32.to_le_bytes(), [0; 4], [0; 4], [0; 4], [0; 4], [0; 4], [0; 4], [0xff; 4]].concat(),
+        );
+    } else {
+        for (n, block) in codes.chunks_exact(256).enumerate() {
+            for half in block.chunks_exact(128) {
+                data.extend(
+                    (0..32).map(|m| half[m] | half[m + 32] << 2 | half[m + 64] << 4 | half[m + 96] << 6),
+                );
+            }
+            data.extend(f16::from_f32(0.01 + (n % 17) as f32 * 0.003).to_le_bytes());
+        }
+    }
+    (Matrix::new(Bytes::new(data), dtype, rows, cols).unwrap(), codes)
+}
+
+fn product(threads: usize, isa: Isa, values: &[i8], rows: &[QuantRow], weights: &[&Matrix]) -> Vec<u32> {
+    let pool = Pool::new(threads).unwrap();
+    let cols = weights[0].cols;
+    let mut out = vec![f32::NAN; rows.len() * weights.iter().map(|m| m.rows).sum::<usize>()];
+    matmul(&pool, isa, &Activations { values, rows, cols }, weights, &mut out);
+    out.iter().map(|v| v.to_bits()).collect()
+}
+
+fn quant_rows(values: &[i8], cols: usize) -> Vec<QuantRow> {
+    let row = |(n, row): (usize, &[i8])| QuantRow {
+        scale: 3.0 + n as f32 * 0.77,
+        sum: row.iter().map(|v| *v as i32).sum(),
+    };
+    values.chunks_exact(cols).enumerate().map(row).collect()
+}
+
+#[test]
+fn instruction_sets_threads_and_company_change_no_bit() {
+    let mut random = Random(5);
+    for dtype in [DType::I2S, DType::TQ2_0] {
+        for (cols, rows_a, rows_b) in [(256, 37, 3), (768, 5, 64), (2560, 33, 1), (8192, 6, 3)] {
+            let mut code = || (random.next() % 3) as u8;
+            let (a, _) = pack(dtype, rows_a, cols, &mut code);
+            let (b, _) = pack(dtype, rows_b, cols, &mut code);
+            let weights = [&a, &b];
+            let tokens = 11;
+            let values: Vec<i8> = (0..tokens * cols).map(|_| random.next() as i8).collect();
+            let rows = quant_rows(&values, cols);
+            let all = product(1, Isa::Scalar, &values, &rows, &weights);
+            for threads in 1..=3 {
+                assert_eq!(
+                    all,
+                    product(threads, isa(), &values, &rows, &weights),
+                    "{dtype:?}, {cols}, {threads}"
+                );
+            }
+            let stride = rows_a + rows_b;
+            for (start, count) in [(0, 1), (4, 1), (2, 2), (3, 3), (5, 4), (1, 5)] {
+                for isa in [Isa::Scalar, isa()] {
+                    let part = &values[start * cols..(start + count) * cols];
+                    let some = product(2, isa, part, &rows[start..start + count], &weights);
+                    assert_eq!(
+                        some,
+                        all[start * stride..(start + count) * stride],
+                        "{dtype:?}, {cols}, {count}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn is_the_product_of_the_real_weights() {
+    let mut random = Random(9);
+    let pool = Pool::new(2).unwrap();
+    for dtype in [DType::I2S, DType::TQ2_0] {
+        let (m, _) = pack(dtype, 70, 512, &mut || (random.next() % 3) as u8);
+        let x: Vec<f32> = (0..5 * 512).map(|_| random.next() as f32 / (1u32 << 30) as f32 - 1.0).collect();
+        let mut values = vec![0i8; x.len()];
+        let rows: Vec<_> =
+            x.chunks(512).zip(values.chunks_mut(512)).map(|(x, q)| quantize_row(isa(), x, q)).collect();
+        let mut out = vec![0.0; 5 * 70];
+        matmul(&pool, isa(), &Activations { values: &values, rows: &rows, cols: 512 }, &[&m], &mut out);
+        let mut w = vec![0.0; 512];
+        for i in 0..70 {
+            dequantize_row(isa(), &m, i, &mut w);
+            for t in 0..5 {
+                let q = &values[t * 512..(t + 1) * 512];
+                let want: f64 =
+                    q.iter().zip(&w).map(|(q, w)| *q as f64 * *w as f64).sum::<f64>() / rows[t].scale as f64;
+                let got = out[t * 70 + i] as f64;
+                assert!((got - want).abs() < 1e-5 * want.abs().max(0.1), "{dtype:?}: {got} for {want}");
+            }
+        }
+    }
+}
+
+#[test]
+fn extremes_do_not_overflow() {
+    for dtype in [DType::I2S, DType::TQ2_0] {
+        for cols in [2048, 8192] {
+            for code in [0u8, 1, 2] {
+                let (m, _) = pack(dtype, 5, cols, &mut || code);
+                for value in [-128i8, 127] {
+                    let values = vec![value; 6 * cols];
+                    let rows = quant_rows(&values, cols);
+                    let want = product(1, Isa::Scalar, &values, &rows, &[&m]);
+                    assert_eq!(
+                        want,
+                        product(1, isa(), &values, &rows, &[&m]),
+                        "{dtype:?} {cols} {code} {value}"
+                    );
+                    let few = product(1, isa(), &values[..cols], &rows[..1], &[&m]);
+                    assert_eq!(few, want[..5], "{dtype:?} {cols} {code} {value}");
+                    if dtype == DType::I2S {
+                        let dot = (code as i64 - 1) * value as i64 * cols as i64;
+                        let exact = (dot as f32 * (0.0371f32 / rows[0].scale)).to_bits();
+                        assert_eq!(few, [exact; 5]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn dequantized_rows_are_the_codes() {
+    let mut random = Random(3);
+    for dtype in [DType::I2S, DType::TQ2_0] {
+        let cols = 768;
+        let (m, codes) = pack(dtype, 4, cols, &mut || (random.next() % 3) as u8);
+        let mut out = vec![0.0; cols];
+        for row in 0..4 {
+            dequantize_row(isa(), &m, row, &mut out);
+            for i in 0..cols {
+                let scale = match dtype {
+                    DType::I2S => 0.0371,
+                    _ => f16::from_f32(0.01 + ((row * cols + i) / 256 % 17) as f32 * 0.003).to_f32(),
+                };
+                assert_eq!(out[i], (codes[row * cols + i] as f32 - 1.0) * scale, "{dtype:?} {row} {i}");
+            }
+        }
+    }
+}
+
+#[test]
+fn invalid_codes_and_scales_are_refused() {
+    for dtype in [DType::I2S, DType::TQ2_0] {
+        for place in [0, 1, 255, 256, 700, 767, 768, 4 * 768 - 1] {
+            let mut n = 0;
+            let mut code = |bad| {
+                n += 1;
+                if n - 1 == bad { 3 } else { (n % 3) as u8 }
+            };
+            let (m, _) = pack(dtype, 4, 768, &mut || code(place));
+            let error = validate(&m).unwrap_err();
+            assert_eq!(error.status, Status::BadModel);
+            assert!(error.message.contains(&format!("row {}", place / 768)), "{}", error.message);
+        }
+        let (m, _) = pack(dtype, 4, 768, &mut || 2);
+        validate(&m).unwrap();
+        let mut data = m.data.to_vec();
+        match dtype {
+            DType::I2S => data[768..772].copy_from_slice(&f32::NAN.to_le_bytes()),
+            _ => data[64..66].copy_from_slice(&f16::INFINITY.to_le_bytes()),
+        }
+        let m = Matrix::new(Bytes::new(data), dtype, 4, 768).unwrap();
+        assert!(validate(&m).unwrap_err().message.contains("scale"));
+    }
+}
