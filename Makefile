@@ -48,8 +48,11 @@ say = @printf '\n== %s\n' "$(1)"
 
 all: lib examples
 
+# Where there is no cargo (sudo make install), what is built already will do.
 lib:
-	$(CARGO) build --profile $(PROFILE) --lib
+	@if command -v $(CARGO) > /dev/null || [ ! -f $(RUST)/libbn_engine.so ]; then \
+		$(CARGO) build --profile $(PROFILE) --lib; \
+	fi
 	@ln -sf libbn_engine.so $(RUST)/libbn_engine.so.$(MAJOR)
 	@mkdir -p $(C)
 
@@ -87,7 +90,7 @@ test-rust:
 
 # What crosses threads, without candle: loom runs every interleaving, Miri looks for undefined behaviour.
 test-loom:
-	$(call say,loom: every interleaving of inbox$(,) event queues and wake-up)
+	$(call say,loom: every interleaving of inbox$(comma) event queues and wake-up)
 	cd tests/concurrency && RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(abspath target)/loom $(CARGO) test --release
 	@if $(CARGO) +nightly miri --version > /dev/null 2>&1; then \
 		printf '\n== Miri on the same sources\n'; \
@@ -101,6 +104,11 @@ $(C)/tests: $(C_TESTS) tests/c/harness.h include/bn_engine.h | lib
 test-c: $(C)/tests $(EXAMPLES:%=$(C)/%)
 	$(call say,C tests)
 	@$(C)/tests
+	@for example in hello demo callbacks; do $(C)/$$example > $(C)/$$example.out || exit 1; done
+	@printf '17+25=\n1+1=\n' | $(C)/event_loop > $(C)/event_loop.out
+	@echo "the examples run"
+	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) tests/c/unload.c -o $(C)/unload -ldl
+	@$(C)/unload $(RUST)/libbn_engine.so
 
 # The same tests with memory errors and leaks looked for: AddressSanitizer where it links and runs.
 test-checked: $(C)/tests

@@ -85,7 +85,7 @@ static void submit(bn_engine *engine, uint32_t i, uint64_t user_data) {
 typedef struct {
     double seconds, first_seconds; // until the last token; until the last request's first token
     double ttft_ms, tbt_ms;        // per request: to the first token, mean; between tokens, mean
-    uint64_t tokens, events;
+    uint64_t tokens, tokens_first, events; // `tokens_first`: those that had come by `first_seconds`
     double cpu; // of the whole process, in seconds
 } measured;
 
@@ -95,6 +95,7 @@ static void take(const bn_event *e, double begin, bool *started, measured *m) {
     if (e->tokens_count > 0 && !started[e->user_data]) {
         started[e->user_data] = true;
         m->first_seconds = now() - begin; // the latest stays
+        m->tokens_first = m->tokens;
     }
     if (e->kind != BN_EVENT_COMPLETED) return;
     if (e->finish_reason != BN_FINISH_LENGTH) {
@@ -146,7 +147,7 @@ static void by_batch_size(void) {
         measured m = run(&engine, 1, b);
         check(bn_engine_destroy(engine), "destroy", NULL);
         double prefill = b * (double)prompt_tokens / m.first_seconds;
-        double decode = b * (double)(new_tokens - 1) / (m.seconds - m.first_seconds);
+        double decode = (double)(m.tokens - m.tokens_first) / (m.seconds - m.first_seconds);
         if (i == 0) alone = decode;
         if (json)
             printf("    {\"batch\": %u, \"prefill_tokens_per_s\": %.1f, \"decode_tokens_per_s\": %.1f, "

@@ -1,6 +1,6 @@
 // Several prompts at once, streamed to the terminal as their tokens arrive, then the engine's statistics.
-// On a terminal each answer has a line of its own; otherwise chunks come tagged with their prompt's number,
-// in the order in which the engine makes them.
+// On a terminal each answer has a line of its own; otherwise each chunk comes with its prompt's number in
+// front, in the order in which the engine makes them.
 #include "bn_engine.h"
 
 #include <signal.h>
@@ -50,9 +50,10 @@ static void check(bn_status status, const char *what, const char *detail) {
 static int32_t show_progress(float fraction, const char *what, size_t length, void *context) {
     (void)context;
     int filled = (int)(fraction * 30);
-    fprintf(stderr, "\r[%.*s%*s] %3d%% %.*s\033[K", filled, "##############################", 30 - filled, "",
+    printf("\r[%.*s%*s] %3d%% %.*s\033[K", filled, "##############################", 30 - filled, "",
             (int)(fraction * 100), (int)length, what);
-    if (fraction >= 1.0f) fprintf(stderr, "\r\033[K");
+    if (fraction >= 1.0f) printf("\r\033[K");
+    fflush(stdout);
     return interrupted; // non-zero gives the load up
 }
 
@@ -76,6 +77,18 @@ static void draw(int i) {
     fflush(stdout);
 }
 
+// A chunk in the order of its arrival.
+static void tell(int i, const bn_event *event) {
+    static int column;
+    if (column + (int)event->text_length > 90) {
+        printf("\n");
+        column = 0;
+    }
+    column += printf("%d:", i);
+    for (size_t k = 0; k < event->text_length; k++) putchar(event->text[k] == '\n' ? ' ' : event->text[k]);
+    column += (int)event->text_length + printf(" ");
+}
+
 static void take(const bn_event *event) {
     int i = (int)event->user_data;
     for (size_t k = 0; k < event->text_length && lengths[i] + 1 < sizeof answers[i]; k++) {
@@ -86,7 +99,7 @@ static void take(const bn_event *event) {
     if (terminal)
         draw(i);
     else if (event->text_length > 0)
-        printf("[%d]%.*s\n", i, (int)event->text_length, event->text);
+        tell(i, event);
 }
 
 static void submit_all(bn_engine *engine) {
@@ -108,7 +121,7 @@ static void submit_all(bn_engine *engine) {
         if (terminal)
             printf("> \033[1m%s\033[0m\n", questions[i].prompt);
         else
-            printf("[%d] asks: %s\n", i, questions[i].prompt);
+            printf("%d: %s\n", i, questions[i].prompt);
     }
     check(bn_submit_batch(engine, batch, QUESTIONS, requests), "submit", error.message);
 }
@@ -135,7 +148,7 @@ static void poll_until_done(bn_engine *engine) {
 }
 
 static void print_answers(void) {
-    printf("\n");
+    printf(terminal ? "\n" : "\n\n");
     for (int i = 0; i < QUESTIONS; i++)
         printf("%s%.*s\n\n", questions[i].prompt, (int)lengths[i], answers[i]);
 }
@@ -165,7 +178,7 @@ int main(void) {
     bn_engine_config config;
     bn_engine *engine = NULL;
     check(bn_engine_config_init(&config, sizeof config), "config", "");
-    if (isatty(STDERR_FILENO)) config.progress = show_progress;
+    if (terminal) config.progress = show_progress;
     check(bn_engine_create(&config, &engine, &error), "create", error.message);
 
     submit_all(engine);

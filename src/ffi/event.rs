@@ -148,14 +148,14 @@ pub(super) struct Completion {
 }
 
 impl Completion {
-    pub(super) fn new(event: Event) -> *mut bn_completion {
+    pub(super) fn hand_out(event: Event) -> *mut bn_completion {
         let owner = Box::new(event);
         let view = bn_completion { event: bn_event::new(&owner) };
         Box::into_raw(Box::new(Self { view, owner })).cast()
     }
 
     /// # Safety
-    /// `completion` is NULL or came from [`Completion::new`], and is freed once.
+    /// `completion` is NULL or came from [`Completion::hand_out`], and is freed once.
     pub(super) unsafe fn free(completion: *mut bn_completion) {
         if !completion.is_null() {
             // SAFETY: the caller's promise; `view` lies first.

@@ -143,8 +143,16 @@ impl bn_request_params {
         // SAFETY: the caller's promise.
         match unsafe { growth::read(from) } {
             Err(error) => (Err(error), std::ptr::null_mut()),
-            // SAFETY: the caller's promise.
-            Ok(params) => (unsafe { params.to_engine() }, params.error),
+            Ok(params) => {
+                if !params.error.is_null() {
+                    // SAFETY: the caller's promise.
+                    if let Err(error) = unsafe { growth::size_of_caller(params.error) } {
+                        return (Err(error), std::ptr::null_mut());
+                    }
+                }
+                // SAFETY: the caller's promise.
+                (unsafe { params.to_engine() }, params.error)
+            }
         }
     }
 

@@ -59,9 +59,12 @@ struct State {
 pub fn attend(isa: Isa, rows: &mut [Query], k: Paged, v: Paged, table: &[u32], kv_head: usize) {
     let Some(first) = rows.first() else { return };
     let len = first.q.len();
-    assert!(rows.len() <= ROWS && len % k.head_dim == 0, "a few rows of whole heads");
+    assert!(rows.len() <= ROWS && len.is_multiple_of(k.head_dim), "a few rows of whole heads");
     assert!(rows.iter().all(|row| row.q.len() == len && row.out.len() == len), "rows of equal width");
-    assert!(k.head_dim == v.head_dim && k.block_size % TILE == 0, "K and V in blocks of whole tiles");
+    assert!(
+        k.head_dim == v.head_dim && k.block_size.is_multiple_of(TILE),
+        "K and V in blocks of whole tiles"
+    );
     for from in (0..len).step_by(HEADS * k.head_dim) {
         attend_heads(isa, rows, from..len.min(from + HEADS * k.head_dim), k, v, table, kv_head);
     }

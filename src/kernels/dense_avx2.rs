@@ -32,8 +32,8 @@ fn tile<const N: usize>(x: &[f32], w: &[f32], cols: usize) -> [[f32; GROUP]; N] 
                     std::array::from_fn(|r| _mm256_loadu_ps(w.as_ptr().add(r * cols + at)));
                 for (t, sums) in sums.iter_mut().enumerate() {
                     let v = _mm256_loadu_ps(x.as_ptr().add(t * cols + at));
-                    for r in 0..GROUP {
-                        sums[r][half] = _mm256_fmadd_ps(v, w[r], sums[r][half]);
+                    for (sums, w) in sums.iter_mut().zip(w) {
+                        sums[half] = _mm256_fmadd_ps(v, w, sums[half]);
                     }
                 }
             }
@@ -43,9 +43,9 @@ fn tile<const N: usize>(x: &[f32], w: &[f32], cols: usize) -> [[f32; GROUP]; N] 
     for t in 0..N {
         for r in 0..GROUP {
             let mut lanes = [0.0; LANES];
-            for half in 0..LANES / 8 {
+            for (half, sum) in sums[t][r].iter().enumerate() {
                 // SAFETY: eight floats at 8·half of LANES.
-                unsafe { _mm256_storeu_ps(lanes.as_mut_ptr().add(8 * half), sums[t][r][half]) };
+                unsafe { _mm256_storeu_ps(lanes.as_mut_ptr().add(8 * half), *sum) };
             }
             let tails = x[t * cols + whole..(t + 1) * cols].iter().zip(&w[r * cols + whole..(r + 1) * cols]);
             for (lane, (x, w)) in lanes.iter_mut().zip(tails) {

@@ -255,6 +255,6 @@ impl Spin {
     fn again(&mut self) -> bool {
         spin_loop();
         self.rounds += 1;
-        self.rounds % 32 != 0 || self.start.get_or_insert_with(Instant::now).elapsed() < SPIN
+        !self.rounds.is_multiple_of(32) || self.start.get_or_insert_with(Instant::now).elapsed() < SPIN
     }
 }

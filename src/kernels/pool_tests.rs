@@ -48,7 +48,7 @@ fn many_small_regions() {
         pool.run(5, &|n| parts[n].store(round + n, Ordering::Relaxed));
         total.fetch_add(parts.iter().map(|p| p.load(Ordering::Relaxed)).sum(), Ordering::Relaxed);
     }
-    assert_eq!(total.into_inner(), (0..5_000).map(|round| 5 * round + 10).sum());
+    assert_eq!(total.into_inner(), (0..5_000).map(|round| 5 * round + 10).sum::<usize>());
 }
 
 #[test]

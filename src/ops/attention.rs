@@ -7,7 +7,6 @@ use crate::kernels::blocks::SharedOut;
 use crate::kernels::{Isa, Pool, rope};
 use candle_core::{CpuStorage, CustomOp2, InplaceOp1, InplaceOp2, Layout, Shape};
 use std::ops::Range;
-use std::sync::Arc;
 
 impl AttentionShape {
     /// Width of a row of qkv.
@@ -18,6 +17,7 @@ impl AttentionShape {
 
 /// Rotates q and k in place; `table` is `kernels::rope::table`'s for the batch's positions.
 pub struct RopeInPlace<'a> {
+    pub pool: &'a Pool,
     pub shape: &'a AttentionShape,
     pub table: &'a [f32],
     /// Floats of `table` per row.
@@ -36,12 +36,15 @@ impl InplaceOp1 for RopeInPlace<'_> {
             candle_core::bail!("a rotation is needed for each of {rows} rows");
         }
         let turning = (s.heads + s.kv_heads) * s.head_dim;
-        for (row, qkv) in f32s_mut(qkv, layout)?.chunks_exact_mut(s.qkv()).enumerate() {
+        let shared = SharedOut::new(f32s_mut(qkv, layout)?);
+        self.pool.run(rows, &|row| {
+            // SAFETY: each task has a row of its own.
+            let heads = unsafe { shared.slice(row * s.qkv()..row * s.qkv() + turning) };
             let angles = &self.table[row * self.width..][..self.width];
-            for head in qkv[..turning].chunks_exact_mut(s.head_dim) {
+            for head in heads.chunks_exact_mut(s.head_dim) {
                 rope::rotate(head, angles, self.interleaved);
             }
-        }
+        });
         Ok(())
     }
 }
@@ -65,10 +68,10 @@ impl<'a> Paging<'a> {
         if let Some(block) = batch.block_tables.iter().find(|block| **block as usize >= kv.blocks) {
             candle_core::bail!("block {block} is out of range: the KV cache has {}", kv.blocks);
         }
-        if kv.block_size == 0 || kv.block_size % TILE != 0 {
+        if kv.block_size == 0 || !kv.block_size.is_multiple_of(TILE) {
             candle_core::bail!("KV blocks of {} tokens: a multiple of {TILE} is needed", kv.block_size);
         }
-        if shape.kv_heads == 0 || shape.head_dim == 0 || shape.heads % shape.kv_heads != 0 {
+        if shape.kv_heads == 0 || shape.head_dim == 0 || !shape.heads.is_multiple_of(shape.kv_heads) {
             candle_core::bail!("{} heads cannot share {} KV heads", shape.heads, shape.kv_heads);
         }
         let mut next = 0;
@@ -119,7 +122,10 @@ struct Span {
 }
 
 /// Copies the rows' k and v into a layer's `[2, blocks, kv_heads, block_size, head_dim]`.
-pub struct KvWrite<'a>(pub &'a Paging<'a>);
+pub struct KvWrite<'a> {
+    pub pool: &'a Pool,
+    pub paging: &'a Paging<'a>,
+}
 
 impl InplaceOp2 for KvWrite<'_> {
     fn name(&self) -> &'static str {
@@ -133,34 +139,38 @@ impl InplaceOp2 for KvWrite<'_> {
         qkv: &CpuStorage,
         layout: &Layout,
     ) -> candle_core::Result<()> {
-        let (paging, s) = (self.0, self.0.shape);
-        rows(layout, s.qkv())?;
+        let (paging, s) = (self.paging, self.paging.shape);
+        if rows(layout, s.qkv())? != paging.batch.tokens.len() {
+            candle_core::bail!("the batch has {} rows, qkv others", paging.batch.tokens.len());
+        }
         let qkv = f32s(qkv, layout)?;
         let kv = f32s_mut(kv, kv_layout)?;
         if kv.len() != 2 * paging.half() {
             candle_core::bail!("the KV cache has another shape");
         }
-        let shape = paging.paged(&[]);
-        let (keys, values) = kv.split_at_mut(paging.half());
-        for (index, seq) in paging.batch.seqs.iter().enumerate() {
-            for row in seq.row as usize..(seq.row + seq.rows) as usize {
-                let position = paging.batch.positions[row] as usize;
-                let (k, v) =
-                    qkv[row * s.qkv()..][..s.qkv()][s.heads * s.head_dim..].split_at(s.kv_heads * s.head_dim);
-                for head in 0..s.kv_heads {
-                    let (from, to) = (head * s.head_dim, shape.offset(paging.table(index), head, position));
-                    keys[to..to + s.head_dim].copy_from_slice(&k[from..from + s.head_dim]);
-                    values[to..to + s.head_dim].copy_from_slice(&v[from..from + s.head_dim]);
+        let (slots, batch) = (paging.paged(&[]), paging.batch);
+        let shared = SharedOut::new(kv);
+        // A task for each head of K and of V: heads share no element, whatever blocks the tables name.
+        self.pool.run(2 * s.kv_heads, &|task| {
+            let (half, head) = (task / s.kv_heads, task % s.kv_heads);
+            let from = (s.heads + task) * s.head_dim;
+            for (index, seq) in batch.seqs.iter().enumerate() {
+                for row in seq.row as usize..(seq.row + seq.rows) as usize {
+                    let position = batch.positions[row] as usize;
+                    let to = half * paging.half() + slots.offset(paging.table(index), head, position);
+                    // SAFETY: the slots of this half's head are this task's.
+                    let slot = unsafe { shared.slice(to..to + s.head_dim) };
+                    slot.copy_from_slice(&qkv[row * s.qkv() + from..][..s.head_dim]);
                 }
             }
-        }
+        });
         Ok(())
     }
 }
 
 /// Attention of the q heads of `qkv` over the layer's K and V: `[T, heads * head_dim]`.
 pub struct Attend<'a> {
-    pub pool: &'a Arc<Pool>,
+    pub pool: &'a Pool,
     pub isa: Isa,
     pub paging: &'a Paging<'a>,
 }

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_TESTS = 512, TIMEOUT_S = 180 };
+enum { MAX_TESTS = 512, TIMEOUT_S = 600 };
 
 static struct {
     const char *name;

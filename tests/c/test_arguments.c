@@ -277,6 +277,17 @@ TEST(request_ranges_are_refused_by_name) {
     stop(engine);
 }
 
+TEST(a_requests_error_must_be_sound) {
+    engine = start_echo();
+    bn_error error = {.struct_size = 9};
+    bn_request_params params = ask("hello");
+    params.error = &error;
+    bn_request request = 0;
+    CHECK_STATUS(bn_submit(engine, &params, &request), BN_ERR_INVALID_ARGUMENT);
+    CHECK(request == 0 && error.struct_size == 9 && error.message[0] == 0);
+    stop(engine);
+}
+
 TEST(prompts_are_one_of_two_and_sound) {
     engine = start_echo();
     uint32_t tokens[] = {70, 71};

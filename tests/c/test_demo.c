@@ -82,9 +82,8 @@ static bool answers(const result *r, const question *q) {
     char text[257];
     memcpy(text, r->text, r->text_length);
     text[r->text_length] = 0;
-    const char *at = text + strspn(text, " ");
     size_t n = strlen(q->answer);
-    return strncmp(at, q->answer, n) == 0 && !(at[n] >= '0' && at[n] <= '9');
+    return strncmp(text, q->answer, n) == 0 && !(text[n] >= '0' && text[n] <= '9');
 }
 
 static result alone[MAX_PROMPTS];
@@ -208,6 +207,24 @@ TEST(demo_facts) {
     CHECK(facts.weight_bytes > 0 && facts.weight_bytes < (16u << 20));
     CHECK(facts.has_tokenizer == 1 && facts.end_tokens_count >= 1);
     CHECK_TEXT(facts.architecture, facts.architecture_length, "bitnet-b1.58");
+    stop(engine);
+}
+
+TEST(special_tokens_are_text_unless_asked_for) {
+    bn_engine_config config = demo_config();
+    bn_engine *engine = start(&config);
+    uint32_t tokens[32];
+    size_t as_text = 0, as_token = 0, with_bos = 0;
+    CHECK_OK(bn_tokenize(engine, "<|bos|>", 7, 0, tokens, 32, &as_text));
+    CHECK(as_text > 1);
+    CHECK_OK(bn_tokenize(engine, "<|bos|>", 7, BN_TOKENIZE_PARSE_SPECIAL, tokens, 32, &as_token));
+    CHECK_EQ(as_token, 1);
+    bn_model_facts facts;
+    CHECK_OK(bn_model_facts_init(&facts, sizeof facts));
+    CHECK_OK(bn_engine_model_facts(engine, &facts));
+    CHECK_EQ(facts.bos_token, tokens[0]);
+    CHECK_OK(bn_tokenize(engine, "", 0, BN_TOKENIZE_ADD_SPECIAL, tokens, 32, &with_bos));
+    CHECK(with_bos == 1 && facts.bos_token == tokens[0]);
     stop(engine);
 }
 

@@ -147,6 +147,45 @@ TEST(a_missing_tensor) {
     free(bytes);
 }
 
+// Where a tensor's dimensions begin; its type stands behind them.
+static unsigned char *dimensions(unsigned char *bytes, size_t length, const char *name, uint32_t *count) {
+    size_t n = strlen(name);
+    for (size_t i = 8; i + n + 64 <= length; i++) {
+        if (bytes[i - 8] == n && memcmp(bytes + i, name, n) == 0) {
+            memcpy(count, bytes + i + n, sizeof *count);
+            CHECK(*count >= 1 && *count <= 4);
+            return bytes + i + n + sizeof *count;
+        }
+    }
+    test_fail(__FILE__, __LINE__, "the model has no tensor %s", name);
+}
+
+TEST(a_wrong_type_and_a_wrong_shape) {
+    size_t length;
+    unsigned char *bytes = demo_file(&length);
+    const char *const names[] = {"blk.0.ffn_down.weight", "blk.0.attn_q.weight", "token_embd.weight", "output_norm.weight"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        uint32_t count = 0, type, other[] = {99, 24, 0xffffffff};
+        unsigned char *at = dimensions(bytes, length, names[i], &count), *behind = at + 8 * (size_t)count;
+        memcpy(&type, behind, sizeof type);
+        for (size_t k = 0; k < sizeof other / sizeof *other; k++) {
+            memcpy(behind, &other[k], sizeof type);
+            bn_status status = refused_and_removed(write_file("type.gguf", bytes, length));
+            CHECK(status == BN_ERR_UNSUPPORTED || status == BN_ERR_BAD_MODEL);
+        }
+        memcpy(behind, &type, sizeof type);
+        uint64_t size, wrong[] = {0, 1, 128, UINT64_C(1) << 40, UINT64_MAX};
+        memcpy(&size, at, sizeof size);
+        for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+            if (wrong[k] == size) continue;
+            memcpy(at, &wrong[k], sizeof size);
+            CHECK_STATUS(refused_and_removed(write_file("shape.gguf", bytes, length)), BN_ERR_BAD_MODEL);
+        }
+        memcpy(at, &size, sizeof size);
+    }
+    free(bytes);
+}
+
 TEST(flipped_bytes_never_crash) {
     size_t length;
     unsigned char *bytes = demo_file(&length);

@@ -126,6 +126,33 @@ TEST(handles_are_never_used_again) {
     }
 }
 
+typedef struct {
+    bn_engine *engine;
+    bn_status status;
+    int32_t finish_reason;
+} generator;
+
+static void *generate(void *context) {
+    generator *g = context;
+    bn_request_params params = endless();
+    bn_completion *completion = NULL;
+    g->status = bn_generate(g->engine, &params, &completion, NULL);
+    g->finish_reason = completion != NULL ? completion->event.finish_reason : BN_FINISH_NONE;
+    bn_completion_free(completion);
+    return NULL;
+}
+
+TEST(destroy_ends_a_blocking_generate) {
+    bn_engine_config config = slow_config(SLOW);
+    generator g = {.engine = start(&config)};
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, generate, &g), 0);
+    for (int i = 0; i < 10000 && stats(g.engine).running == 0; i++) sleep_ms(1);
+    stop(g.engine);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK((g.status == BN_OK && g.finish_reason == BN_FINISH_CANCELLED) || g.status == BN_ERR_SHUTDOWN);
+}
+
 static void *destroy(void *engine) {
     return (void *)(intptr_t)bn_engine_destroy(engine);
 }

@@ -226,7 +226,7 @@ pub unsafe extern "C" fn bn_generate(
         unsafe { say(tell, &result) };
         if let Some(event) = event {
             // SAFETY: checked above.
-            unsafe { out.write(Completion::new(event)) };
+            unsafe { out.write(Completion::hand_out(event)) };
         }
         result
     };
@@ -249,6 +249,9 @@ fn finished(event: Event) -> Result<Event> {
 /// [any thread]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_completion_free(completion: *mut bn_completion) {
-    // SAFETY: the caller's promise: from `bn_generate`, and once.
-    guard(|| Ok(unsafe { Completion::free(completion) }));
+    guard(|| {
+        // SAFETY: the caller's promise: from `bn_generate`, and once.
+        unsafe { Completion::free(completion) };
+        Ok(())
+    });
 }
