@@ -1,57 +1,71 @@
-//! One decoder for all families: what differs between them is in its configuration and its tensors.
+//! One decoder for every family: the configuration says which norms, rotation and activation it has, the
+//! weights' types which arithmetic.
 
+use super::check::check_batch;
 use super::config::DecoderConfig;
 use super::{Facts, KvShape, Model};
 use crate::base::{Error, Result, Status};
 use crate::kernels::Matrix;
-use crate::ops::{AttentionShape, KvCache, Norm, OpSet, RaggedBatch, Rope};
-use candle_core::{Storage, Tensor};
+use crate::ops::{KvCache, Norm, OpSet, RaggedBatch, Rope};
+use candle_core::{CpuStorage, Storage, Tensor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub struct Layer {
     pub attn_norm: Norm,
-    /// q `[heads * head_dim, hidden]`, k and v `[kv_heads * head_dim, hidden]`.
+    /// q, k, v: `[heads * head_dim, hidden]` and twice `[kv_heads * head_dim, hidden]`.
     pub qkv: [Matrix; 3],
     pub attn_sub_norm: Option<Norm>,
-    pub attn_output: Matrix,
+    /// `[hidden, heads * head_dim]`.
+    pub output: [Matrix; 1],
     pub ffn_norm: Norm,
-    /// Each `[ffn, hidden]`.
+    /// gate, up: `[ffn, hidden]`.
     pub gate_up: [Matrix; 2],
     pub ffn_sub_norm: Option<Norm>,
-    pub down: Matrix,
+    /// `[hidden, ffn]`.
+    pub down: [Matrix; 1],
 }
 
-pub struct Decoder {
-    pub facts: Facts,
-    pub config: DecoderConfig,
-    pub ops: Arc<dyn OpSet>,
-    /// `[vocab, hidden]`; also the head where that is tied.
+pub struct Weights {
+    /// `[vocab, hidden]`.
     pub embedding: Matrix,
-    pub head: Option<Matrix>,
-    pub norm: Norm,
     pub layers: Vec<Layer>,
+    pub final_norm: Norm,
+    /// `[vocab, hidden]`; the embedding again where the two are tied.
+    pub head: [Matrix; 1],
     pub rope: Rope,
 }
 
+/// A loaded decoder.
+pub struct Decoder {
+    config: DecoderConfig,
+    weights: Weights,
+    ops: Arc<dyn OpSet>,
+    facts: Facts,
+}
+
 impl Decoder {
-    fn shape(&self) -> AttentionShape {
-        let DecoderConfig { heads, kv_heads, head_dim, .. } = self.config;
-        AttentionShape { heads, kv_heads, head_dim }
+    /// `weights` must have the shapes that `config` says; the loader has checked them.
+    /// `weight_bytes` is what they and their file hold.
+    pub fn new(config: DecoderConfig, weights: Weights, weight_bytes: u64, ops: Arc<dyn OpSet>) -> Self {
+        let facts = facts(&config, &weights, weight_bytes);
+        Self { config, weights, ops, facts }
     }
 
-    /// `x + attention(x)`, then `x + ffn(x)`; `x` is `[T, hidden]`.
-    fn layer(&self, index: usize, x: Tensor, batch: &Arc<RaggedBatch>, kv: &KvCache) -> Result<Tensor> {
-        let (layer, ops) = (&self.layers[index], &self.ops);
+    fn layer(&self, x: Tensor, index: usize, batch: &Arc<RaggedBatch>, kv: &KvCache) -> Result<Tensor> {
+        let (ops, layer) = (&*self.ops, &self.weights.layers[index]);
         let qkv = ops.linear(&x, Some(&layer.attn_norm), &layer.qkv)?;
-        let heads = ops.attention(&qkv, batch, kv, index, &self.shape(), &self.rope)?;
-        let attended =
-            ops.linear(&heads, layer.attn_sub_norm.as_ref(), std::slice::from_ref(&layer.attn_output))?;
-        let x = ops.add(x, &attended)?;
+        let attended = ops.attention(&qkv, batch, kv, index, &self.config.attention, &self.weights.rope)?;
+        drop(qkv);
+        let output = ops.linear(&attended, layer.attn_sub_norm.as_ref(), &layer.output)?;
+        drop(attended);
+        let x = ops.add(x, &output)?;
+        drop(output);
         let gate_up = ops.linear(&x, Some(&layer.ffn_norm), &layer.gate_up)?;
-        let wide = ops.gated(&gate_up, self.config.family.activation)?;
-        let narrow = ops.linear(&wide, layer.ffn_sub_norm.as_ref(), std::slice::from_ref(&layer.down))?;
-        ops.add(x, &narrow)
+        let inner = ops.gated(&gate_up, self.config.activation)?;
+        drop(gate_up);
+        let down = ops.linear(&inner, layer.ffn_sub_norm.as_ref(), &layer.down)?;
+        ops.add(x, &down)
     }
 }
 
@@ -61,19 +75,20 @@ impl Model for Decoder {
     }
 
     fn kv_shape(&self) -> KvShape {
-        let DecoderConfig { layers, kv_heads, head_dim, .. } = self.config;
-        KvShape { layers, kv_heads, head_dim }
+        let a = &self.config.attention;
+        KvShape { layers: self.config.layers, kv_heads: a.kv_heads, head_dim: a.head_dim }
     }
 
-    /// At the widest point of a layer: the residual, the wider of qkv + heads and gate_up + wide + narrow, and
-    /// the quantized rows (a byte an element) beside a normed copy; then the head's rows and logits.
+    /// A row at a layer's widest point, in f32: the residual and a linear's output beside it, the wider of
+    /// (q, k, v, attention's output) and (gate, up, their product), the rotation's angles; besides, the widest
+    /// activation normalised in f32 and quantized to int8 with its scale and sum. A logits row: its hidden state
+    /// and the head's output (the caller's own buffer is not counted). A MiB for the threads' tiles.
     fn workspace_bytes(&self, rows: usize, logits_rows: usize) -> usize {
         let c = &self.config;
-        let attention = (c.heads + 2 * c.kv_heads) * c.head_dim + c.heads * c.head_dim + c.hidden;
-        let ffn = 3 * c.ffn + c.hidden;
-        let widest = c.hidden.max(c.ffn).max(c.heads * c.head_dim);
-        let row = 4 * (2 * c.hidden + attention.max(ffn) + widest) + widest + 64;
-        let logits_row = 4 * (2 * c.hidden + c.vocab_size);
+        let (attention, widest) = (c.attention_width(), c.hidden.max(c.ffn).max(c.attention_width()));
+        let floats = 2 * c.hidden + (c.qkv_width() + attention).max(3 * c.ffn) + c.rope_dims + widest;
+        let row = 4 * floats + widest + 64;
+        let logits_row = 4 * (c.hidden + c.vocab_size);
         rows.saturating_mul(row)
             .saturating_add(logits_rows.saturating_mul(logits_row))
             .saturating_add(1 << 20)
@@ -86,29 +101,68 @@ impl Model for Decoder {
         stop: &AtomicBool,
         logits: &mut Vec<f32>,
     ) -> Result<()> {
-        let mut x = self.ops.embed(batch, &self.embedding)?;
-        for index in 0..self.layers.len() {
-            if stop.load(Ordering::Relaxed) {
-                return Err(Error::new(Status::Cancelled, "the engine is shutting down"));
-            }
-            x = self.layer(index, x, batch, kv)?;
+        check_batch(batch, kv, self.kv_shape(), self.config.vocab_size, self.config.context_length)?;
+        let mut x = self.ops.embed(batch, &self.weights.embedding)?;
+        for index in 0..self.config.layers {
+            check_stop(stop)?;
+            x = self.layer(x, index, batch, kv)?;
         }
-        logits.clear();
+        check_stop(stop)?;
         if batch.logits_rows.is_empty() {
+            logits.clear();
             return Ok(());
         }
-        let last = self.ops.rows(&x, &batch.logits_rows)?;
-        let head = self.head.as_ref().unwrap_or(&self.embedding);
-        let out = self.ops.linear(&last, Some(&self.norm), std::slice::from_ref(head))?;
-        copy_out(&out, logits).map_err(|error| Error::internal(format!("reading logits: {error}")))
+        let x = self.ops.rows(&x, &batch.logits_rows)?;
+        let out = self.ops.linear(&x, Some(&self.weights.final_norm), &self.weights.head)?;
+        copy_out(&out, batch.logits_rows.len() * self.config.vocab_size, logits)
     }
 }
 
-/// Appends the contiguous f32 tensor `from`.
-fn copy_out(from: &Tensor, to: &mut Vec<f32>) -> candle_core::Result<()> {
-    let (storage, layout) = from.storage_and_layout();
-    let Storage::Cpu(storage) = &*storage else { candle_core::bail!("not on the CPU") };
-    let Some((start, end)) = layout.contiguous_offsets() else { candle_core::bail!("not contiguous") };
-    to.extend_from_slice(&storage.as_slice::<f32>()?[start..end]);
+fn check_stop(stop: &AtomicBool) -> Result<()> {
+    if stop.load(Ordering::Relaxed) {
+        return Err(Error::new(Status::Cancelled, "the step was stopped"));
+    }
     Ok(())
+}
+
+/// Copies a contiguous f32 tensor of `len` elements; reallocates only when `logits` never was that long.
+fn copy_out(tensor: &Tensor, len: usize, logits: &mut Vec<f32>) -> Result<()> {
+    let (storage, layout) = tensor.storage_and_layout();
+    let data = match (&*storage, layout.contiguous_offsets()) {
+        (Storage::Cpu(CpuStorage::F32(data)), Some((start, end))) if end - start == len => &data[start..end],
+        _ => return Err(Error::internal(format!("the output head gave {layout:?} where {len} f32 belong"))),
+    };
+    logits.clear();
+    logits.try_reserve(len).map_err(|_| Error::out_of_memory("logits", len * 4))?;
+    logits.extend_from_slice(data);
+    Ok(())
+}
+
+fn facts(config: &DecoderConfig, weights: &Weights, weight_bytes: u64) -> Facts {
+    let elements = |m: &Matrix| m.rows as u64 * m.cols as u64;
+    let mut parameters = elements(&weights.embedding) + weights.final_norm.weight.len() as u64;
+    // A tied head is the embedding's very bytes.
+    if weights.head[0].data.as_ptr() != weights.embedding.data.as_ptr() {
+        parameters += elements(&weights.head[0]);
+    }
+    for layer in &weights.layers {
+        let matrices = layer.qkv.iter().chain(&layer.output).chain(&layer.gate_up).chain(&layer.down);
+        let sub_norms = layer.attn_sub_norm.iter().chain(&layer.ffn_sub_norm);
+        let norms = sub_norms.chain([&layer.attn_norm, &layer.ffn_norm]);
+        parameters += matrices.map(elements).sum::<u64>() + norms.map(|n| n.weight.len() as u64).sum::<u64>();
+    }
+    Facts {
+        architecture: config.architecture.clone(),
+        name: config.name.clone(),
+        vocab_size: config.vocab_size,
+        context_length: config.context_length,
+        layers: config.layers,
+        hidden_size: config.hidden,
+        heads: config.attention.heads,
+        kv_heads: config.attention.kv_heads,
+        head_dim: config.attention.head_dim,
+        ffn_size: config.ffn,
+        parameters,
+        weight_bytes,
+    }
 }

@@ -1,33 +1,41 @@
-//! The `echo` model: no weights, a deterministic answer, a settable cost per token.
+//! The `echo` model: no weights, a reply that is a function of the prompt, a settable cost per token.
 //!
-//! Its prompt ends with a separator token; it answers with the prompt's tokens and the end token, over and over.
-//! What it knows of a sequence it reads back from the paged KV through the block table, one step like the
-//! other models: a mistake in paging or batching shows as wrong text.
+//! Its vocabulary is the 256 bytes, an end token and a separator. The prompt is bytes and then the separator;
+//! the reply is those bytes again and then the end. What it knows of the past it reads from the paged KV cache
+//! through the block tables, as a decoder does, so a paging mistake shows as wrong text.
 
+use super::check::check_batch;
 use super::{Facts, KvShape, Model};
 use crate::base::{Error, Result, Status};
-use crate::ops::{KvCache, RaggedBatch, SeqRows};
-use crate::text::Tokenizer;
+use crate::ops::{KvCache, RaggedBatch};
 use candle_core::{CpuStorage, InplaceOp1, Layout};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The tokenizer's ids: bytes, then these two.
-pub const END: u32 = 256;
-pub const SEPARATOR: u32 = 257;
+/// The bytes, [`END`] and [`SEPARATOR`]: the ids of `Tokenizer::bytes`.
 const VOCAB: usize = 258;
-/// Positions are stored as f32 in the KV tensor, which holds integers exactly up to 2^24.
+pub const END: u32 = 256;
+/// Stands between a prompt and its reply.
+pub const SEPARATOR: u32 = 257;
+/// Positions are stored as f32, exact below 2^24.
 const CONTEXT: usize = 1 << 16;
+/// The predicted token's logit; all others are 0.
+const PEAK: f32 = 10.0;
+/// Elements of a KV slot: a position's token, and the position of the last separator plus 1 (0: none).
+const HEAD_DIM: usize = 2;
 
+/// See the module's comment.
 pub struct Echo {
     facts: Facts,
-    token_cost: Duration,
+    cost_per_row: Duration,
+    /// One predicted token for each logits row; kept for its memory.
     predicted: Vec<u32>,
 }
 
 impl Echo {
+    /// `us_per_token` microseconds are spent on every row of a step.
     pub fn new(us_per_token: u32) -> Self {
         let facts = Facts {
             architecture: "echo".into(),
@@ -35,16 +43,12 @@ impl Echo {
             vocab_size: VOCAB,
             context_length: CONTEXT,
             layers: 1,
-            kv_heads: 1,
             heads: 1,
-            head_dim: 2,
+            kv_heads: 1,
+            head_dim: HEAD_DIM,
             ..Facts::default()
         };
-        Self { facts, token_cost: Duration::from_micros(us_per_token.into()), predicted: Vec::new() }
-    }
-
-    pub fn tokenizer() -> Result<Tokenizer> {
-        Tokenizer::bytes()
+        Self { facts, cost_per_row: Duration::from_micros(us_per_token.into()), predicted: Vec::new() }
     }
 }
 
@@ -54,11 +58,12 @@ impl Model for Echo {
     }
 
     fn kv_shape(&self) -> KvShape {
-        KvShape { layers: 1, kv_heads: 1, head_dim: 2 }
+        KvShape { layers: 1, kv_heads: 1, head_dim: HEAD_DIM }
     }
 
-    fn workspace_bytes(&self, rows: usize, _logits_rows: usize) -> usize {
-        rows * size_of::<u32>()
+    /// The predicted ids.
+    fn workspace_bytes(&self, _rows: usize, logits_rows: usize) -> usize {
+        logits_rows.saturating_mul(size_of::<u32>())
     }
 
     fn forward(
@@ -68,90 +73,107 @@ impl Model for Echo {
         stop: &AtomicBool,
         logits: &mut Vec<f32>,
     ) -> Result<()> {
-        spend(self.token_cost * batch.tokens.len() as u32, stop)?;
-        let step = Step {
-            batch,
-            block_size: kv.block_size,
-            predicted: RefCell::new(std::mem::take(&mut self.predicted)),
-        };
-        let ran = kv.layers[0].inplace_op1(&step);
-        self.predicted = step.predicted.into_inner();
-        ran.map_err(|error| Error::internal(format!("echo: {error}")))?;
+        check_batch(batch, kv, self.kv_shape(), VOCAB, CONTEXT)?;
+        if !self.cost_per_row.is_zero() {
+            spend(self.cost_per_row.saturating_mul(batch.tokens.len() as u32), stop)?;
+        }
+        let wanted = batch.logits_rows.len();
+        self.predicted.clear();
+        self.predicted.try_reserve(wanted).map_err(|_| Error::out_of_memory("echo", wanted * 4))?;
+        let step =
+            EchoStep { batch, block_size: kv.block_size, predicted: RefCell::new(&mut self.predicted) };
+        kv.layers[0].inplace_op1(&step).map_err(|e| Error::internal(format!("echo: {e}")))?;
         logits.clear();
-        logits.resize(batch.logits_rows.len() * VOCAB, 0.0);
-        for (out, &row) in logits.chunks_exact_mut(VOCAB).zip(&batch.logits_rows) {
-            out[self.predicted[row as usize] as usize] = 10.0;
+        logits.try_reserve(wanted * VOCAB).map_err(|_| Error::out_of_memory("logits", wanted * VOCAB * 4))?;
+        logits.resize(wanted * VOCAB, 0.0);
+        for (row, &token) in logits.chunks_exact_mut(VOCAB).zip(&self.predicted) {
+            row[token as usize] = PEAK;
         }
         Ok(())
     }
 }
 
-/// Takes `cost`, asleep where that is long enough to be exact, looking at the stop flag.
+/// Waits as a busy core would, asleep where the time is long enough for the clock's grain.
 fn spend(cost: Duration, stop: &AtomicBool) -> Result<()> {
-    if cost.is_zero() {
-        return Ok(());
-    }
     const SLICE: Duration = Duration::from_millis(1);
-    let until = Instant::now() + cost;
+    const SPIN: Duration = Duration::from_micros(200);
+    let start = Instant::now();
     loop {
         if stop.load(Ordering::Relaxed) {
-            return Err(Error::new(Status::Cancelled, "the engine is shutting down"));
+            return Err(Error::new(Status::Cancelled, "the step was stopped"));
         }
-        match until.saturating_duration_since(Instant::now()) {
-            Duration::ZERO => return Ok(()),
-            left if left > SLICE => std::thread::sleep(SLICE / 2),
-            _ => std::hint::spin_loop(),
+        let left = cost.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            return Ok(());
+        }
+        match left.checked_sub(SPIN) {
+            Some(sleep) => std::thread::sleep(sleep.min(SLICE)),
+            None => std::hint::spin_loop(),
         }
     }
 }
 
-/// One step over the KV tensor: per position its token, and one more than its latest separator's position.
-struct Step<'a> {
+/// Stores the batch's rows in the KV layer `[2, blocks, 1, block_size, 2]` and predicts.
+struct EchoStep<'a> {
     batch: &'a RaggedBatch,
     block_size: usize,
-    predicted: RefCell<Vec<u32>>,
+    predicted: RefCell<&'a mut Vec<u32>>,
 }
 
-impl InplaceOp1 for Step<'_> {
+impl InplaceOp1 for EchoStep<'_> {
     fn name(&self) -> &'static str {
-        "echo"
+        "bn-echo"
     }
 
-    fn cpu_fwd(&self, storage: &mut CpuStorage, _: &Layout) -> candle_core::Result<()> {
-        let CpuStorage::F32(cells) = storage else { candle_core::bail!("the KV cache is not f32") };
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
+        let (CpuStorage::F32(data), Some((start, end))) = (storage, layout.contiguous_offsets()) else {
+            candle_core::bail!("the KV layer is no contiguous f32 tensor")
+        };
+        // The first half is K; echo keeps everything there.
+        let keys = &mut data[start..start + (end - start) / 2];
+        let mut wanted = self.batch.logits_rows.iter().copied().peekable();
         let mut predicted = self.predicted.borrow_mut();
-        predicted.clear();
         for seq in &self.batch.seqs {
-            self.run(seq, cells, &mut predicted);
+            let table = &self.batch.block_tables[seq.table as usize..][..seq.table_len as usize];
+            let slot = |p: usize| {
+                (table[p / self.block_size] as usize * self.block_size + p % self.block_size) * HEAD_DIM
+            };
+            let first = self.batch.positions[seq.row as usize] as usize;
+            let mut separator = if first == 0 { 0.0 } else { keys[slot(first - 1) + 1] };
+            for i in 0..seq.rows as usize {
+                let (row, p) = (seq.row as usize + i, first + i);
+                let token = self.batch.tokens[row];
+                if token == SEPARATOR {
+                    separator = (p + 1) as f32;
+                }
+                keys[slot(p)] = token as f32;
+                keys[slot(p) + 1] = separator;
+                if wanted.next_if_eq(&(row as u32)).is_some() {
+                    let next = predict(p, token, separator, |i| keys[slot(i)]);
+                    // Only memory that was never written for this sequence can say otherwise.
+                    let Some(next) = next else {
+                        candle_core::bail!("position {p} reads a KV slot not its own")
+                    };
+                    predicted.push(next);
+                }
+            }
         }
         Ok(())
     }
 }
 
-impl Step<'_> {
-    fn cell(&self, seq: &SeqRows, position: usize) -> usize {
-        let block = self.batch.block_tables[seq.table as usize + position / self.block_size] as usize;
-        2 * (block * self.block_size + position % self.block_size)
+/// The token behind position `p`: `separator` is the last separator's position plus 1, `at` reads a position's
+/// token. None where these can't have been written by a sequence of this model.
+fn predict(p: usize, token: u32, separator: f32, at: impl Fn(usize) -> f32) -> Option<u32> {
+    if separator == 0.0 {
+        return Some(token);
     }
-
-    fn run(&self, seq: &SeqRows, cells: &mut [f32], predicted: &mut Vec<u32>) {
-        for row in seq.row..seq.row + seq.rows {
-            let (token, position) =
-                (self.batch.tokens[row as usize], self.batch.positions[row as usize] as usize);
-            let after = match (token, position) {
-                (SEPARATOR, _) => position + 1,
-                (_, 0) => 0,
-                _ => cells[self.cell(seq, position - 1) + 1] as usize,
-            };
-            let at = self.cell(seq, position);
-            (cells[at], cells[at + 1]) = (token as f32, after as f32);
-            predicted.push(match after.checked_sub(1) {
-                None => token,
-                Some(separator) => match (position - separator) % (separator + 1) {
-                    index if index == separator => END,
-                    index => cells[self.cell(seq, index)] as u32,
-                },
-            });
-        }
+    // From f32 to an integer saturates, and NaN gives 0: neither passes for a position.
+    let s = (separator as usize).checked_sub(1).filter(|&s| s <= p && separator.fract() == 0.0)?;
+    let index = (p - s) % (s + 1);
+    if index == s {
+        return Some(END);
     }
+    let stored = at(index);
+    Some(stored as u32).filter(|&t| (t as usize) < VOCAB && t as f32 == stored)
 }

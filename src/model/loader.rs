@@ -1,9 +1,9 @@
 //! From a path to a model: which one, what its file must hold, and that it holds nothing else.
 
 use super::config::DecoderConfig;
-use super::decoder::{Decoder, Layer};
+use super::decoder::{Decoder, Layer, Weights};
 use super::echo::Echo;
-use super::{Facts, Loaded};
+use super::{Loaded, Model};
 use crate::base::{Error, Result, Status};
 use crate::formats::gguf::Gguf;
 use crate::kernels::{Matrix, Pool, ternary};
@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// Severities that `load` logs with; the C API's numbers.
 const WARN: i32 = 2;
 const INFO: i32 = 3;
+
+/// Divisors of rope frequencies are 1 and more in real files; a tiny one would make angles infinite.
+const MIN_ROPE_FACTOR: f32 = 1e-3;
 
 /// Where a model comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,15 +75,25 @@ pub fn load_with_ops(
     let gguf = match source {
         Source::Echo { us_per_token } => {
             let model = Box::new(Echo::new(*us_per_token));
-            return Ok(Loaded { model, tokenizer: Some(Arc::new(Echo::tokenizer()?)) });
+            return Ok(Loaded { model, tokenizer: Some(Arc::new(Tokenizer::bytes()?)) });
         }
         Source::Embedded => embedded()?,
         Source::File(path) => Gguf::open(path)?,
     };
-    let config = DecoderConfig::read(&gguf)?;
-    let tokenizer = tokenizer(&gguf, config.vocab_size, log)?;
-    let model = Reader { gguf: &gguf, used: HashSet::new(), done: 0, progress }.decoder(config, ops)?;
-    log(INFO, &format!("loaded {}: {:?}", gguf.what(), model.facts));
+    load_gguf(&gguf, ops, log, progress)
+}
+
+/// As `load`, of a file already opened.
+pub fn load_gguf(
+    gguf: &Gguf,
+    ops: Arc<dyn OpSet>,
+    log: &dyn Fn(i32, &str),
+    progress: &mut dyn FnMut(f32, &str) -> bool,
+) -> Result<Loaded> {
+    let config = DecoderConfig::from_gguf(gguf)?;
+    let tokenizer = tokenizer(gguf, config.vocab_size, log)?;
+    let model = Reader { gguf, used: HashSet::new(), done: 0, owned: 0, progress }.decoder(config, ops)?;
+    log(INFO, &format!("loaded {}: {:?}", gguf.what(), model.facts()));
     Ok(Loaded { model: Box::new(model), tokenizer: tokenizer.map(Arc::new) })
 }
 
@@ -120,43 +133,44 @@ fn tokenizer(gguf: &Gguf, vocab_size: usize, log: &dyn Fn(i32, &str)) -> Result<
 struct Reader<'a> {
     gguf: &'a Gguf,
     used: HashSet<String>,
+    /// Bytes read so far, and those of them that were copied.
     done: u64,
+    owned: u64,
     progress: &'a mut dyn FnMut(f32, &str) -> bool,
 }
 
 impl Reader<'_> {
     fn decoder(mut self, config: DecoderConfig, ops: Arc<dyn OpSet>) -> Result<Decoder> {
         let (hidden, vocab) = (config.hidden, config.vocab_size);
-        let embedding = self.matrix("token_embd.weight", vocab, hidden)?;
+        let embedding = self.dense("token_embd.weight", vocab, hidden)?;
         let head = match self.gguf.tensor("output.weight") {
-            Some(_) => Some(self.matrix("output.weight", vocab, hidden)?),
-            None => None,
+            Some(_) => self.dense("output.weight", vocab, hidden)?,
+            None => embedding.clone(),
         };
-        let norm = self.norm("output_norm.weight", hidden, config.eps)?;
-        let layers =
-            (0..config.layers).map(|index| self.layer(index, &config)).collect::<Result<Vec<_>>>()?;
+        let final_norm = self.norm("output_norm.weight", hidden, &config)?;
+        let layers = (0..config.layers).map(|index| self.layer(index, &config)).collect::<Result<_>>()?;
         let rope = self.rope(&config)?;
         self.nothing_left()?;
-        let facts = self.facts(&config);
-        Ok(Decoder { facts, config, ops, embedding, head, norm, layers, rope })
+        let weights = Weights { embedding, layers, final_norm, head: [head], rope };
+        Ok(Decoder::new(config, weights, self.gguf.file_bytes() as u64 + self.owned, ops))
     }
 
     fn layer(&mut self, index: usize, c: &DecoderConfig) -> Result<Layer> {
         let name = |part: &str| format!("blk.{index}.{part}.weight");
-        let (q, kv) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
+        let (q, kv) = (c.attention_width(), c.kv_width());
         Ok(Layer {
-            attn_norm: self.norm(&name("attn_norm"), c.hidden, c.eps)?,
+            attn_norm: self.norm(&name("attn_norm"), c.hidden, c)?,
             qkv: self.alike([
                 (name("attn_q"), q, c.hidden),
                 (name("attn_k"), kv, c.hidden),
                 (name("attn_v"), kv, c.hidden),
             ])?,
             attn_sub_norm: self.sub_norm(&name("attn_sub_norm"), q, c)?,
-            attn_output: self.matrix(&name("attn_output"), c.hidden, q)?,
-            ffn_norm: self.norm(&name("ffn_norm"), c.hidden, c.eps)?,
+            output: [self.matrix(&name("attn_output"), c.hidden, q)?],
+            ffn_norm: self.norm(&name("ffn_norm"), c.hidden, c)?,
             gate_up: self.alike([(name("ffn_gate"), c.ffn, c.hidden), (name("ffn_up"), c.ffn, c.hidden)])?,
             ffn_sub_norm: self.sub_norm(&name("ffn_sub_norm"), c.ffn, c)?,
-            down: self.matrix(&name("ffn_down"), c.hidden, c.ffn)?,
+            down: [self.matrix(&name("ffn_down"), c.hidden, c.ffn)?],
         })
     }
 
@@ -183,25 +197,44 @@ impl Reader<'_> {
     fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
         let matrix = self.gguf.matrix(name, rows, cols)?;
         if matrix.dtype.is_ternary() {
-            let what = self.gguf.what();
             ternary::validate(&matrix)
-                .map_err(|e| Error::new(e.status, format!("{what}: tensor '{name}': {e}")))?;
+                .map_err(|e| Error::new(e.status, format!("{}: tensor '{name}': {e}", self.gguf.what())))?;
+        } else {
+            prefault(&matrix.data);
         }
-        self.took(name, matrix.data.len() as u64)?;
+        self.took(name, matrix.data.len())?;
         Ok(matrix)
     }
 
-    fn norm(&mut self, name: &str, len: usize, eps: f32) -> Result<Norm> {
-        let weight = self.gguf.vector_f32(name, len)?;
-        self.took(name, 4 * len as u64)?;
-        Ok(Norm { weight, eps })
+    /// The embedding and the head: quantizing their inputs to int8 is nothing that a model was trained for.
+    fn dense(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
+        let matrix = self.matrix(name, rows, cols)?;
+        match matrix.dtype.is_ternary() {
+            false => Ok(matrix),
+            true => Err(Error::unsupported(format!(
+                "{}: tensor '{name}' is {:?}; an embedding or output head must not be ternary",
+                self.gguf.what(),
+                matrix.dtype
+            ))),
+        }
+    }
+
+    fn vector(&mut self, name: &str, len: usize) -> Result<Arc<[f32]>> {
+        let vector = self.gguf.vector_f32(name, len)?;
+        if let Some(value) = vector.iter().find(|value| !value.is_finite()) {
+            return Err(Error::bad_model(format!("{}: tensor '{name}' holds {value}", self.gguf.what())));
+        }
+        self.owned += 4 * len as u64;
+        self.took(name, self.gguf.tensor(name).and_then(|t| t.byte_len).unwrap_or(0))?;
+        Ok(vector)
+    }
+
+    fn norm(&mut self, name: &str, len: usize, c: &DecoderConfig) -> Result<Norm> {
+        Ok(Norm { weight: self.vector(name, len)?, eps: c.rms_eps })
     }
 
     fn sub_norm(&mut self, name: &str, len: usize, c: &DecoderConfig) -> Result<Option<Norm>> {
-        match c.family.sub_norms || self.gguf.tensor(name).is_some() {
-            true => self.norm(name, len, c.eps).map(Some),
-            false => Ok(None),
-        }
+        if c.sub_norms { self.norm(name, len, c).map(Some) } else { Ok(None) }
     }
 
     /// `theta^(-2i/d)` for pair i, divided by the file's own factors where it has them (Llama 3.1's scaling).
@@ -211,22 +244,21 @@ impl Reader<'_> {
             .map(|i| (c.rope_base as f64).powf(-2.0 * i as f64 / c.rope_dims as f64) as f32)
             .collect();
         if self.gguf.tensor("rope_freqs.weight").is_some() {
-            let factors = self.gguf.vector_f32("rope_freqs.weight", pairs)?;
-            self.took("rope_freqs.weight", 4 * pairs as u64)?;
+            let factors = self.vector("rope_freqs.weight", pairs)?;
             for (freq, factor) in inv_freq.iter_mut().zip(factors.iter()) {
-                if !(factor.is_finite() && *factor > 0.0) {
+                if *factor < MIN_ROPE_FACTOR {
                     let what = self.gguf.what();
                     return Err(Error::bad_model(format!("{what}: rope_freqs.weight holds {factor}")));
                 }
                 *freq /= factor;
             }
         }
-        Ok(Rope { inv_freq: inv_freq.into(), style: c.family.rope })
+        Ok(Rope { inv_freq: inv_freq.into(), style: c.rope_style })
     }
 
-    fn took(&mut self, name: &str, bytes: u64) -> Result<()> {
+    fn took(&mut self, name: &str, bytes: usize) -> Result<()> {
         self.used.insert(name.into());
-        self.done += bytes;
+        self.done += bytes as u64;
         let fraction = self.done as f32 / self.gguf.tensor_bytes().max(1) as f32;
         match (self.progress)(fraction.min(1.0), name) {
             true => Err(Error::new(Status::Cancelled, "the progress callback gave the load up")),
@@ -245,21 +277,11 @@ impl Reader<'_> {
             ))),
         }
     }
+}
 
-    fn facts(&self, c: &DecoderConfig) -> Facts {
-        Facts {
-            architecture: c.family.architecture.into(),
-            name: c.name.clone(),
-            vocab_size: c.vocab_size,
-            context_length: c.context_length,
-            layers: c.layers,
-            hidden_size: c.hidden,
-            heads: c.heads,
-            kv_heads: c.kv_heads,
-            head_dim: c.head_dim,
-            ffn_size: c.ffn,
-            parameters: self.gguf.tensors().iter().map(|tensor| tensor.elements() as u64).sum(),
-            weight_bytes: self.gguf.file_bytes() as u64,
-        }
-    }
+/// Reads a byte of every page, so that the first step does not wait for the disk.
+fn prefault(data: &[u8]) {
+    const PAGE: usize = 4096;
+    let sum = data.iter().step_by(PAGE).fold(0u8, |sum, byte| sum.wrapping_add(*byte));
+    std::hint::black_box(sum);
 }

@@ -1,11 +1,12 @@
 //! Decoders on candle tensors through `ops`, their configuration and loader, and the `echo` model.
 
+mod check;
 mod config;
 mod decoder;
 mod echo;
 mod loader;
 
-pub use loader::{Source, load, load_with_ops};
+pub use loader::{Source, load, load_gguf, load_with_ops};
 
 use crate::base::Result;
 use crate::ops::{KvCache, RaggedBatch};

@@ -1,0 +1,179 @@
+//! A GGUF v3 writer for small test models whose keys and tensors a test may bend.
+
+use super::Rng;
+
+pub const F32: u32 = 0;
+pub const F16: u32 = 1;
+pub const TQ2_0: u32 = 35;
+pub const I2_S: u32 = 36;
+const ALIGN: usize = 32;
+
+#[derive(Clone)]
+pub enum Value {
+    U32(u32),
+    F32(f32),
+    Str(String),
+}
+
+#[derive(Clone)]
+pub struct Tensor {
+    pub name: String,
+    /// ggml's order: columns first.
+    pub dims: Vec<u64>,
+    pub type_id: u32,
+    pub data: Vec<u8>,
+}
+
+#[derive(Clone, Default)]
+pub struct File {
+    pub keys: Vec<(String, Value)>,
+    pub tensors: Vec<Tensor>,
+}
+
+impl File {
+    /// Replaces or adds.
+    pub fn set(mut self, key: &str, value: Value) -> Self {
+        self.keys.retain(|(k, _)| k != key);
+        self.keys.push((key.into(), value));
+        self
+    }
+
+    pub fn u32(self, key: &str, value: u32) -> Self {
+        self.set(key, Value::U32(value))
+    }
+
+    pub fn f32(self, key: &str, value: f32) -> Self {
+        self.set(key, Value::F32(value))
+    }
+
+    pub fn str(self, key: &str, value: &str) -> Self {
+        self.set(key, Value::Str(value.into()))
+    }
+
+    pub fn without_key(mut self, key: &str) -> Self {
+        let before = self.keys.len();
+        self.keys.retain(|(k, _)| k != key);
+        assert_ne!(before, self.keys.len(), "no key {key}");
+        self
+    }
+
+    pub fn without(mut self, tensor: &str) -> Self {
+        let before = self.tensors.len();
+        self.tensors.retain(|t| t.name != tensor);
+        assert_ne!(before, self.tensors.len(), "no tensor {tensor}");
+        self
+    }
+
+    pub fn change(mut self, tensor: &str, change: impl FnOnce(&mut Tensor)) -> Self {
+        change(self.tensors.iter_mut().find(|t| t.name == tensor).expect(tensor));
+        self
+    }
+
+    /// Small random f32 values.
+    pub fn random(mut self, name: &str, dims: &[u64], seed: u64) -> Self {
+        let mut rng = Rng(seed);
+        let n: u64 = dims.iter().product();
+        let data = (0..n).flat_map(|_| (rng.below(2000) as f32 / 1000.0 - 1.0).to_le_bytes()).collect();
+        self.tensors.push(Tensor { name: name.into(), dims: dims.into(), type_id: F32, data });
+        self
+    }
+
+    /// I2_S with random codes 0 to 2 and a scale of 0.5.
+    pub fn ternary(mut self, name: &str, dims: &[u64], seed: u64) -> Self {
+        let mut rng = Rng(seed);
+        let n: u64 = dims.iter().product();
+        let code = |rng: &mut Rng| rng.below(3) as u8;
+        let byte = |_| (0..4).fold(0u8, |byte, _| byte << 2 | code(&mut rng));
+        let mut data: Vec<u8> = (0..n / 4).map(byte).collect();
+        data.extend(0.5f32.to_le_bytes());
+        data.extend([0; 28]);
+        self.tensors.push(Tensor { name: name.into(), dims: dims.into(), type_id: I2_S, data });
+        self
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut out = b"GGUF".to_vec();
+        out.extend(3u32.to_le_bytes());
+        out.extend((self.tensors.len() as u64).to_le_bytes());
+        out.extend((self.keys.len() as u64).to_le_bytes());
+        for (key, value) in &self.keys {
+            string(&mut out, key);
+            match value {
+                Value::U32(v) => (out.extend(4u32.to_le_bytes()), out.extend(v.to_le_bytes())),
+                Value::F32(v) => (out.extend(6u32.to_le_bytes()), out.extend(v.to_le_bytes())),
+                Value::Str(s) => (out.extend(8u32.to_le_bytes()), string(&mut out, s)),
+            };
+        }
+        let mut offset = 0;
+        for t in &self.tensors {
+            string(&mut out, &t.name);
+            out.extend((t.dims.len() as u32).to_le_bytes());
+            t.dims.iter().for_each(|d| out.extend(d.to_le_bytes()));
+            out.extend(t.type_id.to_le_bytes());
+            out.extend((offset as u64).to_le_bytes());
+            offset += t.data.len().next_multiple_of(ALIGN);
+        }
+        for t in &self.tensors {
+            out.resize(out.len().next_multiple_of(ALIGN), 0);
+            out.extend(&t.data);
+        }
+        out
+    }
+}
+
+fn string(out: &mut Vec<u8>, s: &str) {
+    out.extend((s.len() as u64).to_le_bytes());
+    out.extend(s.as_bytes());
+}
+
+pub const HIDDEN: u64 = 128;
+pub const FFN: u64 = 256;
+pub const VOCAB: u64 = 40;
+
+/// Two layers, two heads over one KV head: small enough for thousands of loads.
+fn model(architecture: &str) -> File {
+    let key = |k: &str| format!("{architecture}.{k}");
+    File::default()
+        .str("general.architecture", architecture)
+        .u32(&key("context_length"), 64)
+        .u32(&key("embedding_length"), HIDDEN as u32)
+        .u32(&key("block_count"), 2)
+        .u32(&key("feed_forward_length"), FFN as u32)
+        .u32(&key("attention.head_count"), 2)
+        .u32(&key("attention.head_count_kv"), 1)
+        .f32(&key("attention.layer_norm_rms_epsilon"), 1e-5)
+        .f32(&key("rope.freq_base"), 10000.0)
+        .u32(&key("vocab_size"), VOCAB as u32)
+        .random("token_embd.weight", &[HIDDEN, VOCAB], 1)
+        .random("output_norm.weight", &[HIDDEN], 2)
+}
+
+fn layers(mut file: File, sub_norms: bool, matrix: fn(File, &str, &[u64], u64) -> File) -> File {
+    for i in 0..2u64 {
+        let name = |part: &str| format!("blk.{i}.{part}.weight");
+        file = file.random(&name("attn_norm"), &[HIDDEN], 3 + i).random(&name("ffn_norm"), &[HIDDEN], 5 + i);
+        if sub_norms {
+            file = file.random(&name("attn_sub_norm"), &[HIDDEN], 7).random(&name("ffn_sub_norm"), &[FFN], 8);
+        }
+        for (part, cols, rows) in [
+            ("attn_q", HIDDEN, HIDDEN),
+            ("attn_k", HIDDEN, HIDDEN / 2),
+            ("attn_v", HIDDEN, HIDDEN / 2),
+            ("attn_output", HIDDEN, HIDDEN),
+            ("ffn_gate", HIDDEN, FFN),
+            ("ffn_up", HIDDEN, FFN),
+            ("ffn_down", FFN, HIDDEN),
+        ] {
+            file = matrix(file, &name(part), &[cols, rows], 10 * i + rows);
+        }
+    }
+    file
+}
+
+pub fn llama() -> File {
+    layers(model("llama"), false, |file, name, dims, seed| file.random(name, dims, seed))
+}
+
+pub fn bitnet() -> File {
+    layers(model("bitnet-b1.58"), true, |file, name, dims, seed| file.ternary(name, dims, seed))
+}

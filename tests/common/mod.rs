@@ -1,0 +1,184 @@
+//! What the model tests share: golden cases, ragged steps with shuffled block tables, GGUF files in memory.
+#![allow(dead_code)]
+
+pub mod gguf;
+
+use bn_engine::base::Result;
+use bn_engine::kernels::Pool;
+use bn_engine::model::{Loaded, Model, Source, load, load_with_ops};
+use bn_engine::ops::{KvCache, OpSet, RaggedBatch, SeqRows};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Vigna's SplitMix64: seeded, the same on every machine.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.below(i + 1));
+        }
+    }
+}
+
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_path_buf()
+}
+
+pub fn load_file(path: &str, threads: usize) -> Result<Loaded> {
+    let path = root().join(path).to_string_lossy().into_owned();
+    load(&Source::File(path), Pool::new(threads)?, &|_, _| (), &mut |_, _| false)
+}
+
+pub fn load_on(path: &str, ops: Arc<dyn OpSet>) -> Result<Loaded> {
+    let path = root().join(path).to_string_lossy().into_owned();
+    load_with_ops(&Source::File(path), ops, &|_, _| (), &mut |_, _| false)
+}
+
+/// A reference that we did not compute.
+pub struct Golden {
+    pub model: String,
+    pub sequences: Vec<Vec<u32>>,
+    pub vocab: usize,
+    /// A row for each token, the sequences one after the other.
+    pub logits: Vec<f32>,
+}
+
+impl Golden {
+    pub fn read(case: &str) -> Self {
+        let dir = root().join("tests/golden");
+        let text = std::fs::read_to_string(dir.join(format!("{case}.json"))).expect(case);
+        let json: serde_json::Value = serde_json::from_str(&text).expect(case);
+        let sequences = json["sequences"].as_array().expect("sequences").iter();
+        let ids = |s: &serde_json::Value| -> Vec<u32> {
+            s.as_array().expect("ids").iter().map(|id| id.as_u64().expect("an id") as u32).collect()
+        };
+        let raw = std::fs::read(dir.join(json["logits"].as_str().expect("logits"))).expect("logits");
+        let golden = Self {
+            model: json["model"].as_str().expect("model").into(),
+            sequences: sequences.map(ids).collect(),
+            vocab: json["vocab"].as_u64().expect("vocab") as usize,
+            logits: raw.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect(),
+        };
+        let tokens: usize = golden.sequences.iter().map(Vec::len).sum();
+        assert_eq!(golden.logits.len(), tokens * golden.vocab, "{case}: a row for each token");
+        golden
+    }
+}
+
+/// Sequences of one model in one KV cache whose blocks are dealt out at random.
+pub struct Session<'a> {
+    model: &'a mut dyn Model,
+    kv: KvCache,
+    sequences: &'a [Vec<u32>],
+    tables: Vec<Vec<u32>>,
+    /// Tokens done of each sequence, and the logits of all of them.
+    pub done: Vec<usize>,
+    pub logits: Vec<Vec<f32>>,
+}
+
+impl<'a> Session<'a> {
+    pub fn new(model: &'a mut dyn Model, sequences: &'a [Vec<u32>], block_size: usize, seed: u64) -> Self {
+        let shape = model.kv_shape();
+        let need: Vec<usize> = sequences.iter().map(|s| s.len().div_ceil(block_size)).collect();
+        // Some blocks stay unused between those in use.
+        let blocks = need.iter().sum::<usize>() + 5;
+        let mut free: Vec<u32> = (0..blocks as u32).collect();
+        Rng(seed).shuffle(&mut free);
+        let tables = need.iter().map(|&n| free.split_off(free.len() - n)).collect();
+        let kv = KvCache::new(shape.layers, shape.kv_heads, shape.head_dim, blocks, block_size).expect("kv");
+        let done = vec![0; sequences.len()];
+        Self { model, kv, sequences, tables, done, logits: vec![Vec::new(); sequences.len()] }
+    }
+
+    /// One step: the next `rows` tokens of each named sequence (fewer where it ends), all logits wanted.
+    pub fn step(&mut self, spans: &[(usize, usize)]) {
+        let mut batch = RaggedBatch::default();
+        let mut parts: Vec<(usize, Range<usize>)> = Vec::new();
+        for &(seq, rows) in spans {
+            let from = self.done[seq];
+            let to = (from + rows).min(self.sequences[seq].len());
+            if from == to {
+                continue;
+            }
+            batch.seqs.push(SeqRows {
+                row: batch.tokens.len() as u32,
+                rows: (to - from) as u32,
+                table: batch.block_tables.len() as u32,
+                table_len: self.tables[seq].len() as u32,
+            });
+            batch.tokens.extend(&self.sequences[seq][from..to]);
+            batch.positions.extend(from as u32..to as u32);
+            batch.block_tables.extend(&self.tables[seq]);
+            parts.push((seq, from..to));
+        }
+        batch.logits_rows = (0..batch.tokens.len() as u32).collect();
+        let (vocab, mut out) = (self.model.facts().vocab_size, Vec::new());
+        self.model.forward(&Arc::new(batch), &self.kv, &AtomicBool::new(false), &mut out).expect("forward");
+        let mut rows = out.chunks_exact(vocab);
+        for (seq, span) in parts {
+            self.done[seq] = span.end;
+            rows.by_ref().take(span.len()).for_each(|row| self.logits[seq].extend(row));
+        }
+        assert!(rows.next().is_none(), "a row of logits for each that was asked for");
+    }
+
+    pub fn finished(&self) -> bool {
+        self.done.iter().zip(self.sequences).all(|(&done, s)| done == s.len())
+    }
+
+    /// Turn about, one sequence takes `chunk` rows while each of the others decodes one.
+    pub fn interleave(&mut self, chunk: usize) {
+        for turn in 0.. {
+            if self.finished() {
+                return;
+            }
+            let n = self.sequences.len();
+            let mut spans: Vec<_> = (0..n).map(|s| (s, if s == turn % n { chunk } else { 1 })).collect();
+            // The order of sequences in a batch means nothing.
+            spans.rotate_left(turn % n);
+            self.step(&spans);
+        }
+    }
+}
+
+/// Logits of each sequence, run alone in one chunk.
+pub fn alone(model: &mut dyn Model, sequences: &[Vec<u32>], block_size: usize) -> Vec<Vec<f32>> {
+    let run = |s: &Vec<u32>| {
+        let one = [s.clone()];
+        let mut session = Session::new(model, &one, block_size, 1);
+        session.step(&[(0, s.len())]);
+        session.logits.remove(0)
+    };
+    sequences.iter().map(run).collect()
+}
+
+pub fn bits(logits: &[Vec<f32>]) -> Vec<Vec<u32>> {
+    logits.iter().map(|row| row.iter().map(|x| x.to_bits()).collect()).collect()
+}
+
+/// `‖a - b‖ / ‖b‖`.
+pub fn relative_error(a: &[f32], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let square = |x: f64| x * x;
+    let difference: f64 = a.iter().zip(b).map(|(&a, &b)| square(a as f64 - b as f64)).sum();
+    (difference / b.iter().map(|&b| square(b as f64)).sum::<f64>()).sqrt()
+}
+
+pub fn argmax(row: &[f32]) -> usize {
+    (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b])).expect("a row")
+}

@@ -1,0 +1,247 @@
+//! Files that are wrong get an error that names what is wrong; none gets a panic.
+
+mod common;
+
+use bn_engine::base::{Bytes, Error, Status};
+use bn_engine::formats::gguf::Gguf;
+use bn_engine::kernels::Pool;
+use bn_engine::model::{Loaded, Model, Source, load, load_gguf};
+use bn_engine::ops::{FusedOps, KvCache, RaggedBatch, SeqRows};
+use common::Rng;
+use common::gguf::{F16, File, HIDDEN, TQ2_0, VOCAB, bitnet, llama};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+fn open(bytes: Vec<u8>) -> Result<Loaded, Error> {
+    let gguf = Gguf::from_bytes(Bytes::new(bytes), "test file")?;
+    let ops = Arc::new(FusedOps::new(Pool::new(1)?));
+    load_gguf(&gguf, ops, &|_, _| (), &mut |_, _| false)
+}
+
+fn open_path(path: &str) -> Result<Loaded, Error> {
+    load(&Source::parse(Some(path))?, Pool::new(1)?, &|_, _| (), &mut |_, _| false)
+}
+
+/// Refused with `status`, the message holding each of `words`.
+#[track_caller]
+fn refused(result: Result<Loaded, Error>, status: Status, words: &[&str]) {
+    let Err(error) = result else { panic!("loaded where {words:?} should have been refused") };
+    assert_eq!(error.status, status, "{error}");
+    for word in words {
+        assert!(error.message.contains(word), "'{word}' is not in: {error}");
+    }
+}
+
+#[track_caller]
+fn bad(file: File, words: &[&str]) {
+    refused(open(file.bytes()), Status::BadModel, words);
+}
+
+#[track_caller]
+fn unsupported(file: File, words: &[&str]) {
+    refused(open(file.bytes()), Status::Unsupported, words);
+}
+
+/// A prompt of one token, or why not.
+fn forward(model: &mut dyn Model) -> Result<Vec<f32>, Error> {
+    let shape = model.kv_shape();
+    let kv = KvCache::new(shape.layers, shape.kv_heads, shape.head_dim, 1, 16)?;
+    let batch = RaggedBatch {
+        tokens: vec![0],
+        positions: vec![0],
+        seqs: vec![SeqRows { row: 0, rows: 1, table: 0, table_len: 1 }],
+        block_tables: vec![0],
+        logits_rows: vec![0],
+    };
+    let mut logits = Vec::new();
+    model.forward(&Arc::new(batch), &kv, &AtomicBool::new(false), &mut logits)?;
+    assert_eq!(logits.len(), model.facts().vocab_size);
+    Ok(logits)
+}
+
+#[test]
+fn the_files_that_the_others_bend_are_fine() {
+    for file in [llama(), bitnet()] {
+        let mut loaded = open(file.bytes()).expect("load");
+        assert!(loaded.tokenizer.is_none(), "there is none in the file");
+        assert_eq!(loaded.model.facts().vocab_size, VOCAB as usize);
+        let logits = forward(&mut *loaded.model).expect("forward");
+        assert!(logits.iter().all(|x| x.is_finite()) && logits.iter().any(|x| *x != 0.0));
+    }
+}
+
+#[test]
+fn no_file_an_empty_one_and_a_foreign_one() {
+    let path = |name: &str| std::env::temp_dir().join(format!("bn-bad-{}-{name}", std::process::id()));
+    let missing = path("missing").to_string_lossy().into_owned();
+    refused(open_path(&missing), Status::Io, &[&missing]);
+    let directory = std::env::temp_dir().to_string_lossy().into_owned();
+    refused(open_path(&directory), Status::Io, &[&directory, "directory"]);
+    for (name, content, word) in [("empty", &b""[..], "empty"), ("foreign", &b"\x7fELF and more"[..], "GGUF")]
+    {
+        let path = path(name);
+        std::fs::write(&path, content).expect("write");
+        let text = path.to_string_lossy().into_owned();
+        refused(open_path(&text), Status::BadModel, &[&text, word]);
+        std::fs::remove_file(path).expect("remove");
+    }
+}
+
+#[test]
+fn truncated_anywhere() {
+    let bytes = bitnet().bytes();
+    for at in (0..2048).chain((2048..bytes.len() - 28).step_by(997)) {
+        refused(open(bytes[..at].to_vec()), Status::BadModel, &["test file"]);
+    }
+}
+
+#[test]
+fn architectures_and_features_that_are_not_ours() {
+    unsupported(llama().str("general.architecture", "gpt2"), &["'gpt2'", "bitnet-b1.58", "llama"]);
+    bad(llama().without_key("general.architecture"), &["general.architecture"]);
+    unsupported(llama().str("llama.rope.scaling.type", "yarn"), &["llama.rope.scaling.type", "yarn"]);
+    unsupported(llama().f32("llama.rope.scaling.factor", 4.0), &["llama.rope.scaling.factor", "4"]);
+    unsupported(llama().u32("llama.expert_count", 8), &["llama.expert_count", "8"]);
+    unsupported(llama().u32("llama.attention.sliding_window", 512), &["sliding_window", "512"]);
+    unsupported(llama().u32("llama.attention.value_length", 32), &["value_length", "32"]);
+    unsupported(llama().random("blk.0.attn_q.bias", &[HIDDEN], 1), &["'blk.0.attn_q.bias'"]);
+    unsupported(llama().random("blk.1.ffn_gate_exps.weight", &[8], 1), &["'blk.1.ffn_gate_exps.weight'"]);
+    unsupported(llama().random("blk.2.attn_norm.weight", &[HIDDEN], 1), &["'blk.2.attn_norm.weight'"]);
+    // A factor of 1 scales nothing; converters write it.
+    let harmless = llama().str("llama.rope.scaling.type", "linear").f32("llama.rope.scaling.factor", 1.0);
+    assert!(open(harmless.bytes()).is_ok());
+}
+
+#[test]
+fn keys_missing_and_out_of_range() {
+    for key in
+        ["context_length", "embedding_length", "block_count", "feed_forward_length", "attention.head_count"]
+    {
+        let key = format!("llama.{key}");
+        bad(llama().without_key(&key), &[&key, "missing"]);
+        bad(llama().u32(&key, 0), &[&key, "0"]);
+        bad(llama().u32(&key, u32::MAX), &[&key, "4294967295"]);
+        bad(llama().str(&key, "many"), &[&key]);
+    }
+    bad(
+        llama().without_key("llama.attention.layer_norm_rms_epsilon"),
+        &["layer_norm_rms_epsilon", "missing"],
+    );
+    for value in [f32::NAN, f32::INFINITY, -1.0, 0.0] {
+        bad(llama().f32("llama.attention.layer_norm_rms_epsilon", value), &["layer_norm_rms_epsilon"]);
+        bad(llama().f32("llama.rope.freq_base", value), &["llama.rope.freq_base"]);
+    }
+    bad(llama().u32("llama.attention.head_count", 3), &["llama.attention.head_count", "3"]);
+    bad(
+        llama().u32("llama.attention.head_count", 4).u32("llama.attention.head_count_kv", 3),
+        &["head_count_kv", "3"],
+    );
+    bad(llama().u32("llama.attention.head_count_kv", 4), &["head_count_kv", "4"]);
+    bad(llama().u32("llama.attention.key_length", 63), &["key_length", "63"]);
+    bad(llama().u32("llama.rope.dimension_count", 65), &["rope.dimension_count", "65"]);
+    bad(llama().u32("llama.rope.dimension_count", 7), &["rope.dimension_count", "7"]);
+    bad(llama().u32("llama.vocab_size", 0), &["llama.vocab_size"]);
+}
+
+#[test]
+fn tensors_missing_and_of_wrong_shape_or_type() {
+    let names: Vec<String> = bitnet().tensors.iter().map(|t| t.name.clone()).collect();
+    for name in &names {
+        bad(bitnet().without(name), &[name]);
+        let turned = bitnet().change(name, |t| match t.dims.len() {
+            1 => t.dims = vec![t.dims[0] / 2, 2],
+            _ => t.dims = vec![t.dims[0] / 2, t.dims[1] * 2],
+        });
+        bad(turned, &[name, "dimensions"]);
+        unsupported(bitnet().change(name, |t| t.type_id = 12), &[name, "Q4_K"]);
+        unsupported(bitnet().change(name, |t| t.type_id = 99), &[name, "99", "unknown"]);
+    }
+    bad(llama().u32("llama.vocab_size", 41), &["token_embd.weight", "41"]);
+    let no_vector = llama().change("output_norm.weight", |t| t.type_id = 8);
+    unsupported(no_vector, &["output_norm.weight", "Q8_0"]);
+    unsupported(bitnet().ternary("output.weight", &[HIDDEN, VOCAB], 1), &["output.weight", "I2S"]);
+    let mixed =
+        llama().without("blk.1.attn_k.weight").ternary("blk.1.attn_k.weight", &[HIDDEN, HIDDEN / 2], 1);
+    unsupported(mixed, &["blk.1.attn_q.weight", "blk.1.attn_k.weight"]);
+    let narrow = llama().change("blk.0.ffn_up.weight", |t| t.type_id = F16);
+    assert!(open(narrow.bytes()).is_ok(), "F16 beside F32, and padding behind the data, are fine");
+    // 128 columns are half a TQ2_0 block.
+    bad(llama().change("blk.0.attn_q.weight", |t| t.type_id = TQ2_0), &["blk.0.attn_q.weight", "256"]);
+}
+
+#[test]
+fn weights_that_are_no_weights() {
+    bad(
+        bitnet().change("blk.1.ffn_down.weight", |t| t.data[77] |= 0b11 << 4),
+        &["blk.1.ffn_down.weight", "code 3"],
+    );
+    let scale = |t: &mut common::gguf::Tensor| {
+        let at = t.data.len() - 32;
+        t.data[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    };
+    bad(bitnet().change("blk.0.attn_v.weight", scale), &["blk.0.attn_v.weight", "NaN"]);
+    let infinite = |t: &mut common::gguf::Tensor| t.data[..4].copy_from_slice(&f32::INFINITY.to_le_bytes());
+    bad(llama().change("output_norm.weight", infinite), &["output_norm.weight", "inf"]);
+    let zero = llama().random("rope_freqs.weight", &[32], 1).change("rope_freqs.weight", |t| t.data.fill(0));
+    bad(zero, &["rope_freqs.weight"]);
+}
+
+#[test]
+fn rope_factors_are_used() {
+    let mut plain = open(llama().bytes()).expect("load");
+    let factors = |value: f32| {
+        let set = |t: &mut common::gguf::Tensor| t.data = value.to_le_bytes().repeat(32);
+        open(llama().random("rope_freqs.weight", &[32], 1).change("rope_freqs.weight", set).bytes())
+            .expect("load")
+    };
+    let run = |loaded: &mut Loaded| common::alone(&mut *loaded.model, &[vec![1, 2, 3, 4]], 16);
+    let expected = run(&mut plain);
+    assert_eq!(common::bits(&run(&mut factors(1.0))), common::bits(&expected));
+    assert_ne!(common::bits(&run(&mut factors(8.0))), common::bits(&expected));
+}
+
+#[test]
+fn a_load_can_be_given_up() {
+    let path = common::root().join("tests/golden/llama-tiny-f32.gguf").to_string_lossy().into_owned();
+    let source = Source::parse(Some(&path)).expect("a path");
+    let mut seen = Vec::new();
+    let result = load(&source, Pool::new(1).expect("pool"), &|_, _| (), &mut |fraction, what| {
+        seen.push((fraction, what.to_owned()));
+        seen.len() == 3
+    });
+    refused(result, Status::Cancelled, &["progress"]);
+    assert_eq!(seen.len(), 3, "nothing is read after it was given up");
+    assert!(seen.windows(2).all(|w| w[0].0 < w[1].0), "{seen:?}");
+}
+
+/// Random damage: it loads or is refused, and what loads runs or fails; none panics or allocates without bound.
+#[test]
+fn mutated_files_never_panic() {
+    let mut rng = Rng(20);
+    let (mut ran, mut turned_away) = (0, 0);
+    for original in [llama().bytes(), bitnet().bytes()] {
+        let header =
+            original.windows(17).position(|w| w == b"blk.1.ffn_down.we").expect("the last tensor") + 64;
+        for _ in 0..1000 {
+            let mut bytes = original.clone();
+            for _ in 0..1 + rng.below(3) {
+                // Mostly the header: the weights are numbers, and any number will do.
+                let end = if rng.below(8) == 0 { bytes.len() } else { header };
+                let at = rng.below(end);
+                bytes[at] = match rng.below(3) {
+                    0 => bytes[at] ^ (1 << rng.below(8)),
+                    1 => [0, 1, 0x7f, 0x80, 0xff][rng.below(5)],
+                    _ => rng.next() as u8,
+                };
+            }
+            match open(bytes).and_then(|mut loaded| forward(&mut *loaded.model)) {
+                Ok(_) => ran += 1,
+                Err(error) => {
+                    assert_ne!(error.status, Status::Internal, "{error}");
+                    turned_away += 1;
+                }
+            }
+        }
+    }
+    assert!(ran > 100 && turned_away > 100, "{ran} ran, {turned_away} were refused");
+}
