@@ -21,10 +21,10 @@ typedef struct {
 static const question questions[] = {
     {"17+25=", 0.0f, 8},
     {"68+57=", 0.0f, 8},
-    {"Ada 42, Tom 17, Mia 88. Tom?", 0.0f, 8},
+    {"Ages: Ada 42, Tom 17, Mia 88. Tom?", 0.0f, 8},
     {"Once upon a time", 0.7f, 100},
-    {"One day, a little girl named Lucy", 0.7f, 100},
-    {"Tom had a red ball", 0.7f, 100},
+    {"One day, Ben went fishing", 0.7f, 100},
+    {"In a small village, there lived", 0.7f, 100},
 };
 enum { QUESTIONS = sizeof questions / sizeof *questions };
 

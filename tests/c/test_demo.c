@@ -38,7 +38,7 @@ static void load_questions(void) {
             question_count++;
     }
     fclose(file);
-    CHECK(question_count >= 48);
+    CHECK(question_count >= 64);
 }
 
 // What a question got: text, and its log probabilities as bits.
