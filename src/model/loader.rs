@@ -19,6 +19,8 @@ const INFO: i32 = 3;
 /// Divisors of rope frequencies are 1 and more in real files; a tiny one would make angles infinite.
 const MIN_ROPE_FACTOR: f32 = 1e-3;
 
+const MAX_ECHO_US: u32 = 1_000_000;
+
 /// Where a model comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -38,19 +40,20 @@ impl Source {
             return Err(Error::invalid("model_path is empty; NULL means the embedded model"));
         }
         let Some(name) = path.strip_prefix("builtin:") else { return Ok(Self::File(path.into())) };
-        let (name, options) = name.split_once('?').unwrap_or((name, ""));
+        let (name, option) = match name.split_once('?') {
+            Some((name, option)) => (name, Some(option)),
+            None => (name, None),
+        };
         if name != "echo" {
             return Err(Error::invalid(format!("model path 'builtin:{name}': there is only builtin:echo")));
         }
-        let mut us_per_token = 0;
-        for option in options.split('&').filter(|option| !option.is_empty()) {
-            let value = option.strip_prefix("us_per_token=").and_then(|value| value.parse().ok());
-            us_per_token = value.filter(|value| *value <= 1_000_000).ok_or_else(|| {
-                Error::invalid(format!(
-                    "model path option '{option}': builtin:echo takes us_per_token=0 to 1000000"
-                ))
-            })?;
-        }
+        let Some(option) = option else { return Ok(Self::Echo { us_per_token: 0 }) };
+        let value = option.strip_prefix("us_per_token=").and_then(|value| value.parse().ok());
+        let us_per_token = value.filter(|value| *value <= MAX_ECHO_US).ok_or_else(|| {
+            Error::invalid(format!(
+                "model path option '{option}': builtin:echo takes us_per_token=0 to {MAX_ECHO_US}"
+            ))
+        })?;
         Ok(Self::Echo { us_per_token })
     }
 }
