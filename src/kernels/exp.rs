@@ -13,6 +13,7 @@ const P: [f32; 6] =
     [1.987_569_2e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1];
 
 /// e^x; 0 below -87, infinity above 88, NaN for NaN.
+#[inline(always)] // fused where the caller may use FMA
 pub fn exp(x: f32) -> f32 {
     if x < LOW {
         return 0.0;

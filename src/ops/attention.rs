@@ -1,11 +1,12 @@
 //! Rotation, the KV write, and paged attention: three operations on `qkv` `[T, (heads + 2 kv_heads) * head_dim]`.
 
 use super::support::{f32s, f32s_mut, output, rows};
-use super::{AttentionShape, KvCache, RaggedBatch};
-use crate::kernels::attention::{Paged, attend};
+use super::{AttentionShape, KvCache, RaggedBatch, SeqRows};
+use crate::kernels::attention::{Paged, Query, ROWS, TILE, attend};
 use crate::kernels::blocks::SharedOut;
 use crate::kernels::{Isa, Pool, rope};
 use candle_core::{CpuStorage, CustomOp2, InplaceOp1, InplaceOp2, Layout, Shape};
+use std::ops::Range;
 use std::sync::Arc;
 
 impl AttentionShape {
@@ -64,6 +65,12 @@ impl<'a> Paging<'a> {
         if let Some(block) = batch.block_tables.iter().find(|block| **block as usize >= kv.blocks) {
             candle_core::bail!("block {block} is out of range: the KV cache has {}", kv.blocks);
         }
+        if kv.block_size == 0 || kv.block_size % TILE != 0 {
+            candle_core::bail!("KV blocks of {} tokens: a multiple of {TILE} is needed", kv.block_size);
+        }
+        if shape.kv_heads == 0 || shape.head_dim == 0 || shape.heads % shape.kv_heads != 0 {
+            candle_core::bail!("{} heads cannot share {} KV heads", shape.heads, shape.kv_heads);
+        }
         let mut next = 0;
         for seq in &batch.seqs {
             let span = seq.row as usize..seq.row as usize + seq.rows as usize;
@@ -80,6 +87,15 @@ impl<'a> Paging<'a> {
         Ok(Self { batch, shape, blocks: kv.blocks, block_size: kv.block_size })
     }
 
+    /// The batch's rows, a few of one sequence at a time, in their order.
+    fn spans(&self) -> Vec<Span> {
+        let split = |(seq, s): (usize, &SeqRows)| {
+            let (start, end) = (s.row as usize, (s.row + s.rows) as usize);
+            (start..end).step_by(ROWS).map(move |row| Span { seq, rows: row..end.min(row + ROWS) })
+        };
+        self.batch.seqs.iter().enumerate().flat_map(split).collect()
+    }
+
     fn table(&self, seq: usize) -> &[u32] {
         let seq = &self.batch.seqs[seq];
         &self.batch.block_tables[seq.table as usize..][..seq.table_len as usize]
@@ -94,6 +110,12 @@ impl<'a> Paging<'a> {
         let AttentionShape { kv_heads, head_dim, .. } = *self.shape;
         Paged { data, kv_heads, block_size: self.block_size, head_dim }
     }
+}
+
+/// At most `ROWS` rows of one sequence.
+struct Span {
+    seq: usize,
+    rows: Range<usize>,
 }
 
 /// Copies the rows' k and v into a layer's `[2, blocks, kv_heads, block_size, head_dim]`.
@@ -163,17 +185,21 @@ impl CustomOp2 for Attend<'_> {
         let width = s.heads * s.head_dim;
         let mut out = vec![0.0; rows * width];
         let shared = SharedOut::new(&mut out);
-        // A task for each row and KV head; the last rows of a prompt see the most, and go out one by one.
+        // A task for a few rows of a sequence and a KV head; the last rows of a prompt see the most and go first.
         let group = width / s.kv_heads;
-        self.pool.run(rows * s.kv_heads, &|task| {
-            let (row, kv_head) = (task / s.kv_heads, task % s.kv_heads);
-            let seq = paging.batch.seqs.partition_point(|seq| seq.row as usize <= row) - 1;
-            let q = &qkv[row * s.qkv() + kv_head * group..][..group];
-            let start = row * width + kv_head * group;
-            // SAFETY: each task has the heads of one row and KV head to itself.
-            let out = unsafe { shared.slice(start..start + group) };
-            let position = paging.batch.positions[row] as usize;
-            attend(self.isa, q, keys, values, paging.table(seq), kv_head, position, out);
+        let spans = paging.spans();
+        self.pool.run(spans.len() * s.kv_heads, &|task| {
+            let (span, kv_head) = (&spans[spans.len() - 1 - task / s.kv_heads], task % s.kv_heads);
+            let mut queries: [Query; ROWS] = Default::default();
+            for (query, row) in queries.iter_mut().zip(span.rows.clone()) {
+                let start = row * width + kv_head * group;
+                query.q = &qkv[row * s.qkv() + kv_head * group..][..group];
+                // SAFETY: spans share no row, so each task has these heads of its rows to itself.
+                query.out = unsafe { shared.slice(start..start + group) };
+                query.position = paging.batch.positions[row] as usize;
+            }
+            let queries = &mut queries[..span.rows.len()];
+            attend(self.isa, queries, keys, values, paging.table(span.seq), kv_head);
         });
         Ok(output(out, rows, width))
     }
