@@ -94,6 +94,9 @@ pub fn load_gguf(
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
     let config = DecoderConfig::from_gguf(gguf)?;
+    for key in config.unknown_keys(gguf) {
+        log(WARN, &format!("{}: metadata key '{key}' is not known and not used", gguf.what()));
+    }
     let tokenizer = tokenizer(gguf, config.vocab_size, log)?;
     let model = Reader { gguf, used: HashSet::new(), done: 0, owned: 0, progress }.decoder(config, ops)?;
     log(INFO, &format!("loaded {}: {:?}", gguf.what(), model.facts()));
@@ -126,6 +129,10 @@ fn tokenizer(gguf: &Gguf, vocab_size: usize, log: &dyn Fn(i32, &str)) -> Result<
         ))),
         Err(error) if error.status == Status::Unsupported => {
             log(WARN, &format!("prompts must be token ids: {error}"));
+            Ok(None)
+        }
+        Ok(None) => {
+            log(WARN, &format!("{}: there is no tokenizer in it; prompts must be token ids", gguf.what()));
             Ok(None)
         }
         result => result,
@@ -202,10 +209,10 @@ impl Reader<'_> {
         if matrix.dtype.is_ternary() {
             ternary::validate(&matrix)
                 .map_err(|e| Error::new(e.status, format!("{}: tensor '{name}': {e}", self.gguf.what())))?;
+            self.took(name, matrix.data.len())?;
         } else {
-            prefault(&matrix.data);
+            self.prefault(name, &matrix.data)?;
         }
-        self.took(name, matrix.data.len())?;
         Ok(matrix)
     }
 
@@ -280,11 +287,16 @@ impl Reader<'_> {
             ))),
         }
     }
-}
 
-/// Reads a byte of every page, so that the first step does not wait for the disk.
-fn prefault(data: &[u8]) {
-    const PAGE: usize = 4096;
-    let sum = data.iter().step_by(PAGE).fold(0u8, |sum, byte| sum.wrapping_add(*byte));
-    std::hint::black_box(sum);
+    /// Reads a byte of every page, so that the first step does not wait for the disk.
+    fn prefault(&mut self, name: &str, data: &[u8]) -> Result<()> {
+        const PAGE: usize = 4096;
+        // Often enough that giving up takes a moment even on a slow disk.
+        for part in data.chunks(16 << 20) {
+            let sum = part.iter().step_by(PAGE).fold(0u8, |sum, byte| sum.wrapping_add(*byte));
+            std::hint::black_box(sum);
+            self.took(name, part.len())?;
+        }
+        Ok(())
+    }
 }
