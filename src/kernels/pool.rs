@@ -118,6 +118,16 @@ impl Pool {
     }
 }
 
+/// Operations below which waking others takes longer than the work.
+const SMALL: usize = 1 << 16;
+
+impl Pool {
+    /// As `run`, but here alone where `work`, the operations in all, is little.
+    pub fn run_if_worth(&self, work: usize, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        if work < SMALL { (0..tasks).for_each(task) } else { self.run(tasks, task) }
+    }
+}
+
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);

@@ -1,6 +1,6 @@
 //! Rotation, the KV write, and paged attention: three operations on `qkv` `[T, (heads + 2 kv_heads) * head_dim]`.
 
-use super::support::{f32s, f32s_mut, output, rows};
+use super::support::{f32s, f32s_mut, output, rows, zeroed};
 use super::{AttentionShape, KvCache, RaggedBatch, SeqRows};
 use crate::kernels::attention::{Paged, Query, ROWS, TILE, attend};
 use crate::kernels::blocks::SharedOut;
@@ -37,7 +37,7 @@ impl InplaceOp1 for RopeInPlace<'_> {
         }
         let turning = (s.heads + s.kv_heads) * s.head_dim;
         let shared = SharedOut::new(f32s_mut(qkv, layout)?);
-        self.pool.run(rows, &|row| {
+        self.pool.run_if_worth(self.table.len() * (s.heads + s.kv_heads), rows, &|row| {
             // SAFETY: each task has a row of its own.
             let heads = unsafe { shared.slice(row * s.qkv()..row * s.qkv() + turning) };
             let angles = &self.table[row * self.width..][..self.width];
@@ -151,7 +151,7 @@ impl InplaceOp2 for KvWrite<'_> {
         let (slots, batch) = (paging.paged(&[]), paging.batch);
         let shared = SharedOut::new(kv);
         // A task for each head of K and of V: heads share no element, whatever blocks the tables name.
-        self.pool.run(2 * s.kv_heads, &|task| {
+        self.pool.run_if_worth(qkv.len(), 2 * s.kv_heads, &|task| {
             let (half, head) = (task / s.kv_heads, task % s.kv_heads);
             let from = (s.heads + task) * s.head_dim;
             for (index, seq) in batch.seqs.iter().enumerate() {
@@ -193,12 +193,13 @@ impl CustomOp2 for Attend<'_> {
         let (keys, values) = kv.split_at(paging.half());
         let (keys, values) = (paging.paged(keys), paging.paged(values));
         let width = s.heads * s.head_dim;
-        let mut out = vec![0.0; rows * width];
+        let mut out = zeroed(rows * width)?;
         let shared = SharedOut::new(&mut out);
         // A task for a few rows of a sequence and a KV head; the last rows of a prompt see the most and go first.
         let group = width / s.kv_heads;
         let spans = paging.spans();
-        self.pool.run(spans.len() * s.kv_heads, &|task| {
+        let keys_seen: usize = paging.batch.positions.iter().map(|position| *position as usize + 1).sum();
+        self.pool.run_if_worth(keys_seen * width, spans.len() * s.kv_heads, &|task| {
             let (span, kv_head) = (&spans[spans.len() - 1 - task / s.kv_heads], task % s.kv_heads);
             let mut queries: [Query; ROWS] = Default::default();
             for (query, row) in queries.iter_mut().zip(span.rows.clone()) {

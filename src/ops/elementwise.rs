@@ -1,20 +1,19 @@
 //! The gated activation, the residual sum, and the choice of rows.
 
 use super::Activation;
-use super::support::{f32s, f32s_mut, output};
+use super::support::{f32s, f32s_mut, output, zeroed};
 use crate::kernels::blocks::SharedOut;
 use crate::kernels::{Isa, Pool, elementwise};
 use candle_core::{CpuStorage, CustomOp1, InplaceOp2, Layout, Shape};
-use std::sync::Arc;
 
 /// `[T, 2 ffn]`, gate first, to `[T, ffn]`.
-pub struct Gated {
-    pub pool: Arc<Pool>,
+pub struct Gated<'a> {
+    pub pool: &'a Pool,
     pub isa: Isa,
     pub activation: Activation,
 }
 
-impl CustomOp1 for Gated {
+impl CustomOp1 for Gated<'_> {
     fn name(&self) -> &'static str {
         "gated"
     }
@@ -22,9 +21,9 @@ impl CustomOp1 for Gated {
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
         let &[rows, both] = layout.dims() else { candle_core::bail!("gate and up lie side by side") };
         let (x, width) = (f32s(x, layout)?, both / 2);
-        let mut out = vec![0.0; rows * width];
+        let mut out = zeroed(rows * width)?;
         let shared = SharedOut::new(&mut out);
-        self.pool.run(rows, &|row| {
+        self.pool.run_if_worth(4 * x.len(), rows, &|row| {
             let (gate, up) = x[row * both..][..both].split_at(width);
             // SAFETY: each task has a row of its own.
             let out = unsafe { shared.slice(row * width..(row + 1) * width) };
@@ -71,12 +70,12 @@ impl CustomOp1 for Rows<'_> {
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
         let &[rows, width] = layout.dims() else { candle_core::bail!("rows of a matrix") };
         let x = f32s(x, layout)?;
-        let mut out = Vec::with_capacity(self.0.len() * width);
-        for &row in self.0 {
+        let mut out = zeroed(self.0.len() * width)?;
+        for (&row, out) in self.0.iter().zip(out.chunks_exact_mut(width)) {
             if row as usize >= rows {
                 candle_core::bail!("row {row} of {rows}");
             }
-            out.extend_from_slice(&x[row as usize * width..][..width]);
+            out.copy_from_slice(&x[row as usize * width..][..width]);
         }
         Ok(output(out, self.0.len(), width))
     }

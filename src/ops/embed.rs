@@ -1,15 +1,15 @@
 //! Token ids `[T]` to rows of the embedding `[T, hidden]`.
 
-use super::support::output;
+use super::support::{output, zeroed};
 use crate::kernels::{Isa, Matrix, rows};
 use candle_core::{CpuStorage, CustomOp1, Layout, Shape};
 
-pub struct Embed {
-    pub table: Matrix,
+pub struct Embed<'a> {
+    pub table: &'a Matrix,
     pub isa: Isa,
 }
 
-impl CustomOp1 for Embed {
+impl CustomOp1 for Embed<'_> {
     fn name(&self) -> &'static str {
         "embed"
     }
@@ -20,7 +20,7 @@ impl CustomOp1 for Embed {
             candle_core::bail!("token ids are contiguous")
         };
         let (ids, hidden) = (&ids[start..end], self.table.cols);
-        let mut out = vec![0.0; ids.len() * hidden];
+        let mut out = zeroed(ids.len() * hidden)?;
         for (&id, out) in ids.iter().zip(out.chunks_exact_mut(hidden)) {
             if id as usize >= self.table.rows {
                 candle_core::bail!(
@@ -28,7 +28,7 @@ impl CustomOp1 for Embed {
                     self.table.rows
                 );
             }
-            rows::dequantize_row(self.isa, &self.table, id as usize, out);
+            rows::dequantize_row(self.isa, self.table, id as usize, out);
         }
         Ok(output(out, ids.len(), hidden))
     }

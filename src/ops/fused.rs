@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub struct FusedOps {
     pool: Arc<Pool>,
     isa: Isa,
-    scratch: Arc<Mutex<Scratch>>,
+    scratch: Mutex<Scratch>,
     angles: Mutex<Angles>,
 }
 
@@ -47,25 +47,19 @@ impl FusedOps {
 
     /// `isa` must be one that this machine has.
     pub fn with_isa(pool: Arc<Pool>, isa: Isa) -> Self {
-        Self { pool, isa, scratch: Arc::default(), angles: Mutex::default() }
+        Self { pool, isa, scratch: Mutex::default(), angles: Mutex::default() }
     }
 }
 
 impl OpSet for FusedOps {
     fn embed(&self, batch: &Arc<RaggedBatch>, table: &Matrix) -> Result<Tensor> {
-        let op = Embed { table: table.clone(), isa: self.isa };
+        let op = Embed { table, isa: self.isa };
         let ids = Tensor::from_slice(&batch.tokens, batch.tokens.len(), &Device::Cpu);
         ours("embed", ids.and_then(|ids| ids.apply_op1_no_bwd(&op)))
     }
 
     fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &[Matrix]) -> Result<Tensor> {
-        let op = Linear {
-            pool: self.pool.clone(),
-            isa: self.isa,
-            scratch: self.scratch.clone(),
-            norm: norm.cloned(),
-            weights: weights.to_vec(),
-        };
+        let op = Linear { pool: &self.pool, isa: self.isa, scratch: &self.scratch, norm, weights };
         ours("linear", x.apply_op1_no_bwd(&op))
     }
 
@@ -91,7 +85,7 @@ impl OpSet for FusedOps {
     }
 
     fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Tensor> {
-        let op = Gated { pool: self.pool.clone(), isa: self.isa, activation };
+        let op = Gated { pool: &self.pool, isa: self.isa, activation };
         ours("gated", gate_up.apply_op1_no_bwd(&op))
     }
 

@@ -1,14 +1,13 @@
 //! Norm, int8 quantization where the weights are ternary, and the product: one pass over the activations.
 
 use super::Norm;
-use super::support::{f32s, output, rows};
+use super::support::{f32s, output, rows, zeroed};
 use crate::kernels::blocks::SharedOut;
 use crate::kernels::quantize::{QuantRow, quantize_row};
 use crate::kernels::ternary::{self, Activations};
 use crate::kernels::{Isa, Matrix, Pool, dense, norm};
 use candle_core::{CpuStorage, CustomOp1, Layout, Shape};
 use parking_lot::Mutex;
-use std::sync::Arc;
 
 /// Normed and quantized activations of one product; grown to the widest, then reused.
 #[derive(Default)]
@@ -18,16 +17,19 @@ pub struct Scratch {
     quantized: Vec<QuantRow>,
 }
 
-pub struct Linear {
-    pub pool: Arc<Pool>,
+/// Matrices of one product: q, k and v.
+const MOST: usize = 3;
+
+pub struct Linear<'a> {
+    pub pool: &'a Pool,
     pub isa: Isa,
-    pub scratch: Arc<Mutex<Scratch>>,
-    pub norm: Option<Norm>,
+    pub scratch: &'a Mutex<Scratch>,
+    pub norm: Option<&'a Norm>,
     /// Equal `cols`; all ternary or none.
-    pub weights: Vec<Matrix>,
+    pub weights: &'a [Matrix],
 }
 
-impl CustomOp1 for Linear {
+impl CustomOp1 for Linear<'_> {
     fn name(&self) -> &'static str {
         "linear"
     }
@@ -36,11 +38,13 @@ impl CustomOp1 for Linear {
         let cols = self.check()?;
         let rows = rows(layout, cols)?;
         let x = f32s(x, layout)?;
-        let weights: Vec<&Matrix> = self.weights.iter().collect();
+        let mut refs = [&self.weights[0]; MOST];
+        refs.iter_mut().zip(self.weights).for_each(|(to, matrix)| *to = matrix);
+        let weights = &refs[..self.weights.len()];
         let width = weights.iter().map(|m| m.rows).sum::<usize>();
-        let mut out = vec![0.0; rows * width];
+        let mut out = zeroed(rows * width)?;
         let scratch = &mut *self.scratch.lock();
-        let x = match &self.norm {
+        let x = match self.norm {
             Some(norm) => self.normalize(norm, x, cols, &mut scratch.normed),
             None => x,
         };
@@ -48,23 +52,25 @@ impl CustomOp1 for Linear {
             self.quantize(x, cols, &mut scratch.int8, &mut scratch.quantized);
             let x =
                 Activations { values: &scratch.int8[..rows * cols], rows: &scratch.quantized[..rows], cols };
-            ternary::matmul(&self.pool, self.isa, &x, &weights, &mut out);
+            ternary::matmul(self.pool, self.isa, &x, weights, &mut out);
         } else {
-            dense::matmul(&self.pool, self.isa, x, cols, &weights, &mut out);
+            dense::matmul(self.pool, self.isa, x, cols, weights, &mut out);
         }
         Ok(output(out, rows, width))
     }
 }
 
-impl Linear {
+impl Linear<'_> {
     /// The weights agree; their columns.
     fn check(&self) -> candle_core::Result<usize> {
-        let Some(first) = self.weights.first() else { candle_core::bail!("a product needs weights") };
+        let Some(first) = self.weights.first().filter(|_| self.weights.len() <= MOST) else {
+            candle_core::bail!("a product needs 1 to {MOST} matrices")
+        };
         let alike = |m: &Matrix| m.cols == first.cols && m.dtype.is_ternary() == first.dtype.is_ternary();
         if !self.weights.iter().all(alike) {
             candle_core::bail!("the weights of one product differ in width or in kind");
         }
-        if self.norm.as_ref().is_some_and(|norm| norm.weight.len() != first.cols) {
+        if self.norm.is_some_and(|norm| norm.weight.len() != first.cols) {
             candle_core::bail!("the norm is not as wide as the weights");
         }
         if first.cols == 0 {
@@ -79,7 +85,7 @@ impl Linear {
         }
         let out = &mut out[..x.len()];
         let shared = SharedOut::new(out);
-        self.pool.run(x.len() / cols, &|row| {
+        self.pool.run_if_worth(x.len(), x.len() / cols, &|row| {
             let at = row * cols..(row + 1) * cols;
             // SAFETY: each task has a row of its own.
             let out = unsafe { shared.slice(at.clone()) };
@@ -98,7 +104,7 @@ impl Linear {
         }
         let values = SharedOut::new(&mut int8[..x.len()]);
         let scales = SharedOut::new(&mut quantized[..rows]);
-        self.pool.run(rows, &|row| {
+        self.pool.run_if_worth(x.len(), rows, &|row| {
             let at = row * cols..(row + 1) * cols;
             // SAFETY: each task has a row of its own.
             let (values, scale) = unsafe { (values.slice(at.clone()), scales.slice(row..row + 1)) };

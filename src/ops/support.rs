@@ -38,3 +38,18 @@ pub fn output(data: Vec<f32>, rows: usize, width: usize) -> (CpuStorage, Shape) 
 pub fn ours<T>(what: &str, result: candle_core::Result<T>) -> Result<T> {
     result.map_err(|error| Error::internal(format!("{what}: {error}")))
 }
+
+/// As `vec![0.0; n]`, but refused instead of aborted where memory is out.
+pub fn zeroed(n: usize) -> candle_core::Result<Vec<f32>> {
+    let refused = || candle_core::Error::Msg(format!("could not allocate {n} floats")).bt();
+    if n == 0 {
+        return Ok(Vec::new());
+    }
+    let layout = std::alloc::Layout::array::<f32>(n).map_err(|_| refused())?;
+    // SAFETY: the layout is not empty. A null result is refused; else it is n zeroed floats from the global
+    // allocator with the layout of a Vec<f32> of that capacity, and all-zero bits are 0.0.
+    unsafe {
+        let start = std::alloc::alloc_zeroed(layout).cast::<f32>();
+        if start.is_null() { Err(refused()) } else { Ok(Vec::from_raw_parts(start, n, n)) }
+    }
+}
