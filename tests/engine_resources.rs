@@ -1,5 +1,5 @@
-//! Invariant 5 by a counting allocator, and that no thread or descriptor is left behind. One test: it counts
-//! the process's own.
+//! Invariants 5 and 6 by a counting allocator, and that no thread or descriptor is left behind. One test: it
+//! counts the process's own.
 
 mod engine_support;
 
@@ -10,18 +10,21 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 struct Counting;
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
+static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: forwards to System; the counters change nothing about the memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let live = LIVE.fetch_add(layout.size(), Relaxed) + layout.size();
         PEAK.fetch_max(live, Relaxed);
+        COUNT.fetch_add(1, Relaxed);
         // SAFETY: the caller's contract is System's.
         unsafe { System.alloc(layout) }
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let live = LIVE.fetch_add(layout.size(), Relaxed) + layout.size();
         PEAK.fetch_max(live, Relaxed);
+        COUNT.fetch_add(1, Relaxed);
         // SAFETY: as above.
         unsafe { System.alloc_zeroed(layout) }
     }
@@ -61,9 +64,27 @@ fn memory_stays_under_what_is_declared_and_nothing_is_left_behind() {
     let (peak, declared) = (PEAK.load(Relaxed) - before, stats.memory_peak_bytes as usize);
     assert!(peak <= declared, "{peak} bytes were allocated, {declared} declared");
     assert!(declared <= 64 << 20);
+    let per_step = allocations_per_decode_step(&engine);
+    println!("{per_step} allocations a decode step");
+    assert!(per_step <= 2.0 + 40.0 * engine.facts().layers as f64, "{per_step} allocations a decode step");
     engine.destroy().unwrap();
     drop(engine);
     assert_eq!((entries("/proc/self/task"), entries("/proc/self/fd")), (threads, fds));
     let left = LIVE.load(Relaxed).saturating_sub(before);
     assert!(left < 64 << 10, "{left} bytes are left behind");
+}
+
+/// Of four sequences, from the difference of a long and a short run. Only candle's tensors are allocated: their
+/// storage, and a few small parts, for each operation.
+fn allocations_per_decode_step(engine: &bn_engine::engine::Engine) -> f64 {
+    let run = |tokens: u32| {
+        let request =
+            bn_engine::engine::api::RequestParams { ignore_eos: true, stream: false, ..text("Once", tokens) };
+        let (before, steps) = (COUNT.load(Relaxed), engine.stats().steps);
+        engine.submit(vec![request; 4]).unwrap();
+        collect(engine, 4);
+        (COUNT.load(Relaxed) - before, engine.stats().steps - steps)
+    };
+    let ((few, short), (many, long)) = (run(40), run(160));
+    many.saturating_sub(few) as f64 / (long - short) as f64
 }

@@ -214,6 +214,28 @@ fn a_load_can_be_given_up() {
     assert!(seen.windows(2).all(|w| w[0].0 < w[1].0), "{seen:?}");
 }
 
+#[test]
+fn what_is_odd_but_usable_is_logged() {
+    let log = std::sync::Mutex::new(Vec::new());
+    let file = llama().f32("llama.attn_logit_softcapping", 30.0).str("tokenizer.ggml.model", "rwkv");
+    for file in [file.clone(), file.without_key("tokenizer.ggml.model")] {
+        let gguf = Gguf::from_bytes(Bytes::new(file.bytes()), "odd file").expect("a file");
+        let ops = Arc::new(FusedOps::new(Pool::new(1).expect("pool")));
+        let keep = |level: i32, message: &str| log.lock().unwrap().push((level, message.to_owned()));
+        let loaded = load_gguf(&gguf, ops, &keep, &mut |_, _| false).expect("load");
+        assert!(loaded.tokenizer.is_none());
+        let warnings: Vec<String> = log
+            .lock()
+            .unwrap()
+            .drain(..)
+            .filter(|(level, _)| *level == 2)
+            .map(|(_, message)| message)
+            .collect();
+        assert!(warnings.iter().any(|w| w.contains("llama.attn_logit_softcapping")), "{warnings:?}");
+        assert!(warnings.iter().any(|w| w.contains("token ids")), "{warnings:?}");
+    }
+}
+
 /// Random damage: it loads or is refused, and what loads runs or fails; none panics or allocates without bound.
 #[test]
 fn mutated_files_never_panic() {

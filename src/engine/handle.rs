@@ -66,7 +66,7 @@ impl Engine {
         let max_sequence = config::sequence_length(config.max_sequence_length, facts.context_length)?;
         let memory = memory::plan(&config, &*loaded.model, max_sequence)?;
         log.write(LOG_INFO, format!("memory: {memory:?}"));
-        let longest_token = loaded.tokenizer.as_deref().map_or(0, longest_token);
+        let longest_token = loaded.tokenizer.as_deref().map_or(0, Tokenizer::longest_token);
         let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
         let shared = Arc::new(Shared {
             hub: Hub::new(next_salt(), config.queue_capacity as usize, memory.for_requests(), signal),
@@ -345,14 +345,6 @@ impl Drop for Engine {
             self.begin_shutdown(ShutdownMode::Cancel);
         }
     }
-}
-
-fn longest_token(tokenizer: &Tokenizer) -> usize {
-    (0..tokenizer.vocab_size() as u32)
-        .filter_map(|id| tokenizer.token_bytes(id))
-        .map(<[u8]>::len)
-        .max()
-        .unwrap_or(0)
 }
 
 /// Loads with progress through the host's callback, and as log lines every tenth.

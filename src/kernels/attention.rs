@@ -1,18 +1,24 @@
 //! Paged causal attention with grouped queries, by tiles with an online softmax (Milakov and Gimelshein 2018).
 //!
 //! A row's tiles are the 16 positions from each multiple of 16 on, whatever its chunk, batch or block size, so its
-//! bits depend on its sequence alone (invariant 3).
+//! bits depend on its sequence alone (invariant 3). Rows and heads that share K and V take turns at each tile.
 
 use super::Isa;
 use super::exp::exp;
 
+#[cfg(target_arch = "x86_64")]
+#[path = "attention_avx2.rs"]
+mod avx2;
+
 /// Positions per tile; KV block sizes are multiples of it.
 pub const TILE: usize = 16;
-/// Query heads that share one pass over K and V.
-const GROUP: usize = 16;
+/// Rows of one sequence that share one pass over K and V at most.
+pub const ROWS: usize = 4;
+/// Query heads that share one pass over K and V at most.
+const HEADS: usize = 16;
 const LANES: usize = 8;
 
-/// One layer's K or V: `[blocks, kv_heads, block_size, head_dim]`.
+/// One layer's K or V: `[blocks, kv_heads, block_size, head_dim]`; `block_size` is a multiple of `TILE`.
 #[derive(Clone, Copy)]
 pub struct Paged<'a> {
     pub data: &'a [f32],
@@ -34,156 +40,131 @@ impl<'a> Paged<'a> {
     }
 }
 
-/// One query row's heads of one KV head: `q` and `out` are `[group, head_dim]`, `position` the row's own; attends to
-/// `0..=position` with scores scaled by 1/sqrt(head_dim).
-pub fn attend(
-    isa: Isa,
-    q: &[f32],
-    k: Paged,
-    v: Paged,
-    table: &[u32],
-    kv_head: usize,
-    position: usize,
-    out: &mut [f32],
-) {
-    assert_eq!(q.len(), out.len(), "an output for each query head");
-    for (q, out) in q.chunks(GROUP * k.head_dim).zip(out.chunks_mut(GROUP * k.head_dim)) {
-        attend_group(isa, q, k, v, table, kv_head, position, out);
+/// One row's heads of one KV head: `q` and `out` are `[heads, head_dim]`; the row attends to `0..=position`.
+#[derive(Default)]
+pub struct Query<'a> {
+    pub q: &'a [f32],
+    pub out: &'a mut [f32],
+    pub position: usize,
+}
+
+/// The online softmax of each head of a row.
+#[derive(Clone, Copy)]
+struct State {
+    max: [f32; HEADS],
+    sum: [f32; HEADS],
+}
+
+/// Attention of up to `ROWS` rows of one sequence, of equally many heads, scores scaled by 1/sqrt(head_dim).
+pub fn attend(isa: Isa, rows: &mut [Query], k: Paged, v: Paged, table: &[u32], kv_head: usize) {
+    let Some(first) = rows.first() else { return };
+    let len = first.q.len();
+    assert!(rows.len() <= ROWS && len.is_multiple_of(k.head_dim), "a few rows of whole heads");
+    assert!(rows.iter().all(|row| row.q.len() == len && row.out.len() == len), "rows of equal width");
+    assert!(
+        k.head_dim == v.head_dim && k.block_size.is_multiple_of(TILE),
+        "K and V in blocks of whole tiles"
+    );
+    for from in (0..len).step_by(HEADS * k.head_dim) {
+        attend_heads(isa, rows, from..len.min(from + HEADS * k.head_dim), k, v, table, kv_head);
     }
 }
 
-#[allow(clippy::too_many_arguments)]
-fn attend_group(
+/// As `attend`, for the elements `part` of the rows.
+fn attend_heads(
     isa: Isa,
-    q: &[f32],
+    rows: &mut [Query],
+    part: std::ops::Range<usize>,
     k: Paged,
     v: Paged,
     table: &[u32],
     kv_head: usize,
-    position: usize,
-    out: &mut [f32],
 ) {
     let dim = k.head_dim;
-    let scale = 1.0 / (dim as f32).sqrt();
-    let (mut max, mut sum) = ([f32::NEG_INFINITY; GROUP], [0.0f32; GROUP]);
-    out.fill(0.0);
-    for start in (0..=position).step_by(TILE) {
-        let len = TILE.min(position + 1 - start);
+    let mut states = [State { max: [f32::NEG_INFINITY; HEADS], sum: [0.0; HEADS] }; ROWS];
+    let last = rows.iter().map(|row| row.position).max().unwrap_or(0);
+    rows.iter_mut().for_each(|row| row.out[part.clone()].fill(0.0));
+    for start in (0..=last).step_by(TILE) {
+        let len = TILE.min(last + 1 - start);
         let keys = k.tile(table, kv_head, start, len);
         let values = v.tile(table, kv_head, start, len);
-        for (head, (q, out)) in q.chunks_exact(dim).zip(out.chunks_exact_mut(dim)).enumerate() {
-            let mut weights = [0.0; TILE];
-            let mut high = max[head];
-            for (weight, key) in weights.iter_mut().zip(keys.chunks_exact(dim)) {
-                *weight = dot(isa, q, key) * scale;
-                high = if *weight > high { *weight } else { high };
-            }
-            // NaN scores leave `high` as it was and reach the output through the weights.
-            let keep = if max[head] == high { 1.0 } else { exp(max[head] - high) };
-            max[head] = high;
-            let mut total = sum[head] * keep;
-            for weight in &mut weights[..len] {
-                *weight = exp(*weight - high);
-                total += *weight;
-            }
-            sum[head] = total;
-            accumulate(isa, out, keep, &weights[..len], values);
+        for (row, state) in rows.iter_mut().zip(&mut states).filter(|(row, _)| row.position >= start) {
+            let len = TILE.min(row.position + 1 - start);
+            let (keys, values) = (&keys[..len * dim], &values[..len * dim]);
+            tile(isa, &row.q[part.clone()], &mut row.out[part.clone()], state, keys, values, dim);
         }
     }
-    for (head, out) in out.chunks_exact_mut(dim).enumerate() {
-        let inverse = 1.0 / sum[head];
-        out.iter_mut().for_each(|x| *x *= inverse);
+    for (row, state) in rows.iter_mut().zip(&states) {
+        for (out, sum) in row.out[part.clone()].chunks_exact_mut(dim).zip(&state.sum) {
+            let inverse = 1.0 / sum;
+            out.iter_mut().for_each(|x| *x *= inverse);
+        }
     }
 }
 
-/// `a · b` in eight lanes, summed by halves, then the tail in order.
-fn dot(isa: Isa, a: &[f32], b: &[f32]) -> f32 {
-    assert_eq!(a.len(), b.len(), "a dot of equal lengths");
+/// One tile of up to 16 keys and values, for all heads of `q`.
+fn tile(isa: Isa, q: &[f32], out: &mut [f32], state: &mut State, keys: &[f32], values: &[f32], dim: usize) {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2 and FMA; the lengths are equal.
-        Isa::Avx2 => unsafe { avx2::dot(a, b) },
+        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2 and FMA.
+        Isa::Avx2 => unsafe { avx2::tile(q, out, state, keys, values, dim) },
         _ => {
-            let mut lanes = [0.0f32; LANES];
-            let (mut a8, mut b8) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-            for (a, b) in a8.by_ref().zip(b8.by_ref()) {
-                for i in 0..LANES {
-                    lanes[i] = a[i].mul_add(b[i], lanes[i]);
+            for (head, (q, out)) in q.chunks_exact(dim).zip(out.chunks_exact_mut(dim)).enumerate() {
+                let mut scores = [f32::NEG_INFINITY; TILE];
+                for (score, key) in scores.iter_mut().zip(keys.chunks_exact(dim)) {
+                    *score = dot(q, key) * scale(dim);
                 }
+                let keep = softmax(&mut scores, keys.len() / dim, &mut state.max[head], &mut state.sum[head]);
+                accumulate_from(0, out, keep, &scores, values);
             }
-            finish_dot(lanes, a8.remainder(), b8.remainder())
         }
     }
 }
 
-fn finish_dot(l: [f32; LANES], a: &[f32], b: &[f32]) -> f32 {
-    let whole = ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]));
-    a.iter().zip(b).fold(whole, |sum, (a, b)| a.mul_add(*b, sum))
+#[inline(always)]
+fn scale(dim: usize) -> f32 {
+    1.0 / (dim as f32).sqrt()
 }
 
-/// `out = out * keep + Σ weights[j] * values[j]`, j ascending; each element by itself.
-fn accumulate(isa: Isa, out: &mut [f32], keep: f32, weights: &[f32], values: &[f32]) {
-    assert_eq!(values.len(), weights.len() * out.len(), "a value row for each weight");
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2 and FMA; the lengths fit.
-        Isa::Avx2 => unsafe { avx2::accumulate(out, keep, weights, values) },
-        _ => accumulate_from(0, out, keep, weights, values),
+/// Turns the first `len` scores into weights relative to the new maximum, the others into 0, and updates a head's
+/// maximum and sum. Returns the factor of what was summed before.
+///
+/// NaN scores leave the maximum as it was and reach the output through the weights.
+fn softmax(scores: &mut [f32; TILE], len: usize, max: &mut f32, sum: &mut f32) -> f32 {
+    let high = scores[..len].iter().fold(*max, |high, s| if *s > high { *s } else { high });
+    let keep = if *max == high { 1.0 } else { exp(*max - high) };
+    *max = high;
+    scores[..len].iter_mut().for_each(|s| *s = exp(*s - high));
+    scores[len..].fill(0.0);
+    let halves = std::array::from_fn(|i| scores[i] + scores[i + LANES]);
+    *sum = sum.mul_add(keep, tree(halves));
+    keep
+}
+
+/// `a · b` in eight lanes, summed pair by pair, then the tail in order.
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut lanes = [0.0f32; LANES];
+    let (mut a8, mut b8) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    for (a, b) in a8.by_ref().zip(b8.by_ref()) {
+        for i in 0..LANES {
+            lanes[i] = a[i].mul_add(b[i], lanes[i]);
+        }
     }
+    a8.remainder().iter().zip(b8.remainder()).fold(tree(lanes), |sum, (a, b)| a.mul_add(*b, sum))
 }
 
-fn accumulate_from(first: usize, out: &mut [f32], keep: f32, weights: &[f32], values: &[f32]) {
+#[inline(always)]
+fn tree(l: [f32; LANES]) -> f32 {
+    ((l[0] + l[1]) + (l[2] + l[3])) + ((l[4] + l[5]) + (l[6] + l[7]))
+}
+
+/// `out = out * keep + Σ weights[j] * values[j]`, j ascending; each element by itself, from `first` on.
+#[inline(always)]
+fn accumulate_from(first: usize, out: &mut [f32], keep: f32, weights: &[f32; TILE], values: &[f32]) {
     let dim = out.len();
     for (d, out) in out.iter_mut().enumerate().skip(first) {
-        *out =
-            weights.iter().enumerate().fold(*out * keep, |sum, (j, w)| w.mul_add(values[j * dim + d], sum));
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use super::{LANES, accumulate_from, finish_dot};
-    use std::arch::x86_64::*;
-
-    /// `a` and `b` are equally long.
-    #[target_feature(enable = "avx2,fma")]
-    pub fn dot(a: &[f32], b: &[f32]) -> f32 {
-        let end = a.len() / LANES * LANES;
-        let mut sum = _mm256_setzero_ps();
-        for i in (0..end).step_by(LANES) {
-            // SAFETY: i + 8 <= end, which both slices have.
-            unsafe {
-                sum = _mm256_fmadd_ps(
-                    _mm256_loadu_ps(a.as_ptr().add(i)),
-                    _mm256_loadu_ps(b.as_ptr().add(i)),
-                    sum,
-                );
-            }
-        }
-        let mut lanes = [0.0; LANES];
-        // SAFETY: `lanes` holds eight.
-        unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), sum) };
-        finish_dot(lanes, &a[end..], &b[end..])
-    }
-
-    /// `values` holds `weights.len()` rows as long as `out`.
-    #[target_feature(enable = "avx2,fma")]
-    pub fn accumulate(out: &mut [f32], keep: f32, weights: &[f32], values: &[f32]) {
-        let dim = out.len();
-        let end = dim / LANES * LANES;
-        let keep8 = _mm256_set1_ps(keep);
-        for d in (0..end).step_by(LANES) {
-            // SAFETY: d + 8 <= dim, and row j of `values` starts at j * dim.
-            unsafe {
-                let mut sum = _mm256_mul_ps(_mm256_loadu_ps(out.as_ptr().add(d)), keep8);
-                for (j, w) in weights.iter().enumerate() {
-                    let row = _mm256_loadu_ps(values.as_ptr().add(j * dim + d));
-                    sum = _mm256_fmadd_ps(_mm256_set1_ps(*w), row, sum);
-                }
-                _mm256_storeu_ps(out.as_mut_ptr().add(d), sum);
-            }
-        }
-        accumulate_from(end, out, keep, weights, values);
+        let rows = weights.iter().zip(values.chunks_exact(dim));
+        *out = rows.fold(*out * keep, |sum, (w, value)| w.mul_add(value[d], sum));
     }
 }
 

@@ -67,7 +67,8 @@ fn equals_the_plain_formula_and_one_set_of_bits() {
                 let v = Paged { data: &vd, ..k };
                 for isa in [Isa::Scalar, crate::kernels::isa()] {
                     let mut out = vec![0.0; q.len()];
-                    attend(isa, &q, k, v, &table, kv_heads - 1, position, &mut out);
+                    let row = Query { q: &q, out: &mut out, position };
+                    attend(isa, &mut [row], k, v, &table, kv_heads - 1);
                     all.push(out);
                 }
                 let want = naive(&q, k, v, &table, kv_heads - 1, position);
@@ -84,6 +85,28 @@ fn equals_the_plain_formula_and_one_set_of_bits() {
 fn a_nan_is_not_hidden() {
     let k = Paged { data: &[f32::NAN; 16 * 8], kv_heads: 1, block_size: 16, head_dim: 8 };
     let mut out = [0.0; 8];
-    attend(crate::kernels::isa(), &[1.0; 8], k, k, &[0], 0, 3, &mut out);
+    let row = Query { q: &[1.0; 8], out: &mut out, position: 3 };
+    attend(crate::kernels::isa(), &mut [row], k, k, &[0], 0);
     assert!(out.iter().all(|x| x.is_nan()));
+}
+
+#[test]
+fn rows_together_have_the_bits_of_rows_alone() {
+    let (dim, heads, positions) = (40, 17, 40);
+    let (kd, table) = paged(&noise(1, positions * dim), 1, dim, 16);
+    let (vd, _) = paged(&noise(2, positions * dim), 1, dim, 16);
+    let k = Paged { data: &kd, kv_heads: 1, block_size: 16, head_dim: dim };
+    let v = Paged { data: &vd, ..k };
+    let qs: Vec<_> = (0..ROWS as u32).map(|row| noise(row + 3, heads * dim)).collect();
+    for isa in [Isa::Scalar, crate::kernels::isa()] {
+        let mut together = vec![vec![0.0; heads * dim]; ROWS];
+        let rows = qs.iter().zip(&mut together).enumerate();
+        let mut rows: Vec<_> = rows.map(|(i, (q, out))| Query { q, out, position: 30 + i }).collect();
+        attend(isa, &mut rows, k, v, &table, 0);
+        for (i, (q, want)) in qs.iter().zip(&together).enumerate() {
+            let mut out = vec![0.0; heads * dim];
+            attend(isa, &mut [Query { q, out: &mut out, position: 30 + i }], k, v, &table, 0);
+            assert!(out.iter().zip(want).all(|(a, b)| a.to_bits() == b.to_bits()), "row {i}");
+        }
+    }
 }

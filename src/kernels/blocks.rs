@@ -35,17 +35,17 @@ pub fn nth_block(weights: &[&Matrix], height: usize, mut n: usize) -> RowBlock {
 }
 
 /// One output that several tasks write to, each to places of its own.
-pub struct SharedOut<'a> {
-    start: *mut f32,
+pub struct SharedOut<'a, T = f32> {
+    start: *mut T,
     len: usize,
-    borrow: PhantomData<&'a mut [f32]>,
+    borrow: PhantomData<&'a mut [T]>,
 }
 
 // SAFETY: the only access is `slice`, whose callers promise that no two threads hold overlapping parts.
-unsafe impl Sync for SharedOut<'_> {}
+unsafe impl<T: Send> Sync for SharedOut<'_, T> {}
 
-impl<'a> SharedOut<'a> {
-    pub fn new(out: &'a mut [f32]) -> Self {
+impl<'a, T> SharedOut<'a, T> {
+    pub fn new(out: &'a mut [T]) -> Self {
         Self { start: out.as_mut_ptr(), len: out.len(), borrow: PhantomData }
     }
 
@@ -54,7 +54,7 @@ impl<'a> SharedOut<'a> {
     /// # Safety
     /// No other slice that overlaps `range` may be alive.
     #[allow(clippy::mut_from_ref)]
-    pub unsafe fn slice(&self, range: Range<usize>) -> &mut [f32] {
+    pub unsafe fn slice(&self, range: Range<usize>) -> &mut [T] {
         assert!(range.start <= range.end && range.end <= self.len, "a task writes outside of its output");
         // SAFETY: the range lies in the slice that `new` borrowed for 'a; the caller keeps parts disjoint.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }

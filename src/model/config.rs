@@ -89,7 +89,41 @@ const NEUTRAL: &[(&str, u32)] = &[
 const NEUTRAL_FLOATS: &[&str] =
     &["rope.scale_linear", "rope.scaling.factor", "logit_scale", "embedding_scale", "residual_scale"];
 
+/// Keys that are read, or that say nothing about the arithmetic.
+const KNOWN: &[&str] = &[
+    "context_length",
+    "embedding_length",
+    "block_count",
+    "feed_forward_length",
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.value_length",
+    "attention.layer_norm_rms_epsilon",
+    "rope.freq_base",
+    "rope.dimension_count",
+    "rope.scaling.type",
+    "rope.scaling.original_context_length",
+    "vocab_size",
+    "tensor_data_layout",
+];
+
 impl DecoderConfig {
+    /// Keys of this architecture that nothing here reads, sorted: worth a warning, for they may mean something.
+    pub fn unknown_keys<'a>(&self, gguf: &'a Gguf) -> Vec<&'a str> {
+        let known = |key: &str| {
+            KNOWN.contains(&key) || NEUTRAL_FLOATS.contains(&key) || NEUTRAL.iter().any(|(k, _)| *k == key)
+        };
+        let own = |key: &str| {
+            key.strip_prefix(&self.architecture)
+                .and_then(|key| key.strip_prefix('.'))
+                .is_some_and(|key| !known(key))
+        };
+        let mut keys: Vec<&str> = gguf.keys().filter(|key| own(key)).collect();
+        keys.sort_unstable();
+        keys
+    }
+
     /// `Unsupported` for an architecture or feature that is not ours, `BadModel` for a value that cannot be;
     /// both name the key and the value.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self> {
@@ -212,7 +246,7 @@ impl Keys<'_> {
             return Err(self.bad("attention.head_count_kv", kv_heads, &why));
         }
         let given = self.gguf.contains(&self.full("attention.key_length"));
-        if !given && hidden % heads != 0 {
+        if !given && !hidden.is_multiple_of(heads) {
             let why =
                 format!("it must divide embedding_length, {hidden}, where there is no attention.key_length");
             return Err(self.bad("attention.head_count", heads, &why));

@@ -19,6 +19,8 @@ const INFO: i32 = 3;
 /// Divisors of rope frequencies are 1 and more in real files; a tiny one would make angles infinite.
 const MIN_ROPE_FACTOR: f32 = 1e-3;
 
+const MAX_ECHO_US: u32 = 1_000_000;
+
 /// Where a model comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -38,19 +40,20 @@ impl Source {
             return Err(Error::invalid("model_path is empty; NULL means the embedded model"));
         }
         let Some(name) = path.strip_prefix("builtin:") else { return Ok(Self::File(path.into())) };
-        let (name, options) = name.split_once('?').unwrap_or((name, ""));
+        let (name, option) = match name.split_once('?') {
+            Some((name, option)) => (name, Some(option)),
+            None => (name, None),
+        };
         if name != "echo" {
             return Err(Error::invalid(format!("model path 'builtin:{name}': there is only builtin:echo")));
         }
-        let mut us_per_token = 0;
-        for option in options.split('&').filter(|option| !option.is_empty()) {
-            let value = option.strip_prefix("us_per_token=").and_then(|value| value.parse().ok());
-            us_per_token = value.filter(|value| *value <= 1_000_000).ok_or_else(|| {
-                Error::invalid(format!(
-                    "model path option '{option}': builtin:echo takes us_per_token=0 to 1000000"
-                ))
-            })?;
-        }
+        let Some(option) = option else { return Ok(Self::Echo { us_per_token: 0 }) };
+        let value = option.strip_prefix("us_per_token=").and_then(|value| value.parse().ok());
+        let us_per_token = value.filter(|value| *value <= MAX_ECHO_US).ok_or_else(|| {
+            Error::invalid(format!(
+                "model path option '{option}': builtin:echo takes us_per_token=0 to {MAX_ECHO_US}"
+            ))
+        })?;
         Ok(Self::Echo { us_per_token })
     }
 }
@@ -91,6 +94,9 @@ pub fn load_gguf(
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
     let config = DecoderConfig::from_gguf(gguf)?;
+    for key in config.unknown_keys(gguf) {
+        log(WARN, &format!("{}: metadata key '{key}' is not known and not used", gguf.what()));
+    }
     let tokenizer = tokenizer(gguf, config.vocab_size, log)?;
     let model = Reader { gguf, used: HashSet::new(), done: 0, owned: 0, progress }.decoder(config, ops)?;
     log(INFO, &format!("loaded {}: {:?}", gguf.what(), model.facts()));
@@ -123,6 +129,10 @@ fn tokenizer(gguf: &Gguf, vocab_size: usize, log: &dyn Fn(i32, &str)) -> Result<
         ))),
         Err(error) if error.status == Status::Unsupported => {
             log(WARN, &format!("prompts must be token ids: {error}"));
+            Ok(None)
+        }
+        Ok(None) => {
+            log(WARN, &format!("{}: there is no tokenizer in it; prompts must be token ids", gguf.what()));
             Ok(None)
         }
         result => result,
@@ -199,10 +209,10 @@ impl Reader<'_> {
         if matrix.dtype.is_ternary() {
             ternary::validate(&matrix)
                 .map_err(|e| Error::new(e.status, format!("{}: tensor '{name}': {e}", self.gguf.what())))?;
+            self.took(name, matrix.data.len())?;
         } else {
-            prefault(&matrix.data);
+            self.prefault(name, &matrix.data)?;
         }
-        self.took(name, matrix.data.len())?;
         Ok(matrix)
     }
 
@@ -277,11 +287,16 @@ impl Reader<'_> {
             ))),
         }
     }
-}
 
-/// Reads a byte of every page, so that the first step does not wait for the disk.
-fn prefault(data: &[u8]) {
-    const PAGE: usize = 4096;
-    let sum = data.iter().step_by(PAGE).fold(0u8, |sum, byte| sum.wrapping_add(*byte));
-    std::hint::black_box(sum);
+    /// Reads a byte of every page, so that the first step does not wait for the disk.
+    fn prefault(&mut self, name: &str, data: &[u8]) -> Result<()> {
+        const PAGE: usize = 4096;
+        // Often enough that giving up takes a moment even on a slow disk.
+        for part in data.chunks(16 << 20) {
+            let sum = part.iter().step_by(PAGE).fold(0u8, |sum, byte| sum.wrapping_add(*byte));
+            std::hint::black_box(sum);
+            self.took(name, part.len())?;
+        }
+        Ok(())
+    }
 }

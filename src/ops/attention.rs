@@ -1,12 +1,12 @@
 //! Rotation, the KV write, and paged attention: three operations on `qkv` `[T, (heads + 2 kv_heads) * head_dim]`.
 
 use super::support::{f32s, f32s_mut, output, rows};
-use super::{AttentionShape, KvCache, RaggedBatch};
-use crate::kernels::attention::{Paged, attend};
+use super::{AttentionShape, KvCache, RaggedBatch, SeqRows};
+use crate::kernels::attention::{Paged, Query, ROWS, TILE, attend};
 use crate::kernels::blocks::SharedOut;
 use crate::kernels::{Isa, Pool, rope};
 use candle_core::{CpuStorage, CustomOp2, InplaceOp1, InplaceOp2, Layout, Shape};
-use std::sync::Arc;
+use std::ops::Range;
 
 impl AttentionShape {
     /// Width of a row of qkv.
@@ -17,6 +17,7 @@ impl AttentionShape {
 
 /// Rotates q and k in place; `table` is `kernels::rope::table`'s for the batch's positions.
 pub struct RopeInPlace<'a> {
+    pub pool: &'a Pool,
     pub shape: &'a AttentionShape,
     pub table: &'a [f32],
     /// Floats of `table` per row.
@@ -35,12 +36,15 @@ impl InplaceOp1 for RopeInPlace<'_> {
             candle_core::bail!("a rotation is needed for each of {rows} rows");
         }
         let turning = (s.heads + s.kv_heads) * s.head_dim;
-        for (row, qkv) in f32s_mut(qkv, layout)?.chunks_exact_mut(s.qkv()).enumerate() {
+        let shared = SharedOut::new(f32s_mut(qkv, layout)?);
+        self.pool.run(rows, &|row| {
+            // SAFETY: each task has a row of its own.
+            let heads = unsafe { shared.slice(row * s.qkv()..row * s.qkv() + turning) };
             let angles = &self.table[row * self.width..][..self.width];
-            for head in qkv[..turning].chunks_exact_mut(s.head_dim) {
+            for head in heads.chunks_exact_mut(s.head_dim) {
                 rope::rotate(head, angles, self.interleaved);
             }
-        }
+        });
         Ok(())
     }
 }
@@ -64,6 +68,12 @@ impl<'a> Paging<'a> {
         if let Some(block) = batch.block_tables.iter().find(|block| **block as usize >= kv.blocks) {
             candle_core::bail!("block {block} is out of range: the KV cache has {}", kv.blocks);
         }
+        if kv.block_size == 0 || !kv.block_size.is_multiple_of(TILE) {
+            candle_core::bail!("KV blocks of {} tokens: a multiple of {TILE} is needed", kv.block_size);
+        }
+        if shape.kv_heads == 0 || shape.head_dim == 0 || !shape.heads.is_multiple_of(shape.kv_heads) {
+            candle_core::bail!("{} heads cannot share {} KV heads", shape.heads, shape.kv_heads);
+        }
         let mut next = 0;
         for seq in &batch.seqs {
             let span = seq.row as usize..seq.row as usize + seq.rows as usize;
@@ -78,6 +88,15 @@ impl<'a> Paging<'a> {
             }
         }
         Ok(Self { batch, shape, blocks: kv.blocks, block_size: kv.block_size })
+    }
+
+    /// The batch's rows, a few of one sequence at a time, in their order.
+    fn spans(&self) -> Vec<Span> {
+        let split = |(seq, s): (usize, &SeqRows)| {
+            let (start, end) = (s.row as usize, (s.row + s.rows) as usize);
+            (start..end).step_by(ROWS).map(move |row| Span { seq, rows: row..end.min(row + ROWS) })
+        };
+        self.batch.seqs.iter().enumerate().flat_map(split).collect()
     }
 
     fn table(&self, seq: usize) -> &[u32] {
@@ -96,8 +115,17 @@ impl<'a> Paging<'a> {
     }
 }
 
+/// At most `ROWS` rows of one sequence.
+struct Span {
+    seq: usize,
+    rows: Range<usize>,
+}
+
 /// Copies the rows' k and v into a layer's `[2, blocks, kv_heads, block_size, head_dim]`.
-pub struct KvWrite<'a>(pub &'a Paging<'a>);
+pub struct KvWrite<'a> {
+    pub pool: &'a Pool,
+    pub paging: &'a Paging<'a>,
+}
 
 impl InplaceOp2 for KvWrite<'_> {
     fn name(&self) -> &'static str {
@@ -111,34 +139,38 @@ impl InplaceOp2 for KvWrite<'_> {
         qkv: &CpuStorage,
         layout: &Layout,
     ) -> candle_core::Result<()> {
-        let (paging, s) = (self.0, self.0.shape);
-        rows(layout, s.qkv())?;
+        let (paging, s) = (self.paging, self.paging.shape);
+        if rows(layout, s.qkv())? != paging.batch.tokens.len() {
+            candle_core::bail!("the batch has {} rows, qkv others", paging.batch.tokens.len());
+        }
         let qkv = f32s(qkv, layout)?;
         let kv = f32s_mut(kv, kv_layout)?;
         if kv.len() != 2 * paging.half() {
             candle_core::bail!("the KV cache has another shape");
         }
-        let shape = paging.paged(&[]);
-        let (keys, values) = kv.split_at_mut(paging.half());
-        for (index, seq) in paging.batch.seqs.iter().enumerate() {
-            for row in seq.row as usize..(seq.row + seq.rows) as usize {
-                let position = paging.batch.positions[row] as usize;
-                let (k, v) =
-                    qkv[row * s.qkv()..][..s.qkv()][s.heads * s.head_dim..].split_at(s.kv_heads * s.head_dim);
-                for head in 0..s.kv_heads {
-                    let (from, to) = (head * s.head_dim, shape.offset(paging.table(index), head, position));
-                    keys[to..to + s.head_dim].copy_from_slice(&k[from..from + s.head_dim]);
-                    values[to..to + s.head_dim].copy_from_slice(&v[from..from + s.head_dim]);
+        let (slots, batch) = (paging.paged(&[]), paging.batch);
+        let shared = SharedOut::new(kv);
+        // A task for each head of K and of V: heads share no element, whatever blocks the tables name.
+        self.pool.run(2 * s.kv_heads, &|task| {
+            let (half, head) = (task / s.kv_heads, task % s.kv_heads);
+            let from = (s.heads + task) * s.head_dim;
+            for (index, seq) in batch.seqs.iter().enumerate() {
+                for row in seq.row as usize..(seq.row + seq.rows) as usize {
+                    let position = batch.positions[row] as usize;
+                    let to = half * paging.half() + slots.offset(paging.table(index), head, position);
+                    // SAFETY: the slots of this half's head are this task's.
+                    let slot = unsafe { shared.slice(to..to + s.head_dim) };
+                    slot.copy_from_slice(&qkv[row * s.qkv() + from..][..s.head_dim]);
                 }
             }
-        }
+        });
         Ok(())
     }
 }
 
 /// Attention of the q heads of `qkv` over the layer's K and V: `[T, heads * head_dim]`.
 pub struct Attend<'a> {
-    pub pool: &'a Arc<Pool>,
+    pub pool: &'a Pool,
     pub isa: Isa,
     pub paging: &'a Paging<'a>,
 }
@@ -163,17 +195,21 @@ impl CustomOp2 for Attend<'_> {
         let width = s.heads * s.head_dim;
         let mut out = vec![0.0; rows * width];
         let shared = SharedOut::new(&mut out);
-        // A task for each row and KV head; the last rows of a prompt see the most, and go out one by one.
+        // A task for a few rows of a sequence and a KV head; the last rows of a prompt see the most and go first.
         let group = width / s.kv_heads;
-        self.pool.run(rows * s.kv_heads, &|task| {
-            let (row, kv_head) = (task / s.kv_heads, task % s.kv_heads);
-            let seq = paging.batch.seqs.partition_point(|seq| seq.row as usize <= row) - 1;
-            let q = &qkv[row * s.qkv() + kv_head * group..][..group];
-            let start = row * width + kv_head * group;
-            // SAFETY: each task has the heads of one row and KV head to itself.
-            let out = unsafe { shared.slice(start..start + group) };
-            let position = paging.batch.positions[row] as usize;
-            attend(self.isa, q, keys, values, paging.table(seq), kv_head, position, out);
+        let spans = paging.spans();
+        self.pool.run(spans.len() * s.kv_heads, &|task| {
+            let (span, kv_head) = (&spans[spans.len() - 1 - task / s.kv_heads], task % s.kv_heads);
+            let mut queries: [Query; ROWS] = Default::default();
+            for (query, row) in queries.iter_mut().zip(span.rows.clone()) {
+                let start = row * width + kv_head * group;
+                query.q = &qkv[row * s.qkv() + kv_head * group..][..group];
+                // SAFETY: spans share no row, so each task has these heads of its rows to itself.
+                query.out = unsafe { shared.slice(start..start + group) };
+                query.position = paging.batch.positions[row] as usize;
+            }
+            let queries = &mut queries[..span.rows.len()];
+            attend(self.isa, queries, keys, values, paging.table(span.seq), kv_head);
         });
         Ok(output(out, rows, width))
     }

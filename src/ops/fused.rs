@@ -81,15 +81,13 @@ impl OpSet for FusedOps {
         let cache =
             kv.layers.get(layer).ok_or_else(|| Error::internal(format!("no KV cache for layer {layer}")))?;
         let paging = ours("attention", Paging::new(batch, kv, shape))?;
+        let pool = &*self.pool;
         let mut angles = self.angles.lock();
         let (width, interleaved) = (2 * rope.inv_freq.len(), rope.style == RopeStyle::Interleaved);
-        let turn = RopeInPlace { shape, table: angles.of(batch, rope), width, interleaved };
+        let turn = RopeInPlace { pool, shape, table: angles.of(batch, rope), width, interleaved };
         ours("rope", qkv.inplace_op1(&turn))?;
-        ours("kv write", cache.inplace_op2(qkv, &KvWrite(&paging)))?;
-        ours(
-            "attention",
-            qkv.apply_op2_no_bwd(cache, &Attend { pool: &self.pool, isa: self.isa, paging: &paging }),
-        )
+        ours("kv write", cache.inplace_op2(qkv, &KvWrite { pool, paging: &paging }))?;
+        ours("attention", qkv.apply_op2_no_bwd(cache, &Attend { pool, isa: self.isa, paging: &paging }))
     }
 
     fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Tensor> {

@@ -67,6 +67,9 @@ impl Linear {
         if self.norm.as_ref().is_some_and(|norm| norm.weight.len() != first.cols) {
             candle_core::bail!("the norm is not as wide as the weights");
         }
+        if first.cols == 0 {
+            candle_core::bail!("a product over no columns");
+        }
         Ok(first.cols)
     }
 
@@ -85,14 +88,21 @@ impl Linear {
         out
     }
 
-    /// Rows in turn: quantizing is a small part of a product.
     fn quantize(&self, x: &[f32], cols: usize, int8: &mut Vec<i8>, quantized: &mut Vec<QuantRow>) {
+        let rows = x.len() / cols;
         if int8.len() < x.len() {
             int8.resize(x.len(), 0);
         }
-        quantized.clear();
-        for (x, out) in x.chunks_exact(cols).zip(int8.chunks_exact_mut(cols)) {
-            quantized.push(quantize_row(self.isa, x, out));
+        if quantized.len() < rows {
+            quantized.resize(rows, QuantRow::default());
         }
+        let values = SharedOut::new(&mut int8[..x.len()]);
+        let scales = SharedOut::new(&mut quantized[..rows]);
+        self.pool.run(rows, &|row| {
+            let at = row * cols..(row + 1) * cols;
+            // SAFETY: each task has a row of its own.
+            let (values, scale) = unsafe { (values.slice(at.clone()), scales.slice(row..row + 1)) };
+            scale[0] = quantize_row(self.isa, &x[at], values);
+        });
     }
 }

@@ -1,0 +1,99 @@
+//! What a step allocates: `workspace_bytes` bounds the peak, and a decode step's allocations are candle's few.
+
+mod common;
+
+use bn_engine::model::Model;
+use bn_engine::ops::{KvCache, RaggedBatch, SeqRows};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator with its arguments; besides, only atomics are touched. The
+// default realloc and alloc_zeroed come through these two.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.fetch_add(1, SeqCst);
+        PEAK.fetch_max(LIVE.fetch_add(layout.size(), SeqCst) + layout.size(), SeqCst);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), SeqCst);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// `sequences` sequences in a block of their own, rows `from..from + rows` of each, logits of each one's last.
+fn batch(sequences: u32, from: u32, rows: u32) -> Arc<RaggedBatch> {
+    let mut batch = RaggedBatch::default();
+    for s in 0..sequences {
+        batch.seqs.push(SeqRows { row: s * rows, rows, table: s, table_len: 1 });
+        batch.block_tables.push(s);
+        batch.tokens.extend((0..rows).map(|i| (7 * i + s) % 100));
+        batch.positions.extend(from..from + rows);
+        batch.logits_rows.push((s + 1) * rows - 1);
+    }
+    Arc::new(batch)
+}
+
+/// (peak bytes, allocations) of one step.
+fn measure(
+    model: &mut dyn Model,
+    batch: &Arc<RaggedBatch>,
+    kv: &KvCache,
+    logits: &mut Vec<f32>,
+) -> (usize, usize) {
+    let (live, calls) = (LIVE.load(SeqCst), CALLS.load(SeqCst));
+    PEAK.store(live, SeqCst);
+    model.forward(batch, kv, &AtomicBool::new(false), logits).expect("forward");
+    (PEAK.load(SeqCst) - live, CALLS.load(SeqCst) - calls)
+}
+
+/// One test: the counters are the process's.
+#[test]
+fn steps_stay_within_their_workspace() {
+    for path in ["models/bn-demo.gguf", "tests/golden/llama-tiny-f32.gguf"] {
+        let mut loaded = common::load_file(path, 2).expect(path);
+        let model = &mut *loaded.model;
+        let (shape, layers) = (model.kv_shape(), model.facts().layers);
+        let kv = KvCache::new(shape.layers, shape.kv_heads, shape.head_dim, 8, 64).expect("kv");
+        let mut logits = Vec::with_capacity(8 * model.facts().vocab_size);
+        let (first, decode) = (batch(8, 0, 60), batch(8, 60, 1));
+        let (peak, _) = measure(model, &first, &kv, &mut logits);
+        let bound = model.workspace_bytes(480, 8);
+        assert!(peak <= bound, "{path}: a prompt step took {peak} bytes where {bound} are declared");
+        measure(model, &decode, &kv, &mut logits);
+        let at = logits.as_ptr();
+        let (peak, calls) = measure(model, &decode, &kv, &mut logits);
+        let bound = model.workspace_bytes(8, 8);
+        assert!(peak <= bound, "{path}: a decode step took {peak} bytes where {bound} are declared");
+        assert_eq!(at, logits.as_ptr(), "{path}: the logits moved");
+        // Eight per operation, eight operations a layer: candle's tensor, storage, shapes, and the data.
+        let most = 64 * (layers + 1);
+        assert!(
+            calls <= most,
+            "{path}: {calls} allocations in a decode step of {layers} layers; at most {most}"
+        );
+        let single = batch(1, 60, 1);
+        measure(model, &single, &kv, &mut logits);
+        let (_, for_one) = measure(model, &single, &kv, &mut logits);
+        // A layer's list of tasks may double once or twice on its way from one row to eight.
+        assert!(
+            calls <= for_one + 2 * layers,
+            "{path}: {for_one} allocations for one row, {calls} for eight"
+        );
+        println!(
+            "{path}: {calls} allocations in a decode step of {layers} layers, peak {peak} of {bound} bytes"
+        );
+    }
+}

@@ -1,0 +1,47 @@
+//! The decoder on plain candle operations agrees with the same decoder on our kernels.
+
+mod common;
+mod plain_ops;
+
+use common::{Golden, Session, argmax, load_file, load_on, relative_error};
+use plain_ops::PlainOps;
+use std::sync::Arc;
+
+fn check(case: &str, chunk: usize) {
+    let golden = Golden::read(case);
+    let run = |mut loaded: bn_engine::model::Loaded| {
+        let mut session = Session::new(&mut *loaded.model, &golden.sequences, 16, 7);
+        session.interleave(chunk);
+        session.logits
+    };
+    let fused = run(load_file(&golden.model, 2).expect(case));
+    let plain = run(load_on(&golden.model, Arc::new(PlainOps)).expect(case));
+    for (s, (fused, plain)) in fused.iter().zip(&plain).enumerate() {
+        let error = relative_error(fused, plain);
+        assert!(error <= 1e-3, "{case}, sequence {s}: relative error {error:.2e}");
+        let rows = fused.chunks_exact(golden.vocab).zip(plain.chunks_exact(golden.vocab));
+        for (row, (fused, plain)) in rows.enumerate() {
+            assert_eq!(argmax(fused), argmax(plain), "{case}, sequence {s}: another best token in row {row}");
+        }
+    }
+}
+
+#[test]
+fn llama() {
+    check("llama-tiny-f32", 5);
+}
+
+#[test]
+fn llama_with_wide_heads() {
+    check("llama-tiny-mha", 40);
+}
+
+#[test]
+fn bitnet() {
+    check("bitnet-tiny-tq2_0", 16);
+}
+
+#[test]
+fn demo() {
+    check("demo", 256);
+}

@@ -1,0 +1,156 @@
+//! Invariant 3 at the level of operations: a row's bits are its sequence's own, whatever comes along.
+
+mod ops_support;
+
+use bn_engine::kernels::{DType, Isa, Matrix, Pool, isa};
+use bn_engine::ops::{
+    Activation, AttentionShape, FusedOps, KvCache, Norm, OpSet, RaggedBatch, Rope, RopeStyle,
+};
+use ops_support::{Chunk, Random, batch, rope, tables, values};
+use std::sync::Arc;
+
+const BLOCKS: usize = 40;
+
+/// Two layers of a decoder.
+struct Toy {
+    embedding: Matrix,
+    shape: AttentionShape,
+    rope: Rope,
+    norm: Norm,
+    qkv: Matrix,
+    output: Matrix,
+    gate_up: Matrix,
+    down: Matrix,
+    activation: Activation,
+    lengths: Vec<usize>,
+}
+
+impl Toy {
+    fn new(seed: u32, dtype: DType, shape: AttentionShape, style: RopeStyle, activation: Activation) -> Self {
+        let mut random = Random(seed);
+        let (hidden, heads) = (256, shape.heads * shape.head_dim);
+        Self {
+            embedding: random.matrix(DType::F16, 50, hidden),
+            norm: random.norm(hidden),
+            qkv: random.matrix(dtype, heads + 2 * shape.kv_heads * shape.head_dim, hidden),
+            output: random.matrix(dtype, hidden, heads),
+            gate_up: random.matrix(dtype, 1024, hidden),
+            down: random.matrix(dtype, hidden, 512),
+            rope: rope(shape.head_dim / 2, style),
+            lengths: [61, 1, 17, 32].to_vec(),
+            shape,
+            activation,
+        }
+    }
+
+    fn all() -> [Self; 4] {
+        let shape = |heads, kv_heads, head_dim| AttentionShape { heads, kv_heads, head_dim };
+        [
+            Self::new(1, DType::I2S, shape(8, 2, 32), RopeStyle::Neox, Activation::Relu2),
+            Self::new(2, DType::TQ2_0, shape(4, 4, 64), RopeStyle::Neox, Activation::Relu2),
+            Self::new(3, DType::Q8_0, shape(3, 1, 128), RopeStyle::Interleaved, Activation::SwiGlu),
+            Self::new(4, DType::BF16, shape(6, 2, 12), RopeStyle::Neox, Activation::SwiGlu),
+        ]
+    }
+
+    fn token(seq: usize, position: usize) -> u32 {
+        ((seq * 31 + position * 7) % 50) as u32
+    }
+
+    fn cache(&self, block_size: usize) -> KvCache {
+        KvCache::new(2, self.shape.kv_heads, self.shape.head_dim, BLOCKS, block_size).unwrap()
+    }
+
+    /// Bits of the hidden state after both layers, a row for each of the batch's.
+    fn step(&self, ops: &dyn OpSet, batch: &Arc<RaggedBatch>, kv: &KvCache) -> Vec<Vec<u32>> {
+        let mut x = ops.embed(batch, &self.embedding).unwrap();
+        for layer in 0..2 {
+            let qkv = ops.linear(&x, Some(&self.norm), std::slice::from_ref(&self.qkv)).unwrap();
+            let heads = ops.attention(&qkv, batch, kv, layer, &self.shape, &self.rope).unwrap();
+            x = ops.add(x, &ops.linear(&heads, None, std::slice::from_ref(&self.output)).unwrap()).unwrap();
+            let wide = ops.linear(&x, Some(&self.norm), std::slice::from_ref(&self.gate_up)).unwrap();
+            let wide = ops.gated(&wide, self.activation).unwrap();
+            x = ops.add(x, &ops.linear(&wide, None, std::slice::from_ref(&self.down)).unwrap()).unwrap();
+        }
+        let bits = |row: Vec<f32>| row.into_iter().map(f32::to_bits).collect();
+        values(&x).into_iter().map(bits).collect()
+    }
+
+    /// Every sequence by itself, its prompt at once: what all else has to give.
+    fn reference(&self, ops: &dyn OpSet) -> Vec<Vec<Vec<u32>>> {
+        let one = |(seq, &length): (usize, &usize)| {
+            let mut tables = vec![Vec::new(); self.lengths.len()];
+            tables[seq] = (0..length.div_ceil(16) as u32).collect();
+            let batch = batch(&[Chunk { seq, start: 0, rows: length }], &tables, Self::token);
+            self.step(ops, &batch, &self.cache(16))
+        };
+        self.lengths.iter().enumerate().map(one).collect()
+    }
+
+    /// All sequences together in random chunks of at most `largest` rows, in random order.
+    fn ragged(&self, ops: &dyn OpSet, seed: u32, block_size: usize, largest: usize) -> Vec<Vec<Vec<u32>>> {
+        let mut random = Random(seed);
+        let tables = tables(&mut random, &self.lengths, block_size, BLOCKS);
+        let kv = self.cache(block_size);
+        let mut out = vec![Vec::new(); self.lengths.len()];
+        while out.iter().zip(&self.lengths).any(|(rows, length)| rows.len() < *length) {
+            let mut chunks = Vec::new();
+            for (seq, rows) in out.iter().enumerate() {
+                let left = self.lengths[seq] - rows.len();
+                if left > 0 && random.below(4) > 0 {
+                    chunks.push(Chunk { seq, start: rows.len(), rows: 1 + random.below(left.min(largest)) });
+                }
+            }
+            random.shuffle(&mut chunks);
+            if chunks.is_empty() {
+                continue;
+            }
+            let mut rows = self.step(ops, &batch(&chunks, &tables, Self::token), &kv).into_iter();
+            for chunk in chunks {
+                out[chunk.seq].extend(rows.by_ref().take(chunk.rows));
+            }
+        }
+        out
+    }
+}
+
+fn ops(threads: usize, isa: Isa) -> FusedOps {
+    FusedOps::with_isa(Pool::new(threads).unwrap(), isa)
+}
+
+#[test]
+fn batch_chunks_blocks_and_threads_do_not_show() {
+    for (index, toy) in Toy::all().iter().enumerate() {
+        let want = toy.reference(&ops(1, isa()));
+        for threads in [1, 2, 3] {
+            let ops = ops(threads, isa());
+            for (n, block_size) in [16, 32, 64].into_iter().enumerate() {
+                for largest in [1, 5, 40] {
+                    let got = toy.ragged(&ops, (n * 100 + largest) as u32, block_size, largest);
+                    let what = format!(
+                        "toy {index}, {threads} threads, blocks of {block_size}, chunks to {largest}"
+                    );
+                    assert!(got == want, "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_instruction_set_does_not_show() {
+    for (index, toy) in Toy::all().iter().enumerate() {
+        let want = toy.reference(&ops(1, isa()));
+        assert!(toy.reference(&ops(2, Isa::Scalar)) == want, "toy {index}: prompts at once");
+        assert!(toy.ragged(&ops(2, Isa::Scalar), 9, 32, 9) == want, "toy {index}: ragged");
+    }
+}
+
+/// The comparison itself can fail: another token changes the bits.
+#[test]
+fn different_sequences_have_different_bits() {
+    let toy = &Toy::all()[0];
+    let out = toy.reference(&ops(1, isa()));
+    assert_ne!(out[0][16], out[2][16]);
+    assert_ne!(out[0][0], out[1][0]);
+}

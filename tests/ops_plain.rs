@@ -1,0 +1,222 @@
+//! Every operation of `FusedOps` against the same on plain candle.
+
+mod ops_support;
+mod plain_ops;
+
+use bn_engine::base::Bytes;
+use bn_engine::kernels::{DType, Matrix, Pool};
+use bn_engine::ops::{Activation, AttentionShape, FusedOps, KvCache, OpSet, RaggedBatch, RopeStyle};
+use candle_core::Tensor;
+use ops_support::{Chunk, Random, batch, error, rope, tables, values};
+use plain_ops::PlainOps;
+use std::sync::Arc;
+
+const TOLERANCE: f32 = 1e-5;
+const TYPES: [DType; 6] = [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::TQ2_0, DType::I2S];
+
+fn fused() -> FusedOps {
+    FusedOps::new(Pool::new(2).unwrap())
+}
+
+fn tokens(ids: &[u32]) -> Arc<RaggedBatch> {
+    Arc::new(RaggedBatch { tokens: ids.to_vec(), ..Default::default() })
+}
+
+#[test]
+fn embedding_of_every_type() {
+    for dtype in TYPES {
+        let table = Random(1).matrix(dtype, 40, 512);
+        let batch = tokens(&[0, 39, 7, 7, 12]);
+        let (got, want) = (fused().embed(&batch, &table).unwrap(), PlainOps.embed(&batch, &table).unwrap());
+        assert_eq!(values(&got), values(&want), "{dtype:?}");
+    }
+}
+
+#[test]
+fn products_of_every_type() {
+    let mut random = Random(2);
+    for dtype in TYPES {
+        for rows in [1, 2, 3, 5, 17] {
+            let weights = [37, 8, 1].map(|outputs| random.matrix(dtype, outputs, 768));
+            let x = random.tensor(rows, 768);
+            let got = fused().linear(&x, None, &weights).unwrap();
+            let want = PlainOps.linear(&x, None, &weights).unwrap();
+            let error = error(&got, &want);
+            assert!(error <= TOLERANCE, "{dtype:?}, {rows} rows: {error}");
+        }
+    }
+}
+
+/// `[n, n]` ones on the diagonal: its product is the normed row itself.
+fn identity(n: usize) -> Matrix {
+    let ones = (0..n * n).flat_map(|i| f32::to_le_bytes((i / n == i % n) as u8 as f32));
+    Matrix::new(Bytes::new(ones.collect::<Vec<u8>>()), DType::F32, n, n).unwrap()
+}
+
+#[test]
+fn norm_before_a_product() {
+    let mut random = Random(3);
+    let norm = random.norm(512);
+    let x = (random.tensor(6, 512) * 30.0).unwrap();
+    let diagonal = [identity(512)];
+    let normed = fused().linear(&x, Some(&norm), &diagonal).unwrap();
+    assert!(error(&normed, &PlainOps.linear(&x, Some(&norm), &diagonal).unwrap()) <= TOLERANCE);
+    for dtype in TYPES {
+        let weights = [random.matrix(dtype, 24, 512)];
+        let got = fused().linear(&x, Some(&norm), &weights).unwrap();
+        // From our normed rows on: one bit of a norm can turn an int8 by one, which is no error of the product.
+        let want = PlainOps.linear(&normed, None, &weights).unwrap();
+        let error = error(&got, &want);
+        assert!(error <= TOLERANCE, "{dtype:?}: {error}");
+    }
+}
+
+#[test]
+fn halves_are_quantized_to_the_even_side() {
+    // The largest is 127, so the scale is 1 and the values are their own int8.
+    let mut row: Vec<f32> = (0..128).map(|i| i as f32 / 2.0 - 32.0).collect();
+    row[0] = 127.0;
+    let x = Tensor::from_vec(row, (1, 128), &candle_core::Device::Cpu).unwrap();
+    let weights = [Random(4).matrix(DType::I2S, 16, 128)];
+    let got = fused().linear(&x, None, &weights).unwrap();
+    assert!(error(&got, &PlainOps.linear(&x, None, &weights).unwrap()) <= 1e-6);
+}
+
+#[test]
+fn attention_of_ragged_batches() {
+    for (case, (heads, kv_heads, head_dim, pairs, style)) in [
+        (4, 4, 32, 16, RopeStyle::Neox),
+        (8, 2, 64, 32, RopeStyle::Interleaved),
+        (5, 1, 128, 64, RopeStyle::Neox),
+        (6, 2, 20, 5, RopeStyle::Neox),
+        (34, 2, 8, 2, RopeStyle::Interleaved),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut random = Random(case as u32 + 10);
+        let (lengths, block_size, blocks) = ([70, 33, 1, 16], 16 << (case % 3), 16);
+        let tables = tables(&mut random, &lengths, block_size, blocks);
+        let caches = [0, 1].map(|_| KvCache::new(2, kv_heads, head_dim, blocks, block_size).unwrap());
+        let shape = AttentionShape { heads, kv_heads, head_dim };
+        let rope = rope(pairs, style);
+        // Chunks in steps: prompts in parts, then together with a decode row.
+        let chunk = |seq, start, rows| Chunk { seq, start, rows };
+        let steps = [
+            vec![chunk(0, 0, 50), chunk(1, 0, 7)],
+            vec![chunk(1, 7, 25), chunk(2, 0, 1), chunk(0, 50, 1)],
+            vec![chunk(3, 0, 16), chunk(0, 51, 19), chunk(1, 32, 1)],
+        ];
+        for chunks in steps {
+            let batch = batch(&chunks, &tables, |_, _| 0);
+            let qkv = random.tensor(batch.tokens.len(), (heads + 2 * kv_heads) * head_dim);
+            let want =
+                PlainOps.attention(&qkv.copy().unwrap(), &batch, &caches[0], 1, &shape, &rope).unwrap();
+            let got = fused().attention(&qkv, &batch, &caches[1], 1, &shape, &rope).unwrap();
+            let error = error(&got, &want);
+            assert!(error <= TOLERANCE, "case {case}: {error}");
+            let all = |kv: &KvCache| kv.layers[1].flatten_all().unwrap().to_vec1::<f32>().unwrap();
+            let stored =
+                all(&caches[0]).iter().zip(all(&caches[1])).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(stored <= 1e-6, "case {case}: K and V as stored differ by {stored}");
+        }
+        let untouched = caches[1].layers[0].abs().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap();
+        assert_eq!(untouched, 0.0, "only the layer asked for is written");
+    }
+}
+
+#[test]
+fn gates_sums_and_rows() {
+    let mut random = Random(5);
+    let x = (random.tensor(5, 2 * 77) * 20.0).unwrap();
+    for activation in [Activation::SwiGlu, Activation::Relu2] {
+        let got = fused().gated(&x, activation).unwrap();
+        let want = PlainOps.gated(&x, activation).unwrap();
+        assert!(error(&got, &want) <= TOLERANCE, "{activation:?}");
+    }
+    let y = random.tensor(5, 2 * 77);
+    let want = PlainOps.add(x.clone(), &y).unwrap();
+    assert_eq!(
+        values(&fused().rows(&x, &[4, 0, 4]).unwrap()),
+        values(&PlainOps.rows(&x, &[4, 0, 4]).unwrap())
+    );
+    assert_eq!(fused().rows(&x, &[]).unwrap().dims(), [0, 2 * 77]);
+    assert_eq!(values(&fused().add(x, &y).unwrap()), values(&want));
+}
+
+/// Views that begin inside of their storage are read where they begin.
+#[test]
+fn start_offsets_are_honoured() {
+    let mut random = Random(6);
+    let whole = random.tensor(9, 256);
+    let (view, copy) = (whole.narrow(0, 3, 4).unwrap(), whole.narrow(0, 3, 4).unwrap().copy().unwrap());
+    let weights = [random.matrix(DType::TQ2_0, 9, 256)];
+    let linear = |x: &Tensor| values(&fused().linear(x, None, &weights).unwrap());
+    assert_eq!(linear(&view), linear(&copy));
+    let gated = |x: &Tensor| values(&fused().gated(x, Activation::SwiGlu).unwrap());
+    assert_eq!(gated(&view), gated(&copy));
+    assert_eq!(values(&fused().rows(&view, &[1]).unwrap())[0], values(&whole)[4]);
+    let sum = |x: Tensor, y: &Tensor| values(&fused().add(x, y).unwrap());
+    let other = random.tensor(9, 256).narrow(0, 5, 4).unwrap();
+    assert_eq!(sum(copy.copy().unwrap(), &other), values(&(&copy + &other).unwrap()));
+}
+
+#[test]
+fn mistakes_are_errors() {
+    let (ops, mut random) = (fused(), Random(7));
+    let x = random.tensor(4, 64);
+    let dense = |random: &mut Random, cols| random.matrix(DType::F32, 8, cols);
+    assert!(ops.linear(&x, None, &[]).is_err());
+    assert!(ops.linear(&x, None, &[dense(&mut random, 32)]).is_err());
+    assert!(ops.linear(&x, None, &[dense(&mut random, 64), dense(&mut random, 32)]).is_err());
+    assert!(ops.linear(&x, Some(&random.norm(32)), &[dense(&mut random, 64)]).is_err());
+    assert!(ops.linear(&x.t().unwrap(), None, &[dense(&mut random, 4)]).is_err(), "not contiguous");
+    assert!(
+        ops.linear(&x.to_dtype(candle_core::DType::F64).unwrap(), None, &[dense(&mut random, 64)]).is_err()
+    );
+    let mixed = [random.matrix(DType::F32, 8, 128), random.matrix(DType::I2S, 8, 128)];
+    assert!(ops.linear(&random.tensor(1, 128), None, &mixed).is_err());
+    assert!(ops.embed(&tokens(&[8]), &dense(&mut random, 64)).is_err());
+    assert!(ops.rows(&x, &[4]).is_err());
+    assert!(ops.add(x.copy().unwrap(), &random.tensor(4, 32)).is_err());
+}
+
+#[test]
+fn mistaken_batches_are_errors() {
+    let (ops, mut random) = (fused(), Random(8));
+    let shape = AttentionShape { heads: 2, kv_heads: 1, head_dim: 16 };
+    let kv = KvCache::new(1, 1, 16, 3, 16).unwrap();
+    let good = batch(&[Chunk { seq: 0, start: 0, rows: 4 }], &[vec![2]], |_, _| 0);
+    let qkv = random.tensor(4, 64);
+    let run = |batch: &RaggedBatch, layer| {
+        ops.attention(
+            &qkv.copy().unwrap(),
+            &Arc::new(batch.clone()),
+            &kv,
+            layer,
+            &shape,
+            &rope(8, RopeStyle::Neox),
+        )
+    };
+    assert!(run(&good, 0).is_ok());
+    assert!(run(&good, 1).is_err(), "no such layer");
+    let changes: [fn(&mut RaggedBatch); 8] = [
+        |b| b.block_tables[0] = 3,
+        |b| b.positions[3] = 16,
+        |b| b.seqs[0].table_len = 2,
+        |b| b.seqs[0].rows = 3,
+        |b| b.seqs[0].row = 1,
+        |b| b.seqs.push(b.seqs[0]),
+        |b| b.seqs[0].rows = u32::MAX,
+        |b| b.positions.truncate(3),
+    ];
+    for (index, change) in changes.into_iter().enumerate() {
+        let mut bad = (*good).clone();
+        change(&mut bad);
+        assert!(run(&bad, 0).is_err(), "change {index}");
+    }
+    let odd = KvCache { layers: kv.layers.clone(), blocks: 6, block_size: 8 };
+    assert!(ops.attention(&qkv, &good, &odd, 0, &shape, &rope(8, RopeStyle::Neox)).is_err(), "half a tile");
+    assert!(KvCache::new(2, usize::MAX / 2, 64, 64, 16).is_err());
+    assert!(KvCache::new(1, 1 << 20, 1 << 10, 1 << 20, 16).is_err(), "64 PiB");
+}
