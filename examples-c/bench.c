@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { MOST = 256, COMPARED = 16 };
+enum { MOST = 256, COMPARED = 16, CALLS = 1000000 };
 static const uint32_t batches[] = {1, 2, 4, 8, 16, 32, 64};
 enum { BATCHES = sizeof batches / sizeof *batches };
 static const char story[] = "Once upon a time there was a little girl. She had a red ball and a kind dog. One day they "
@@ -201,15 +201,21 @@ static void engine_cost(void) {
     bn_engine *engine = start(MOST, 1);
     run(&engine, 1, MOST); // warm
     measured m = run(&engine, 1, MOST);
+    double begin = now();
+    int fds = 0;
+    for (int i = 0; i < CALLS; i++) fds += bn_engine_wait_fd(engine) >= 0;
+    double call = (now() - begin) * 1e9 / CALLS;
+    if (fds != CALLS) exit(1);
     check(bn_engine_destroy(engine), "destroy", NULL);
     double wall = m.seconds * 1e6 / (double)m.tokens, cpu = m.cpu * 1e6 / (double)m.tokens;
     if (json)
         printf("  \"echo\": {\"requests\": %d, \"tokens\": %llu, \"events\": %llu, \"wall_us_per_token\": %.3f, "
-               "\"cpu_us_per_token\": %.3f}\n", MOST, (unsigned long long)m.tokens, (unsigned long long)m.events, wall, cpu);
+               "\"cpu_us_per_token\": %.3f, \"ns_per_call\": %.1f}\n", MOST, (unsigned long long)m.tokens,
+               (unsigned long long)m.events, wall, cpu, call);
     else
         printf("\nthe engine's own cost, submit to poll, %d requests on builtin:echo: %.2f us a token "
-               "(%.2f us of processor time; %llu tokens in %llu events)\n", MOST, wall, cpu,
-               (unsigned long long)m.tokens, (unsigned long long)m.events);
+               "(%.2f us of processor time; %llu tokens in %llu events); the smallest call: %.0f ns\n", MOST, wall, cpu,
+               (unsigned long long)m.tokens, (unsigned long long)m.events, call);
 }
 
 static uint32_t number(const char *text) {

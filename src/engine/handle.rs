@@ -124,6 +124,11 @@ impl Engine {
         self.accept(requests)
     }
 
+    /// Counts `n` requests that the caller refused for this engine before they came here.
+    pub fn refused(&self, status: Status, n: usize) {
+        self.shared.recorder.rejected(status, n);
+    }
+
     fn accept(&self, requests: Vec<RequestParams>) -> Result<Vec<RequestId>> {
         let n = requests.len();
         self.try_accept(requests).inspect_err(|error| self.shared.recorder.rejected(error.status, n))

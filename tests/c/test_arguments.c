@@ -332,9 +332,11 @@ TEST(refusals_are_counted) {
     bn_request_params p = ask("hello");
     p.max_new_tokens = 0;
     refuse_request(p, BN_ERR_INVALID_ARGUMENT, "max_new_tokens");
+    p = ask("\xff");
+    refuse_request(p, BN_ERR_INVALID_ARGUMENT, "UTF-8");
     bn_stats after = stats(engine);
     CHECK_EQ(after.accepted, 0);
-    CHECK_EQ(after.rejected_invalid, 1);
+    CHECK_EQ(after.rejected_invalid, 2);
     stop(engine);
 }
 

@@ -78,8 +78,8 @@ unsafe fn submit(
     let result = registry::with(engine, Call::Any, |engine| {
         out("out", to)?;
         // SAFETY: the caller's promise.
-        let requests = unsafe { take(from, &mut tell) }?;
-        engine.submit(requests)
+        let requests = unsafe { take(from, &mut tell) };
+        engine.submit(requests.inspect_err(|error| engine.refused(error.status, from.len()))?)
     });
     let (ids, result) = match result {
         Ok(ids) => (ids, Ok(())),
@@ -215,7 +215,8 @@ pub unsafe extern "C" fn bn_generate(
             // SAFETY: the caller's promise.
             let (request, error) = unsafe { bn_request_params::take(params) };
             tell = error;
-            let request = RequestParams { stream: false, poll_by_id: false, ..request? };
+            let request = request.inspect_err(|error| engine.refused(error.status, 1))?;
+            let request = RequestParams { stream: false, poll_by_id: false, ..request };
             finished(engine.generate(request)?)
         });
         let (event, result) = match result {

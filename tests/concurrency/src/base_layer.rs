@@ -4,4 +4,7 @@ pub mod bytes;
 pub mod error;
 #[path = "../../../src/base/sync.rs"]
 pub mod sync;
+#[cfg(not(loom))]
+#[path = "../../../src/base/panics.rs"]
+pub mod panics;
 pub use error::{Error, Result, Status};
