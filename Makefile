@@ -94,7 +94,7 @@ test-loom:
 	cd tests/concurrency && RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(abspath target)/loom $(CARGO) test --release
 	@if $(CARGO) +nightly miri --version > /dev/null 2>&1; then \
 		printf '\n== Miri on the same sources\n'; \
-		cd tests/concurrency && MIRIFLAGS=-Zmiri-disable-isolation \
+		cd tests/concurrency && MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" \
 			CARGO_TARGET_DIR=$(abspath target)/miri $(CARGO) +nightly miri test; \
 	else echo "no nightly Miri here: left out"; fi
 

@@ -3,12 +3,15 @@ use crate::base::panics;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Miri interprets.
+const ROUNDS: usize = if cfg!(miri) { 30 } else { 5_000 };
+
 #[test]
 fn every_task_runs_once() {
     for threads in 1..=4 {
         let pool = Pool::new(threads).unwrap();
         assert_eq!(pool.threads(), threads);
-        for tasks in [0, 1, 2, 7, 1000] {
+        for tasks in [0, 1, 2, 7, ROUNDS / 5] {
             let counts: Vec<_> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
             pool.run(tasks, &|n| {
                 counts[n].fetch_add(1, Ordering::Relaxed);
@@ -42,19 +45,19 @@ fn threads_work_at_the_same_time() {
 fn many_small_regions() {
     let pool = Pool::new(3).unwrap();
     let total = AtomicUsize::new(0);
-    for round in 0..5_000usize {
+    for round in 0..ROUNDS {
         // The closure's borrow ends with each region.
         let parts: [AtomicUsize; 5] = Default::default();
         pool.run(5, &|n| parts[n].store(round + n, Ordering::Relaxed));
         total.fetch_add(parts.iter().map(|p| p.load(Ordering::Relaxed)).sum(), Ordering::Relaxed);
     }
-    assert_eq!(total.into_inner(), (0..5_000).map(|round| 5 * round + 10).sum::<usize>());
+    assert_eq!(total.into_inner(), (0..ROUNDS).map(|round| 5 * round + 10).sum::<usize>());
 }
 
 #[test]
 fn a_panic_reaches_the_caller_and_the_pool_survives() {
     let pool = Pool::new(3).unwrap();
-    for _ in 0..50 {
+    for _ in 0..ROUNDS / 10 {
         let done = AtomicUsize::new(0);
         let text = panics::catch(|| {
             pool.run(40, &|n| {

@@ -7,4 +7,7 @@ pub mod sync;
 #[cfg(not(loom))]
 #[path = "../../../src/base/panics.rs"]
 pub mod panics;
+#[cfg(not(loom))]
+#[path = "../../../src/base/threads.rs"]
+pub mod threads;
 pub use error::{Error, Result, Status};

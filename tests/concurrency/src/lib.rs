@@ -9,3 +9,7 @@ mod engine;
 #[cfg(not(loom))]
 #[path = "ffi_layer.rs"]
 mod ffi;
+// The worker pool, which has unsafe code and lock-free parts of its own.
+#[cfg(not(loom))]
+#[path = "kernels_layer.rs"]
+mod kernels;
