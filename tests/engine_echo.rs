@@ -236,3 +236,39 @@ fn the_requests_of_two_engines_do_not_mix() {
     assert_eq!(b.poll(Which::One(mine), 1, None, &mut |_, _| ()).unwrap_err().status, Status::NotFound);
     assert_eq!(collect(&a, 1)[&mine].text, "mine");
 }
+
+#[test]
+fn an_idle_engine_holds_its_first_step_open_for_company() {
+    let engine = echo(|config| config.max_wait_us = 500_000);
+    engine.submit(vec![text("one", 20)]).unwrap();
+    engine.submit(vec![text("two", 20)]).unwrap();
+    collect(&engine, 2);
+    let stats = engine.stats();
+    assert_eq!((stats.steps, stats.mean_batch_size), (4, 2.0), "every step had both");
+}
+
+#[test]
+fn sequential_mode_runs_one_after_another() {
+    let engine = echo(|config| (config.max_batch_size, config.max_batch_tokens) = (1, 8));
+    engine.submit(vec![text("first in", 20), text("second", 20), text("third", 20)]).unwrap();
+    collect(&engine, 3);
+    let stats = engine.stats();
+    assert_eq!((stats.mean_batch_size, stats.batch_utilization), (1.0, 1.0));
+    assert_eq!(
+        stats.steps,
+        (2 + 8) + 7 + 6,
+        "prompts in chunks of 8 at most, then a step for each further token"
+    );
+}
+
+#[test]
+fn the_engines_default_timeout_is_for_requests_without_one() {
+    let engine = echo(|config| {
+        config.model_path = Some("builtin:echo?us_per_token=2000".into());
+        config.default_timeout_ms = 30;
+    });
+    let late = ask(&engine, RequestParams { ignore_eos: true, ..text("ab", 400) });
+    assert_eq!(late.finish, FinishReason::TimedOut as i32);
+    let patient = ask(&engine, RequestParams { timeout_ms: 60_000, ..text("abcdefghijklmnop", 40) });
+    assert_eq!(patient.finish, FinishReason::Stop as i32, "{}", patient.message);
+}

@@ -253,10 +253,7 @@ impl<E: Merge, R: Readable> Hub<E, R> {
         let bell = state.slots[index].bell.clone();
         let result = loop {
             // Released meanwhile; the slot may already serve somebody else, and its `polled` is not ours.
-            let index = match state.find(self.salt, id) {
-                Ok(index) => index,
-                Err(error) => return Err(error),
-            };
+            let index = state.find(self.salt, id)?;
             if state.slots[index].pending.is_some() {
                 if !state.slots[index].by_id {
                     state.any_ready -= 1;

@@ -48,7 +48,7 @@ pub fn plan(config: &EngineConfig, model: &dyn Model, max_sequence: usize) -> Re
             left - (left / 16).min(64 << 20)
         }
     };
-    let fits = if block_bytes == 0 { wanted } else { (room / block_bytes).min(wanted as u64) as usize };
+    let fits = room.checked_div(block_bytes).map_or(wanted, |n| n.min(wanted as u64) as usize);
     if config.memory_limit_bytes != 0 && fits < one_sequence {
         return Err(Error::new(
             Status::MemoryLimit,

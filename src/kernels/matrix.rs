@@ -43,7 +43,7 @@ impl DType {
     /// Bytes of an `[rows, cols]` tensor, or None on overflow or where `cols` is no whole number of blocks.
     pub fn byte_len(self, rows: usize, cols: usize) -> Option<usize> {
         let (elements, bytes) = self.block();
-        if cols % elements != 0 {
+        if !cols.is_multiple_of(elements) {
             return None;
         }
         let trailer = if self == DType::I2S { 32 } else { 0 };

@@ -109,6 +109,7 @@ pub fn dots(codes: &[u8], first: &[i8], second: &[i8]) -> [[i32; GROUP]; 2] {
             // SAFETY: k + 32 <= cols, the length of both activations and of each of the GROUP rows of codes.
             unsafe {
                 let (a, b) = (load(first.as_ptr().add(k).cast()), load(second.as_ptr().add(k).cast()));
+                #[allow(clippy::needless_range_loop)] // r also counts rows of codes
                 for r in 0..GROUP {
                     let w = load(codes.as_ptr().add(r * cols + k));
                     narrow[0][r] = _mm256_add_epi16(narrow[0][r], _mm256_maddubs_epi16(w, a));

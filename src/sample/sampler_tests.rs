@@ -141,6 +141,7 @@ fn draws_depend_on_seed_and_position_only() {
 }
 
 #[test]
+#[allow(clippy::type_complexity)]
 fn penalties_by_hand() {
     // (prompt, output, repetition, frequency, presence) and the greedy winner among 2.0, 1.9, -1.0, 1.0.
     let cases: [(&[u32], &[u32], f32, f32, f32, u32); 9] = [
