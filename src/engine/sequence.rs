@@ -45,7 +45,7 @@ impl Sequence {
             output: Vec::new(),
             max_new,
             submitted_ns: now,
-            deadline_ns: if timeout_ms == 0 { 0 } else { now + timeout_ms as u64 * 1_000_000 },
+            deadline_ns: if timeout_ms == 0 { 0 } else { now.saturating_add(timeout_ms as u64 * 1_000_000) },
             admitted_ns: 0,
             prefilled_ns: 0,
             first_ns: 0,
@@ -62,7 +62,7 @@ impl Sequence {
         self.admitted_ns = now;
         let new = self.max_new as usize;
         self.output.try_reserve_exact(new).map_err(|_| Error::out_of_memory("output tokens", 4 * new))?;
-        Ok(now - self.submitted_ns)
+        Ok(now.saturating_sub(self.submitted_ns))
     }
 
     pub fn token_at(&self, position: usize) -> u32 {
@@ -132,7 +132,7 @@ impl Sequence {
             (self.first_ns, self.prefilled_ns) = (now, now);
         }
         self.last_ns = now;
-        now - since
+        now.saturating_sub(since)
     }
 
     fn stop_rules(&mut self, token: u32, tokenizer: Option<&Tokenizer>, text: &mut String) -> FinishReason {
@@ -180,15 +180,16 @@ impl Sequence {
     }
 
     fn usage(&self, now: u64) -> Usage {
-        let since = |end: u64, start: u64| if end == 0 { 0 } else { end - start };
+        let since = |end: u64, start: u64| if end == 0 { 0 } else { end.saturating_sub(start) };
+        let admitted = if self.admitted_ns == 0 { now } else { self.admitted_ns };
         Usage {
             prompt_tokens: self.prompt.len() as u32,
             generated_tokens: self.output.len() as u32,
-            queued_ns: if self.admitted_ns == 0 { now } else { self.admitted_ns } - self.submitted_ns,
+            queued_ns: admitted.saturating_sub(self.submitted_ns),
             prefill_ns: since(self.prefilled_ns, self.admitted_ns),
             first_token_ns: since(self.first_ns, self.submitted_ns),
             decode_ns: since(self.last_ns, self.first_ns),
-            total_ns: now - self.submitted_ns,
+            total_ns: now.saturating_sub(self.submitted_ns),
         }
     }
 }
