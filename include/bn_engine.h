@@ -270,7 +270,7 @@ typedef struct bn_event {
     const struct bn_logprob *logprobs;
     // Entries in `logprobs`: `tokens_count * logprobs_per_token`.
     size_t logprobs_count;
-    // UTF-8, not NUL-terminated: why the request failed. Never NULL, empty otherwise.
+    // UTF-8, not NUL-terminated: why the request failed, was cancelled or timed out. Never NULL, empty otherwise.
     const char *message;
     // Bytes of `message`.
     size_t message_length;
@@ -702,7 +702,9 @@ bn_status bn_submit_batch(struct bn_engine *engine,
 // Writes up to `capacity` waiting events to `events` and their number to `*count`, waiting up to
 // `timeout_ms` milliseconds for the first: 0 does not wait, `BN_WAIT_FOREVER` waits for good. `which` is a
 // request, or `BN_ANY`. Nothing in time is `BN_OK` with a count of 0. Each event goes to one caller; events
-// of one request come in order. What the events point to: see `bn_event`.
+// of one request come in order. What the events point to: see `bn_event`. Where several threads poll `BN_ANY`,
+// another's poll may return a later event of a request and so end the life of the one being read: use
+// `BN_REQUEST_NO_STREAM` or `BN_REQUEST_POLL_BY_ID` there, or a lock of your own from poll to last use.
 //
 // [not from a callback]
 // @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: NULL, not an engine, `capacity` 0, `timeout_ms` under -1;
@@ -729,7 +731,9 @@ bn_status bn_cancel(struct bn_engine *engine,
 
 // Retires a request's id and frees what its events pointed to. A live request is cancelled and its
 // remaining events are discarded; its place under `queue_capacity` is free when the engine has let go of
-// it, a step later. In callback mode release happens by itself after the terminal callback.
+// it, a step later. In callback mode release happens by itself after the terminal callback; where it is called
+// on another thread, a callback of the request that is under way or about to begin may still run: only
+// destroy waits for it.
 //
 // [any thread]
 // @return `BN_OK`; `BN_ERR_NOT_FOUND`: no such request, or released before;

@@ -145,6 +145,24 @@ fn cancelling_and_timeouts_end_requests_with_what_they_had() {
 }
 
 #[test]
+fn a_flood_of_cancels_costs_nothing_and_holds_nobody_up() {
+    let engine = echo(|config| config.model_path = Some("builtin:echo?us_per_token=200".into()));
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) {
+                engine.cancel(Which::Any).unwrap();
+            }
+        });
+        for _ in 0..20 {
+            let answer = ask(&engine, text("soon over, one way or the other", 400));
+            assert!([FinishReason::Stop as i32, FinishReason::Cancelled as i32].contains(&answer.finish));
+        }
+        done.store(true, Ordering::SeqCst);
+    });
+}
+
+#[test]
 fn draining_finishes_what_runs_and_cancelling_ends_it() {
     let engine = echo(|_| ());
     engine.submit(vec![text("first", 50), text("second", 50)]).unwrap();

@@ -16,6 +16,10 @@ const VOCAB: usize = 16;
 const PANIC: u32 = 10;
 const FAIL: u32 = 11;
 const NAN: u32 = 12;
+/// The pass says that it was stopped, as if a shutdown's command were still on its way.
+const STOPPED: u32 = 13;
+/// Leads to NAN.
+const BEFORE_NAN: u32 = 9;
 
 /// Counts upwards from the last token, below 8; some tokens make it fail.
 struct Faulty {
@@ -48,13 +52,17 @@ impl Model for Faulty {
         if batch.tokens.contains(&FAIL) {
             return Err(Error::internal("a token that fails"));
         }
+        if batch.tokens.contains(&STOPPED) {
+            return Err(Error::new(Status::Cancelled, "stopped"));
+        }
         out.clear();
         for &row in &batch.logits_rows {
             let token = batch.tokens[row as usize];
             let fill = if token == NAN { f32::NAN } else { 0.0 };
             let start = out.len();
             out.resize(start + VOCAB, fill);
-            out[start + (token as usize + 1) % 8] = if token == NAN { f32::NAN } else { 1.0 };
+            let next = if token == BEFORE_NAN { NAN as usize } else { (token as usize + 1) % 8 };
+            out[start + next] = if token == NAN { f32::NAN } else { 1.0 };
         }
         Ok(())
     }
@@ -111,7 +119,30 @@ fn a_dead_engine_ends_every_request_and_says_so() {
     }
     assert_eq!(engine.poll(Which::Any, 1, None, &mut |_, _| ()).unwrap_err().status, Status::EngineDead);
     assert_eq!(engine.submit(vec![ids(&[1], 1)]).unwrap_err().status, Status::EngineDead);
+    assert_eq!(engine.cancel(Which::Any).unwrap_err().status, Status::EngineDead);
+    assert_eq!(engine.shutdown(ShutdownMode::Drain).unwrap_err().status, Status::EngineDead);
+    let stats = engine.stats();
+    assert_eq!((stats.accepted, stats.completed_failed, stats.queued, stats.running), (3, 2, 0, 0));
     engine.destroy().unwrap();
+}
+
+#[test]
+fn a_stopped_step_cancels_its_sequences_and_no_more() {
+    let engine = engine(&Arc::default(), |_| ());
+    let stopped = ask(&engine, ids(&[STOPPED], 5));
+    assert_eq!(stopped.finish, FinishReason::Cancelled as i32);
+    assert_eq!(ask(&engine, ids(&[1], 2)).tokens, [2, 3]);
+}
+
+#[test]
+fn a_request_that_fails_late_keeps_what_it_had() {
+    let engine = engine(&Arc::default(), |_| ());
+    let request = RequestParams { stream: false, echo_prompt: true, ..ids(&[BEFORE_NAN], 5) };
+    let answer = ask(&engine, request);
+    assert_eq!(
+        (answer.finish, answer.tokens.as_slice()),
+        (FinishReason::Failed as i32, [BEFORE_NAN, NAN].as_slice())
+    );
 }
 
 #[test]

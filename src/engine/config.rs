@@ -4,6 +4,9 @@ use super::api::{EngineConfig, Prompt, RequestParams};
 use crate::base::{Error, Result, Status};
 use crate::text::Tokenizer;
 
+/// Bytes of one stop string; its matcher is several times as large.
+const MAX_STOP_STRING: usize = 1 << 16;
+
 fn in_range(name: &str, value: u64, low: u64, high: u64) -> Result<()> {
     if (low..=high).contains(&value) {
         return Ok(());
@@ -58,6 +61,10 @@ impl RequestLimits<'_> {
             if stop.is_empty() {
                 return Err(Error::invalid("a stop string is empty"));
             }
+            if stop.len() > MAX_STOP_STRING {
+                let n = stop.len();
+                return Err(Error::invalid(format!("a stop string of {n} bytes: at most {MAX_STOP_STRING}")));
+            }
         }
         if !params.stop_strings.is_empty() && self.tokenizer.is_none() {
             return Err(Error::unsupported("stop strings need a tokenizer, and the model's file has none"));
@@ -71,10 +78,17 @@ impl RequestLimits<'_> {
         if ids.is_empty() {
             return Err(Error::invalid("the prompt is empty"));
         }
-        if ids.len() >= self.max_sequence {
-            return Err(self.too_long(&format!("the prompt has {} tokens", ids.len())));
-        }
+        self.size(0, ids.len())?;
         Ok(ids)
+    }
+
+    /// Refuses what is too long by its size alone: no tokenizer makes fewer tokens of a text than this.
+    pub fn size(&self, bytes: usize, ids: usize) -> Result<()> {
+        let (what, unit) = if ids >= self.max_sequence { (ids, "tokens") } else { (bytes, "bytes") };
+        if ids >= self.max_sequence || bytes / self.longest_token.max(1) >= self.max_sequence {
+            return Err(self.too_long(&format!("the prompt has {what} {unit}")));
+        }
+        Ok(())
     }
 
     fn encode(&self, text: &str, parse_special: bool) -> Result<Vec<u32>> {
@@ -83,10 +97,7 @@ impl RequestLimits<'_> {
                 "a text prompt needs a tokenizer, and the model's file has none; pass token ids",
             )
         })?;
-        // No tokenizer makes fewer tokens than this; a huge text is refused before any work on it.
-        if text.len() / self.longest_token.max(1) >= self.max_sequence {
-            return Err(self.too_long(&format!("the prompt has {} bytes", text.len())));
-        }
+        self.size(text.len(), 0)?;
         tokenizer.encode(text, true, parse_special)
     }
 

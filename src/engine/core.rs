@@ -37,6 +37,8 @@ pub struct Shared {
     pub inbox: Inbox<Command>,
     /// Set by a cancelling shutdown; the forward pass looks at it between layers.
     pub stop: AtomicBool,
+    /// A request came since `Cancel(Any)` was last sent: so a flood of cancels is one command.
+    pub cancellable: AtomicBool,
     pub recorder: Recorder,
     pub log: Log,
     pub tokenizer: Option<Arc<Tokenizer>>,
@@ -71,8 +73,13 @@ impl Core {
         model: Box<dyn Model>,
         kv: KvCache,
         scheduler: Scheduler,
+        max_batch_size: usize,
     ) -> Result<Self> {
-        let sampler = Sampler::new(model.facts().vocab_size)?;
+        let vocab = model.facts().vocab_size;
+        let sampler = Sampler::new(vocab)?;
+        let mut logits = Vec::new();
+        let most = max_batch_size.saturating_mul(vocab);
+        logits.try_reserve_exact(most).map_err(|_| Error::out_of_memory("logits", most.saturating_mul(4)))?;
         Ok(Self {
             shared,
             model,
@@ -85,7 +92,7 @@ impl Core {
             deadlines: BinaryHeap::new(),
             plan: Plan::default(),
             batch: Arc::default(),
-            logits: Vec::new(),
+            logits,
             outbox: Vec::new(),
             ended: Vec::new(),
             waits: Vec::new(),
@@ -96,11 +103,12 @@ impl Core {
     /// The engine thread's whole life. Whatever happens, every accepted request gets its terminal event.
     pub fn main(mut self) {
         let outcome = panics::catch(|| self.run());
-        let hub = &self.shared.hub;
-        hub.advance(Phase::Closing);
+        self.shared.hub.advance(Phase::Closing);
         if let Err(text) = &outcome {
             self.shared.log.write(LOG_ERROR, format!("the engine thread died: {text}"));
-            self.bury(text);
+            if let Err(text) = panics::catch(|| self.bury(text)) {
+                self.shared.log.write(LOG_ERROR, format!("and left requests without an end: {text}"));
+            }
         }
         let phase = if outcome.is_ok() { Phase::Drained } else { Phase::Dead };
         // The model and the KV cache go before anybody can see that the engine is gone.
@@ -159,6 +167,7 @@ impl Core {
     }
 
     fn enter(&mut self, sequence: Box<Sequence>) {
+        self.shared.cancellable.store(true, Ordering::SeqCst);
         let id = sequence.id;
         let slot = id.slot() as usize;
         if slot >= self.sequences.len() {
@@ -167,7 +176,7 @@ impl Core {
         debug_assert!(self.sequences[slot].is_none(), "a slot was reused before its terminal event");
         let (prompt, new) = (sequence.prompt.len() as u32, sequence.max_new);
         if sequence.deadline_ns != 0 {
-            self.deadlines.push(Reverse((sequence.deadline_ns, id)));
+            self.remember(sequence.deadline_ns, id);
         }
         let seq = SeqId(id.slot());
         let queued = self.scheduler.submit(seq, prompt, new, sequence.submitted_ns);
@@ -178,6 +187,16 @@ impl Core {
         } else if self.shared.stop.load(Ordering::Relaxed) {
             self.end(seq, Some(cancelled("the engine is shutting down")));
         }
+    }
+
+    /// Keeps at most twice as many deadlines as there are sequences, however long the earliest one is away.
+    fn remember(&mut self, deadline_ns: u64, id: RequestId) {
+        if self.deadlines.len() > 2 * self.active + 64 {
+            let mut deadlines = std::mem::take(&mut self.deadlines);
+            deadlines.retain(|Reverse((_, id))| self.holds(*id));
+            self.deadlines = deadlines;
+        }
+        self.deadlines.push(Reverse((deadline_ns, id)));
     }
 
     fn holds(&self, id: RequestId) -> bool {
@@ -197,6 +216,9 @@ impl Core {
     }
 
     fn end_all(&mut self, why: &str) {
+        if self.active == 0 {
+            return;
+        }
         for slot in 0..self.sequences.len() {
             if self.sequences[slot].is_some() {
                 self.end(SeqId(slot as u32), Some(cancelled(why)));
@@ -260,8 +282,11 @@ impl Core {
         let step_ns = now_ns() - started;
         match result {
             Ok(()) => self.sample(entries),
-            // A shutdown ends every sequence next.
-            Err(error) if error.status == Status::Cancelled => (),
+            // The shutdown's command may still be on its way, and rows that did not run must not run on.
+            Err(error) if error.status == Status::Cancelled => {
+                let why = || Some(cancelled("the engine is shutting down"));
+                self.ended.extend(entries.iter().map(|entry| (entry.seq, why())));
+            }
             Err(error) if entries.len() > 1 => {
                 self.shared
                     .log
@@ -348,6 +373,7 @@ impl Core {
         let why = || Some((FinishReason::Failed, error.clone()));
         let tokenizer = self.shared.tokenizer.clone();
         self.shared.hub.publish(&mut self.outbox);
+        self.shared.recorder.gauges(0, 0, 0);
         let mut patience = 1_000;
         loop {
             let mut sequences: Vec<_> = self.sequences.iter_mut().filter_map(Option::take).collect();
@@ -359,6 +385,8 @@ impl Core {
             for sequence in sequences {
                 let id = sequence.id;
                 let event = panics::catch(|| sequence.finish(tokenizer.as_deref(), why(), now_ns()));
+                let usage = event.as_ref().ok().and_then(|event| event.usage.as_deref().copied());
+                self.shared.recorder.finished(FinishReason::Failed, &usage.unwrap_or_default());
                 self.outbox.extend(event.ok().map(|event| (id.slot(), event)));
             }
             self.shared.hub.publish(&mut self.outbox);

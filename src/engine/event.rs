@@ -58,7 +58,7 @@ pub struct Event {
     pub logprobs: Vec<Logprob>,
     /// Entries of `logprobs` per token: 0, or 1 + top_logprobs.
     pub logprobs_per_token: u32,
-    /// Why it failed; empty otherwise.
+    /// Why it failed, was cancelled or timed out; empty otherwise.
     pub message: String,
     /// Some in the terminal event.
     pub usage: Option<Box<Usage>>,

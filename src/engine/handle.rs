@@ -64,7 +64,7 @@ impl Engine {
         let log = Log::new(config.log.take(), config.log_level);
         let facts = loaded.model.facts().clone();
         let max_sequence = config::sequence_length(config.max_sequence_length, facts.context_length)?;
-        let memory = memory::plan(&config, &*loaded.model, max_sequence)?;
+        let memory = memory::plan(&config, &loaded, max_sequence)?;
         log.write(LOG_INFO, format!("memory: {memory:?}"));
         let longest_token = loaded.tokenizer.as_deref().map_or(0, Tokenizer::longest_token);
         let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
@@ -72,6 +72,7 @@ impl Engine {
             hub: Hub::new(next_salt(), config.queue_capacity as usize, memory.for_requests(), signal),
             inbox: Default::default(),
             stop: AtomicBool::new(false),
+            cancellable: AtomicBool::new(false),
             recorder: Recorder::default(),
             log,
             tokenizer: loaded.tokenizer,
@@ -103,7 +104,7 @@ impl Engine {
             blocks: self.memory.blocks as u32,
             max_wait_ns: config.max_wait_us as u64 * 1_000,
         })?;
-        let core = Core::new(self.shared.clone(), model, kv, scheduler)?;
+        let core = Core::new(self.shared.clone(), model, kv, scheduler, self.max_batch_size as usize)?;
         let mut handles = self.threads.lock();
         handles.push(threads::spawn("bn-engine".into(), move || core.main())?);
         if let Some(sink) = config.on_event.take() {
@@ -139,6 +140,7 @@ impl Engine {
             return Err(Error::invalid("no requests"));
         }
         self.still_open()?;
+        self.room_for(requests.len())?;
         let several = requests.len() > 1;
         let mut sequences = Vec::with_capacity(requests.len());
         let mut wanted = Vec::with_capacity(requests.len());
@@ -161,19 +163,14 @@ impl Engine {
             sequence.id = id;
             self.shared.inbox.push(Command::Submit(sequence));
         }
+        self.shared.cancellable.store(true, Ordering::SeqCst);
         Ok(ids)
     }
 
     /// A checked, tokenized request and the bytes that it reserves.
     fn prepare(&self, mut params: RequestParams) -> Result<(Box<Sequence>, u64)> {
         let now = now_ns();
-        let limits = RequestLimits {
-            vocab_size: self.facts.vocab_size,
-            max_sequence: self.max_sequence,
-            longest_token: self.longest_token,
-            tokenizer: self.tokenizer().map(|t| &**t),
-        };
-        let prompt = limits.prompt_ids(&mut params)?;
+        let prompt = self.limits().prompt_ids(&mut params)?;
         let max_new = params.max_new_tokens.min((self.max_sequence - prompt.len()) as u32);
         let bytes = memory::request_bytes(&params, prompt.len(), max_new, self.longest_token);
         let timeout_ms = if params.timeout_ms == 0 { self.default_timeout_ms } else { params.timeout_ms };
@@ -195,6 +192,25 @@ impl Engine {
                 Error::new(Status::EngineDead, "the engine's thread died; destroy the engine")
             }
             Refused::Closed(_) => Error::new(Status::Shutdown, "the engine is shutting down"),
+        }
+    }
+
+    /// Refuses before any work what can never be taken.
+    pub fn room_for(&self, n: usize) -> Result<()> {
+        if n > self.shared.hub.capacity() { Err(self.refusal(Refused::Full)) } else { Ok(()) }
+    }
+
+    /// Refuses a prompt of so many bytes, or ids, that can never fit, before anybody copies it.
+    pub fn prompt_may_fit(&self, bytes: usize, ids: usize) -> Result<()> {
+        self.limits().size(bytes, ids)
+    }
+
+    fn limits(&self) -> RequestLimits<'_> {
+        RequestLimits {
+            vocab_size: self.facts.vocab_size,
+            max_sequence: self.max_sequence,
+            longest_token: self.longest_token,
+            tokenizer: self.tokenizer().map(|t| &**t),
         }
     }
 
@@ -231,10 +247,14 @@ impl Engine {
     /// Asynchronous: the terminal event tells. Fine for a request that has finished already.
     pub fn cancel(&self, which: Which) -> Result<()> {
         self.check_call(false)?;
-        if let Which::One(id) = which {
-            self.shared.hub.check(id)?;
+        self.alive()?;
+        let news = match which {
+            Which::Any => self.shared.cancellable.swap(false, Ordering::SeqCst),
+            Which::One(id) => self.shared.hub.cancel(id)?,
+        };
+        if news {
+            self.shared.inbox.push(Command::Cancel(which));
         }
-        self.shared.inbox.push(Command::Cancel(which));
         Ok(())
     }
 
@@ -257,7 +277,10 @@ impl Engine {
             self.shared.hub.poll(Which::One(id), 1, None, &mut |_, e: &Event| event = Some(e.clone()));
         // Only `destroy` can have retired it before.
         let _ = self.release(id);
-        polled?;
+        polled.map_err(|error| match error.status {
+            Status::NotFound => Error::new(Status::Shutdown, "the engine was destroyed meanwhile"),
+            _ => error,
+        })?;
         event.ok_or_else(|| Error::internal("a request ended without its completion"))
     }
 
@@ -281,16 +304,28 @@ impl Engine {
     /// Asynchronous, idempotent; Drain may be followed by Cancel.
     pub fn shutdown(&self, mode: ShutdownMode) -> Result<()> {
         self.check_call(false)?;
+        self.alive()?;
         self.begin_shutdown(mode);
         Ok(())
     }
 
-    fn begin_shutdown(&self, mode: ShutdownMode) {
-        self.shared.hub.advance(Phase::Closing);
-        if mode == ShutdownMode::Cancel {
-            self.shared.stop.store(true, Ordering::Relaxed);
+    /// `EngineDead` after the engine thread died.
+    pub fn alive(&self) -> Result<()> {
+        match self.shared.hub.phase() {
+            Phase::Dead => Err(self.refusal(Refused::Closed(Phase::Dead))),
+            _ => Ok(()),
         }
-        self.shared.inbox.push(Command::Shutdown(mode));
+    }
+
+    fn begin_shutdown(&self, mode: ShutdownMode) {
+        let first = self.shared.hub.advance(Phase::Closing);
+        let news = match mode {
+            ShutdownMode::Drain => first,
+            ShutdownMode::Cancel => !self.shared.stop.swap(true, Ordering::SeqCst),
+        };
+        if news {
+            self.shared.inbox.push(Command::Shutdown(mode));
+        }
     }
 
     /// Cancels what is left, wakes and waits for blocked pollers, joins every thread. Ids are dead after it.

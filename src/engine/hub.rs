@@ -50,6 +50,8 @@ struct Slot<E> {
     /// Released while live: its events are dropped and its terminal event frees the slot.
     discard: bool,
     finished: bool,
+    /// Somebody has asked for its end already.
+    cancelled: bool,
     by_id: bool,
     in_any: bool,
     polled: bool,
@@ -113,6 +115,10 @@ impl<E: Merge, R: Readable> Hub<E, R> {
         }
     }
 
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     pub fn signal(&self) -> Option<&R> {
         self.signal.as_ref()
     }
@@ -157,6 +163,14 @@ impl<E: Merge, R: Readable> Hub<E, R> {
     /// NotFound unless `id` is an unreleased request of this engine.
     pub fn check(&self, id: RequestId) -> Result<()> {
         self.state.lock().find(self.salt, id).map(drop)
+    }
+
+    /// True where the engine has to be told: `id` is live, and this is the first cancel of it.
+    pub fn cancel(&self, id: RequestId) -> Result<bool> {
+        let mut state = self.state.lock();
+        let index = state.find(self.salt, id)?;
+        let slot = &mut state.slots[index];
+        Ok(!std::mem::replace(&mut slot.cancelled, true) && !slot.finished)
     }
 
     /// Engine thread: hands over a step's events. A terminal event must be a slot's last.
@@ -317,8 +331,10 @@ impl<E: Merge, R: Readable> Hub<E, R> {
     }
 
     /// Moves the phase forward (never back) and wakes every poller to see it.
-    pub fn advance(&self, phase: Phase) {
+    /// True where that is a change.
+    pub fn advance(&self, phase: Phase) -> bool {
         let mut state = self.state.lock();
+        let news = state.phase < phase;
         state.phase = state.phase.max(phase);
         self.update_signal(&mut state);
         for slot in &state.slots {
@@ -326,6 +342,7 @@ impl<E: Merge, R: Readable> Hub<E, R> {
         }
         drop(state);
         self.any_bell.notify_all();
+        news
     }
 
     /// `Destroyed`, then waits until the last poller has left, then forgets every event.
@@ -380,6 +397,7 @@ impl<E: Merge> State<E> {
                 open: false,
                 discard: false,
                 finished: false,
+                cancelled: false,
                 by_id: false,
                 in_any: false,
                 polled: false,
@@ -479,6 +497,7 @@ impl<E: Merge> State<E> {
         self.live -= 1;
         self.reserved -= slot.reserved;
         (slot.open, slot.discard, slot.finished, slot.polled) = (false, false, false, false);
+        slot.cancelled = false;
         if slot.generation < LAST_GENERATION {
             slot.generation += 1;
             self.free.push(index as u32);

@@ -4,12 +4,13 @@ use super::api::{EngineConfig, RequestParams};
 use super::event::Event;
 use crate::base::{Error, Result, Status};
 use crate::cache;
-use crate::model::Model;
+use crate::model::Loaded;
 use crate::sample::Sampler;
 
 /// Where the bytes go. All but the requests' share are fixed at create.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryPlan {
+    /// The tokenizer's tables included.
     pub weights: u64,
     pub workspace: u64,
     pub kv: u64,
@@ -25,19 +26,26 @@ impl MemoryPlan {
 
     /// Bytes that queued prompts and buffered events may take together.
     pub fn for_requests(&self) -> u64 {
-        if self.limit == 0 { u64::MAX } else { self.limit - self.fixed() }
+        if self.limit == 0 { u64::MAX } else { self.limit.saturating_sub(self.fixed()) }
     }
 }
 
+/// What the hub, the engine thread and the scheduler keep of each slot of the queue once it was used: two event
+/// frames and some words (475 bytes measured).
+const SLOT_BYTES: u64 = 768;
+
 /// Divides the limit: weights and workspace first, a share for requests, the rest for KV.
-pub fn plan(config: &EngineConfig, model: &dyn Model, max_sequence: usize) -> Result<MemoryPlan> {
+pub fn plan(config: &EngineConfig, loaded: &Loaded, max_sequence: usize) -> Result<MemoryPlan> {
+    let model = &*loaded.model;
     let overflow = || Error::new(Status::MemoryLimit, "the KV cache's size overflows; lower max_batch_size");
     let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
     let block_size = config.kv_block_size as usize;
-    let weights = model.facts().weight_bytes;
+    let tables = loaded.tokenizer.as_ref().map_or(0, |t| t.table_bytes()) as u64;
+    let weights = model.facts().weight_bytes.saturating_add(tables);
     let vocab = model.facts().vocab_size;
     let sampling = batch.saturating_mul(vocab * 4).saturating_add(Sampler::bytes(vocab));
-    let workspace = model.workspace_bytes(tokens, batch).saturating_add(sampling) as u64;
+    let workspace = model.workspace_bytes(tokens, batch).saturating_add(sampling) as u64
+        + config.queue_capacity as u64 * SLOT_BYTES;
     let block_bytes = cache::bytes_per_block(model.kv_shape(), block_size)?;
     let one_sequence = max_sequence.div_ceil(block_size);
     let wanted = one_sequence.checked_mul(batch).ok_or_else(overflow)?;
@@ -86,8 +94,11 @@ pub fn request_bytes(
     let logprobs = if params.sampling.logprobs { 1 + params.sampling.top_logprobs as u64 } else { 0 };
     let echoed = if params.echo_prompt { prompt_tokens as u64 } else { 0 };
     let delivered = max_new as u64 + echoed;
-    let per_token = 4 + 8 * logprobs + longest_token as u64;
-    let stops: usize = params.stop_strings.iter().map(|s| 2 * s.len()).sum();
-    let fixed = 2 * size_of::<Event>() as u64 + 1024 + stops as u64 + 4 * params.stop_tokens.len() as u64;
-    fixed + 4 * prompt_tokens as u64 + 2 * (4 * max_new as u64 + delivered * per_token)
+    // A byte that is no UTF-8 becomes three.
+    let per_token = 4 + 8 * logprobs + 3 * longest_token as u64;
+    // A stop string, its pattern's copy, four bytes of fallback for each of its bytes, and what is held back.
+    let stops: usize = params.stop_strings.iter().map(|s| 8 * s.len() + 160).sum();
+    let fixed = 2 * size_of::<Event>() as u64 + 1024 + stops as u64 + 8 * params.stop_tokens.len() as u64;
+    // Three times: a vector that grows is copied to one twice as long while the old one is still there.
+    fixed + 4 * prompt_tokens as u64 + 2 * 4 * max_new as u64 + 3 * delivered * per_token
 }

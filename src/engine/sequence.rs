@@ -104,8 +104,16 @@ impl Sequence {
         let mut event = self.event(tokenizer);
         let position = (self.prompt.len() + self.output.len()) as u64;
         let sampling = &self.params.sampling;
-        let token =
-            sampler.sample(sampling, logits, &self.prompt, &self.output, position, &mut event.logprobs)?;
+        let sampled =
+            sampler.sample(sampling, logits, &self.prompt, &self.output, position, &mut event.logprobs);
+        let token = match sampled {
+            Ok(token) => token,
+            // The terminal event still brings what came before.
+            Err(error) => {
+                self.pending = Some(event);
+                return Err(error);
+            }
+        };
         self.output.push(token);
         event.tokens.push(token);
         let gap = self.tick(now);

@@ -60,7 +60,7 @@ pub struct bn_event {
     pub logprobs: *const bn_logprob,
     /// Entries in `logprobs`: `tokens_count * logprobs_per_token`.
     pub logprobs_count: usize,
-    /// UTF-8, not NUL-terminated: why the request failed. Never NULL, empty otherwise.
+    /// UTF-8, not NUL-terminated: why the request failed, was cancelled or timed out. Never NULL, empty otherwise.
     pub message: *const c_char,
     /// Bytes of `message`.
     pub message_length: usize,

@@ -85,10 +85,8 @@ pub(super) fn with<T>(
 fn check(entry: &Entry, call: Call) -> Result<()> {
     let blocking = matches!(call, Call::Blocking | Call::BlockingEvenDead);
     let even_dead = matches!(call, Call::AnyEvenDead | Call::BlockingEvenDead);
-    match entry.engine.check_call(blocking) {
-        Err(error) if even_dead && error.status == Status::EngineDead => Ok(()),
-        result => result,
-    }
+    entry.engine.check_call(blocking)?;
+    if even_dead { Ok(()) } else { entry.engine.alive() }
 }
 
 /// Destroys the engine once, and returns when nobody is inside it any more.

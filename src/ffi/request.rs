@@ -5,6 +5,7 @@ use super::guard;
 use super::status::bn_error;
 use super::types::bn_string;
 use crate::base::{Error, Result};
+use crate::engine::Engine;
 use crate::engine::api::{Prompt, RequestParams};
 use crate::sample::SamplingParams;
 use std::ffi::c_char;
@@ -139,7 +140,7 @@ impl bn_request_params {
     ///
     /// # Safety
     /// `from` is NULL or points to a struct as the header describes it.
-    pub(super) unsafe fn take(from: *const Self) -> (Result<RequestParams>, *mut bn_error) {
+    pub(super) unsafe fn take(engine: &Engine, from: *const Self) -> (Result<RequestParams>, *mut bn_error) {
         // SAFETY: the caller's promise.
         match unsafe { growth::read(from) } {
             Err(error) => (Err(error), std::ptr::null_mut()),
@@ -151,12 +152,12 @@ impl bn_request_params {
                     }
                 }
                 // SAFETY: the caller's promise.
-                (unsafe { params.to_engine() }, params.error)
+                (unsafe { params.to_engine(engine) }, params.error)
             }
         }
     }
 
-    unsafe fn to_engine(&self) -> Result<RequestParams> {
+    unsafe fn to_engine(&self, engine: &Engine) -> Result<RequestParams> {
         let has = |flag| self.flags & flag != 0;
         if self.flags & !FLAGS != 0 {
             let unknown = self.flags & !FLAGS;
@@ -180,7 +181,7 @@ impl bn_request_params {
         let stop_tokens = unsafe { guard::slice("stop_tokens", self.stop_tokens, self.stop_tokens_count) }?;
         Ok(RequestParams {
             // SAFETY: the caller's promise.
-            prompt: unsafe { self.prompt() }?,
+            prompt: unsafe { self.prompt(engine) }?,
             max_new_tokens: self.max_new_tokens,
             sampling: self.sampling(),
             stop_tokens: guard::copy("stop_tokens", stop_tokens)?,
@@ -211,7 +212,8 @@ impl bn_request_params {
         }
     }
 
-    unsafe fn prompt(&self) -> Result<Prompt> {
+    unsafe fn prompt(&self, engine: &Engine) -> Result<Prompt> {
+        engine.prompt_may_fit(self.prompt_length, self.prompt_tokens_count)?;
         match (self.prompt.is_null(), self.prompt_tokens.is_null()) {
             (true, true) if self.prompt_length == 0 && self.prompt_tokens_count == 0 => {
                 Err(Error::invalid("prompt and prompt_tokens are both NULL: a request has one of them"))

@@ -116,6 +116,15 @@ impl Tokenizer {
         self.longest
     }
 
+    /// Heap bytes that the tables take, at their peak while loading: about 630 a token measured for BPE, whose
+    /// vocabulary and merges the `tokenizers` crate keeps both ways.
+    pub fn table_bytes(&self) -> usize {
+        match self.kind {
+            Kind::Bytes => 16 << 10,
+            Kind::Bpe(_) => 640 * self.vocab_size(),
+        }
+    }
+
     pub fn vocab_size(&self) -> usize {
         self.bytes.len()
     }

@@ -1,6 +1,7 @@
 //! Requests: submit, poll, cancel, release, and all of it in one blocking call.
 
 use crate::base::{Error, Result, Status};
+use crate::engine::Engine;
 use crate::engine::api::{Event, FinishReason, RequestId, RequestParams, Which};
 use crate::ffi::event::{Completion, bn_completion, bn_event};
 use crate::ffi::growth;
@@ -77,8 +78,9 @@ unsafe fn submit(
     tell.try_reserve_exact(from.len()).map_err(|_| Error::out_of_memory("a batch", from.len()))?;
     let result = registry::with(engine, Call::Any, |engine| {
         out("out", to)?;
+        engine.room_for(from.len()).inspect_err(|error| engine.refused(error.status, from.len()))?;
         // SAFETY: the caller's promise.
-        let requests = unsafe { take(from, &mut tell) };
+        let requests = unsafe { take(engine, from, &mut tell) };
         engine.submit(requests.inspect_err(|error| engine.refused(error.status, from.len()))?)
     });
     let (ids, result) = match result {
@@ -99,6 +101,7 @@ unsafe fn submit(
 /// # Safety
 /// Each of `from` is NULL or points to parameters.
 unsafe fn take(
+    engine: &Engine,
     from: &[*const bn_request_params],
     tell: &mut Vec<*mut bn_error>,
 ) -> Result<Vec<RequestParams>> {
@@ -106,7 +109,7 @@ unsafe fn take(
     requests.try_reserve_exact(from.len()).map_err(|_| Error::out_of_memory("a batch", from.len()))?;
     for (at, &params) in from.iter().enumerate() {
         // SAFETY: the caller's promise.
-        let (request, error) = unsafe { bn_request_params::take(params) };
+        let (request, error) = unsafe { bn_request_params::take(engine, params) };
         tell.push(error);
         requests.push(request.map_err(|error| match from.len() {
             1 => error,
@@ -119,7 +122,9 @@ unsafe fn take(
 /// Writes up to `capacity` waiting events to `events` and their number to `*count`, waiting up to
 /// `timeout_ms` milliseconds for the first: 0 does not wait, `BN_WAIT_FOREVER` waits for good. `which` is a
 /// request, or `BN_ANY`. Nothing in time is `BN_OK` with a count of 0. Each event goes to one caller; events
-/// of one request come in order. What the events point to: see `bn_event`.
+/// of one request come in order. What the events point to: see `bn_event`. Where several threads poll `BN_ANY`,
+/// another's poll may return a later event of a request and so end the life of the one being read: use
+/// `BN_REQUEST_NO_STREAM` or `BN_REQUEST_POLL_BY_ID` there, or a lock of your own from poll to last use.
 ///
 /// [not from a callback]
 /// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: NULL, not an engine, `capacity` 0, `timeout_ms` under -1;
@@ -183,7 +188,9 @@ pub unsafe extern "C" fn bn_cancel(engine: *mut bn_engine, which: bn_request) ->
 
 /// Retires a request's id and frees what its events pointed to. A live request is cancelled and its
 /// remaining events are discarded; its place under `queue_capacity` is free when the engine has let go of
-/// it, a step later. In callback mode release happens by itself after the terminal callback.
+/// it, a step later. In callback mode release happens by itself after the terminal callback; where it is called
+/// on another thread, a callback of the request that is under way or about to begin may still run: only
+/// destroy waits for it.
 ///
 /// [any thread]
 /// @return `BN_OK`; `BN_ERR_NOT_FOUND`: no such request, or released before;
@@ -213,7 +220,7 @@ pub unsafe extern "C" fn bn_generate(
         let result = registry::with(engine, Call::Blocking, |engine| {
             crate::ffi::guard::out("out", out)?;
             // SAFETY: the caller's promise.
-            let (request, error) = unsafe { bn_request_params::take(params) };
+            let (request, error) = unsafe { bn_request_params::take(engine, params) };
             tell = error;
             let request = request.inspect_err(|error| engine.refused(error.status, 1))?;
             let request = RequestParams { stream: false, poll_by_id: false, ..request };
