@@ -57,3 +57,28 @@ fn ids_are_those_of_the_python_package() {
     }
     assert!(differences.is_empty(), "{} differ:\n{}", differences.len(), differences.join("\n"));
 }
+
+/// The embedded model's vocabulary is the one that its training used.
+#[test]
+fn the_demo_model_has_its_training_vocabulary() {
+    let trained = &read("tools/train_demo/tokenizer.json")["model"];
+    let gguf = Gguf::open(concat!(env!("CARGO_MANIFEST_DIR"), "/models/bn-demo.gguf")).unwrap();
+    let tokens: Vec<&str> = gguf.get("tokenizer.ggml.tokens").unwrap();
+    let vocab = trained["vocab"].as_object().unwrap();
+    assert_eq!(tokens.len(), vocab.len());
+    for (id, token) in tokens.iter().enumerate() {
+        assert_eq!(vocab[*token], id);
+    }
+    let merges: Vec<&str> = gguf.get("tokenizer.ggml.merges").unwrap();
+    let trained_merges = trained["merges"].as_array().unwrap().iter().map(|m| match m {
+        Value::String(line) => line.clone(),
+        pair => strings(pair).join(" "),
+    });
+    assert!(merges.iter().map(|m| m.to_string()).eq(trained_merges));
+    let t = Tokenizer::from_gguf(&gguf, &|line| panic!("nothing is to be guessed: {line}")).unwrap().unwrap();
+    let text = "Once upon a time, 17+25=42. Tom? é\n";
+    let ids = t.encode(text, true, false).unwrap();
+    assert_eq!((ids[0], t.decode(&ids).unwrap().as_str()), (t.bos().unwrap(), text));
+    // Sums need each digit to be a token.
+    assert_eq!(t.encode("17+25=42", false, false).unwrap().len(), 8);
+}
