@@ -167,7 +167,7 @@ fn functions(text: &str) -> Vec<(usize, usize)> {
         // A trait's method without a body.
         let declared = format!("{indent})");
         let ends = |l: &&str| **l == close || (l.starts_with(&declared) && l.ends_with(';'));
-        let end = lines[at..].iter().position(|l| ends(l)).filter(|_| !one_line);
+        let end = lines[at..].iter().position(ends).filter(|_| !one_line);
         if let Some(length) = end {
             found.push((at + 1, length + 1));
         }
