@@ -4,6 +4,7 @@
 #   make bench     throughput and latency by batch size, and the engine's own cost per token
 #   make install   PREFIX=/usr/local DESTDIR=
 #   make header    regenerate include/bn_engine.h from src/ffi
+#   make tsan      the engine's tests under ThreadSanitizer, std and all (a nightly with rust-src; ten minutes)
 #   make lint, make clean
 
 CARGO ?= cargo
@@ -44,7 +45,7 @@ comma := ,
 say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all lib examples demo bench header lint clean install
-.PHONY: test test-rust test-loom test-c test-checked test-abi test-install
+.PHONY: test test-rust test-loom test-c test-checked test-abi test-install tsan
 
 all: lib examples
 
@@ -97,6 +98,12 @@ test-loom:
 		cd tests/concurrency && MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" \
 			CARGO_TARGET_DIR=$(abspath target)/miri $(CARGO) +nightly miri test; \
 	else echo "no nightly Miri here: left out"; fi
+
+# The Rust code and its standard library instrumented; on the C side alone it would prove nothing.
+tsan:
+	RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR=$(abspath target)/tsan $(CARGO) +nightly test -Zbuild-std \
+		--target $$(rustc -vV | sed -n 's/^host: //p') \
+		--test engine_echo --test engine_faults --test engine_invariance
 
 $(C)/tests: $(C_TESTS) tests/c/harness.h include/bn_engine.h | lib
 	@$(CC) $(C_TEST_FLAGS) $(CFLAGS) $(C_TESTS) -o $@ $(LINK)
