@@ -35,9 +35,9 @@ static bool read_prompts(bn_engine *engine, int *active) {
         params.prompt = line;
         params.prompt_length = prompt;
         params.max_new_tokens = 64;
-        params.user_data = ++number;
         params.error = &error;
-        if (prompt > 0) {
+        if (prompt > 0) { // an empty line is no prompt
+            params.user_data = ++number;
             // A refused prompt is said to be so, and the loop goes on.
             if (bn_submit(engine, &params, &request) == BN_OK) {
                 printf("[%llu] %.*s\n", (unsigned long long)number, (int)prompt, line);
@@ -45,6 +45,7 @@ static bool read_prompts(bn_engine *engine, int *active) {
             } else {
                 printf("[%llu] refused: %s\n", (unsigned long long)number, error.message);
             }
+            fflush(stdout);
         }
         size_t used = end != NULL ? prompt + 1 : prompt;
         length -= used;

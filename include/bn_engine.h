@@ -8,17 +8,18 @@
  * active requests together, a token each per step.
  *
  * Errors.    BN_OK is 0, errors are negative and stable. Out parameters are written only on success
- *            (exceptions say so). There is no "last error": a failed request says why in its own last
+ *            (exceptions say so; on an error bn_poll leaves *count as it was). There is no "last error": a failed request says why in its own last
  *            event, a refused one in bn_request_params.error, creation in its bn_error.
  * Threads.   [any thread]: from any thread at any time, callbacks included. [not from a callback]:
- *            likewise, but on_event, log and progress callbacks get BN_ERR_REENTRANT.
+ *            likewise, but on_event, log and progress callbacks get BN_ERR_REENTRANT, whichever engine
+ *            the call is for.
  * Ownership. What goes in is copied before the call returns. What comes out belongs to the library, and
  *            its comment says until when it lives.
  * Growth.    Structs that begin with struct_size grow at their end; bn_X_init(&x, sizeof x) makes one
  *            ready. The library touches no more than struct_size bytes, and a non-zero field that it does
  *            not know is BN_ERR_UNSUPPORTED.
  * Text.      UTF-8 with an explicit length, not NUL-terminated unless the comment says so.
- * Fork.      A child may exec or exit: calls on the parent's engines give BN_ERR_FORKED.
+ * Fork.      A child may exec, exit, or make engines of its own; calls on the parent's engines give BN_ERR_FORKED.
  * Panics     of the library never cross into the caller: BN_ERR_INTERNAL, or BN_ERR_ENGINE_DEAD. It never
  *            prints, and never calls exit or abort.
  */
@@ -54,7 +55,7 @@
 // `memory_limit_bytes` does not allow it.
 #define BN_ERR_MEMORY_LIMIT -7
 
-// A file could not be opened or mapped.
+// A file could not be opened or mapped, or is no regular file.
 #define BN_ERR_IO -8
 
 // A model file is malformed, truncated, or no model file.
@@ -111,7 +112,7 @@
 // `bn_poll`'s `timeout_ms`: wait for good.
 #define BN_WAIT_FOREVER -1
 
-// `bn_request_params.timeout_ms`: no timeout, whatever the engine's default is (in effect 49 days).
+// `bn_request_params.timeout_ms`: no timeout, whatever the engine's default is.
 #define BN_TIMEOUT_NONE 4294967295
 
 // `bn_engine_config.delivery_mode`: events wait for `bn_poll`.
@@ -145,7 +146,8 @@
 #define BN_REQUEST_NO_STREAM 1
 
 // The request's events come only to `bn_poll` of its own id: `BN_ANY` does not see them, and the wait
-// file descriptor does not tell of them. Refused in callback mode.
+// file descriptor does not tell of them. `BN_ERR_INVALID_ARGUMENT` in
+// callback mode.
 #define BN_REQUEST_POLL_BY_ID 2
 
 // Give the prompt's text and ids back in front of the output.
@@ -241,7 +243,7 @@ typedef struct bn_usage {
 
 // What happened to a request. The pointers belong to the library and live until the next `bn_poll` that
 // returns an event of the same request, or its `bn_release`, or `bn_engine_destroy`; in a callback,
-// until it returns. The struct is frozen at 128 bytes: later versions use the reserved tail.
+// until it returns. One poll returns at most one event of a request: all that it returns are valid together. The struct is frozen at 128 bytes: later versions use the reserved tail.
 typedef struct bn_event {
     // Whose event it is.
     bn_request request;
@@ -361,7 +363,8 @@ typedef struct bn_engine_config {
 //
 // `bn_error_init`, or in C `bn_error error = { .struct_size = sizeof error };`, makes one ready.
 typedef struct bn_error {
-    // `sizeof(bn_error)`, set by the caller.
+    // `sizeof(bn_error)`, set by the caller; any other value refuses the call with
+    // `BN_ERR_INVALID_ARGUMENT`.
     uint32_t struct_size;
     // The status that the call returned.
     int32_t status;
@@ -526,7 +529,8 @@ typedef struct bn_request_params {
     const uint32_t *stop_tokens;
     // Ids in `stop_tokens`, at most `BN_MAX_STOPS`.
     size_t stop_tokens_count;
-    // Texts that end the output; the text given out ends before the first of them. None may be empty.
+    // Texts that end the output; the text given out ends before the first of them, while tokens and usage still
+    // count the ids that made it. Only generated text is searched. None may be empty, or over 65,536 bytes.
     const struct bn_string *stop_strings;
     // Texts in `stop_strings`, at most `BN_MAX_STOPS`.
     size_t stop_strings_count;
@@ -535,16 +539,18 @@ typedef struct bn_request_params {
     // For the random numbers: the same seed, prompt and parameters give the same output, whatever else is
     // running. Default 0.
     uint64_t seed;
-    // Where to say why the request was refused, written before the submitting call returns and not
-    // kept. NULL (default): not wanted. Set its `struct_size`.
+    // Where to say why the request was refused (BN_OK and empty otherwise), written before the submitting call
+    // returns and not kept; but not where this struct's `struct_size` is wrong. `bn_generate` fills it beside its
+    // own. NULL (default): not wanted. Set its `struct_size`: a wrong one refuses the call.
     struct bn_error *error;
     // Tokens to generate at most, at least 1, default 128. The engine's `max_sequence_length` ends the output
     // too.
     uint32_t max_new_tokens;
-    // Milliseconds from submit after which the request ends as `BN_FINISH_TIMED_OUT`, keeping what it has.
+    // Milliseconds from submit after which the request ends as `BN_FINISH_TIMED_OUT`, keeping what it has; looked at
+    // between forward passes, so up to one pass late.
     // 0 (default): the engine's `default_timeout_ms`; `BN_TIMEOUT_NONE`: none.
     uint32_t timeout_ms;
-    // Finite, at least 0. 0 (default): always the most likely token.
+    // 0 to 100. 0 (default): always the most likely token.
     float temperature;
     // Sample among this many most likely tokens. 0 (default): off.
     uint32_t top_k;
@@ -553,14 +559,14 @@ typedef struct bn_request_params {
     float top_p;
     // Drop tokens less likely than this times the most likely one, 0 to 1. 0 (default): off.
     float min_p;
-    // Divides the logits (multiplies negative ones) of tokens in prompt or output, above 0. 1 (default):
-    // off.
+    // Divides the logits (multiplies negative ones) of tokens in prompt or output, above 0, to 100. 1
+    // (default): off.
     float repetition_penalty;
-    // Subtracted from a token's logit for each time that it is in the output, finite. 0 (default): off.
+    // Subtracted from a token's logit for each time that it is in the output, -100 to 100. 0 (default): off.
     float frequency_penalty;
-    // Subtracted from a token's logit once it is in the output, finite. 0 (default): off.
+    // Subtracted from a token's logit once it is in the output, -100 to 100. 0 (default): off.
     float presence_penalty;
-    // Beside each generated token, the log probabilities of this many most likely ones. Needs
+    // Beside each generated token, the log probabilities of this many most likely ones, at most 32. Needs
     // `BN_REQUEST_LOGPROBS`. Default 0.
     uint32_t top_logprobs;
 } bn_request_params;
@@ -603,8 +609,8 @@ bn_status bn_engine_create(const struct bn_engine_config *config,
 
 // Ends the acceptance of requests and returns at once. `mode` is `BN_SHUTDOWN_DRAIN` (what is accepted
 // finishes) or `BN_SHUTDOWN_CANCEL` (it is cancelled). May be called again; a cancel may follow a drain.
-// Every accepted request still gets its terminal event; when the last has been polled, `bn_poll` gives
-// `BN_ERR_SHUTDOWN`.
+// Every accepted request still gets its terminal event; when the last for `BN_ANY` has been polled, `bn_poll`
+// of `BN_ANY` gives `BN_ERR_SHUTDOWN`.
 //
 // [any thread]
 // @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: not an engine, unknown mode; `BN_ERR_ENGINE_DEAD`;
@@ -612,9 +618,12 @@ bn_status bn_engine_create(const struct bn_engine_config *config,
 bn_status bn_engine_shutdown(struct bn_engine *engine,
                              int32_t mode);
 
-// Cancels and completes what is left, wakes blocked pollers (they get `BN_ERR_SHUTDOWN`) and waits for
-// them, discards unread events, joins every thread, closes every file descriptor, frees everything.
-// Callbacks may still run during it, and none after it. NULL is fine. In a forked child it does nothing.
+// Cancels and completes what is left, wakes blocked pollers (they get `BN_ERR_SHUTDOWN`; one that comes later
+// gets `BN_ERR_INVALID_ARGUMENT`: both are the end) and waits for them, joins every thread, closes every file
+// descriptor, frees everything. A blocked `bn_generate` returns what it has, as `BN_FINISH_CANCELLED`. In poll
+// mode unread events are discarded: what `user_data` stands for is the caller's to clean up. In callback mode
+// every request not released gets its terminal callback before this returns, and no callback runs after it.
+// NULL is fine. In a forked child it does nothing.
 //
 // [not from a callback]
 // @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: not a live engine, as after a first destroy;
@@ -623,7 +632,7 @@ bn_status bn_engine_shutdown(struct bn_engine *engine,
 bn_status bn_engine_destroy(struct bn_engine *engine);
 
 // A file descriptor for epoll, kqueue, poll or select, readable exactly while an event for `BN_ANY` waits
-// or the engine is drained or dead. It is non-blocking and the engine's: don't read, write or close it;
+// or the engine is drained or dead; from then on it stays readable: leave the loop at `BN_ERR_SHUTDOWN`. It is non-blocking and the engine's: don't read, write or close it;
 // it may be dup'ed. Under edge-triggered epoll, poll with timeout 0 until the count is 0 each time it
 // fires.
 //
@@ -645,7 +654,8 @@ bn_status bn_stats_init(struct bn_stats *stats, uint32_t struct_size);
 bn_status bn_engine_stats(struct bn_engine *engine, struct bn_stats *out);
 
 // Writes the statistics as Prometheus text (UTF-8, not NUL-terminated) to `text`, which has room for
-// `capacity` bytes, and the bytes of it all to `*length`. 8192 bytes are enough for this version.
+// `capacity` bytes, and the bytes of it all to `*length`. 8192 bytes are enough for this version. `text` may be
+// NULL where `capacity` is 0, to ask for the length: `BN_ERR_BUFFER_TOO_SMALL` is then the answer, no failure.
 //
 // [any thread]
 // @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: nothing but `*length` was written;
@@ -676,7 +686,7 @@ bn_status bn_request_params_init(struct bn_request_params *params, uint32_t stru
 
 // Queues a request and writes its id to `*out`. It never waits for the engine. The request's events may
 // arrive, on other threads, before this returns. Exactly one `BN_EVENT_COMPLETED` follows, as its last
-// event; the id stays good until `bn_release` (in callback mode: until the terminal callback returns).
+// event, unless it is released first or the engine destroyed; the id stays good until `bn_release` (in callback mode: until the terminal callback returns).
 // `params->error`, where set, says in words why a request is refused.
 //
 // [any thread]
@@ -690,7 +700,8 @@ bn_status bn_submit(struct bn_engine *engine,
                     bn_request *out);
 
 // Queues `n` requests, all or none, and writes their ids to `out[0]` to `out[n - 1]`. Otherwise as
-// `bn_submit`; the `error` of each of them tells of a refusal. `n` is at least 1.
+// `bn_submit`; on a refusal the `error` of every one of them says the same, naming the culprit by its index.
+// `n` is at least 1.
 //
 // [any thread]
 // @return as `bn_submit`.
@@ -701,7 +712,8 @@ bn_status bn_submit_batch(struct bn_engine *engine,
 
 // Writes up to `capacity` waiting events to `events` and their number to `*count`, waiting up to
 // `timeout_ms` milliseconds for the first: 0 does not wait, `BN_WAIT_FOREVER` waits for good. `which` is a
-// request, or `BN_ANY`. Nothing in time is `BN_OK` with a count of 0. Each event goes to one caller; events
+// request, or `BN_ANY`. Nothing in time is `BN_OK` with a count of 0, and so at once, whatever
+// `timeout_ms` is, is a request whose terminal event was taken: stop polling it at `BN_EVENT_COMPLETED`. Each event goes to one caller; events
 // of one request come in order. What the events point to: see `bn_event`. Where several threads poll `BN_ANY`,
 // another's poll may return a later event of a request and so end the life of the one being read: use
 // `BN_REQUEST_NO_STREAM` or `BN_REQUEST_POLL_BY_ID` there, or a lock of your own from poll to last use.
@@ -710,7 +722,8 @@ bn_status bn_submit_batch(struct bn_engine *engine,
 // @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: NULL, not an engine, `capacity` 0, `timeout_ms` under -1;
 // `BN_ERR_NOT_FOUND`: no such request, also when it is released while this waits; `BN_ERR_BUSY`: another
 // thread is polling this request; `BN_ERR_WRONG_MODE`: the engine is in callback mode;
-// `BN_ERR_REENTRANT`; `BN_ERR_SHUTDOWN`: shut down, and every event has been polled, or destroyed while
+// `BN_ERR_REENTRANT`; `BN_ERR_SHUTDOWN`: to `BN_ANY`, shut down, and no event for it is left or
+// to come (those of `BN_REQUEST_POLL_BY_ID` may still wait under their ids); or destroyed while
 // this waits; `BN_ERR_ENGINE_DEAD`: likewise after the engine died; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
 bn_status bn_poll(struct bn_engine *engine,
                   bn_request which,
@@ -719,7 +732,8 @@ bn_status bn_poll(struct bn_engine *engine,
                   int32_t timeout_ms,
                   size_t *count);
 
-// Asks for the end of a request, or with `BN_ANY` of all, and returns at once. Its terminal event tells
+// Asks for the end of a request, or with `BN_ANY` of all, and returns at once. It ends after the forward pass that runs, and its
+// terminal event tells
 // what happened: `BN_FINISH_CANCELLED`, or another reason where that came first. Cancelling a finished
 // request does nothing.
 //
@@ -761,7 +775,7 @@ void bn_completion_free(struct bn_completion *completion);
 
 // Writes the ids of `text` (UTF-8, `length` bytes) to `tokens`, which has room for `capacity`, and their
 // number to `*count`. `flags`: `BN_TOKENIZE_*`, or'ed. `tokens` may be NULL where `capacity` is 0, to ask
-// for the number.
+// for the number: `BN_ERR_BUFFER_TOO_SMALL` (`BN_OK` where it is 0) is then the answer, no failure.
 //
 // [any thread]
 // @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: nothing but `*count` was written;
@@ -778,7 +792,8 @@ bn_status bn_tokenize(struct bn_engine *engine,
 
 // Writes the text of `tokens` (`count` ids) to `text`, which has room for `capacity` bytes, and the bytes of
 // it all to `*length`: UTF-8, not NUL-terminated; bytes that make no character become U+FFFD, control
-// tokens nothing. `text` may be NULL where `capacity` is 0, to ask for the length.
+// tokens nothing. `text` may be NULL where `capacity` is 0, to ask for the length:
+// `BN_ERR_BUFFER_TOO_SMALL` (`BN_OK` where it is 0) is then the answer, no failure.
 //
 // [any thread]
 // @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: nothing but `*length` was written;

@@ -290,3 +290,20 @@ fn the_engines_default_timeout_is_for_requests_without_one() {
     let patient = ask(&engine, RequestParams { timeout_ms: 60_000, ..text("abcdefghijklmnop", 40) });
     assert_eq!(patient.finish, FinishReason::Stop as i32, "{}", patient.message);
 }
+
+#[test]
+fn requests_that_end_in_one_step_are_told_in_the_order_of_their_submission() {
+    let engine = echo(|config| config.max_wait_us = 200_000);
+    let ids = engine.submit((0..8).map(|_| text("alike", 20)).collect()).unwrap();
+    let mut ended = Vec::new();
+    while ended.len() < ids.len() {
+        engine
+            .poll(Which::Any, 64, Some(Duration::from_secs(60)), &mut |_, event| {
+                if event.finish != FinishReason::None {
+                    ended.push(event.request);
+                }
+            })
+            .unwrap();
+    }
+    assert_eq!(ended, ids);
+}

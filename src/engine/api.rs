@@ -13,6 +13,9 @@ pub type ProgressSink = Box<dyn FnMut(f32, &str) -> bool + Send>;
 /// Called on the delivery thread with each event.
 pub type EventSink = Box<dyn FnMut(&Event) + Send>;
 
+/// A request's timeout that is none, whatever the engine's default is.
+pub const TIMEOUT_NONE: u32 = u32::MAX;
+
 pub const LOG_ERROR: i32 = 1;
 pub const LOG_WARN: i32 = 2;
 pub const LOG_INFO: i32 = 3;
@@ -96,7 +99,7 @@ pub struct RequestParams {
     /// Special tokens written out in a text prompt are recognised.
     pub parse_special: bool,
     pub user_data: u64,
-    /// From submit; 0: the engine's default.
+    /// From submit; 0: the engine's default; TIMEOUT_NONE: none.
     pub timeout_ms: u32,
 }
 

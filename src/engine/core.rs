@@ -263,9 +263,11 @@ impl Core {
         }
         let step_ns = self.run_entries(&plan.entries);
         self.scheduler.commit(&plan, step_ns);
-        while let Some((seq, why)) = self.ended.pop() {
+        let mut ended = std::mem::take(&mut self.ended);
+        for (seq, why) in ended.drain(..) {
             self.end(seq, why);
         }
+        self.ended = ended;
         let prompt_rows = plan.entries.iter().filter(|e| !e.decode).map(|e| e.rows as usize).sum();
         let record =
             StepRecord { sequences: plan.entries.len(), prompt_rows, generated: self.gaps.len(), step_ns };

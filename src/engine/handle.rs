@@ -65,7 +65,12 @@ impl Engine {
         let facts = loaded.model.facts().clone();
         let max_sequence = config::sequence_length(config.max_sequence_length, facts.context_length)?;
         let memory = memory::plan(&config, &loaded, max_sequence)?;
-        log.write(LOG_INFO, format!("memory: {memory:?}"));
+        let MemoryPlan { weights, workspace, kv, blocks, limit } = memory;
+        let limit = if limit == 0 { "no limit".into() } else { format!("limit {limit}") };
+        log.write(
+            LOG_INFO,
+            format!("memory in bytes: weights and tables {weights}, workspace {workspace}, KV {kv} in {blocks} blocks, {limit}"),
+        );
         let longest_token = loaded.tokenizer.as_deref().map_or(0, Tokenizer::longest_token);
         let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
         let shared = Arc::new(Shared {
@@ -173,7 +178,11 @@ impl Engine {
         let prompt = self.limits().prompt_ids(&mut params)?;
         let max_new = params.max_new_tokens.min((self.max_sequence - prompt.len()) as u32);
         let bytes = memory::request_bytes(&params, prompt.len(), max_new, self.longest_token);
-        let timeout_ms = if params.timeout_ms == 0 { self.default_timeout_ms } else { params.timeout_ms };
+        let timeout_ms = match params.timeout_ms {
+            0 => self.default_timeout_ms,
+            TIMEOUT_NONE => 0,
+            ms => ms,
+        };
         let ends = self.tokenizer().map_or(&[][..], |t| t.end_tokens());
         Ok((Box::new(Sequence::new(params, prompt, max_new, ends, now, timeout_ms)?), bytes))
     }
@@ -182,7 +191,10 @@ impl Engine {
         match refused {
             Refused::Full => Error::new(
                 Status::QueueFull,
-                "queue_capacity requests are unreleased; release finished ones, or raise it",
+                format!(
+                    "{} requests (queue_capacity) are unreleased; release finished ones, or raise it",
+                    self.shared.hub.capacity()
+                ),
             ),
             Refused::Memory(left) => Error::new(
                 Status::MemoryLimit,

@@ -29,7 +29,7 @@ pub const BN_FINISH_FAILED: i32 = 6;
 
 /// What happened to a request. The pointers belong to the library and live until the next `bn_poll` that
 /// returns an event of the same request, or its `bn_release`, or `bn_engine_destroy`; in a callback,
-/// until it returns. The struct is frozen at 128 bytes: later versions use the reserved tail.
+/// until it returns. One poll returns at most one event of a request: all that it returns are valid together. The struct is frozen at 128 bytes: later versions use the reserved tail.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_event {

@@ -4,7 +4,7 @@ use super::growth::{self, Grown};
 use super::guard;
 use super::status::bn_error;
 use super::types::bn_string;
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, Status};
 use crate::engine::Engine;
 use crate::engine::api::{Prompt, RequestParams};
 use crate::sample::SamplingParams;
@@ -13,7 +13,8 @@ use std::ffi::c_char;
 /// `bn_request_params.flags`: no events on the way; one event at the end, with the whole text and all ids.
 pub const BN_REQUEST_NO_STREAM: u32 = 1;
 /// The request's events come only to `bn_poll` of its own id: `BN_ANY` does not see them, and the wait
-/// file descriptor does not tell of them. Refused in callback mode.
+/// file descriptor does not tell of them. `BN_ERR_INVALID_ARGUMENT` in
+/// callback mode.
 pub const BN_REQUEST_POLL_BY_ID: u32 = 2;
 /// Give the prompt's text and ids back in front of the output.
 pub const BN_REQUEST_ECHO_PROMPT: u32 = 4;
@@ -56,7 +57,8 @@ pub struct bn_request_params {
     pub stop_tokens: *const u32,
     /// Ids in `stop_tokens`, at most `BN_MAX_STOPS`.
     pub stop_tokens_count: usize,
-    /// Texts that end the output; the text given out ends before the first of them. None may be empty.
+    /// Texts that end the output; the text given out ends before the first of them, while tokens and usage still
+    /// count the ids that made it. Only generated text is searched. None may be empty, or over 65,536 bytes.
     pub stop_strings: *const bn_string,
     /// Texts in `stop_strings`, at most `BN_MAX_STOPS`.
     pub stop_strings_count: usize,
@@ -65,16 +67,18 @@ pub struct bn_request_params {
     /// For the random numbers: the same seed, prompt and parameters give the same output, whatever else is
     /// running. Default 0.
     pub seed: u64,
-    /// Where to say why the request was refused, written before the submitting call returns and not
-    /// kept. NULL (default): not wanted. Set its `struct_size`.
+    /// Where to say why the request was refused (BN_OK and empty otherwise), written before the submitting call
+    /// returns and not kept; but not where this struct's `struct_size` is wrong. `bn_generate` fills it beside its
+    /// own. NULL (default): not wanted. Set its `struct_size`: a wrong one refuses the call.
     pub error: *mut bn_error,
     /// Tokens to generate at most, at least 1, default 128. The engine's `max_sequence_length` ends the output
     /// too.
     pub max_new_tokens: u32,
-    /// Milliseconds from submit after which the request ends as `BN_FINISH_TIMED_OUT`, keeping what it has.
+    /// Milliseconds from submit after which the request ends as `BN_FINISH_TIMED_OUT`, keeping what it has; looked at
+    /// between forward passes, so up to one pass late.
     /// 0 (default): the engine's `default_timeout_ms`; `BN_TIMEOUT_NONE`: none.
     pub timeout_ms: u32,
-    /// Finite, at least 0. 0 (default): always the most likely token.
+    /// 0 to 100. 0 (default): always the most likely token.
     pub temperature: f32,
     /// Sample among this many most likely tokens. 0 (default): off.
     pub top_k: u32,
@@ -83,14 +87,14 @@ pub struct bn_request_params {
     pub top_p: f32,
     /// Drop tokens less likely than this times the most likely one, 0 to 1. 0 (default): off.
     pub min_p: f32,
-    /// Divides the logits (multiplies negative ones) of tokens in prompt or output, above 0. 1 (default):
-    /// off.
+    /// Divides the logits (multiplies negative ones) of tokens in prompt or output, above 0, to 100. 1
+    /// (default): off.
     pub repetition_penalty: f32,
-    /// Subtracted from a token's logit for each time that it is in the output, finite. 0 (default): off.
+    /// Subtracted from a token's logit for each time that it is in the output, -100 to 100. 0 (default): off.
     pub frequency_penalty: f32,
-    /// Subtracted from a token's logit once it is in the output, finite. 0 (default): off.
+    /// Subtracted from a token's logit once it is in the output, -100 to 100. 0 (default): off.
     pub presence_penalty: f32,
-    /// Beside each generated token, the log probabilities of this many most likely ones. Needs
+    /// Beside each generated token, the log probabilities of this many most likely ones, at most 32. Needs
     /// `BN_REQUEST_LOGPROBS`. Default 0.
     pub top_logprobs: u32,
 }
@@ -143,6 +147,15 @@ impl bn_request_params {
     pub(super) unsafe fn take(engine: &Engine, from: *const Self) -> (Result<RequestParams>, *mut bn_error) {
         // SAFETY: the caller's promise.
         match unsafe { growth::read(from) } {
+            // Of a newer header's parameters, with a field set that this version does not know, the known part is
+            // good: say there why.
+            Err(error) if error.status == Status::Unsupported => {
+                // SAFETY: the caller's promise; they are at least as large as ours.
+                let tell = unsafe { (&raw const (*from).error).read_unaligned() };
+                // SAFETY: as above.
+                let good = !tell.is_null() && unsafe { growth::size_of_caller(tell) }.is_ok();
+                (Err(error), if good { tell } else { std::ptr::null_mut() })
+            }
             Err(error) => (Err(error), std::ptr::null_mut()),
             Ok(params) => {
                 if !params.error.is_null() {

@@ -24,7 +24,7 @@ pub const BN_ERR_QUEUE_FULL: i32 = -5;
 pub const BN_ERR_OUT_OF_MEMORY: i32 = -6;
 /// `memory_limit_bytes` does not allow it.
 pub const BN_ERR_MEMORY_LIMIT: i32 = -7;
-/// A file could not be opened or mapped.
+/// A file could not be opened or mapped, or is no regular file.
 pub const BN_ERR_IO: i32 = -8;
 /// A model file is malformed, truncated, or no model file.
 pub const BN_ERR_BAD_MODEL: i32 = -9;
@@ -56,7 +56,8 @@ pub const BN_ERR_TIMED_OUT: i32 = -19;
 /// `bn_error_init`, or in C `bn_error error = { .struct_size = sizeof error };`, makes one ready.
 #[repr(C)]
 pub struct bn_error {
-    /// `sizeof(bn_error)`, set by the caller.
+    /// `sizeof(bn_error)`, set by the caller; any other value refuses the call with
+    /// `BN_ERR_INVALID_ARGUMENT`.
     pub struct_size: u32,
     /// The status that the call returned.
     pub status: i32,
@@ -113,7 +114,7 @@ const STATUSES: [(i32, &CStr, &CStr); 20] = [
     (BN_ERR_WRONG_MODE, c"BN_ERR_WRONG_MODE", c"the call belongs to the other delivery mode"),
     (BN_ERR_REENTRANT, c"BN_ERR_REENTRANT", c"the call is not allowed from a callback"),
     (BN_ERR_SHUTDOWN, c"BN_ERR_SHUTDOWN", c"the engine is shutting down, or drained"),
-    (BN_ERR_ENGINE_DEAD, c"BN_ERR_ENGINE_DEAD", c"the engine's thread died; only destroy is left"),
+    (BN_ERR_ENGINE_DEAD, c"BN_ERR_ENGINE_DEAD", c"the engine's thread died; poll, release, stats and destroy are left"),
     (BN_ERR_FORKED, c"BN_ERR_FORKED", c"the engine was made by the parent of this process"),
     (BN_ERR_CANCELLED, c"BN_ERR_CANCELLED", c"a callback, a cancel or a shutdown ended it"),
     (BN_ERR_TOO_LONG, c"BN_ERR_TOO_LONG", c"the prompt leaves no room for a new token"),

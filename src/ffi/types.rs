@@ -30,7 +30,7 @@ pub const BN_ANY: u64 = 0xffff_ffff_ffff_ffff;
 
 /// `bn_poll`'s `timeout_ms`: wait for good.
 pub const BN_WAIT_FOREVER: i32 = -1;
-/// `bn_request_params.timeout_ms`: no timeout, whatever the engine's default is (in effect 49 days).
+/// `bn_request_params.timeout_ms`: no timeout, whatever the engine's default is.
 pub const BN_TIMEOUT_NONE: u32 = 0xffff_ffff;
 
 /// `bn_engine_config.delivery_mode`: events wait for `bn_poll`.

@@ -219,7 +219,7 @@ impl Keys<'_> {
             (None, None) => self.gguf.get(&full)?,
         };
         usize::try_from(value).ok().filter(|v| range.contains(v)).ok_or_else(|| {
-            self.bad(key, value, &format!("it must lie in {}..={}", range.start(), range.end()))
+            self.bad(key, value, &format!("it must lie within {} and {}", range.start(), range.end()))
         })
     }
 
@@ -232,7 +232,7 @@ impl Keys<'_> {
         };
         // A NaN lies in no range.
         if !range.contains(&value) {
-            let why = format!("it must lie in {:e}..={:e}", range.start(), range.end());
+            let why = format!("it must lie within {:e} and {:e}", range.start(), range.end());
             return Err(self.bad(key, value, &why));
         }
         Ok(value)

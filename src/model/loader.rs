@@ -3,7 +3,7 @@
 use super::config::DecoderConfig;
 use super::decoder::{Decoder, Layer, Weights};
 use super::echo::Echo;
-use super::{Loaded, Model};
+use super::{Facts, Loaded, Model};
 use crate::base::{Error, Result, Status};
 use crate::formats::gguf::Gguf;
 use crate::kernels::{Matrix, Pool, ternary};
@@ -99,7 +99,9 @@ pub fn load_gguf(
     }
     let tokenizer = tokenizer(gguf, config.vocab_size, log)?;
     let model = Reader { gguf, used: HashSet::new(), done: 0, owned: 0, progress }.decoder(config, ops)?;
-    log(INFO, &format!("loaded {}: {:?}", gguf.what(), model.facts()));
+    let Facts { architecture, name, parameters, layers, hidden_size, context_length, .. } = model.facts();
+    let size = format!("{parameters} parameters, {layers} layers of {hidden_size}, context {context_length}");
+    log(INFO, &format!("loaded {}: {name} ({architecture}), {size}", gguf.what()));
     Ok(Loaded { model: Box::new(model), tokenizer: tokenizer.map(Arc::new) })
 }
 

@@ -60,12 +60,12 @@ impl SamplingParams {
     pub fn validate(&self) -> Result<()> {
         let above_0 = f32::from_bits(1);
         for (name, value, low, high, range) in [
-            ("temperature", self.temperature, 0.0, 100.0, "0..=100"),
+            ("temperature", self.temperature, 0.0, 100.0, "0 to 100"),
             ("top_p", self.top_p, above_0, 1.0, "above 0 and at most 1"),
-            ("min_p", self.min_p, 0.0, 1.0, "0..=1"),
+            ("min_p", self.min_p, 0.0, 1.0, "0 to 1"),
             ("repetition_penalty", self.repetition_penalty, above_0, 100.0, "above 0 and at most 100"),
-            ("frequency_penalty", self.frequency_penalty, -100.0, 100.0, "-100..=100"),
-            ("presence_penalty", self.presence_penalty, -100.0, 100.0, "-100..=100"),
+            ("frequency_penalty", self.frequency_penalty, -100.0, 100.0, "-100 to 100"),
+            ("presence_penalty", self.presence_penalty, -100.0, 100.0, "-100 to 100"),
         ] {
             if !(low..=high).contains(&value) {
                 return Err(Error::invalid(format!("{name} must be {range}, not {value}")));
@@ -73,7 +73,7 @@ impl SamplingParams {
         }
         if self.top_logprobs > MAX_TOP_LOGPROBS {
             let n = self.top_logprobs;
-            return Err(Error::invalid(format!("top_logprobs must be 0..={MAX_TOP_LOGPROBS}, not {n}")));
+            return Err(Error::invalid(format!("top_logprobs must be 0 to {MAX_TOP_LOGPROBS}, not {n}")));
         }
         Ok(())
     }
@@ -128,6 +128,6 @@ mod tests {
             }
         }
         let params = SamplingParams { top_logprobs: 33, ..Default::default() };
-        assert!(params.validate().unwrap_err().message.contains("0..=32"));
+        assert!(params.validate().unwrap_err().message.contains("0 to 32"));
     }
 }

@@ -81,6 +81,26 @@ TEST(unknown_fields_are_refused_and_zero_ones_are_not) {
     CHECK_CONTAINS(error.message, "bn_engine_config");
 }
 
+TEST(a_request_of_a_newer_header_is_told_why) {
+    struct {
+        bn_request_params params;
+        uint64_t later;
+    } newer;
+    bn_engine *engine = start_echo();
+    bn_error error = {.struct_size = sizeof error};
+    bn_request request;
+    memset(&newer, 0, sizeof newer);
+    CHECK_OK(bn_request_params_init(&newer.params, sizeof newer));
+    newer.params.prompt = "x";
+    newer.params.prompt_length = 1;
+    newer.params.error = &error;
+    newer.later = 1;
+    CHECK_STATUS(bn_submit(engine, &newer.params, &request), BN_ERR_UNSUPPORTED);
+    CHECK(error.status == BN_ERR_UNSUPPORTED);
+    CHECK_CONTAINS(error.message, "bn_request_params");
+    stop(engine);
+}
+
 // Creation fails as `expected` and the message names `field`.
 static void refuse(const bn_engine_config *config, bn_status expected, const char *field) {
     bn_engine *engine = NULL;

@@ -59,8 +59,8 @@ pub unsafe extern "C" fn bn_engine_create(
 
 /// Ends the acceptance of requests and returns at once. `mode` is `BN_SHUTDOWN_DRAIN` (what is accepted
 /// finishes) or `BN_SHUTDOWN_CANCEL` (it is cancelled). May be called again; a cancel may follow a drain.
-/// Every accepted request still gets its terminal event; when the last has been polled, `bn_poll` gives
-/// `BN_ERR_SHUTDOWN`.
+/// Every accepted request still gets its terminal event; when the last for `BN_ANY` has been polled, `bn_poll`
+/// of `BN_ANY` gives `BN_ERR_SHUTDOWN`.
 ///
 /// [any thread]
 /// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: not an engine, unknown mode; `BN_ERR_ENGINE_DEAD`;
@@ -81,9 +81,12 @@ pub unsafe extern "C" fn bn_engine_shutdown(engine: *mut bn_engine, mode: i32) -
     })
 }
 
-/// Cancels and completes what is left, wakes blocked pollers (they get `BN_ERR_SHUTDOWN`) and waits for
-/// them, discards unread events, joins every thread, closes every file descriptor, frees everything.
-/// Callbacks may still run during it, and none after it. NULL is fine. In a forked child it does nothing.
+/// Cancels and completes what is left, wakes blocked pollers (they get `BN_ERR_SHUTDOWN`; one that comes later
+/// gets `BN_ERR_INVALID_ARGUMENT`: both are the end) and waits for them, joins every thread, closes every file
+/// descriptor, frees everything. A blocked `bn_generate` returns what it has, as `BN_FINISH_CANCELLED`. In poll
+/// mode unread events are discarded: what `user_data` stands for is the caller's to clean up. In callback mode
+/// every request not released gets its terminal callback before this returns, and no callback runs after it.
+/// NULL is fine. In a forked child it does nothing.
 ///
 /// [not from a callback]
 /// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: not a live engine, as after a first destroy;
@@ -95,7 +98,7 @@ pub unsafe extern "C" fn bn_engine_destroy(engine: *mut bn_engine) -> bn_status 
 }
 
 /// A file descriptor for epoll, kqueue, poll or select, readable exactly while an event for `BN_ANY` waits
-/// or the engine is drained or dead. It is non-blocking and the engine's: don't read, write or close it;
+/// or the engine is drained or dead; from then on it stays readable: leave the loop at `BN_ERR_SHUTDOWN`. It is non-blocking and the engine's: don't read, write or close it;
 /// it may be dup'ed. Under edge-triggered epoll, poll with timeout 0 until the count is 0 each time it
 /// fires.
 ///
@@ -132,7 +135,8 @@ pub unsafe extern "C" fn bn_engine_stats(engine: *mut bn_engine, out: *mut bn_st
 }
 
 /// Writes the statistics as Prometheus text (UTF-8, not NUL-terminated) to `text`, which has room for
-/// `capacity` bytes, and the bytes of it all to `*length`. 8192 bytes are enough for this version.
+/// `capacity` bytes, and the bytes of it all to `*length`. 8192 bytes are enough for this version. `text` may be
+/// NULL where `capacity` is 0, to ask for the length: `BN_ERR_BUFFER_TOO_SMALL` is then the answer, no failure.
 ///
 /// [any thread]
 /// @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: nothing but `*length` was written;

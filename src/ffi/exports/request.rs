@@ -27,7 +27,7 @@ pub unsafe extern "C" fn bn_request_params_init(
 
 /// Queues a request and writes its id to `*out`. It never waits for the engine. The request's events may
 /// arrive, on other threads, before this returns. Exactly one `BN_EVENT_COMPLETED` follows, as its last
-/// event; the id stays good until `bn_release` (in callback mode: until the terminal callback returns).
+/// event, unless it is released first or the engine destroyed; the id stays good until `bn_release` (in callback mode: until the terminal callback returns).
 /// `params->error`, where set, says in words why a request is refused.
 ///
 /// [any thread]
@@ -47,7 +47,8 @@ pub unsafe extern "C" fn bn_submit(
 }
 
 /// Queues `n` requests, all or none, and writes their ids to `out[0]` to `out[n - 1]`. Otherwise as
-/// `bn_submit`; the `error` of each of them tells of a refusal. `n` is at least 1.
+/// `bn_submit`; on a refusal the `error` of every one of them says the same, naming the culprit by its index.
+/// `n` is at least 1.
 ///
 /// [any thread]
 /// @return as `bn_submit`.
@@ -121,7 +122,8 @@ unsafe fn take(
 
 /// Writes up to `capacity` waiting events to `events` and their number to `*count`, waiting up to
 /// `timeout_ms` milliseconds for the first: 0 does not wait, `BN_WAIT_FOREVER` waits for good. `which` is a
-/// request, or `BN_ANY`. Nothing in time is `BN_OK` with a count of 0. Each event goes to one caller; events
+/// request, or `BN_ANY`. Nothing in time is `BN_OK` with a count of 0, and so at once, whatever
+/// `timeout_ms` is, is a request whose terminal event was taken: stop polling it at `BN_EVENT_COMPLETED`. Each event goes to one caller; events
 /// of one request come in order. What the events point to: see `bn_event`. Where several threads poll `BN_ANY`,
 /// another's poll may return a later event of a request and so end the life of the one being read: use
 /// `BN_REQUEST_NO_STREAM` or `BN_REQUEST_POLL_BY_ID` there, or a lock of your own from poll to last use.
@@ -130,7 +132,8 @@ unsafe fn take(
 /// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: NULL, not an engine, `capacity` 0, `timeout_ms` under -1;
 /// `BN_ERR_NOT_FOUND`: no such request, also when it is released while this waits; `BN_ERR_BUSY`: another
 /// thread is polling this request; `BN_ERR_WRONG_MODE`: the engine is in callback mode;
-/// `BN_ERR_REENTRANT`; `BN_ERR_SHUTDOWN`: shut down, and every event has been polled, or destroyed while
+/// `BN_ERR_REENTRANT`; `BN_ERR_SHUTDOWN`: to `BN_ANY`, shut down, and no event for it is left or
+/// to come (those of `BN_REQUEST_POLL_BY_ID` may still wait under their ids); or destroyed while
 /// this waits; `BN_ERR_ENGINE_DEAD`: likewise after the engine died; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_poll(
@@ -174,7 +177,8 @@ fn one_or_any(which: bn_request) -> Which {
     if which == BN_ANY { Which::Any } else { Which::One(RequestId(which)) }
 }
 
-/// Asks for the end of a request, or with `BN_ANY` of all, and returns at once. Its terminal event tells
+/// Asks for the end of a request, or with `BN_ANY` of all, and returns at once. It ends after the forward pass that runs, and its
+/// terminal event tells
 /// what happened: `BN_FINISH_CANCELLED`, or another reason where that came first. Cancelling a finished
 /// request does nothing.
 ///

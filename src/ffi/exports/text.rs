@@ -23,7 +23,7 @@ fn tokenizer(engine: &Engine) -> Result<&Arc<Tokenizer>> {
 
 /// Writes the ids of `text` (UTF-8, `length` bytes) to `tokens`, which has room for `capacity`, and their
 /// number to `*count`. `flags`: `BN_TOKENIZE_*`, or'ed. `tokens` may be NULL where `capacity` is 0, to ask
-/// for the number.
+/// for the number: `BN_ERR_BUFFER_TOO_SMALL` (`BN_OK` where it is 0) is then the answer, no failure.
 ///
 /// [any thread]
 /// @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: nothing but `*count` was written;
@@ -61,7 +61,8 @@ pub unsafe extern "C" fn bn_tokenize(
 
 /// Writes the text of `tokens` (`count` ids) to `text`, which has room for `capacity` bytes, and the bytes of
 /// it all to `*length`: UTF-8, not NUL-terminated; bytes that make no character become U+FFFD, control
-/// tokens nothing. `text` may be NULL where `capacity` is 0, to ask for the length.
+/// tokens nothing. `text` may be NULL where `capacity` is 0, to ask for the length:
+/// `BN_ERR_BUFFER_TOO_SMALL` (`BN_OK` where it is 0) is then the answer, no failure.
 ///
 /// [any thread]
 /// @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: nothing but `*length` was written;
