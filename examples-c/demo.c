@@ -166,7 +166,7 @@ static void print_stats(bn_engine *engine) {
     printf("%-28s %10.1f\n", "first token, p50 ms", (double)s.time_to_first_token.p50_ns / 1e6);
     printf("%-28s %10.2f\n", "between tokens, p50 ms", (double)s.inter_token.p50_ns / 1e6);
     printf("%-28s %10.1f\n", "end to end, p99 ms", (double)s.end_to_end.p99_ns / 1e6);
-    printf("%-28s %10.1f\n", "memory peak, MiB", (double)s.memory_peak_bytes / (1 << 20));
+    printf("%-28s %10.1f\n", "memory set aside, MiB", (double)s.memory_peak_bytes / (1 << 20));
 }
 
 int main(void) {

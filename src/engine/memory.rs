@@ -84,7 +84,7 @@ fn default_kv_bytes() -> u64 {
 
 /// The most that a request can hold from submit to release: its prompt, its output and its buffered events.
 ///
-/// Growing vectors at most double, hence the factor 2; output ids are held by the sequence and by events.
+/// Output ids are held twice: by the sequence, and by events.
 pub fn request_bytes(
     params: &RequestParams,
     prompt_tokens: usize,
