@@ -11,8 +11,9 @@ mod tensor;
 #[cfg(test)]
 mod tests;
 mod value;
+pub mod writer;
 #[cfg(test)]
-pub(crate) mod writer;
+mod writer_tests;
 
 pub use tensor::TensorInfo;
 pub use value::{FromMetadata, ValueType};

@@ -1,11 +1,16 @@
-//! Builds GGUF files in memory, for tests.
+//! Writes GGUF files, version 3: in memory, and to a file a tensor at a time.
 
 use super::ValueType;
-use crate::base::Bytes;
+use crate::base::{Error, Result, Status};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+const ALIGNMENT: usize = 32;
 
 /// A metadata value to write.
-#[derive(Clone)]
-pub(crate) enum Meta {
+#[derive(Clone, Debug)]
+pub enum Meta {
     U32(u32),
     I32(i32),
     U64(u64),
@@ -25,58 +30,95 @@ impl From<&str> for Meta {
     }
 }
 
-/// Pairs and tensors in the order given; the fields may be bent before `build`.
-#[derive(Clone)]
-pub(crate) struct Writer {
-    pub version: u32,
-    pub alignment: usize,
-    pub pairs: Vec<(String, Meta)>,
-    /// Name, dims in ggml's order, type number, data.
-    pub tensors: Vec<(String, Vec<u64>, u32, Vec<u8>)>,
+/// What the header says of a tensor; its data follow by themselves.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub name: String,
+    /// ggml's order: the contiguous dimension first.
+    pub dims: Vec<u64>,
+    /// GGUF's number of the type.
+    pub type_id: u32,
+    pub bytes: usize,
 }
 
-impl Writer {
-    pub fn new() -> Self {
-        Self { version: 3, alignment: 32, pairs: Vec::new(), tensors: Vec::new() }
+/// Everything before the tensors' data, padding included.
+fn header(version: u32, alignment: usize, pairs: &[(String, Meta)], entries: &[Entry]) -> Vec<u8> {
+    let mut out = b"GGUF".to_vec();
+    out.extend(version.to_le_bytes());
+    out.extend((entries.len() as u64).to_le_bytes());
+    out.extend((pairs.len() as u64).to_le_bytes());
+    for (key, value) in pairs {
+        string(&mut out, key);
+        write_value(&mut out, value);
     }
-
-    pub fn meta(mut self, key: &str, value: impl Into<Meta>) -> Self {
-        self.pairs.push((key.into(), value.into()));
-        self
+    let mut offset = 0;
+    for entry in entries {
+        string(&mut out, &entry.name);
+        out.extend((entry.dims.len() as u32).to_le_bytes());
+        entry.dims.iter().for_each(|d| out.extend(d.to_le_bytes()));
+        out.extend(entry.type_id.to_le_bytes());
+        out.extend((offset as u64).to_le_bytes());
+        offset += entry.bytes.next_multiple_of(alignment);
     }
-
-    pub fn tensor(mut self, name: &str, dims: &[u64], type_id: u32, data: &[u8]) -> Self {
-        self.tensors.push((name.into(), dims.into(), type_id, data.into()));
-        self
+    if !entries.is_empty() {
+        out.resize(out.len().next_multiple_of(alignment), 0);
     }
+    out
+}
 
-    pub fn build(&self) -> Vec<u8> {
-        let mut out = b"GGUF".to_vec();
-        out.extend(self.version.to_le_bytes());
-        out.extend((self.tensors.len() as u64).to_le_bytes());
-        out.extend((self.pairs.len() as u64).to_le_bytes());
-        for (key, value) in &self.pairs {
-            string(&mut out, key);
-            write_value(&mut out, value);
+/// Writes a file of `entries`, whose data `data(index, out)` writes one after the other. The file takes `path` when
+/// it is complete; until then it stands beside it under another name.
+pub fn write_file(
+    path: &Path,
+    pairs: &[(String, Meta)],
+    entries: &[Entry],
+    mut data: impl FnMut(usize, &mut dyn Write) -> Result<()>,
+) -> Result<()> {
+    let failed = |e: io::Error| Error::new(Status::Io, format!("cannot write '{}': {e}", path.display()));
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".unfinished");
+    let file = File::create(&unfinished).map_err(failed)?;
+    let mut out = Counted { inner: BufWriter::with_capacity(1 << 20, file), bytes: 0 };
+    let mut write = || {
+        out.write_all(&header(3, ALIGNMENT, pairs, entries)).map_err(failed)?;
+        for (index, entry) in entries.iter().enumerate() {
+            let start = out.bytes;
+            data(index, &mut out)?;
+            let written = out.bytes - start;
+            if written != entry.bytes {
+                let name = &entry.name;
+                return Err(Error::internal(format!(
+                    "tensor '{name}' took {written} bytes where {} were announced",
+                    entry.bytes
+                )));
+            }
+            let padding = written.next_multiple_of(ALIGNMENT) - written;
+            out.write_all(&[0; ALIGNMENT][..padding]).map_err(failed)?;
         }
-        let mut offset = 0;
-        for (name, dims, type_id, data) in &self.tensors {
-            string(&mut out, name);
-            out.extend((dims.len() as u32).to_le_bytes());
-            dims.iter().for_each(|d| out.extend(d.to_le_bytes()));
-            out.extend(type_id.to_le_bytes());
-            out.extend((offset as u64).to_le_bytes());
-            offset += data.len().next_multiple_of(self.alignment);
-        }
-        for (.., data) in &self.tensors {
-            out.resize(out.len().next_multiple_of(self.alignment), 0);
-            out.extend(data);
-        }
-        out
+        out.flush().map_err(failed)
+    };
+    let result = write().and_then(|()| std::fs::rename(&unfinished, path).map_err(failed));
+    if result.is_err() {
+        // What failed above is the error to tell.
+        let _ = std::fs::remove_file(&unfinished);
+    }
+    result
+}
+
+struct Counted<W> {
+    inner: W,
+    bytes: usize,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = self.inner.write(bytes)?;
+        self.bytes += n;
+        Ok(n)
     }
 
-    pub fn bytes(&self) -> Bytes {
-        Bytes::new(self.build())
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
     }
 }
 
@@ -122,5 +164,53 @@ fn write_value(out: &mut Vec<u8>, value: &Meta) {
             out.extend(ty.to_le_bytes());
             out.extend(payload);
         }
+    }
+}
+
+/// A file in memory, for tests: pairs and tensors in the order given; the fields may be bent before `build`.
+#[cfg(test)]
+#[derive(Clone)]
+pub(crate) struct Writer {
+    pub version: u32,
+    pub alignment: usize,
+    pub pairs: Vec<(String, Meta)>,
+    /// Name, dims in ggml's order, type number, data.
+    pub tensors: Vec<(String, Vec<u64>, u32, Vec<u8>)>,
+}
+
+#[cfg(test)]
+impl Writer {
+    pub fn new() -> Self {
+        Self { version: 3, alignment: ALIGNMENT, pairs: Vec::new(), tensors: Vec::new() }
+    }
+
+    pub fn meta(mut self, key: &str, value: impl Into<Meta>) -> Self {
+        self.pairs.push((key.into(), value.into()));
+        self
+    }
+
+    pub fn tensor(mut self, name: &str, dims: &[u64], type_id: u32, data: &[u8]) -> Self {
+        self.tensors.push((name.into(), dims.into(), type_id, data.into()));
+        self
+    }
+
+    pub fn build(&self) -> Vec<u8> {
+        let entry = |(name, dims, type_id, data): &(String, Vec<u64>, u32, Vec<u8>)| Entry {
+            name: name.clone(),
+            dims: dims.clone(),
+            type_id: *type_id,
+            bytes: data.len(),
+        };
+        let entries: Vec<_> = self.tensors.iter().map(entry).collect();
+        let mut out = header(self.version, self.alignment, &self.pairs, &entries);
+        for (.., data) in &self.tensors {
+            out.resize(out.len().next_multiple_of(self.alignment), 0);
+            out.extend(data);
+        }
+        out
+    }
+
+    pub fn bytes(&self) -> crate::base::Bytes {
+        crate::base::Bytes::new(self.build())
     }
 }
