@@ -6,7 +6,7 @@
 //! projections, HEAD: one for the embedding, which is the head too.
 
 use bn_engine::base::Result;
-use bn_engine::formats::gguf::writer::{Entry, Meta, write_file};
+use bn_engine::formats::gguf::writer::{Meta, write_file};
 use bn_engine::kernels::DType;
 use half::f16;
 use std::io::Write;
@@ -102,10 +102,9 @@ fn run(args: &[String]) -> std::result::Result<(), String> {
     };
     let mut file = Tensors { weights: dtype(weights)?, head: dtype(head)?, list: Vec::new() };
     file.of(shape, layers)?;
-    let entries: Vec<Entry> = file.list.iter().map(|(entry, _)| entry.clone()).collect();
-    let written = write_file(Path::new(out), &metadata(shape, layers), &entries, |index, out| {
-        let (entry, dtype) = &file.list[index];
-        random(*dtype, entry, index as u64, out)
+    let tensors: Vec<_> = file.list.iter().map(|t| (t.name.clone(), t.dims.clone())).collect();
+    let written = write_file(Path::new(out), &metadata(shape, layers), &tensors, |index, out| {
+        random(&file.list[index], index as u64, out)
     });
     written.map_err(|e| e.message)
 }
@@ -122,7 +121,14 @@ fn dtype(name: &str) -> std::result::Result<DType, String> {
 struct Tensors {
     weights: DType,
     head: DType,
-    list: Vec<(Entry, DType)>,
+    list: Vec<Tensor>,
+}
+
+struct Tensor {
+    name: String,
+    dims: Vec<u64>,
+    dtype: DType,
+    bytes: usize,
 }
 
 impl Tensors {
@@ -135,7 +141,7 @@ impl Tensors {
     ) -> std::result::Result<(), String> {
         let bytes = dtype.byte_len(rows, cols).ok_or_else(|| format!("{name}: {dtype:?} rows of {cols}"))?;
         let dims = if rows == 1 { vec![cols as u64] } else { vec![cols as u64, rows as u64] };
-        self.list.push((Entry { name, dims, type_id: dtype as u32, bytes }, dtype));
+        self.list.push(Tensor { name, dims, dtype, bytes });
         Ok(())
     }
 
@@ -231,16 +237,17 @@ fn tokenizer(vocab: usize) -> Vec<(String, Meta)> {
 }
 
 /// Random blocks of about the size that trained weights have: mean square 1 over the columns.
-fn random(dtype: DType, entry: &Entry, seed: u64, out: &mut dyn Write) -> Result<()> {
-    let scale = 1.0 / (entry.dims[0] as f32).sqrt();
+fn random(tensor: &Tensor, seed: u64, out: &mut dyn Write) -> Result<u32> {
+    let dtype = tensor.dtype;
+    let scale = 1.0 / (tensor.dims[0] as f32).sqrt();
     let mut rng = SplitMix(seed);
     let (_, block_bytes) = dtype.block();
     let chunk = block_bytes * (1 << 16) / block_bytes.min(1 << 16);
-    let mut left = entry.bytes - if dtype == DType::I2S { 32 } else { 0 };
+    let mut left = tensor.bytes - if dtype == DType::I2S { 32 } else { 0 };
     let mut buffer = Vec::new();
     while left > 0 {
         buffer.resize(left.min(chunk / block_bytes * block_bytes), 0);
-        fill(dtype, scale, &mut rng, &mut buffer, entry.dims.len() == 1);
+        fill(dtype, scale, &mut rng, &mut buffer, tensor.dims.len() == 1);
         write(out, &buffer)?;
         left -= buffer.len();
     }
@@ -249,7 +256,7 @@ fn random(dtype: DType, entry: &Entry, seed: u64, out: &mut dyn Write) -> Result
         tail[..4].copy_from_slice(&scale.to_le_bytes());
         write(out, &tail)?;
     }
-    Ok(())
+    Ok(dtype as u32)
 }
 
 fn write(out: &mut dyn Write, bytes: &[u8]) -> Result<()> {

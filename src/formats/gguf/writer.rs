@@ -3,7 +3,7 @@
 use super::ValueType;
 use crate::base::{Error, Result, Status};
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
 
 const ALIGNMENT: usize = 32;
@@ -30,15 +30,15 @@ impl From<&str> for Meta {
     }
 }
 
-/// What the header says of a tensor; its data follow by themselves.
+/// What the header says of a tensor.
 #[derive(Clone, Debug)]
-pub struct Entry {
-    pub name: String,
+struct Entry {
+    name: String,
     /// ggml's order: the contiguous dimension first.
-    pub dims: Vec<u64>,
+    dims: Vec<u64>,
     /// GGUF's number of the type.
-    pub type_id: u32,
-    pub bytes: usize,
+    type_id: u32,
+    bytes: usize,
 }
 
 /// Everything before the tensors' data, padding included.
@@ -66,43 +66,55 @@ fn header(version: u32, alignment: usize, pairs: &[(String, Meta)], entries: &[E
     out
 }
 
-/// Writes a file of `entries`, whose data `data(index, out)` writes one after the other. The file takes `path` when
-/// it is complete; until then it stands beside it under another name.
+/// Writes a file of `tensors`, (name, dims in ggml's order), whose data `data(index, out)` writes one after the other
+/// and returns the type of, as GGUF numbers it. The file takes `path` when it is complete; until then it stands beside
+/// it under another name.
 pub fn write_file(
     path: &Path,
     pairs: &[(String, Meta)],
-    entries: &[Entry],
-    mut data: impl FnMut(usize, &mut dyn Write) -> Result<()>,
+    tensors: &[(String, Vec<u64>)],
+    data: impl FnMut(usize, &mut dyn Write) -> Result<u32>,
 ) -> Result<()> {
     let failed = |e: io::Error| Error::new(Status::Io, format!("cannot write '{}': {e}", path.display()));
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".unfinished");
     let file = File::create(&unfinished).map_err(failed)?;
-    let mut out = Counted { inner: BufWriter::with_capacity(1 << 20, file), bytes: 0 };
-    let mut write = || {
-        out.write_all(&header(3, ALIGNMENT, pairs, entries)).map_err(failed)?;
-        for (index, entry) in entries.iter().enumerate() {
-            let start = out.bytes;
-            data(index, &mut out)?;
-            let written = out.bytes - start;
-            if written != entry.bytes {
-                let name = &entry.name;
-                return Err(Error::internal(format!(
-                    "tensor '{name}' took {written} bytes where {} were announced",
-                    entry.bytes
-                )));
-            }
-            let padding = written.next_multiple_of(ALIGNMENT) - written;
-            out.write_all(&[0; ALIGNMENT][..padding]).map_err(failed)?;
-        }
-        out.flush().map_err(failed)
-    };
-    let result = write().and_then(|()| std::fs::rename(&unfinished, path).map_err(failed));
+    let result = write_to(file, &failed, pairs, tensors, data)
+        .and_then(|()| std::fs::rename(&unfinished, path).map_err(failed));
     if result.is_err() {
         // What failed above is the error to tell.
         let _ = std::fs::remove_file(&unfinished);
     }
     result
+}
+
+fn write_to(
+    file: File,
+    failed: &dyn Fn(io::Error) -> Error,
+    pairs: &[(String, Meta)],
+    tensors: &[(String, Vec<u64>)],
+    mut data: impl FnMut(usize, &mut dyn Write) -> Result<u32>,
+) -> Result<()> {
+    let entry = |(name, dims): &(String, Vec<u64>)| Entry {
+        name: name.clone(),
+        dims: dims.clone(),
+        type_id: 0,
+        bytes: 0,
+    };
+    let mut entries: Vec<_> = tensors.iter().map(entry).collect();
+    let mut out = Counted { inner: BufWriter::with_capacity(1 << 20, file), bytes: 0 };
+    // Types and offsets follow; they change no length.
+    out.write_all(&header(3, ALIGNMENT, pairs, &entries)).map_err(failed)?;
+    for (index, entry) in entries.iter_mut().enumerate() {
+        let start = out.bytes;
+        entry.type_id = data(index, &mut out)?;
+        entry.bytes = out.bytes - start;
+        let padding = entry.bytes.next_multiple_of(ALIGNMENT) - entry.bytes;
+        out.write_all(&[0; ALIGNMENT][..padding]).map_err(failed)?;
+    }
+    let mut file = out.inner.into_inner().map_err(|e| failed(e.into_error()))?;
+    file.seek(SeekFrom::Start(0)).map_err(failed)?;
+    file.write_all(&header(3, ALIGNMENT, pairs, &entries)).map_err(failed)
 }
 
 struct Counted<W> {

@@ -1,15 +1,9 @@
 use super::Gguf;
-use super::writer::{Entry, Meta, write_file};
+use super::writer::{Meta, write_file};
 use crate::base::Error;
 
-fn entries() -> Vec<Entry> {
-    let entry = |name: &str, cols| Entry {
-        name: name.into(),
-        dims: vec![cols, 3],
-        type_id: 0,
-        bytes: 12 * cols as usize,
-    };
-    vec![entry("a", 5), entry("b", 8)]
+fn tensors() -> Vec<(String, Vec<u64>)> {
+    vec![("a".into(), vec![5, 3]), ("b".into(), vec![8, 3])]
 }
 
 #[test]
@@ -18,10 +12,10 @@ fn a_written_file_reads_back() {
     let path = folder.join("model.gguf");
     let pairs =
         vec![("general.name".to_owned(), Meta::from("x")), ("list".to_owned(), Meta::I32s(vec![3, -4]))];
-    write_file(&path, &pairs, &entries(), |index, out| {
+    write_file(&path, &pairs, &tensors(), |index, out| {
         let floats = if index == 0 { 15 } else { 24 };
         (0..floats).for_each(|i| out.write_all(&(i as f32).to_le_bytes()).unwrap());
-        Ok(())
+        Ok(0)
     })
     .unwrap();
     let gguf = Gguf::open(path.to_str().unwrap()).unwrap();
@@ -38,12 +32,8 @@ fn a_written_file_reads_back() {
 fn what_fails_leaves_nothing_behind() {
     let folder = tempfile("leaves-nothing");
     let path = folder.join("model.gguf");
-    let error =
-        write_file(&path, &[], &entries(), |_, _| Err(Error::bad_model("no such weights"))).unwrap_err();
-    assert_eq!(error.message, "no such weights");
-    let error =
-        write_file(&path, &[], &entries(), |_, out| out.write_all(&[0; 7]).map_err(|_| unreachable!()));
-    assert!(error.unwrap_err().message.contains("took 7 bytes where 60"));
+    let error = write_file(&path, &[], &tensors(), |_, _| Err(Error::bad_model("no such weights")));
+    assert_eq!(error.unwrap_err().message, "no such weights");
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
     std::fs::remove_dir_all(folder).unwrap();
 }
