@@ -5,7 +5,7 @@ mod common;
 use bn_engine::base::{Bytes, Error, Status};
 use bn_engine::formats::gguf::Gguf;
 use bn_engine::kernels::Pool;
-use bn_engine::model::{Loaded, Model, Source, load, load_gguf};
+use bn_engine::model::{Loaded, Model, Source, load, load_checkpoint};
 use bn_engine::ops::{FusedOps, KvCache, RaggedBatch, SeqRows};
 use common::Rng;
 use common::gguf::{F16, File, HIDDEN, TQ2_0, VOCAB, bitnet, llama};
@@ -14,8 +14,8 @@ use std::sync::atomic::AtomicBool;
 
 fn open(bytes: Vec<u8>) -> Result<Loaded, Error> {
     let gguf = Gguf::from_bytes(Bytes::new(bytes), "test file")?;
-    let ops = Arc::new(FusedOps::new(Pool::new(1)?));
-    load_gguf(&gguf, ops, &|_, _| (), &mut |_, _| false)
+    let pool = Pool::new(1)?;
+    load_checkpoint(&gguf, &pool, Arc::new(FusedOps::new(pool.clone())), &|_, _| (), &mut |_, _| false)
 }
 
 fn open_path(path: &str) -> Result<Loaded, Error> {
@@ -99,12 +99,8 @@ fn truncated_anywhere() {
 fn architectures_and_features_that_are_not_ours() {
     unsupported(llama().str("general.architecture", "gpt2"), &["'gpt2'", "bitnet-b1.58", "llama"]);
     bad(llama().without_key("general.architecture"), &["general.architecture"]);
-    unsupported(llama().str("llama.rope.scaling.type", "yarn"), &["llama.rope.scaling.type", "yarn"]);
-    unsupported(llama().f32("llama.rope.scaling.factor", 4.0), &["llama.rope.scaling.factor", "4"]);
     unsupported(llama().u32("llama.expert_count", 8), &["llama.expert_count", "8"]);
-    unsupported(llama().u32("llama.attention.sliding_window", 512), &["sliding_window", "512"]);
     unsupported(llama().u32("llama.attention.value_length", 32), &["value_length", "32"]);
-    unsupported(llama().random("blk.0.attn_q.bias", &[HIDDEN], 1), &["'blk.0.attn_q.bias'"]);
     unsupported(llama().random("blk.1.ffn_gate_exps.weight", &[8], 1), &["'blk.1.ffn_gate_exps.weight'"]);
     unsupported(llama().random("blk.2.attn_norm.weight", &[HIDDEN], 1), &["'blk.2.attn_norm.weight'"]);
     // A factor of 1 scales nothing; converters write it.
@@ -217,12 +213,13 @@ fn a_load_can_be_given_up() {
 #[test]
 fn what_is_odd_but_usable_is_logged() {
     let log = std::sync::Mutex::new(Vec::new());
-    let file = llama().f32("llama.attn_logit_softcapping", 30.0).str("tokenizer.ggml.model", "rwkv");
+    let file = llama().f32("llama.attention.clamp_kqv", 30.0).str("tokenizer.ggml.model", "rwkv");
     for file in [file.clone(), file.without_key("tokenizer.ggml.model")] {
         let gguf = Gguf::from_bytes(Bytes::new(file.bytes()), "odd file").expect("a file");
-        let ops = Arc::new(FusedOps::new(Pool::new(1).expect("pool")));
+        let pool = Pool::new(1).expect("pool");
+        let ops = Arc::new(FusedOps::new(pool.clone()));
         let keep = |level: i32, message: &str| log.lock().unwrap().push((level, message.to_owned()));
-        let loaded = load_gguf(&gguf, ops, &keep, &mut |_, _| false).expect("load");
+        let loaded = load_checkpoint(&gguf, &pool, ops, &keep, &mut |_, _| false).expect("load");
         assert!(loaded.tokenizer.is_none());
         let warnings: Vec<String> = log
             .lock()
@@ -231,7 +228,7 @@ fn what_is_odd_but_usable_is_logged() {
             .filter(|(level, _)| *level == 2)
             .map(|(_, message)| message)
             .collect();
-        assert!(warnings.iter().any(|w| w.contains("llama.attn_logit_softcapping")), "{warnings:?}");
+        assert!(warnings.iter().any(|w| w.contains("llama.attention.clamp_kqv")), "{warnings:?}");
         assert!(warnings.iter().any(|w| w.contains("token ids")), "{warnings:?}");
     }
 }

@@ -44,7 +44,7 @@ impl Toy {
     }
 
     fn all() -> [Self; 4] {
-        let shape = |heads, kv_heads, head_dim| AttentionShape { heads, kv_heads, head_dim };
+        let shape = |heads, kv_heads, head_dim| AttentionShape::new(heads, kv_heads, head_dim);
         [
             Self::new(1, DType::I2S, shape(8, 2, 32), RopeStyle::Neox, Activation::Relu2),
             Self::new(2, DType::TQ2_0, shape(4, 4, 64), RopeStyle::Neox, Activation::Relu2),

@@ -98,7 +98,7 @@ fn attention_of_ragged_batches() {
         let (lengths, block_size, blocks) = ([70, 33, 1, 16], 16 << (case % 3), 16);
         let tables = tables(&mut random, &lengths, block_size, blocks);
         let caches = [0, 1].map(|_| KvCache::new(2, kv_heads, head_dim, blocks, block_size).unwrap());
-        let shape = AttentionShape { heads, kv_heads, head_dim };
+        let shape = AttentionShape::new(heads, kv_heads, head_dim);
         let rope = rope(pairs, style);
         // Chunks in steps: prompts in parts, then together with a decode row.
         let chunk = |seq, start, rows| Chunk { seq, start, rows };
@@ -184,7 +184,7 @@ fn mistakes_are_errors() {
 #[test]
 fn mistaken_batches_are_errors() {
     let (ops, mut random) = (fused(), Random(8));
-    let shape = AttentionShape { heads: 2, kv_heads: 1, head_dim: 16 };
+    let shape = AttentionShape::new(2, 1, 16);
     let kv = KvCache::new(1, 1, 16, 3, 16).unwrap();
     let good = batch(&[Chunk { seq: 0, start: 0, rows: 4 }], &[vec![2]], |_, _| 0);
     let qkv = random.tensor(4, 64);

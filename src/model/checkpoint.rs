@@ -1,26 +1,34 @@
-//! A model's tensors and shape, whatever files they come from.
+//! What a decoder is loaded from, whatever files it lies in.
 
 use super::config::DecoderConfig;
 use crate::base::Result;
 use crate::kernels::{Matrix, Pool};
+use crate::text::Tokenizer;
 use std::sync::Arc;
 
-/// Tensors go by the names that GGUF gives them (`blk.0.attn_q.weight`), q and k rows in the order that the
-/// configuration's `rope_style` says.
+/// A model's shape, tensors and tokenizer. Tensors go by the names that GGUF gives them (`blk.0.attn_q.weight`,
+/// `.bias`; a projection's own norm is `blk.0.attn_q.rms_norm.weight`), q and k rows in the order that the
+/// configuration's `rope_style` says. What is odd but usable goes to `warn`, as a sentence that names the file.
 pub trait Checkpoint {
     /// The file or folder, as errors call it.
     fn what(&self) -> &str;
-    fn config(&self) -> Result<DecoderConfig>;
-    fn has(&self, name: &str) -> bool;
+    /// Checked (`DecoderConfig::check`). `Unsupported` for an architecture or feature that is not ours,
+    /// `BadModel` for a value that cannot be; both name the field and the value.
+    fn config(&self, warn: &dyn Fn(&str)) -> Result<DecoderConfig>;
+    /// None where there is none in the files; `Unsupported` where there is one that we do not know.
+    fn tokenizer(&self, warn: &dyn Fn(&str)) -> Result<Option<Tokenizer>>;
+    fn has(&self, tensor: &str) -> bool;
     /// `[rows, cols]` weights, in a type that the products know: mapped where the file holds such a type,
-    /// otherwise repacked on `pool`. `BadModel` where it is missing or has another shape.
-    fn matrix(&self, pool: &Pool, name: &str, rows: usize, cols: usize) -> Result<Matrix>;
-    fn vector(&self, name: &str, len: usize) -> Result<Arc<[f32]>>;
-    /// Every tensor of the file, by those names (a name of the file's own where it has none).
+    /// otherwise repacked on `pool`. `BadModel` where it is missing or has another shape, `Unsupported` where
+    /// its type is none of ours.
+    fn matrix(&self, pool: &Pool, tensor: &str, rows: usize, cols: usize) -> Result<Matrix>;
+    /// `len` elements. Errors as for `matrix`.
+    fn vector(&self, tensor: &str, len: usize) -> Result<Arc<[f32]>>;
+    /// Every tensor of the files, by those names (a name of the files' own where it has none).
     fn names(&self) -> Vec<String>;
-    /// Bytes of all tensors in the file, and of this one: what progress is told by.
+    /// Bytes of all tensors in the files, and of one of them: what progress is told by.
     fn tensor_bytes(&self) -> u64;
-    fn bytes_of(&self, name: &str) -> u64;
-    /// Bytes of the file that stay mapped and are no tensors (metadata).
+    fn bytes_of(&self, tensor: &str) -> u64;
+    /// Bytes of the files that stay mapped and are no tensors (metadata).
     fn other_bytes(&self) -> u64;
 }

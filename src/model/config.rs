@@ -1,56 +1,11 @@
-//! A decoder's shape, read from GGUF metadata and checked: nothing behind this trusts the file.
+//! A decoder's shape, whatever file said it; checked: nothing behind this trusts the file.
 
 use crate::base::{Error, Result};
-use crate::formats::gguf::Gguf;
 use crate::ops::{Activation, AttentionShape, RopeStyle};
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 
-/// What tells one family of decoders from another: data, not code.
-struct Family {
-    /// `general.architecture`, and the prefix of its keys.
-    architecture: &'static str,
-    rope: RopeStyle,
-    activation: Activation,
-    sub_norms: SubNorms,
-}
-
-/// Norms in front of the attention's and the feed-forward's output projections.
-#[derive(Clone, Copy, PartialEq)]
-enum SubNorms {
-    Required,
-    /// Where the file has them: ternary models in Llama's clothes come in both kinds.
-    WherePresent,
-}
-
-const FAMILIES: &[Family] = &[
-    Family {
-        architecture: "bitnet-b1.58",
-        rope: RopeStyle::Neox,
-        activation: Activation::Relu2,
-        sub_norms: SubNorms::Required,
-    },
-    Family {
-        architecture: "bitnet-25",
-        rope: RopeStyle::Neox,
-        activation: Activation::Relu2,
-        sub_norms: SubNorms::Required,
-    },
-    // 1bitLLM's reproductions (bitnet_b1_58-large, -3B): their configuration says silu where the 2B-4T has relu2.
-    Family {
-        architecture: "bitnet",
-        rope: RopeStyle::Neox,
-        activation: Activation::SwiGlu,
-        sub_norms: SubNorms::Required,
-    },
-    Family {
-        architecture: "llama",
-        rope: RopeStyle::Interleaved,
-        activation: Activation::SwiGlu,
-        sub_norms: SubNorms::WherePresent,
-    },
-];
-
-/// Sizes in elements and tokens. Made only by [`DecoderConfig::from_gguf`], so every product of two or three
-/// of these fits a usize.
+/// Sizes in elements and tokens. After [`DecoderConfig::check`] every product of two or three of them fits a usize.
 #[derive(Clone, Debug)]
 pub struct DecoderConfig {
     pub architecture: String,
@@ -61,114 +16,184 @@ pub struct DecoderConfig {
     pub hidden: usize,
     pub ffn: usize,
     pub attention: AttentionShape,
-    pub rms_eps: f32,
-    pub rope_base: f32,
-    /// Rotated elements of a head; even, at most `attention.head_dim`.
-    pub rope_dims: usize,
+    /// For each layer: how far it looks back and which of `ropes` turns it.
+    pub spans: Vec<LayerSpan>,
+    pub ropes: Vec<RopeConfig>,
+    /// Which elements of a head the file's q and k rows pair.
     pub rope_style: RopeStyle,
+    pub rms_eps: f32,
+    /// Added to every RMSNorm weight of the file but the projections' own (Gemma's safetensors store w - 1).
+    pub norm_offset: f32,
     pub activation: Activation,
-    pub sub_norms: bool,
+    /// Embedding rows are multiplied by it (Gemma: sqrt(hidden), else 1).
+    pub embedding_scale: f32,
+    pub parts: Parts,
+    /// How an embedding is made of hidden states; a text generator's is `Last`.
+    pub pooling: Pooling,
 }
 
-const MAX_CONTEXT: usize = 1 << 24;
-const MAX_LAYERS: usize = 1 << 10;
-const MAX_HIDDEN: usize = 1 << 17;
-const MAX_FFN: usize = 1 << 19;
-const MAX_HEADS: usize = 1 << 10;
-const MAX_HEAD_DIM: usize = 1 << 10;
-const MAX_VOCAB: usize = 1 << 22;
+/// What a layer attends to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LayerSpan {
+    /// Positions seen, the row's own included (sliding window); None: all before it.
+    pub window: Option<usize>,
+    /// Index into `DecoderConfig::ropes`.
+    pub rope: usize,
+}
 
-/// Keys that change the arithmetic in ways that this decoder does not compute, with the one value that is fine.
-const NEUTRAL: &[(&str, u32)] = &[
-    ("expert_count", 0),
-    ("expert_used_count", 0),
-    ("attention.sliding_window", 0),
-    ("attention.causal", 1),
-    ("use_parallel_residual", 0),
-];
-const NEUTRAL_FLOATS: &[&str] =
-    &["rope.scale_linear", "rope.scaling.factor", "logit_scale", "embedding_scale", "residual_scale"];
+#[derive(Clone, Debug, PartialEq)]
+pub struct RopeConfig {
+    pub base: f32,
+    /// Rotated elements of a head; even, at most head_dim.
+    pub dims: usize,
+    pub scaling: RopeScaling,
+}
 
-/// Keys that are read, or that say nothing about the arithmetic.
-const KNOWN: &[&str] = &[
-    "context_length",
-    "embedding_length",
-    "block_count",
-    "feed_forward_length",
-    "attention.head_count",
-    "attention.head_count_kv",
-    "attention.key_length",
-    "attention.value_length",
-    "attention.layer_norm_rms_epsilon",
-    "rope.freq_base",
-    "rope.dimension_count",
-    "rope.scaling.type",
-    "rope.scaling.original_context_length",
-    "vocab_size",
-    "tensor_data_layout",
-];
+/// How trained frequencies are stretched to a longer context; lengths in tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RopeScaling {
+    None,
+    /// Positions divided by `factor` (Chen et al. 2023).
+    Linear {
+        factor: f32,
+    },
+    /// Llama 3.1's, by wavelength.
+    Llama3 {
+        factor: f32,
+        low_freq_factor: f32,
+        high_freq_factor: f32,
+        original_context: usize,
+    },
+    /// YaRN (Peng et al. 2023). `attention_factor` multiplies cos and sin; `truncate` rounds the ramp's ends to
+    /// whole pairs.
+    Yarn {
+        factor: f32,
+        original_context: usize,
+        beta_fast: f32,
+        beta_slow: f32,
+        attention_factor: f32,
+        truncate: bool,
+    },
+}
 
-impl DecoderConfig {
-    /// Keys of this architecture that nothing here reads, sorted: worth a warning, for they may mean something.
-    pub fn unknown_keys<'a>(&self, gguf: &'a Gguf) -> Vec<&'a str> {
-        let known = |key: &str| {
-            KNOWN.contains(&key) || NEUTRAL_FLOATS.contains(&key) || NEUTRAL.iter().any(|(k, _)| *k == key)
-        };
-        let own = |key: &str| {
-            key.strip_prefix(&self.architecture)
-                .and_then(|key| key.strip_prefix('.'))
-                .is_some_and(|key| !known(key))
-        };
-        let mut keys: Vec<&str> = gguf.keys().filter(|key| own(key)).collect();
-        keys.sort_unstable();
-        keys
+/// Parts that a model may or may not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// Norms before the attention's and the feed-forward's output projections (BitNet).
+    pub sub_norms: bool,
+    /// RMSNorm of each head of q and k (Qwen3, Gemma 3).
+    pub qk_norms: bool,
+    /// Norms behind attention and feed-forward, before the residual sum (Gemma).
+    pub post_norms: bool,
+    /// A norm of its own for each projection's input (`use_rms_norm` of BitNet's quantization_config).
+    pub projection_norms: bool,
+    pub qkv_bias: bool,
+    pub output_bias: bool,
+    pub ffn_bias: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// The last token's hidden state.
+    Last,
+    /// The mean over the tokens.
+    Mean,
+    /// The first token's.
+    First,
+}
+
+pub const CONTEXT: RangeInclusive<usize> = 1..=1 << 24;
+pub const LAYERS: RangeInclusive<usize> = 1..=1 << 10;
+pub const HIDDEN: RangeInclusive<usize> = 1..=1 << 17;
+const FFN: RangeInclusive<usize> = 1..=1 << 19;
+pub const HEADS: RangeInclusive<usize> = 1..=1 << 10;
+const HEAD_DIM: RangeInclusive<usize> = 2..=1 << 10;
+const VOCAB: RangeInclusive<usize> = 1..=1 << 22;
+/// Rotations of one model; each has a table of its own in a step.
+const MAX_ROPES: usize = 8;
+/// A rope that shrinks angles by more makes all positions alike, one that stretches them has no use.
+const ROPE_FACTOR: RangeInclusive<f32> = 1e-3..=1e6;
+
+/// A file's own names for the fields, for errors.
+pub struct Names<'a> {
+    /// The file, as errors call it.
+    pub what: &'a str,
+    /// From GGUF's key without its prefix (`attention.head_count`) to the file's.
+    pub key: &'a dyn Fn(&str) -> String,
+}
+
+impl Names<'_> {
+    pub fn bad(&self, key: &str, value: impl Display, why: &str) -> Error {
+        Error::bad_model(format!("{}: '{}' is {value}; {why}", self.what, (self.key)(key)))
     }
 
-    /// `Unsupported` for an architecture or feature that is not ours, `BadModel` for a value that cannot be;
-    /// both name the key and the value.
-    pub fn from_gguf(gguf: &Gguf) -> Result<Self> {
-        let architecture: &str = gguf.get("general.architecture")?;
-        let family = FAMILIES.iter().find(|f| f.architecture == architecture).ok_or_else(|| {
-            let known: Vec<_> = FAMILIES.iter().map(|f| f.architecture).collect();
-            Error::unsupported(format!(
-                "{}: architecture '{architecture}' is not supported; supported are {}",
-                gguf.what(),
-                known.join(", ")
-            ))
-        })?;
-        let keys = Keys { gguf, prefix: architecture };
-        keys.refuse_features()?;
-        let hidden = keys.size("embedding_length", None, 1..=MAX_HIDDEN)?;
-        let attention = keys.attention(hidden)?;
-        let head_dim = attention.head_dim;
-        let rope_dims = keys.size("rope.dimension_count", Some(head_dim), 2..=head_dim)?;
-        if rope_dims % 2 != 0 {
-            return Err(keys.bad("rope.dimension_count", rope_dims, "it must be even"));
+    pub fn unsupported(&self, key: &str, value: impl Display) -> Error {
+        let message = format!("{}: '{}' is {value}, which is not supported", self.what, (self.key)(key));
+        Error::unsupported(message)
+    }
+
+    pub fn within(&self, key: &str, value: usize, range: RangeInclusive<usize>) -> Result<()> {
+        if range.contains(&value) {
+            return Ok(());
         }
-        let sub_norms =
-            family.sub_norms == SubNorms::Required || gguf.tensor("blk.0.attn_sub_norm.weight").is_some();
-        Ok(Self {
-            architecture: architecture.to_owned(),
-            name: gguf.find::<&str>("general.name")?.unwrap_or(architecture).to_owned(),
-            vocab_size: keys.vocab()?,
-            context_length: keys.size("context_length", None, 1..=MAX_CONTEXT)?,
-            layers: keys.size("block_count", None, 1..=MAX_LAYERS)?,
-            hidden,
-            ffn: keys.size("feed_forward_length", None, 1..=MAX_FFN)?,
-            attention,
-            rms_eps: keys.float("attention.layer_norm_rms_epsilon", None, 1e-12..=1e-1)?,
-            // 10000 is the value of the paper and of files that do not say.
-            rope_base: keys.float("rope.freq_base", Some(10_000.0), 1.0..=1e12)?,
-            rope_dims,
-            rope_style: family.rope,
-            activation: family.activation,
-            sub_norms,
-        })
+        Err(self.bad(key, value, &format!("it must lie within {} and {}", range.start(), range.end())))
+    }
+
+    pub fn float(&self, key: &str, value: f32, range: RangeInclusive<f32>) -> Result<()> {
+        // A NaN lies in no range.
+        if range.contains(&value) {
+            return Ok(());
+        }
+        Err(self.bad(key, value, &format!("it must lie within {:e} and {:e}", range.start(), range.end())))
+    }
+}
+
+impl DecoderConfig {
+    /// `BadModel`, in the file's own `names`, for a value that cannot be.
+    pub fn check(&self, names: &Names) -> Result<()> {
+        names.within("vocab_size", self.vocab_size, VOCAB)?;
+        names.within("context_length", self.context_length, CONTEXT)?;
+        names.within("block_count", self.layers, LAYERS)?;
+        names.within("embedding_length", self.hidden, HIDDEN)?;
+        names.within("feed_forward_length", self.ffn, FFN)?;
+        names.float("attention.layer_norm_rms_epsilon", self.rms_eps, 1e-12..=1e-1)?;
+        names.float("embedding_scale", self.embedding_scale, 1e-6..=1e6)?;
+        self.check_attention(names)?;
+        if self.norm_offset != 0.0 && self.norm_offset != 1.0 {
+            return Err(Error::internal(format!("a norm offset of {}", self.norm_offset)));
+        }
+        if self.ropes.is_empty() || self.ropes.len() > MAX_ROPES {
+            return Err(Error::internal(format!("{} ropes; 1 to {MAX_ROPES} are kept", self.ropes.len())));
+        }
+        self.ropes.iter().try_for_each(|rope| rope.check(self.attention.head_dim, names))?;
+        if self.spans.len() != self.layers || self.spans.iter().any(|s| s.rope >= self.ropes.len()) {
+            return Err(Error::internal("a span and a rope of the model's for each layer"));
+        }
+        for window in self.spans.iter().filter_map(|span| span.window) {
+            names.within("attention.sliding_window", window, CONTEXT)?;
+        }
+        Ok(())
+    }
+
+    fn check_attention(&self, names: &Names) -> Result<()> {
+        let AttentionShape { heads, kv_heads, head_dim, scale } = self.attention;
+        names.within("attention.head_count", heads, HEADS)?;
+        names.within("attention.head_count_kv", kv_heads, 1..=heads)?;
+        if heads % kv_heads != 0 {
+            let why = format!("it must divide the number of heads, {heads}");
+            return Err(names.bad("attention.head_count_kv", kv_heads, &why));
+        }
+        names.within("attention.key_length", head_dim, HEAD_DIM)?;
+        if head_dim % 2 != 0 {
+            let why = "a head must have an even number of elements";
+            return Err(names.bad("attention.key_length", head_dim, why));
+        }
+        names.float("attention.scale", scale, 1e-6..=1e3)
     }
 
     /// Elements of a row of q, k and v side by side.
     pub fn qkv_width(&self) -> usize {
-        (self.attention.heads + 2 * self.attention.kv_heads) * self.attention.head_dim
+        self.attention.qkv()
     }
 
     /// Elements of a row of attention output.
@@ -181,122 +206,40 @@ impl DecoderConfig {
     }
 }
 
-/// `<architecture>.<key>` of one file.
-struct Keys<'a> {
-    gguf: &'a Gguf,
-    prefix: &'a str,
-}
-
-impl Keys<'_> {
-    fn full(&self, key: &str) -> String {
-        format!("{}.{key}", self.prefix)
-    }
-
-    fn bad(&self, key: &str, value: impl std::fmt::Display, why: &str) -> Error {
-        Error::bad_model(format!("{}: metadata key '{}' is {value}; {why}", self.gguf.what(), self.full(key)))
-    }
-
-    fn unsupported(&self, key: &str, value: impl std::fmt::Display) -> Error {
-        let message = format!(
-            "{}: metadata key '{}' is {value}, which is not supported",
-            self.gguf.what(),
-            self.full(key)
-        );
-        Error::unsupported(message)
-    }
-
-    /// An integer within `range`; `default` where the key may be absent.
-    fn size(
-        &self,
-        key: &str,
-        default: Option<usize>,
-        range: std::ops::RangeInclusive<usize>,
-    ) -> Result<usize> {
-        let full = self.full(key);
-        let value = match (self.gguf.find::<u64>(&full)?, default) {
-            (Some(value), _) => value,
-            (None, Some(default)) => default as u64,
-            (None, None) => self.gguf.get(&full)?,
-        };
-        usize::try_from(value).ok().filter(|v| range.contains(v)).ok_or_else(|| {
-            self.bad(key, value, &format!("it must lie within {} and {}", range.start(), range.end()))
-        })
-    }
-
-    fn float(&self, key: &str, default: Option<f32>, range: std::ops::RangeInclusive<f32>) -> Result<f32> {
-        let full = self.full(key);
-        let value = match (self.gguf.find::<f32>(&full)?, default) {
-            (Some(value), _) => value,
-            (None, Some(default)) => default,
-            (None, None) => self.gguf.get(&full)?,
-        };
-        // A NaN lies in no range.
-        if !range.contains(&value) {
-            let why = format!("it must lie within {:e} and {:e}", range.start(), range.end());
-            return Err(self.bad(key, value, &why));
+impl RopeConfig {
+    fn check(&self, head_dim: usize, names: &Names) -> Result<()> {
+        names.float("rope.freq_base", self.base, 1.0..=1e12)?;
+        names.within("rope.dimension_count", self.dims, 2..=head_dim)?;
+        if self.dims % 2 != 0 {
+            return Err(names.bad("rope.dimension_count", self.dims, "it must be even"));
         }
-        Ok(value)
-    }
-
-    fn attention(&self, hidden: usize) -> Result<AttentionShape> {
-        let heads = self.size("attention.head_count", None, 1..=MAX_HEADS)?;
-        let kv_heads = self.size("attention.head_count_kv", Some(heads), 1..=heads)?;
-        if heads % kv_heads != 0 {
-            let why = format!("it must divide attention.head_count, {heads}");
-            return Err(self.bad("attention.head_count_kv", kv_heads, &why));
-        }
-        let given = self.gguf.contains(&self.full("attention.key_length"));
-        if !given && !hidden.is_multiple_of(heads) {
-            let why =
-                format!("it must divide embedding_length, {hidden}, where there is no attention.key_length");
-            return Err(self.bad("attention.head_count", heads, &why));
-        }
-        let head_dim = self.size("attention.key_length", Some(hidden / heads), 2..=MAX_HEAD_DIM)?;
-        if head_dim % 2 != 0 {
-            return Err(self.bad(
-                "attention.key_length",
-                head_dim,
-                "a head must have an even number of elements",
-            ));
-        }
-        let value_dim = self.size("attention.value_length", Some(head_dim), 1..=MAX_HEAD_DIM)?;
-        if value_dim != head_dim {
-            return Err(self.unsupported(
-                "attention.value_length",
-                format_args!("{value_dim} beside keys of {head_dim}"),
-            ));
-        }
-        Ok(AttentionShape { heads, kv_heads, head_dim })
-    }
-
-    /// The key, or the embedding's rows in files that leave it out.
-    fn vocab(&self) -> Result<usize> {
-        let rows = self.gguf.tensor("token_embd.weight").map(|t| t.dims[1]);
-        let vocab = self.size("vocab_size", rows, 1..=MAX_VOCAB)?;
-        Ok(vocab)
-    }
-
-    /// Refuses what would load and compute something else than the model's authors did.
-    fn refuse_features(&self) -> Result<()> {
-        for &(key, fine) in NEUTRAL {
-            let full = self.full(key);
-            let value = match self.gguf.find::<bool>(&full) {
-                Ok(value) => value.map(u32::from),
-                Err(_) => self.gguf.find::<u32>(&full)?,
-            };
-            if let Some(value) = value.filter(|&v| v != fine) {
-                return Err(self.unsupported(key, value));
+        let original = |context| names.within("rope.scaling.original_context_length", context, CONTEXT);
+        match self.scaling {
+            RopeScaling::None => Ok(()),
+            RopeScaling::Linear { factor } => names.float("rope.scaling.factor", factor, ROPE_FACTOR),
+            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
+                names.float("rope.scaling.factor", factor, ROPE_FACTOR)?;
+                names.float("rope.scaling.low_freq_factor", low_freq_factor, ROPE_FACTOR)?;
+                names.float("rope.scaling.high_freq_factor", high_freq_factor, ROPE_FACTOR)?;
+                if low_freq_factor >= high_freq_factor {
+                    let why = format!("it must be above the low one, {low_freq_factor}");
+                    return Err(names.bad("rope.scaling.high_freq_factor", high_freq_factor, &why));
+                }
+                original(original_context)
             }
-        }
-        for key in NEUTRAL_FLOATS {
-            if let Some(value) = self.gguf.find::<f32>(&self.full(key))?.filter(|&v| v != 1.0) {
-                return Err(self.unsupported(key, value));
+            RopeScaling::Yarn {
+                factor, original_context, beta_fast, beta_slow, attention_factor, ..
+            } => {
+                names.float("rope.scaling.factor", factor, ROPE_FACTOR)?;
+                names.float("rope.scaling.yarn_beta_fast", beta_fast, ROPE_FACTOR)?;
+                names.float("rope.scaling.yarn_beta_slow", beta_slow, ROPE_FACTOR)?;
+                if beta_slow > beta_fast {
+                    let why = format!("it must be at most the fast one, {beta_fast}");
+                    return Err(names.bad("rope.scaling.yarn_beta_slow", beta_slow, &why));
+                }
+                names.float("rope.scaling.attn_factor", attention_factor, 1e-3..=1e3)?;
+                original(original_context)
             }
-        }
-        // Converters write "linear" with a factor of 1 (checked above), which scales nothing.
-        match self.gguf.find::<&str>(&self.full("rope.scaling.type"))? {
-            None | Some("none" | "linear") => Ok(()),
-            Some(other) => Err(self.unsupported("rope.scaling.type", format_args!("'{other}'"))),
         }
     }
 }

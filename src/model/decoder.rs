@@ -26,6 +26,17 @@ pub struct Layer {
     pub down: [Matrix; 1],
 }
 
+impl Layer {
+    fn matrices(&self) -> impl Iterator<Item = &Matrix> {
+        self.qkv.iter().chain(&self.output).chain(&self.gate_up).chain(&self.down)
+    }
+
+    fn vectors(&self) -> impl Iterator<Item = &[f32]> {
+        let sub_norms = self.attn_sub_norm.iter().chain(&self.ffn_sub_norm);
+        sub_norms.chain([&self.attn_norm, &self.ffn_norm]).map(|norm| &*norm.weight)
+    }
+}
+
 pub struct Weights {
     /// `[vocab, hidden]`.
     pub embedding: Matrix,
@@ -34,6 +45,19 @@ pub struct Weights {
     /// `[vocab, hidden]`; the embedding again where the two are tied.
     pub head: [Matrix; 1],
     pub rope: Rope,
+}
+
+impl Weights {
+    /// Each once: a tied head is the embedding's very bytes.
+    fn matrices(&self) -> impl Iterator<Item = &Matrix> {
+        let tied = self.head[0].data.as_ptr() == self.embedding.data.as_ptr();
+        let head = self.head.iter().filter(move |_| !tied);
+        [&self.embedding].into_iter().chain(head).chain(self.layers.iter().flat_map(Layer::matrices))
+    }
+
+    fn vectors(&self) -> impl Iterator<Item = &[f32]> {
+        [&*self.final_norm.weight].into_iter().chain(self.layers.iter().flat_map(Layer::vectors))
+    }
 }
 
 /// A loaded decoder.
@@ -46,9 +70,9 @@ pub struct Decoder {
 
 impl Decoder {
     /// `weights` must have the shapes that `config` says; the loader has checked them.
-    /// `weight_bytes` is what they and their file hold.
-    pub fn new(config: DecoderConfig, weights: Weights, weight_bytes: u64, ops: Arc<dyn OpSet>) -> Self {
-        let facts = facts(&config, &weights, weight_bytes);
+    /// `other_bytes` is what their files hold besides.
+    pub fn new(config: DecoderConfig, weights: Weights, other_bytes: u64, ops: Arc<dyn OpSet>) -> Self {
+        let facts = facts(&config, &weights, other_bytes);
         Self { config, weights, ops, facts }
     }
 
@@ -86,7 +110,10 @@ impl Model for Decoder {
     fn workspace_bytes(&self, rows: usize, logits_rows: usize) -> usize {
         let c = &self.config;
         let (attention, widest) = (c.attention_width(), c.hidden.max(c.ffn).max(c.attention_width()));
-        let floats = 2 * c.hidden + (c.qkv_width() + attention).max(3 * c.ffn) + c.rope_dims + widest;
+        let floats = 2 * c.hidden
+            + (c.qkv_width() + attention).max(3 * c.ffn)
+            + c.ropes.iter().map(|rope| rope.dims).sum::<usize>()
+            + widest;
         let row = 4 * floats + widest + 64;
         let logits_row = 4 * (c.hidden + c.vocab_size);
         rows.saturating_mul(row)
@@ -138,19 +165,16 @@ fn copy_out(tensor: &Tensor, len: usize, logits: &mut Vec<f32>) -> Result<()> {
     Ok(())
 }
 
-fn facts(config: &DecoderConfig, weights: &Weights, weight_bytes: u64) -> Facts {
-    let elements = |m: &Matrix| m.rows as u64 * m.cols as u64;
-    let mut parameters = elements(&weights.embedding) + weights.final_norm.weight.len() as u64;
-    // A tied head is the embedding's very bytes.
-    if weights.head[0].data.as_ptr() != weights.embedding.data.as_ptr() {
-        parameters += elements(&weights.head[0]);
-    }
-    for layer in &weights.layers {
-        let matrices = layer.qkv.iter().chain(&layer.output).chain(&layer.gate_up).chain(&layer.down);
-        let sub_norms = layer.attn_sub_norm.iter().chain(&layer.ffn_sub_norm);
-        let norms = sub_norms.chain([&layer.attn_norm, &layer.ffn_norm]);
-        parameters += matrices.map(elements).sum::<u64>() + norms.map(|n| n.weight.len() as u64).sum::<u64>();
-    }
+fn facts(config: &DecoderConfig, weights: &Weights, other_bytes: u64) -> Facts {
+    let (mut parameters, mut weight_bytes) = (0, other_bytes);
+    weights.matrices().for_each(|m| {
+        parameters += m.rows as u64 * m.cols as u64;
+        weight_bytes += m.data.len() as u64;
+    });
+    weights.vectors().for_each(|v| {
+        parameters += v.len() as u64;
+        weight_bytes += 4 * v.len() as u64;
+    });
     Facts {
         architecture: config.architecture.clone(),
         name: config.name.clone(),

@@ -1,23 +1,19 @@
-//! From a path to a model: which one, what its file must hold, and that it holds nothing else.
+//! From a path to a model.
 
-use super::config::DecoderConfig;
-use super::decoder::{Decoder, Layer, Weights};
+use super::checkpoint::Checkpoint;
 use super::echo::Echo;
+use super::reader::Reader;
 use super::{Facts, Loaded, Model};
 use crate::base::{Error, Result, Status};
 use crate::formats::gguf::Gguf;
-use crate::kernels::{Matrix, Pool, ternary};
-use crate::ops::{FusedOps, Norm, OpSet, Rope};
+use crate::kernels::Pool;
+use crate::ops::{FusedOps, OpSet};
 use crate::text::Tokenizer;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Severities that `load` logs with; the C API's numbers.
 const WARN: i32 = 2;
 const INFO: i32 = 3;
-
-/// Divisors of rope frequencies are 1 and more in real files; a tiny one would make angles infinite.
-const MIN_ROPE_FACTOR: f32 = 1e-3;
 
 const MAX_ECHO_US: u32 = 1_000_000;
 
@@ -65,12 +61,14 @@ pub fn load(
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
-    load_with_ops(source, Arc::new(FusedOps::new(pool)), log, progress)
+    let ops = Arc::new(FusedOps::new(pool.clone()));
+    load_with_ops(source, &pool, ops, log, progress)
 }
 
-/// As `load`, on any set of operations.
+/// As `load`, on any set of operations; `pool` packs weights.
 pub fn load_with_ops(
     source: &Source,
+    pool: &Pool,
     ops: Arc<dyn OpSet>,
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
@@ -83,25 +81,23 @@ pub fn load_with_ops(
         Source::Embedded => embedded()?,
         Source::File(path) => Gguf::open(path)?,
     };
-    load_gguf(&gguf, ops, log, progress)
+    load_checkpoint(&gguf, pool, ops, log, progress)
 }
 
-/// As `load`, of a file already opened.
-pub fn load_gguf(
-    gguf: &Gguf,
+/// As `load_with_ops`, of files already opened.
+pub fn load_checkpoint(
+    files: &dyn Checkpoint,
+    pool: &Pool,
     ops: Arc<dyn OpSet>,
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
-    let config = DecoderConfig::from_gguf(gguf)?;
-    for key in config.unknown_keys(gguf) {
-        log(WARN, &format!("{}: metadata key '{key}' is not known and not used", gguf.what()));
-    }
-    let tokenizer = tokenizer(gguf, config.vocab_size, log)?;
-    let model = Reader { gguf, used: HashSet::new(), done: 0, owned: 0, progress }.decoder(config, ops)?;
+    let config = files.config(&|message| log(WARN, message))?;
+    let tokenizer = tokenizer(files, config.vocab_size, log)?;
+    let model = Reader::new(files, pool, progress).decoder(config, ops)?;
     let Facts { architecture, name, parameters, layers, hidden_size, context_length, .. } = model.facts();
     let size = format!("{parameters} parameters, {layers} layers of {hidden_size}, context {context_length}");
-    log(INFO, &format!("loaded {}: {name} ({architecture}), {size}", gguf.what()));
+    log(INFO, &format!("loaded {}: {name} ({architecture}), {size}", files.what()));
     Ok(Loaded { model: Box::new(model), tokenizer: tokenizer.map(Arc::new) })
 }
 
@@ -122,11 +118,15 @@ fn embedded() -> Result<Gguf> {
 }
 
 /// A file without a tokenizer that we know still runs, on token ids.
-fn tokenizer(gguf: &Gguf, vocab_size: usize, log: &dyn Fn(i32, &str)) -> Result<Option<Tokenizer>> {
-    match Tokenizer::from_gguf(gguf, &|message| log(WARN, message)) {
+fn tokenizer(
+    files: &dyn Checkpoint,
+    vocab_size: usize,
+    log: &dyn Fn(i32, &str),
+) -> Result<Option<Tokenizer>> {
+    match files.tokenizer(&|message| log(WARN, message)) {
         Ok(Some(tokenizer)) if tokenizer.vocab_size() > vocab_size => Err(Error::bad_model(format!(
             "{}: the tokenizer has {} tokens, the model {vocab_size}",
-            gguf.what(),
+            files.what(),
             tokenizer.vocab_size()
         ))),
         Err(error) if error.status == Status::Unsupported => {
@@ -134,171 +134,9 @@ fn tokenizer(gguf: &Gguf, vocab_size: usize, log: &dyn Fn(i32, &str)) -> Result<
             Ok(None)
         }
         Ok(None) => {
-            log(WARN, &format!("{}: there is no tokenizer in it; prompts must be token ids", gguf.what()));
+            log(WARN, &format!("{}: there is no tokenizer in it; prompts must be token ids", files.what()));
             Ok(None)
         }
         result => result,
-    }
-}
-
-/// Takes tensors out of a file, remembering which.
-struct Reader<'a> {
-    gguf: &'a Gguf,
-    used: HashSet<String>,
-    /// Bytes read so far, and those of them that were copied.
-    done: u64,
-    owned: u64,
-    progress: &'a mut dyn FnMut(f32, &str) -> bool,
-}
-
-impl Reader<'_> {
-    fn decoder(mut self, config: DecoderConfig, ops: Arc<dyn OpSet>) -> Result<Decoder> {
-        let (hidden, vocab) = (config.hidden, config.vocab_size);
-        let embedding = self.dense("token_embd.weight", vocab, hidden)?;
-        let head = match self.gguf.tensor("output.weight") {
-            Some(_) => self.dense("output.weight", vocab, hidden)?,
-            None => embedding.clone(),
-        };
-        let final_norm = self.norm("output_norm.weight", hidden, &config)?;
-        let layers = (0..config.layers).map(|index| self.layer(index, &config)).collect::<Result<_>>()?;
-        let rope = self.rope(&config)?;
-        self.nothing_left()?;
-        let weights = Weights { embedding, layers, final_norm, head: [head], rope };
-        Ok(Decoder::new(config, weights, self.gguf.file_bytes() as u64 + self.owned, ops))
-    }
-
-    fn layer(&mut self, index: usize, c: &DecoderConfig) -> Result<Layer> {
-        let name = |part: &str| format!("blk.{index}.{part}.weight");
-        let (q, kv) = (c.attention_width(), c.kv_width());
-        Ok(Layer {
-            attn_norm: self.norm(&name("attn_norm"), c.hidden, c)?,
-            qkv: self.alike([
-                (name("attn_q"), q, c.hidden),
-                (name("attn_k"), kv, c.hidden),
-                (name("attn_v"), kv, c.hidden),
-            ])?,
-            attn_sub_norm: self.sub_norm(&name("attn_sub_norm"), q, c)?,
-            output: [self.matrix(&name("attn_output"), c.hidden, q)?],
-            ffn_norm: self.norm(&name("ffn_norm"), c.hidden, c)?,
-            gate_up: self.alike([(name("ffn_gate"), c.ffn, c.hidden), (name("ffn_up"), c.ffn, c.hidden)])?,
-            ffn_sub_norm: self.sub_norm(&name("ffn_sub_norm"), c.ffn, c)?,
-            down: [self.matrix(&name("ffn_down"), c.hidden, c.ffn)?],
-        })
-    }
-
-    /// Matrices that are multiplied with the same activations: all ternary (int8 rows) or all dense (f32 rows).
-    fn alike<const N: usize>(&mut self, wanted: [(String, usize, usize); N]) -> Result<[Matrix; N]> {
-        let mut out = Vec::with_capacity(N);
-        for (name, rows, cols) in &wanted {
-            out.push(self.matrix(name, *rows, *cols)?);
-        }
-        if let Some(odd) = out.iter().position(|m: &Matrix| m.dtype.is_ternary() != out[0].dtype.is_ternary())
-        {
-            return Err(Error::unsupported(format!(
-                "{}: '{}' is {:?} and '{}' is {:?}; they have to be both ternary or both not",
-                self.gguf.what(),
-                wanted[0].0,
-                out[0].dtype,
-                wanted[odd].0,
-                out[odd].dtype
-            )));
-        }
-        out.try_into().map_err(|_| Error::internal("one matrix for each name"))
-    }
-
-    fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
-        let matrix = self.gguf.matrix(name, rows, cols)?;
-        if matrix.dtype.is_ternary() {
-            ternary::validate(&matrix)
-                .map_err(|e| Error::new(e.status, format!("{}: tensor '{name}': {e}", self.gguf.what())))?;
-            self.took(name, matrix.data.len())?;
-        } else {
-            self.prefault(name, &matrix.data)?;
-        }
-        Ok(matrix)
-    }
-
-    /// The embedding and the head: quantizing their inputs to int8 is nothing that a model was trained for.
-    fn dense(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
-        let matrix = self.matrix(name, rows, cols)?;
-        match matrix.dtype.is_ternary() {
-            false => Ok(matrix),
-            true => Err(Error::unsupported(format!(
-                "{}: tensor '{name}' is {:?}; an embedding or output head must not be ternary",
-                self.gguf.what(),
-                matrix.dtype
-            ))),
-        }
-    }
-
-    fn vector(&mut self, name: &str, len: usize) -> Result<Arc<[f32]>> {
-        let vector = self.gguf.vector_f32(name, len)?;
-        if let Some(value) = vector.iter().find(|value| !value.is_finite()) {
-            return Err(Error::bad_model(format!("{}: tensor '{name}' holds {value}", self.gguf.what())));
-        }
-        self.owned += 4 * len as u64;
-        self.took(name, self.gguf.tensor(name).and_then(|t| t.byte_len).unwrap_or(0))?;
-        Ok(vector)
-    }
-
-    fn norm(&mut self, name: &str, len: usize, c: &DecoderConfig) -> Result<Norm> {
-        Ok(Norm { weight: self.vector(name, len)?, eps: c.rms_eps })
-    }
-
-    fn sub_norm(&mut self, name: &str, len: usize, c: &DecoderConfig) -> Result<Option<Norm>> {
-        if c.sub_norms { self.norm(name, len, c).map(Some) } else { Ok(None) }
-    }
-
-    /// `theta^(-2i/d)` for pair i, divided by the file's own factors where it has them (Llama 3.1's scaling).
-    fn rope(&mut self, c: &DecoderConfig) -> Result<Rope> {
-        let pairs = c.rope_dims / 2;
-        let mut inv_freq: Vec<f32> = (0..pairs)
-            .map(|i| (c.rope_base as f64).powf(-2.0 * i as f64 / c.rope_dims as f64) as f32)
-            .collect();
-        if self.gguf.tensor("rope_freqs.weight").is_some() {
-            let factors = self.vector("rope_freqs.weight", pairs)?;
-            for (freq, factor) in inv_freq.iter_mut().zip(factors.iter()) {
-                if *factor < MIN_ROPE_FACTOR {
-                    let what = self.gguf.what();
-                    return Err(Error::bad_model(format!("{what}: rope_freqs.weight holds {factor}")));
-                }
-                *freq /= factor;
-            }
-        }
-        Ok(Rope { inv_freq: inv_freq.into(), style: c.rope_style })
-    }
-
-    fn took(&mut self, name: &str, bytes: usize) -> Result<()> {
-        self.used.insert(name.into());
-        self.done += bytes as u64;
-        let fraction = self.done as f32 / self.gguf.tensor_bytes().max(1) as f32;
-        match (self.progress)(fraction.min(1.0), name) {
-            true => Err(Error::new(Status::Cancelled, "the progress callback gave the load up")),
-            false => Ok(()),
-        }
-    }
-
-    /// A tensor that we do not use means a model that we do not know: its answers would be wrong.
-    fn nothing_left(&self) -> Result<()> {
-        match self.gguf.tensors().iter().find(|tensor| !self.used.contains(&tensor.name)) {
-            None => Ok(()),
-            Some(tensor) => Err(Error::unsupported(format!(
-                "{}: tensor '{}' belongs to no part of the model that this build knows",
-                self.gguf.what(),
-                tensor.name
-            ))),
-        }
-    }
-
-    /// Reads a byte of every page, so that the first step does not wait for the disk.
-    fn prefault(&mut self, name: &str, data: &[u8]) -> Result<()> {
-        const PAGE: usize = 4096;
-        // Often enough that giving up takes a moment even on a slow disk.
-        for part in data.chunks(16 << 20) {
-            let sum = part.iter().step_by(PAGE).fold(0u8, |sum, byte| sum.wrapping_add(*byte));
-            std::hint::black_box(sum);
-            self.took(name, part.len())?;
-        }
-        Ok(())
     }
 }

@@ -1,12 +1,19 @@
 //! Decoders on candle tensors through `ops`, their configuration and loader, and the `echo` model.
 
 mod check;
+mod checkpoint;
 mod config;
 mod decoder;
 mod echo;
+mod family;
+mod gguf;
 mod loader;
+mod reader;
+mod rope;
 
-pub use loader::{Source, load, load_gguf, load_with_ops};
+pub use checkpoint::Checkpoint;
+pub use config::{DecoderConfig, LayerSpan, Parts, Pooling, RopeConfig, RopeScaling};
+pub use loader::{Source, load, load_checkpoint, load_with_ops};
 
 use crate::base::Result;
 use crate::ops::{KvCache, RaggedBatch};

@@ -41,6 +41,15 @@ pub struct AttentionShape {
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
+    /// What scores are multiplied with.
+    pub scale: f32,
+}
+
+impl AttentionShape {
+    /// Scores scaled by 1/sqrt(head_dim), as in nearly every model.
+    pub fn new(heads: usize, kv_heads: usize, head_dim: usize) -> Self {
+        Self { heads, kv_heads, head_dim, scale: 1.0 / (head_dim as f32).sqrt() }
+    }
 }
 
 /// RMSNorm (Zhang and Sennrich 2019): `x / sqrt(mean(x^2) + eps) * weight`.

@@ -1,0 +1,318 @@
+//! GGUF files as checkpoints: metadata keys to a configuration, tensors under their own names.
+
+use super::checkpoint::Checkpoint;
+use super::config::{
+    DecoderConfig, HEADS, HIDDEN, LAYERS, LayerSpan, Names, Parts, Pooling, RopeConfig, RopeScaling,
+};
+use super::family::{FAMILIES, Family, SubNorms, Window};
+use crate::base::{Error, Result};
+use crate::formats::gguf::{FromMetadata, Gguf};
+use crate::kernels::{Matrix, Pool};
+use crate::ops::AttentionShape;
+use crate::text::Tokenizer;
+use std::sync::Arc;
+
+/// Keys that change the arithmetic in ways that this decoder does not compute, with the one value that is fine.
+const NEUTRAL: &[(&str, u32)] =
+    &[("expert_count", 0), ("expert_used_count", 0), ("attention.causal", 1), ("use_parallel_residual", 0)];
+const NEUTRAL_FLOATS: &[(&str, f32)] = &[
+    ("logit_scale", 1.0),
+    ("embedding_scale", 1.0),
+    ("residual_scale", 1.0),
+    ("attn_logit_softcapping", 0.0),
+    ("final_logit_softcapping", 0.0),
+    ("attention.temperature_scale", 0.0),
+    ("rope.scaling.yarn_log_multiplier", 0.0),
+    ("rope.scaling.yarn_ext_factor", 1.0),
+];
+
+/// Keys that are read, or that say nothing about the arithmetic.
+const KNOWN: &[&str] = &[
+    "context_length",
+    "embedding_length",
+    "block_count",
+    "feed_forward_length",
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.value_length",
+    "attention.layer_norm_rms_epsilon",
+    "attention.scale",
+    "attention.sliding_window",
+    "attention.sliding_window_pattern",
+    "rope.freq_base",
+    "rope.freq_base_swa",
+    "rope.dimension_count",
+    "rope.scale_linear",
+    "rope.scaling.type",
+    "rope.scaling.factor",
+    "rope.scaling.attn_factor",
+    "rope.scaling.original_context_length",
+    "rope.scaling.finetuned",
+    "rope.scaling.yarn_attn_factor",
+    "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow",
+    "vocab_size",
+    "tensor_data_layout",
+];
+
+impl Checkpoint for Gguf {
+    fn what(&self) -> &str {
+        Gguf::what(self)
+    }
+
+    fn config(&self, warn: &dyn Fn(&str)) -> Result<DecoderConfig> {
+        let architecture: &str = self.get("general.architecture")?;
+        let family = Family::of_gguf(architecture).ok_or_else(|| {
+            let known: Vec<_> = FAMILIES.iter().flat_map(|f| f.gguf).copied().collect();
+            Error::unsupported(format!(
+                "{}: architecture '{architecture}' is not supported; supported are {}",
+                self.what(),
+                known.join(", ")
+            ))
+        })?;
+        let key = |key: &str| format!("{architecture}.{key}");
+        let keys = Keys { gguf: self, family, names: &Names { what: self.what(), key: &key } };
+        let config = keys.config(architecture)?;
+        keys.unknown().iter().for_each(|key| {
+            warn(&format!("{}: metadata key '{key}' is not known and not used", self.what()));
+        });
+        Ok(config)
+    }
+
+    fn tokenizer(&self, warn: &dyn Fn(&str)) -> Result<Option<Tokenizer>> {
+        Tokenizer::from_gguf(self, warn)
+    }
+
+    fn has(&self, tensor: &str) -> bool {
+        self.tensor(tensor).is_some()
+    }
+
+    fn matrix(&self, _: &Pool, tensor: &str, rows: usize, cols: usize) -> Result<Matrix> {
+        Gguf::matrix(self, tensor, rows, cols)
+    }
+
+    fn vector(&self, tensor: &str, len: usize) -> Result<Arc<[f32]>> {
+        self.vector_f32(tensor, len)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.tensors().iter().map(|tensor| tensor.name.clone()).collect()
+    }
+
+    fn tensor_bytes(&self) -> u64 {
+        Gguf::tensor_bytes(self)
+    }
+
+    fn bytes_of(&self, tensor: &str) -> u64 {
+        self.tensor(tensor).and_then(|t| t.byte_len).unwrap_or(0) as u64
+    }
+
+    fn other_bytes(&self) -> u64 {
+        (self.file_bytes() as u64).saturating_sub(Gguf::tensor_bytes(self))
+    }
+}
+
+/// `<architecture>.<key>` of one file.
+struct Keys<'a> {
+    gguf: &'a Gguf,
+    family: &'static Family,
+    names: &'a Names<'a>,
+}
+
+impl<'a> Keys<'a> {
+    fn config(&self, architecture: &str) -> Result<DecoderConfig> {
+        self.refuse_features()?;
+        let hidden = self.size("embedding_length", None)?;
+        self.names.within("embedding_length", hidden, HIDDEN)?;
+        let layers = self.size("block_count", None)?;
+        self.names.within("block_count", layers, LAYERS)?;
+        let context_length = self.size("context_length", None)?;
+        let attention = self.attention(hidden, layers)?;
+        let (ropes, spans) = self.spans(layers, context_length, attention.head_dim)?;
+        let rows = self.gguf.tensor("token_embd.weight").map(|t| t.dims[1]);
+        let config = DecoderConfig {
+            architecture: architecture.to_owned(),
+            name: self.gguf.find::<&str>("general.name")?.unwrap_or(architecture).to_owned(),
+            // The key, or the embedding's rows in files that leave it out.
+            vocab_size: self.size("vocab_size", rows)?,
+            context_length,
+            layers,
+            hidden,
+            ffn: self.size("feed_forward_length", None)?,
+            attention,
+            spans,
+            ropes,
+            rope_style: self.family.gguf_rope,
+            rms_eps: self.gguf.get(&self.full("attention.layer_norm_rms_epsilon"))?,
+            // Converters add Gemma's 1 themselves.
+            norm_offset: 0.0,
+            activation: self.family.activation,
+            embedding_scale: if self.family.gemma { (hidden as f32).sqrt() } else { 1.0 },
+            parts: self.parts(),
+            pooling: Pooling::Last,
+        };
+        config.check(self.names)?;
+        Ok(config)
+    }
+
+    fn full(&self, key: &str) -> String {
+        (self.names.key)(key)
+    }
+
+    fn find<T: FromMetadata<'a>>(&self, key: &str) -> Result<Option<T>> {
+        self.gguf.find(&self.full(key))
+    }
+
+    /// An integer; `default` where the key may be absent.
+    fn size(&self, key: &str, default: Option<usize>) -> Result<usize> {
+        let value = match (self.find::<u64>(key)?, default) {
+            (Some(value), _) => value,
+            (None, Some(default)) => default as u64,
+            (None, None) => self.gguf.get(&self.full(key))?,
+        };
+        Ok(usize::try_from(value).unwrap_or(usize::MAX))
+    }
+
+    fn float(&self, key: &str, default: f32) -> Result<f32> {
+        Ok(self.find(key)?.unwrap_or(default))
+    }
+
+    fn attention(&self, hidden: usize, layers: usize) -> Result<AttentionShape> {
+        let heads = self.size("attention.head_count", None)?;
+        self.names.within("attention.head_count", heads, HEADS)?;
+        let kv_heads = self.size("attention.head_count_kv", Some(heads))?;
+        let given = self.find::<u64>("attention.key_length")?.is_some();
+        if !given && !hidden.is_multiple_of(heads) {
+            let why =
+                format!("it must divide embedding_length, {hidden}, where there is no attention.key_length");
+            return Err(self.names.bad("attention.head_count", heads, &why));
+        }
+        let head_dim = self.size("attention.key_length", Some(hidden / heads))?;
+        let value_dim = self.size("attention.value_length", Some(head_dim))?;
+        if value_dim != head_dim {
+            let value = format_args!("{value_dim} beside keys of {head_dim}");
+            return Err(self.names.unsupported("attention.value_length", value));
+        }
+        let mut shape = AttentionShape::new(heads, kv_heads, head_dim);
+        // Files of Gemma 3 do not say its query_pre_attn_scalar: it is head_dim but for the 27B, known by its depth.
+        if self.family.gemma && layers == 62 {
+            shape.scale = AttentionShape::new(heads, kv_heads, hidden / heads).scale;
+        }
+        shape.scale = self.float("attention.scale", shape.scale)?;
+        Ok(shape)
+    }
+
+    /// The rotations, and what each layer sees.
+    fn spans(
+        &self,
+        layers: usize,
+        context: usize,
+        head_dim: usize,
+    ) -> Result<(Vec<RopeConfig>, Vec<LayerSpan>)> {
+        let dims = self.size("rope.dimension_count", Some(head_dim))?;
+        // 10000 is the value of the paper and of files that do not say.
+        let base = self.float("rope.freq_base", 10_000.0)?;
+        let mut ropes = vec![RopeConfig { base, dims, scaling: self.rope_scaling(context)? }];
+        // 0 says that there is none.
+        let window = self.find::<u64>("attention.sliding_window")?.filter(|&window| window > 0);
+        let Some(window) = window else { return Ok((ropes, vec![LayerSpan::default(); layers])) };
+        let window = usize::try_from(window).unwrap_or(usize::MAX);
+        let spans = match self.family.window {
+            Window::Never => return Err(self.names.unsupported("attention.sliding_window", window)),
+            Window::All => vec![LayerSpan { window: Some(window), rope: 0 }; layers],
+            Window::AllBut { every, local_base } => {
+                let every = self.size("attention.sliding_window_pattern", Some(every))?;
+                self.names.within("attention.sliding_window_pattern", every, LAYERS)?;
+                let base = self.float("rope.freq_base_swa", local_base)?;
+                ropes.push(RopeConfig { base, dims, scaling: RopeScaling::None });
+                let local = LayerSpan { window: Some(window), rope: 1 };
+                let span = |layer: usize| if (layer + 1) % every == 0 { LayerSpan::default() } else { local };
+                (0..layers).map(span).collect()
+            }
+        };
+        Ok((ropes, spans))
+    }
+
+    fn rope_scaling(&self, context: usize) -> Result<RopeScaling> {
+        let kind = self.find::<&str>("rope.scaling.type")?;
+        let factor = match self.find::<f32>("rope.scaling.factor")? {
+            Some(factor) => factor,
+            None => self.float("rope.scale_linear", 1.0)?,
+        };
+        let attention = self.float("rope.scaling.attn_factor", 1.0)?
+            * self.float("rope.scaling.yarn_attn_factor", 1.0)?;
+        if attention != 1.0 && kind != Some("yarn") {
+            return Err(self.names.unsupported(
+                "rope.scaling.attn_factor",
+                format_args!("{attention} where rope.scaling.type is not yarn"),
+            ));
+        }
+        match kind {
+            Some("none") => Ok(RopeScaling::None),
+            // A factor of 1 scales nothing; converters write it.
+            None | Some("linear") if factor == 1.0 => Ok(RopeScaling::None),
+            None | Some("linear") => Ok(RopeScaling::Linear { factor }),
+            Some("yarn") => Ok(RopeScaling::Yarn {
+                factor,
+                original_context: self.size("rope.scaling.original_context_length", Some(context))?,
+                beta_fast: self.float("rope.scaling.yarn_beta_fast", 32.0)?,
+                beta_slow: self.float("rope.scaling.yarn_beta_slow", 1.0)?,
+                attention_factor: attention * RopeScaling::yarn_attention(factor),
+                truncate: true,
+            }),
+            Some(other) => Err(self.names.unsupported("rope.scaling.type", format_args!("'{other}'"))),
+        }
+    }
+
+    /// What the family has, and what the first layer's tensors show.
+    fn parts(&self) -> Parts {
+        let has = |part: &str| self.gguf.tensor(&format!("blk.0.{part}")).is_some();
+        Parts {
+            sub_norms: match self.family.sub_norms {
+                SubNorms::Required => true,
+                SubNorms::WherePresent => has("attn_sub_norm.weight"),
+                SubNorms::Never => false,
+            },
+            qk_norms: self.family.qk_norms,
+            post_norms: self.family.gemma,
+            projection_norms: has("attn_q.rms_norm.weight"),
+            qkv_bias: has("attn_q.bias"),
+            output_bias: has("attn_output.bias"),
+            ffn_bias: has("ffn_down.bias"),
+        }
+    }
+
+    /// Refuses what would load and compute something else than the model's authors did.
+    fn refuse_features(&self) -> Result<()> {
+        for &(key, fine) in NEUTRAL {
+            let value = match self.find::<bool>(key) {
+                Ok(value) => value.map(u32::from),
+                Err(_) => self.find::<u32>(key)?,
+            };
+            if let Some(value) = value.filter(|&v| v != fine) {
+                return Err(self.names.unsupported(key, value));
+            }
+        }
+        for &(key, fine) in NEUTRAL_FLOATS {
+            if let Some(value) = self.find::<f32>(key)?.filter(|&v| v != fine) {
+                return Err(self.names.unsupported(key, value));
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys of this architecture that nothing here reads, sorted: worth a warning, for they may mean something.
+    fn unknown(&self) -> Vec<&str> {
+        let known = |key: &str| {
+            KNOWN.contains(&key)
+                || NEUTRAL_FLOATS.iter().any(|(k, _)| *k == key)
+                || NEUTRAL.iter().any(|(k, _)| *k == key)
+        };
+        let prefix = self.full("");
+        let own = |key: &str| key.strip_prefix(&prefix).is_some_and(|key| !known(key));
+        let mut keys: Vec<&str> = self.gguf.keys().filter(|key| own(key)).collect();
+        keys.sort_unstable();
+        keys
+    }
+}

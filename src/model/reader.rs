@@ -1,0 +1,192 @@
+//! From a checkpoint to a decoder: what it must hold, and that it holds nothing else.
+
+use super::checkpoint::Checkpoint;
+use super::config::{DecoderConfig, Parts};
+use super::decoder::{Decoder, Layer, Weights};
+use crate::base::{Error, Result, Status};
+use crate::kernels::{Matrix, Pool, ternary};
+use crate::ops::{Norm, OpSet, Rope};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Divisors of rope frequencies are 1 and more in real files; a tiny one would make angles infinite.
+const MIN_ROPE_FACTOR: f32 = 1e-3;
+
+/// Takes tensors out of a checkpoint, remembering which.
+pub struct Reader<'a> {
+    files: &'a dyn Checkpoint,
+    pool: &'a Pool,
+    used: HashSet<String>,
+    /// Bytes read so far, of all.
+    done: u64,
+    all: u64,
+    progress: &'a mut dyn FnMut(f32, &str) -> bool,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(
+        files: &'a dyn Checkpoint,
+        pool: &'a Pool,
+        progress: &'a mut dyn FnMut(f32, &str) -> bool,
+    ) -> Self {
+        Self { files, pool, used: HashSet::new(), done: 0, all: files.tensor_bytes().max(1), progress }
+    }
+
+    pub fn decoder(mut self, config: DecoderConfig, ops: Arc<dyn OpSet>) -> Result<Decoder> {
+        let (hidden, vocab) = (config.hidden, config.vocab_size);
+        let known = Parts { sub_norms: config.parts.sub_norms, ..Parts::default() };
+        if config.parts != known || config.spans.iter().any(|s| s.window.is_some()) || config.ropes.len() > 1
+        {
+            return Err(Error::unsupported(format!("{}: {:?}", self.files.what(), config.parts)));
+        }
+        let embedding = self.dense("token_embd.weight", vocab, hidden)?;
+        let head = match self.files.has("output.weight") {
+            true => self.dense("output.weight", vocab, hidden)?,
+            false => embedding.clone(),
+        };
+        let final_norm = self.norm("output_norm.weight", hidden, &config)?;
+        let layers = (0..config.layers).map(|index| self.layer(index, &config)).collect::<Result<_>>()?;
+        let rope = self.rope(&config)?;
+        self.nothing_left()?;
+        let weights = Weights { embedding, layers, final_norm, head: [head], rope };
+        Ok(Decoder::new(config, weights, self.files.other_bytes(), ops))
+    }
+
+    fn layer(&mut self, index: usize, c: &DecoderConfig) -> Result<Layer> {
+        let name = |part: &str| format!("blk.{index}.{part}.weight");
+        let (q, kv) = (c.attention_width(), c.kv_width());
+        Ok(Layer {
+            attn_norm: self.norm(&name("attn_norm"), c.hidden, c)?,
+            qkv: self.alike([
+                (name("attn_q"), q, c.hidden),
+                (name("attn_k"), kv, c.hidden),
+                (name("attn_v"), kv, c.hidden),
+            ])?,
+            attn_sub_norm: self.sub_norm(&name("attn_sub_norm"), q, c)?,
+            output: [self.matrix(&name("attn_output"), c.hidden, q)?],
+            ffn_norm: self.norm(&name("ffn_norm"), c.hidden, c)?,
+            gate_up: self.alike([(name("ffn_gate"), c.ffn, c.hidden), (name("ffn_up"), c.ffn, c.hidden)])?,
+            ffn_sub_norm: self.sub_norm(&name("ffn_sub_norm"), c.ffn, c)?,
+            down: [self.matrix(&name("ffn_down"), c.hidden, c.ffn)?],
+        })
+    }
+
+    /// Matrices that are multiplied with the same activations: all ternary (int8 rows) or all dense (f32 rows).
+    fn alike<const N: usize>(&mut self, wanted: [(String, usize, usize); N]) -> Result<[Matrix; N]> {
+        let mut out = Vec::with_capacity(N);
+        for (name, rows, cols) in &wanted {
+            out.push(self.matrix(name, *rows, *cols)?);
+        }
+        if let Some(odd) = out.iter().position(|m: &Matrix| m.dtype.is_ternary() != out[0].dtype.is_ternary())
+        {
+            return Err(Error::unsupported(format!(
+                "{}: '{}' is {:?} and '{}' is {:?}; they have to be both ternary or both not",
+                self.files.what(),
+                wanted[0].0,
+                out[0].dtype,
+                wanted[odd].0,
+                out[odd].dtype
+            )));
+        }
+        out.try_into().map_err(|_| Error::internal("one matrix for each name"))
+    }
+
+    fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
+        let matrix = self.files.matrix(self.pool, name, rows, cols)?;
+        if matrix.dtype.is_ternary() {
+            ternary::validate(&matrix)
+                .map_err(|e| Error::new(e.status, format!("{}: tensor '{name}': {e}", self.files.what())))?;
+        } else if matrix.data.len() as u64 == self.files.bytes_of(name) {
+            self.prefault(name, &matrix.data)?;
+            return Ok(matrix);
+        }
+        self.took(name, self.files.bytes_of(name))?;
+        Ok(matrix)
+    }
+
+    /// The embedding and the head: quantizing their inputs to int8 is nothing that a model was trained for.
+    fn dense(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
+        let matrix = self.matrix(name, rows, cols)?;
+        match matrix.dtype.is_ternary() {
+            false => Ok(matrix),
+            true => Err(Error::unsupported(format!(
+                "{}: tensor '{name}' is {:?}; an embedding or output head must not be ternary",
+                self.files.what(),
+                matrix.dtype
+            ))),
+        }
+    }
+
+    fn vector(&mut self, name: &str, len: usize) -> Result<Arc<[f32]>> {
+        let vector = self.files.vector(name, len)?;
+        if let Some(value) = vector.iter().find(|value| !value.is_finite()) {
+            return Err(Error::bad_model(format!("{}: tensor '{name}' holds {value}", self.files.what())));
+        }
+        self.took(name, self.files.bytes_of(name))?;
+        Ok(vector)
+    }
+
+    fn norm(&mut self, name: &str, len: usize, c: &DecoderConfig) -> Result<Norm> {
+        let mut weight = self.vector(name, len)?;
+        if c.norm_offset != 0.0 {
+            weight = weight.iter().map(|w| w + c.norm_offset).collect();
+        }
+        Ok(Norm { weight, eps: c.rms_eps })
+    }
+
+    fn sub_norm(&mut self, name: &str, len: usize, c: &DecoderConfig) -> Result<Option<Norm>> {
+        if c.parts.sub_norms { self.norm(name, len, c).map(Some) } else { Ok(None) }
+    }
+
+    /// The configuration's frequencies, divided by the file's own factors where it has them (GGUF's form of
+    /// Llama 3.1's scaling).
+    fn rope(&mut self, c: &DecoderConfig) -> Result<Rope> {
+        let mut inv_freq = c.ropes[0].inv_freq();
+        if self.files.has("rope_freqs.weight") {
+            let factors = self.vector("rope_freqs.weight", inv_freq.len())?;
+            for (freq, factor) in inv_freq.iter_mut().zip(factors.iter()) {
+                if *factor < MIN_ROPE_FACTOR {
+                    let what = self.files.what();
+                    return Err(Error::bad_model(format!("{what}: rope_freqs.weight holds {factor}")));
+                }
+                *freq /= factor;
+            }
+        }
+        Ok(Rope { inv_freq: inv_freq.into(), style: c.rope_style })
+    }
+
+    fn took(&mut self, name: &str, bytes: u64) -> Result<()> {
+        if !self.used.contains(name) {
+            self.used.insert(name.into());
+        }
+        self.done += bytes;
+        let fraction = (self.done as f64 / self.all as f64).min(1.0);
+        match (self.progress)(fraction as f32, name) {
+            true => Err(Error::new(Status::Cancelled, "the progress callback gave the load up")),
+            false => Ok(()),
+        }
+    }
+
+    /// A tensor that we do not use means a model that we do not know: its answers would be wrong.
+    fn nothing_left(&self) -> Result<()> {
+        match self.files.names().iter().find(|name| !self.used.contains(*name)) {
+            None => Ok(()),
+            Some(name) => Err(Error::unsupported(format!(
+                "{}: tensor '{name}' belongs to no part of the model that this build knows",
+                self.files.what()
+            ))),
+        }
+    }
+
+    /// Reads a byte of every page, so that the first step does not wait for the disk.
+    fn prefault(&mut self, name: &str, data: &[u8]) -> Result<()> {
+        const PAGE: usize = 4096;
+        // Often enough that giving up takes a moment even on a slow disk.
+        for part in data.chunks(16 << 20) {
+            let sum = part.iter().step_by(PAGE).fold(0u8, |sum, byte| sum.wrapping_add(*byte));
+            std::hint::black_box(sum);
+            self.took(name, part.len() as u64)?;
+        }
+        Ok(())
+    }
+}
