@@ -22,6 +22,8 @@ pub struct DecoderConfig {
     /// Which elements of a head the file's q and k rows pair.
     pub rope_style: RopeStyle,
     pub rms_eps: f32,
+    /// Of the projections' own norms.
+    pub projection_eps: f32,
     /// Added to every RMSNorm weight of the file but the projections' own (Gemma's safetensors store w - 1).
     pub norm_offset: f32,
     pub activation: Activation,

@@ -7,11 +7,13 @@ mod decoder;
 mod echo;
 mod family;
 mod gguf;
+mod hf;
 mod loader;
 mod reader;
 mod rope;
 
 pub use checkpoint::Checkpoint;
+pub use hf::HfFolder;
 pub use config::{DecoderConfig, LayerSpan, Parts, Pooling, RopeConfig, RopeScaling};
 pub use loader::{Source, load, load_checkpoint, load_with_ops};
 
