@@ -13,12 +13,14 @@ import os
 import shutil
 import sys
 
-from cases import BITNET_TOLERANCE, F32_TOLERANCE, LENGTHS, MODELS, VERSIONS, VOCAB, error, record
+from cases import F32_TOLERANCE, LENGTHS, MODELS, VERSIONS, VOCAB, error, record
 
+import bitnet_folders  # noqa: E402
 import torch
 from make_golden import draw, run_hf
 from transformers import (AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
                           Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+from transformers.integrations import bitnet as hf_bitnet
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 IDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None}
@@ -71,6 +73,13 @@ def load(folder, **changes):
     for key, value in changes.items():
         setattr(config, key, value)
     m = AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=torch.float32, attn_implementation="eager")
+    # A quantized checkpoint keeps its own dtype in norms and embeddings: f32 throughout, packed bytes aside.
+    for x in m.modules():
+        if isinstance(x, hf_bitnet.BitLinear):
+            x.dtype = torch.float32
+        for p in (*x._parameters.values(), *x._buffers.values()):
+            if p is not None and p.is_floating_point():
+                p.data = p.data.float()
     return m.eval()
 
 
@@ -94,13 +103,29 @@ def folder_case(name, cls, config, seed, covers, store="bf16", style=old_style, 
     m = load(folder)
     sequences = draw(lambda ids: (run_hf(m, ids), 1.0), VOCAB, LENGTHS, seed)
     rows = run_all(m, sequences)
+    assert m.config.rope_parameters == cls(config).config.rope_parameters, (name, m.config.rope_parameters)
     noise = {"f64": error(rows, run_all(load(folder).double(), sequences))}
     if ignored:
-        noise["ignored"] = error(run_all(load(folder, **ignored), sequences), rows)
+        other = ignored(load(folder)) if callable(ignored) else load(folder, **ignored)
+        noise["ignored"] = error(run_all(other, sequences), rows)
         assert noise["ignored"] > 0.02, (name, noise)
     record(name, folder, config.model_type, f"hf-{store}", covers, sequences, rows,
            f"transformers {cls.__name__} loaded from the folder, f32, eager attention ({VERSIONS})", "transformers",
            F32_TOLERANCE, noise=noise)
+
+
+def no_biases(m):
+    with torch.no_grad():
+        for name, p in m.named_parameters():
+            if name.endswith("bias"):
+                p.zero_()
+    return m
+
+
+def no_qk_norms(m):
+    for layer in m.model.layers:
+        layer.self_attn.q_norm = layer.self_attn.k_norm = torch.nn.Identity()
+    return m
 
 
 def rope(kind="default", theta=10000.0, **more):
@@ -138,7 +163,7 @@ LLAMA = {
                        ignored={"rope_parameters": rope(theta=100.0)}),
     "llama-tied": llama("llama-tied", 27, "tie_word_embeddings", tied=True, layers=2),
     "llama-bias": llama("llama-bias", 28, "attention_bias and mlp_bias: all seven projections", store="f32",
-                        attention_bias=True, mlp_bias=True),
+                        attention_bias=True, mlp_bias=True, ignored=no_biases),
     "llama-linear": llama("llama-linear", 29, "rope scaling linear, named by `type` alone", style=oldest_style,
                           ignored=without_rope_scaling(), rope_parameters=rope("linear", factor=4.0)),
     "llama-llama3": llama("llama-llama3", 30, "rope scaling llama3: unscaled, blended and scaled frequencies",
@@ -160,7 +185,32 @@ LLAMA = {
                                                     attention_factor=1.4)),
 }
 
-CASES = LLAMA
+
+
+def window_unused(config):
+    """As Qwen2.5 is published: a window is named, and use_sliding_window says that there is none."""
+    old_style(config)
+    config |= {"use_sliding_window": False, "sliding_window": 16, "max_window_layers": 0}
+    config.pop("layer_types", None)
+
+
+def family(name, cls, config_cls, seed, covers, store="bf16", style=old_style, ignored=None, **more):
+    return lambda: folder_case(name, cls, small(config_cls, **more), seed, covers, store, style, ignored)
+
+
+OTHERS = {
+    "mistral-window": family("mistral-window", MistralForCausalLM, MistralConfig, 41, "sliding_window 16: a token sees itself "
+                             "and 15 before it, in each of two layers", sliding_window=16, layers=2,
+                             ignored={"sliding_window": None}),
+    "mistral-plain": family("mistral-plain", MistralForCausalLM, MistralConfig, 42, "sliding_window null", sliding_window=None,
+                            tied=True),
+    "qwen2": family("qwen2", Qwen2ForCausalLM, Qwen2Config, 43, "q, k and v biases; a window that use_sliding_window turns off",
+                    style=window_unused, ignored=no_biases, tied=True, eps=1e-6),
+    "qwen3": family("qwen3", Qwen3ForCausalLM, Qwen3Config, 44, "q and k norms of each head before rope; head_dim is not "
+                    "hidden_size / heads", ignored=no_qk_norms, head_dim=32, eps=1e-6, tied=True),
+}
+
+CASES = LLAMA | OTHERS | bitnet_folders.CASES
 
 if __name__ == "__main__":
     os.makedirs(MODELS, exist_ok=True)
