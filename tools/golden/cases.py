@@ -58,15 +58,17 @@ def relative(path):
 
 
 def record(name, path, arch, fmt, covers, sequences, rows, source, reference, tolerance, argmax=1.0, noise=None, pooling=None,
-           vocab=VOCAB):
-    """Writes the values and puts the case into the index, in place of an older one of this name."""
+           vocab=VOCAB, values=None):
+    """Writes the values (none if the file `values` of another case has them) and puts the case into the index, in place of an
+    older one of this name."""
     rows = rows.float()
     assert bool(rows.isfinite().all()), name
     count = len(sequences) if pooling else sum(map(len, sequences))
     assert rows.shape == (count, rows.shape[1]) and (pooling or rows.shape[1] == vocab), (name, rows.shape)
-    rows.numpy().astype("<f4").tofile(os.path.join(MODELS, name + ".f32"))
     case = {"name": name, "path": relative(path), "arch": arch, "format": fmt, "covers": covers, "vocab": vocab}
-    values = relative(os.path.join(MODELS, name + ".f32"))
+    if values is None:
+        values = relative(os.path.join(MODELS, name + ".f32"))
+        rows.numpy().astype("<f4").tofile(os.path.join(ROOT, values))
     if pooling:
         case |= {"pooling": pooling, "width": rows.shape[1], "embedding": values, "reference": reference, "source": source,
                  "tolerance": tolerance}
@@ -75,14 +77,21 @@ def record(name, path, arch, fmt, covers, sequences, rows, source, reference, to
                  "gap": round(gap(rows), 5)}
     case["noise"] = {k: float(f"{v:.2e}") for k, v in (noise or {}).items()}
     case["sequences"] = sequences
-    cases = []
-    if os.path.exists(INDEX):
-        with open(INDEX) as f:
-            cases = json.load(f)
-    cases = sorted([c for c in cases if c["name"] != name] + [case], key=lambda c: c["name"])
+    cases = sorted([c for c in read_index() if c["name"] != name] + [case], key=lambda c: c["name"])
     with open(INDEX, "w") as f:
         f.write("[\n" + ",\n".join(map(show, cases)) + "\n]\n")
     print(f"{name}: {tuple(rows.shape)} {case['noise']} gap {case.get('gap')}", flush=True)
+
+
+def read_index():
+    if not os.path.exists(INDEX):
+        return []
+    with open(INDEX) as f:
+        return json.load(f)
+
+
+def find(name):
+    return next(c for c in read_index() if c["name"] == name)
 
 
 def show(case):
