@@ -37,7 +37,9 @@ pub enum KvHeads {
 pub enum Biases {
     None,
     /// `attention_bias`: q, k, v and output; `mlp_bias`, of Llama's class alone: gate, up and down.
-    ByKey { mlp: bool },
+    ByKey {
+        mlp: bool,
+    },
     /// q, k and v always (Qwen2).
     Qkv,
 }
@@ -46,11 +48,17 @@ pub enum Biases {
 pub enum Windows {
     Never,
     /// Every layer, where `sliding_window` is no null; this where the key is absent (Mistral).
-    All { default: usize },
+    All {
+        default: usize,
+    },
     /// `layer_types`, or with `use_sliding_window` the layers from `max_window_layers` on (Qwen2, Qwen3).
     Upper,
     /// `layer_types`, or all but each `sliding_window_pattern`th layer (Gemma 3).
-    AllBut { every: usize, default: usize, local_theta: f32 },
+    AllBut {
+        every: usize,
+        default: usize,
+        local_theta: f32,
+    },
 }
 
 /// Names below `model.layers.N.`.
@@ -115,6 +123,7 @@ pub const CLASSES: &[Class] = &[
 /// 1bitLLM's reproductions (bitnet_b1_58-large, -3B) come with a class of their own and call themselves `llama`:
 /// ternary at every step by mean |w|, sub-norms by older names (gguf's tensor_mapping.py), and silu.
 pub const ONE_BIT: Class = Class {
+    model_type: "bitnet",
     biases: Biases::None,
     sub_norms: Some(SubNorms { attention: "self_attn.inner_attn_ln", ffn: "mlp.ffn_layernorm" }),
     ..LLAMA

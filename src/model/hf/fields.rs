@@ -60,7 +60,9 @@ impl<'a> Fields<'a> {
     pub fn size(&self, key: &str) -> Result<Option<usize>> {
         self.read(key, "a whole number from 0 on", |value| match value.as_u64() {
             Some(n) => usize::try_from(n).ok(),
-            None => value.as_f64().filter(|f| f.fract() == 0.0 && (0.0..1e15).contains(f)).map(|f| f as usize),
+            None => {
+                value.as_f64().filter(|f| f.fract() == 0.0 && (0.0..1e15).contains(f)).map(|f| f as usize)
+            }
         })
     }
 

@@ -145,10 +145,7 @@ impl Checkpoint for HfFolder {
 
     fn config(&self, warn: &dyn Fn(&str)) -> Result<DecoderConfig> {
         for key in &self.config.unknown {
-            warn(&format!(
-                "{}: key '{key}' is not known and not used",
-                self.folder.path_of("config.json")
-            ));
+            warn(&format!("{}: key '{key}' is not known and not used", self.folder.path_of("config.json")));
         }
         if !self.config.tied && !self.has("output.weight") {
             warn(&format!("{}: there is no lm_head.weight: the head is the embedding", self.folder.what()));
@@ -236,10 +233,10 @@ impl Place<'_> {
     fn shape(&self, tensor: &TensorInfo, wanted: &[usize]) -> Result<()> {
         match tensor.shape == wanted {
             true => Ok(()),
-            false => Err(self.bad(&format!(
-                "has the shape {:?} where config.json asks for {wanted:?}",
-                tensor.shape
-            ))),
+            false => {
+                Err(self
+                    .bad(&format!("has the shape {:?} where config.json asks for {wanted:?}", tensor.shape)))
+            }
         }
     }
 }

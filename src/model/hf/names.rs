@@ -69,10 +69,10 @@ fn in_layer(class: &Class, layer: &str, part: &str) -> Name {
         };
     }
     let Some(part) = part.strip_suffix(".weight") else { return Name::Unknown };
-    let found = |table: &[(&str, &'static str)]| table.iter().find(|(hf, _)| *hf == part).map(|(_, gguf)| *gguf);
-    let sub_norm = class.sub_norms.and_then(|sub| {
-        found(&[(sub.attention, "attn_sub_norm"), (sub.ffn, "ffn_sub_norm")])
-    });
+    let found =
+        |table: &[(&str, &'static str)]| table.iter().find(|(hf, _)| *hf == part).map(|(_, gguf)| *gguf);
+    let sub_norm =
+        class.sub_norms.and_then(|sub| found(&[(sub.attention, "attn_sub_norm"), (sub.ffn, "ffn_sub_norm")]));
     let gguf = found(if class.gemma { GEMMA_NORMS } else { LLAMA_NORMS })
         .or_else(|| if class.qk_norms { found(QK_NORMS) } else { None })
         .or(sub_norm);

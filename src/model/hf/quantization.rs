@@ -78,7 +78,9 @@ impl Quantization {
     fn one_bit(config: &Fields, quantized: bool) -> Result<Self> {
         for (key, bits) in [("weight_bits", 1), ("input_bits", 8)] {
             if config.size(key)? != Some(bits) {
-                return Err(config.unsupported(key, format_args!("of the class {ONE_BIT_CLASS} only {bits} is read")));
+                return Err(
+                    config.unsupported(key, format_args!("of the class {ONE_BIT_CLASS} only {bits} is read"))
+                );
             }
         }
         if quantized {

@@ -54,12 +54,7 @@ fn one(config: &Fields, class: &Class, sizes: &Sizes) -> Result<RopeConfig> {
 }
 
 /// Gemma's two: of layers that see everything, then of windowed ones.
-fn by_layer_type(
-    config: &Fields,
-    class: &Class,
-    local_theta: f32,
-    sizes: &Sizes,
-) -> Result<Vec<RopeConfig>> {
+fn by_layer_type(config: &Fields, class: &Class, local_theta: f32, sizes: &Sizes) -> Result<Vec<RopeConfig>> {
     let global = config.float("rope_theta")?.unwrap_or(class.rope_theta);
     let local = config.float("rope_local_base_freq")?.unwrap_or(local_theta);
     let plain = |base| RopeConfig { base, dims: sizes.head_dim, scaling: RopeScaling::None };
@@ -189,7 +184,9 @@ fn windows(config: &Fields, class: &Class, layers: usize) -> Result<Vec<Option<u
             let every = config.size("sliding_window_pattern")?.unwrap_or(every);
             let slides = match layer_types(config, layers)? {
                 Some(slides) => slides,
-                None if every == 0 => return Err(config.bad("sliding_window_pattern", "it must be 1 or more")),
+                None if every == 0 => {
+                    return Err(config.bad("sliding_window_pattern", "it must be 1 or more"));
+                }
                 None => (0..layers).map(|layer| (layer + 1) % every != 0).collect(),
             };
             sliding(config, &slides, window)
