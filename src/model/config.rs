@@ -22,6 +22,8 @@ pub struct DecoderConfig {
     /// Which elements of a head the file's q and k rows pair.
     pub rope_style: RopeStyle,
     pub rms_eps: f32,
+    /// Of the projections' own norms.
+    pub projection_eps: f32,
     /// Added to every RMSNorm weight of the file but the projections' own (Gemma's safetensors store w - 1).
     pub norm_offset: f32,
     pub activation: Activation,
@@ -189,6 +191,11 @@ impl DecoderConfig {
             return Err(names.bad("attention.key_length", head_dim, why));
         }
         names.float("attention.scale", scale, 1e-6..=1e3)
+    }
+
+    /// Trained with ternary weights, whatever the files hold them in.
+    pub fn is_bitnet(&self) -> bool {
+        self.architecture.starts_with("bitnet")
     }
 
     /// Elements of a row of q, k and v side by side.

@@ -7,13 +7,18 @@ mod decoder;
 mod echo;
 mod family;
 mod gguf;
+mod hf;
 mod loader;
+mod options;
 mod reader;
+mod requantized;
 mod rope;
 
 pub use checkpoint::Checkpoint;
 pub use config::{DecoderConfig, LayerSpan, Parts, Pooling, RopeConfig, RopeScaling};
-pub use loader::{Source, load, load_checkpoint, load_with_ops};
+pub use hf::HfFolder;
+pub use loader::{Source, load, load_checkpoint, load_with, load_with_ops};
+pub use options::{LoadOptions, WeightType};
 
 use crate::base::Result;
 use crate::ops::{KvCache, RaggedBatch};

@@ -50,8 +50,9 @@ impl CustomOp1 for Linear<'_> {
         };
         if weights[0].dtype.is_ternary() {
             self.quantize(x, cols, &mut scratch.int8, &mut scratch.quantized);
-            let x =
-                Activations { values: &scratch.int8[..rows * cols], rows: &scratch.quantized[..rows], cols };
+            let width = ternary::padded(cols);
+            let values = &scratch.int8[..rows * width];
+            let x = Activations { values, rows: &scratch.quantized[..rows], cols: width };
             ternary::matmul(self.pool, self.isa, &x, weights, &mut out);
         } else {
             dense::matmul(self.pool, self.isa, x, cols, weights, &mut out);
@@ -94,21 +95,24 @@ impl Linear<'_> {
         out
     }
 
+    /// Rows of int8, `ternary::padded(cols)` wide.
     fn quantize(&self, x: &[f32], cols: usize, int8: &mut Vec<i8>, quantized: &mut Vec<QuantRow>) {
-        let rows = x.len() / cols;
-        if int8.len() < x.len() {
-            int8.resize(x.len(), 0);
+        let (rows, width) = (x.len() / cols, ternary::padded(cols));
+        if int8.len() < rows * width {
+            int8.resize(rows * width, 0);
         }
         if quantized.len() < rows {
             quantized.resize(rows, QuantRow::default());
         }
-        let values = SharedOut::new(&mut int8[..x.len()]);
+        let values = SharedOut::new(&mut int8[..rows * width]);
         let scales = SharedOut::new(&mut quantized[..rows]);
         self.pool.run_if_worth(x.len(), rows, &|row| {
-            let at = row * cols..(row + 1) * cols;
             // SAFETY: each task has a row of its own.
-            let (values, scale) = unsafe { (values.slice(at.clone()), scales.slice(row..row + 1)) };
-            scale[0] = quantize_row(self.isa, &x[at], values);
+            let (values, scale) =
+                unsafe { (values.slice(row * width..(row + 1) * width), scales.slice(row..row + 1)) };
+            let (values, padding) = values.split_at_mut(cols);
+            scale[0] = quantize_row(self.isa, &x[row * cols..(row + 1) * cols], values);
+            padding.fill(0);
         });
     }
 }

@@ -71,7 +71,7 @@ impl Gguf {
         // SAFETY: the mapping is private and read-only and outlives every view of it (`Bytes` owns it).
         // That nobody truncates or rewrites the file meanwhile is asked of the caller above.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(io_error)?;
-        Self::from_bytes(Bytes::new(map), path)
+        Self::from_bytes(Bytes::of_file(map), path)
     }
 
     /// Parses `bytes`; errors call them `what`.

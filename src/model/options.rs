@@ -1,0 +1,25 @@
+//! What a caller may change about a model as it is loaded.
+
+/// What the weights of a part become.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WeightType {
+    /// As the file has them.
+    #[default]
+    Keep,
+    /// Blocks of 32: int8 and a half-precision scale.
+    Q8_0,
+    /// Blocks of 32: 4 bits and a half-precision scale.
+    Q4_0,
+    /// BitNet's: -1, 0, 1 and a scale; the projections of BitNet models only.
+    Ternary,
+}
+
+/// All of a file's own by default. Only F32, F16 and BF16 weights become something else.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// The projections of attention and feed-forward, in every layer.
+    pub weights: WeightType,
+    pub embedding: WeightType,
+    /// Where it is the embedding's own table, that table becomes what either says.
+    pub head: WeightType,
+}

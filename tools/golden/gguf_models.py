@@ -1,0 +1,324 @@
+"""Makes the GGUF half of tests/golden/models/: run architectures.py first.
+
+  python gguf_models.py [case ...]     default: every case
+
+NAME.gguf beside the folder NAME holds the same values with llama.cpp's names and keys, written by the `gguf` package, and
+has the same logits. It must read the same in llama.cpp too: "llama.cpp" in `noise` is its error on an F32 twin of the file.
+
+type-TYPE.gguf is one model in each type that llama.cpp quantizes to. Two cases read each file: `type-TYPE` has the logits
+that transformers computes with the values of the file, as the `gguf` package dequantizes them; `type-TYPE-llama.cpp` has
+llama.cpp's own, whose activations are rounded too: the distance between the two is the type's own noise.
+"""
+
+import importlib.metadata
+import math
+import os
+import sys
+import tempfile
+
+from cases import BITNET_TOLERANCE, F32_TOLERANCE, MODELS, VERSIONS, VOCAB, agreement, error, find, record
+
+from make_golden import PER_LAYER, draw, from_interleaved, run_hf, to_interleaved  # first: it knows where gguf_io is
+
+import gguf
+import gguf_io
+import llama_cpp_run
+import numpy as np
+import torch
+from architectures import load, randomize, run_all, small
+from bitnet_folders import drawer
+from gguf import GGMLQuantizationType as T
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.integrations import bitnet as hf_bitnet
+
+GGUF_VERSION = importlib.metadata.version("gguf")
+
+QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+GEMMA3 = PER_LAYER | QK_NORMS | {"post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm",
+                                 "post_ffw_norm": "post_feedforward_layernorm"}
+TABLES = {"llama": PER_LAYER, "qwen2": PER_LAYER, "qwen3": PER_LAYER | QK_NORMS, "gemma3": GEMMA3}
+
+
+def names(m, arch):
+    """{GGUF name: name in the state dict}, of tensors that the model has."""
+    state = m.state_dict()
+    out = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
+    if not m.config.tie_word_embeddings:
+        out["output.weight"] = "lm_head.weight"
+    for i in range(m.config.num_hidden_layers):
+        for a, b in TABLES[arch].items():
+            for part in ("weight", "bias"):
+                out[f"blk.{i}.{a}.{part}"] = f"model.layers.{i}.{b}.{part}"
+    return {a: b for a, b in out.items() if b in state}
+
+
+def heads_to_rotate(name, arch, config):
+    """llama's GGUF interleaves the halves of each q and k head; the number of heads, or none."""
+    if arch != "llama":
+        return None
+    part = name.split(".")[2] if name.startswith("blk.") else ""
+    return {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(part)
+
+
+def tensors(m, arch):
+    state, out = m.state_dict(), {}
+    for name, source in names(m, arch).items():
+        x = state[source].detach().float().numpy()
+        heads = heads_to_rotate(name, arch, m.config)
+        if heads:
+            x = to_interleaved(x.reshape(len(x), -1), heads).reshape(x.shape)
+        if arch == "gemma3" and name.endswith("norm.weight"):
+            x = x + np.float32(1)  # llama.cpp multiplies by the stored weight
+        out[name] = np.ascontiguousarray(x)
+    return out
+
+
+def write(path, m, arch, values, matrix, more=()):
+    """`matrix`: the type of two-dimensional tensors; vectors are F32. `more`: (key, "u32" | "f32" | "str", value)."""
+    c = m.config
+    w = gguf.GGUFWriter(path, arch)
+    w.add_name(os.path.basename(path).removesuffix(".gguf"))
+    w.add_context_length(c.max_position_embeddings)
+    w.add_embedding_length(c.hidden_size)
+    w.add_block_count(c.num_hidden_layers)
+    w.add_feed_forward_length(c.intermediate_size)
+    w.add_head_count(c.num_attention_heads)
+    w.add_head_count_kv(c.num_key_value_heads)
+    w.add_layer_norm_rms_eps(c.rms_norm_eps)
+    head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    w.add_key_length(head_dim)
+    w.add_value_length(head_dim)
+    w.add_rope_dimension_count(head_dim)
+    w.add_rope_freq_base(c.rope_parameters.get("full_attention", c.rope_parameters)["rope_theta"])
+    w.add_vocab_size(c.vocab_size)
+    w.add_tokenizer_model("no_vocab")
+    for key, kind, value in more:
+        {"u32": w.add_uint32, "f32": w.add_float32, "str": w.add_string}[kind](f"{arch}.{key}", value)
+    for name, x in values.items():
+        kind = T.F32 if x.ndim == 1 else matrix
+        w.add_tensor(name, gguf.quants.quantize(x, kind) if kind != T.F32 else x, raw_dtype=kind)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+def twin_noise(m, arch, values, more, sequences, rows):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "twin.gguf")
+        write(path, m, arch, values, T.F32, more)
+        return error(llama_cpp_run.run(path, sequences, VOCAB), rows)
+
+
+def counterpart(folder, arch, covers, more=(), extra=None, matrix=T.BF16, llama_cpp=False, same_in_llama_cpp=True):
+    """`llama_cpp`: record what llama.cpp computes on this very file too, its activations in the type of the matrices."""
+    hf = find(folder)
+    m = load(os.path.join(MODELS, folder))
+    sequences = hf["sequences"]
+    rows = run_all(m, sequences)
+    values = tensors(m, arch) | (extra(m) if extra else {})
+    name = folder + "-gguf"
+    path = os.path.join(MODELS, folder + ".gguf")
+    write(path, m, arch, values, matrix, more)
+    noise = {"llama.cpp": twin_noise(m, arch, values, more, sequences, rows)}
+    # 1e-3, for llama.cpp reads GELU from a table in f16.
+    assert (noise["llama.cpp"] < 1e-3) == same_in_llama_cpp, (name, noise)
+    common = (path, arch, "gguf-" + matrix.name.lower(), covers, sequences)
+    record(name, *common, rows, f"transformers {type(m).__name__} loaded from the folder whose values the file holds, f32, eager "
+           f"attention ({VERSIONS})", "transformers", F32_TOLERANCE, noise=noise, values=hf["logits"])
+    if llama_cpp:
+        theirs = llama_cpp_run.run(path, sequences, VOCAB)
+        noise = {"activations": error(theirs, rows)}
+        record(name + "-llama.cpp", *common, theirs, f"llama.cpp on the same file ({llama_cpp_run.VERSION}), KV in f32", "llama.cpp",
+               llama_cpp_tolerance(noise["activations"], F32_TOLERANCE), argmax=0.99, noise=noise)
+
+
+def llama_cpp_tolerance(noise, ours):
+    """Ours may differ from llama.cpp by as much as the exact reference does, and by what we may differ from that."""
+    return round(1.05 * noise + 3 * ours, 5)
+
+
+def llama3_factors(m):
+    """rope_freqs.weight: what each frequency is divided by."""
+    scaled = m.model.rotary_emb.inv_freq
+    d = m.config.head_dim
+    plain = 1.0 / m.config.rope_parameters["rope_theta"] ** (torch.arange(0, d, 2).float() / d)
+    return {"rope_freqs.weight": (plain / scaled).numpy().astype(np.float32)}
+
+
+YARN = [("rope.scaling.type", "str", "yarn"), ("rope.scaling.factor", "f32", 4.0),
+        ("rope.scaling.original_context_length", "u32", 32)]
+
+COUNTERPARTS = {
+    "llama-bias": lambda: counterpart("llama-bias", "llama", "biases of q, k, v, o; those of q and k interleaved like their rows"),
+    "llama-linear": lambda: counterpart("llama-linear", "llama", "rope.scaling.type linear",
+                                        [("rope.scaling.type", "str", "linear"), ("rope.scaling.factor", "f32", 4.0)], matrix=T.F32),
+    "llama-llama3": lambda: counterpart("llama-llama3", "llama", "rope_freqs.weight: the scaling of Llama 3.1 as a tensor",
+                                        extra=llama3_factors, matrix=T.F16, llama_cpp=True),
+    "llama-yarn": lambda: counterpart("llama-yarn", "llama", "rope.scaling.type yarn", YARN, llama_cpp=True),
+    "llama-yarn-factor": lambda: counterpart("llama-yarn-factor", "llama", "rope.scaling.attn_factor times 1 + 0.1 ln(factor) is "
+                                             "what transformers calls attention_factor",
+                                             YARN + [("rope.scaling.attn_factor", "f32", 1.4 / (1 + 0.1 * math.log(4)))]),
+    "mistral-window": lambda: counterpart("mistral-window", "llama", "architecture llama with attention.sliding_window, which "
+                                          "llama.cpp does not read there: we do, as transformers does",
+                                          [("attention.sliding_window", "u32", 16)], same_in_llama_cpp=False),
+    "qwen2": lambda: counterpart("qwen2", "qwen2", "q, k and v biases; rows not interleaved"),
+    "gemma3": lambda: counterpart("gemma3", "gemma3", "norms stored as 1 + weight; the local rope base is llama.cpp's default",
+                                  [("attention.sliding_window", "u32", 16), ("attention.sliding_window_pattern", "u32", 2)]),
+    "qwen3": lambda: counterpart("qwen3", "qwen3", "q and k norms; rows not interleaved"),
+}
+
+
+# ---------------------------------------------------------------- each type
+
+TYPE_VOCAB, TYPE_LENGTHS, TYPE_GAP = 32, (36, 17, 1, 9, 5), 0.05
+TYPES = {"q4_0": "MOSTLY_Q4_0", "q4_1": "MOSTLY_Q4_1", "q5_0": "MOSTLY_Q5_0", "q5_1": "MOSTLY_Q5_1",
+         "q8_0": "MOSTLY_Q8_0", "q2_k": "MOSTLY_Q2_K", "q3_k": "MOSTLY_Q3_K_M", "q4_k": "MOSTLY_Q4_K_M", "q5_k": "MOSTLY_Q5_K_M",
+         "q6_k": "MOSTLY_Q6_K"}
+TERNARY = {"tq1_0": ("MOSTLY_TQ1_0", 256), "tq2_0": ("MOSTLY_TQ2_0", 256), "q2_0": ("MOSTLY_Q2_0", 64), "i2_s": (None, 128)}
+
+
+def type_model():
+    """256 wide, as K-quants need. The matrices of 32 columns get the types that llama.cpp falls back to."""
+    return randomize(LlamaForCausalLM(small(LlamaConfig, hidden=256, heads=2, kv_heads=1, ffn=32, tied=True, vocab=TYPE_VOCAB)), 71)
+
+
+def ternary_model(width):
+    """As wide as a type's blocks everywhere, a scale for each matrix that is exact in f16, the embedding too."""
+    config = small(LlamaConfig, hidden=width, heads=width // 32, kv_heads=1, head_dim=32, ffn=width, tied=True, vocab=TYPE_VOCAB)
+    m = randomize(LlamaForCausalLM(config), 72)
+    gen = torch.Generator().manual_seed(73)
+    with torch.no_grad():
+        for name, p in m.named_parameters():
+            if "embed" in name:
+                p.copy_(p.half().float())
+            elif p.ndim == 2:
+                p.copy_(torch.randint(-1, 2, p.shape, generator=gen).float() * float(np.float16(p.abs().mean())))
+    return m
+
+
+def dequantized(path, m):
+    """The model with the file's values, as the gguf package reads them; and the types that matrices have there."""
+    state, kinds = m.state_dict(), {}
+    table = names(m, "llama")
+    for t in gguf.GGUFReader(path).tensors:
+        shape = tuple(reversed([int(n) for n in t.shape]))
+        x = gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float32).reshape(shape)
+        heads = heads_to_rotate(t.name, "llama", m.config)
+        x = from_interleaved(x, heads) if heads else x
+        state[table[t.name]].copy_(torch.from_numpy(np.ascontiguousarray(x)))
+        if len(shape) == 2:
+            kinds.setdefault(t.tensor_type.name, []).append(t.name)
+    return m, kinds
+
+
+def int8_activations(m):
+    """Each ternary matrix computes with int8 activations, as transformers' AutoBitLinear does."""
+    for name, linear in list(m.named_modules()):
+        if isinstance(linear, torch.nn.Linear) and name != "lm_head":
+            scale = linear.weight.abs().max()
+            new = hf_bitnet.AutoBitLinear(linear.in_features, linear.out_features, bias=False, dtype=torch.float32)
+            new.weight.data.copy_(linear.weight.data / scale)
+            new.weight_scale.fill_(scale)
+            m.set_submodule(name, new)
+    return m.eval()
+
+
+def wide(run):
+    """Only rows whose best logit is far ahead: llama.cpp rounds activations, and must still find the same best."""
+
+    def one(ids):
+        logits, edge = run(ids)
+        top = logits[-1].topk(2).values
+        return logits, edge if float(top[0] - top[1]) > TYPE_GAP * float(logits[-1].abs().max()) else 0.0
+
+    return one
+
+
+def record_type(label, path, covers, sequences, exact, theirs, how, tolerance, noise):
+    common = (path, "llama", f"gguf-{label}", covers, sequences)
+    record(f"type-{label}", *common, exact, f"transformers {how}, f32 ({VERSIONS})", "transformers", tolerance, noise=noise,
+           vocab=TYPE_VOCAB)
+    if theirs is None:
+        return
+    agree = agreement(theirs, exact)
+    assert agree == 1.0, (label, agree, noise)
+    record(f"type-{label}-llama.cpp", *common, theirs, f"llama.cpp on the same file ({llama_cpp_run.VERSION}), KV in f32",
+           "llama.cpp", llama_cpp_tolerance(noise["activations"], tolerance), argmax=0.99, noise=noise, vocab=TYPE_VOCAB)
+
+
+def quantized(base, label, ftype, embedding=None):
+    path = os.path.join(MODELS, f"type-{label}.gguf")
+    with tempfile.TemporaryDirectory() as folder:
+        source = os.path.join(folder, "f32.gguf")
+        write(source, base, "llama", tensors(base, "llama"), T.F32)
+        llama_cpp_run.quantize(source, path, ftype, embedding)
+    return path
+
+
+def type_case(label, ftype):
+    base = type_model()
+    path = quantized(base, label, ftype)
+    m, kinds = dequantized(path, type_model())
+    assert label.upper() in kinds, kinds
+    sequences = draw(wide(lambda ids: (run_hf(m, ids), 1.0)), TYPE_VOCAB, TYPE_LENGTHS, 74)
+    exact, theirs = run_all(m, sequences), llama_cpp_run.run(path, sequences, TYPE_VOCAB)
+    noise = {"weights": error(exact, run_all(base, sequences)), "activations": error(theirs, exact)}
+    covers = "; ".join(f"{kind}: {len(n)} matrices" for kind, n in kinds.items())
+    record_type(label, path, covers, sequences, exact, theirs, f"LlamaForCausalLM on the values of the file as gguf {GGUF_VERSION} "
+                "dequantizes them", F32_TOLERANCE, noise)
+
+
+def ternary_case(label, ftype, width):
+    """The types lose nothing of ternary weights, so the reference computes with those that went in."""
+    base = ternary_model(width)
+    values = tensors(base, "llama")
+    if ftype:
+        path = quantized(base, label, ftype, embedding="F16")
+    else:
+        path = os.path.join(MODELS, f"type-{label}.gguf")
+        gguf_io.write(path, i2_s_metadata(base, "llama"), [i2_s_tensor(n, x) for n, x in values.items()])
+    if label.startswith("tq"):
+        read, _ = dequantized(path, ternary_model(width))
+        assert all(torch.equal(a, b) for a, b in zip(read.state_dict().values(), base.state_dict().values())), label
+    m = int8_activations(ternary_model(width))
+    sequences = draw(wide(drawer(m)), TYPE_VOCAB, TYPE_LENGTHS, 74)
+    exact = run_all(m, sequences)
+    theirs = llama_cpp_run.run(path, sequences, TYPE_VOCAB) if ftype else None
+    noise = {"int8": error(exact, run_all(base, sequences))} | ({"activations": error(theirs, exact)} if ftype else {})
+    record_type(label, path, "a ternary Llama, the token embedding in F16", sequences, exact, theirs, "LlamaForCausalLM with its "
+                "AutoBitLinear (int8 activations) on the ternary values that the file holds", BITNET_TOLERANCE, noise)
+
+
+def i2_s_metadata(m, arch):
+    """For the types that the gguf package can't write."""
+    c, u32, f32 = m.config, gguf_io.U32, gguf_io.FLT
+    head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    meta = [("context_length", u32, c.max_position_embeddings), ("embedding_length", u32, c.hidden_size),
+            ("block_count", u32, c.num_hidden_layers), ("feed_forward_length", u32, c.intermediate_size),
+            ("attention.head_count", u32, c.num_attention_heads), ("attention.head_count_kv", u32, c.num_key_value_heads),
+            ("attention.layer_norm_rms_epsilon", f32, c.rms_norm_eps), ("attention.key_length", u32, head_dim),
+            ("attention.value_length", u32, head_dim), ("rope.dimension_count", u32, head_dim),
+            ("rope.freq_base", f32, c.rope_parameters.get("full_attention", c.rope_parameters)["rope_theta"]),
+            ("vocab_size", u32, c.vocab_size)]
+    return [("general.architecture", gguf_io.STR, arch), ("general.file_type", u32, 40),
+            ("tokenizer.ggml.model", gguf_io.STR, "no_vocab")] + [(f"{arch}.{k}", t, v) for k, t, v in meta]
+
+
+def i2_s_tensor(name, x, vector=gguf_io.F32):
+    """A matrix of ternary values as I2_S, the embedding as F16, a vector as `vector`."""
+    if x.ndim == 1:
+        return name, vector, x
+    if name == "token_embd.weight":
+        return name, gguf_io.F16, x
+    scale = float(np.abs(x).max())
+    return name, gguf_io.I2_S, (np.rint(x / scale).astype(np.int8), scale)
+
+
+CASES = COUNTERPARTS | {f"type-{k}": lambda k=k, f=f: type_case(k, f) for k, f in TYPES.items()} | {
+    f"type-{k}": lambda k=k, v=v: ternary_case(k, *v) for k, v in TERNARY.items()}
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for case in sys.argv[1:] or CASES:
+        CASES[case]()
