@@ -5,6 +5,7 @@ mod checkpoint;
 mod config;
 mod decoder;
 mod echo;
+mod export;
 mod family;
 mod gguf;
 mod hf;
@@ -16,6 +17,7 @@ mod rope;
 
 pub use checkpoint::Checkpoint;
 pub use config::{DecoderConfig, LayerSpan, Parts, Pooling, RopeConfig, RopeScaling};
+pub use export::{ExportTypes, export};
 pub use hf::HfFolder;
 pub use loader::{Source, load, load_checkpoint, load_with, load_with_ops};
 pub use options::{LoadOptions, WeightType};

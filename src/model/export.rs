@@ -1,0 +1,350 @@
+//! A checkpoint as a GGUF file: what `gguf.rs` reads, and llama.cpp where it knows the parts.
+
+use super::checkpoint::Checkpoint;
+use super::config::{DecoderConfig, Parts, Pooling, RopeScaling};
+use super::family::{Family, Window};
+use crate::base::{Bytes, Error, Result, Status};
+use crate::formats::gguf::writer::{Meta, write_file};
+use crate::kernels::{DType, Matrix, Pool, requantize};
+use crate::ops::{Activation, RopeStyle};
+use std::io::Write;
+use std::path::Path;
+
+/// Types of the tensors to write.
+#[derive(Clone, Copy, Debug)]
+pub struct ExportTypes {
+    /// Of ternary weights: I2_S (exact) or TQ2_0 (its scale rounded to f16).
+    pub ternary: DType,
+    /// Of the other projections: Q8_0 or Q4_0; None keeps the checkpoint's.
+    pub weights: Option<DType>,
+    /// Of the embedding and the head, likewise.
+    pub embedding: Option<DType>,
+}
+
+/// What stands where in a file.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// A norm's weights and what is to be added to them.
+    Norm {
+        len: usize,
+        offset: f32,
+    },
+    /// `heads` says that its rows turn in pairs of a head (q and k).
+    Bias {
+        len: usize,
+        heads: Option<usize>,
+    },
+    Projection {
+        rows: usize,
+        cols: usize,
+        heads: Option<usize>,
+    },
+    /// Embedding and head.
+    Table {
+        rows: usize,
+        cols: usize,
+    },
+    /// `rope_freqs.weight`: what Llama 3's scaling divides each frequency by.
+    RopeFactors,
+}
+
+/// Writes `files` to `path`; `extra` are metadata pairs that are not the decoder's (tokenizer, chat template).
+/// `progress` hears each tensor's name. `Unsupported` for what a GGUF file cannot say.
+pub fn export(
+    files: &dyn Checkpoint,
+    types: ExportTypes,
+    extra: Vec<(String, Meta)>,
+    pool: &Pool,
+    path: &Path,
+    progress: &mut dyn FnMut(&str),
+) -> Result<()> {
+    let config = files.config(&|_| ())?;
+    let unknown = || Error::unsupported(format!("{}: GGUF has no '{}'", files.what(), config.architecture));
+    let architecture = gguf_architecture(&config).ok_or_else(unknown)?;
+    let family = Family::of_gguf(architecture).ok_or_else(unknown)?;
+    let turn = family.gguf_rope != config.rope_style;
+    if turn
+        && (family.gguf_rope != RopeStyle::Interleaved || config.ropes[0].dims != config.attention.head_dim)
+    {
+        return Err(Error::unsupported(format!(
+            "{}: q and k rows of this layout cannot be reordered",
+            files.what()
+        )));
+    }
+    let mut pairs = metadata(&config, architecture, family)?;
+    pairs.extend(extra);
+    let items = items(&config, turn, &|name| files.has(name));
+    let tensors: Vec<_> = items.iter().map(|(name, kind)| (name.clone(), kind.dims(&config))).collect();
+    let source = Source { files, types, pool, config: &config };
+    write_file(path, &pairs, &tensors, |index, out| {
+        let (name, kind) = &items[index];
+        progress(name);
+        source.write(name, *kind, out)
+    })
+}
+
+impl Kind {
+    /// In ggml's order.
+    fn dims(self, c: &DecoderConfig) -> Vec<u64> {
+        match self {
+            Kind::Norm { len, .. } | Kind::Bias { len, .. } => vec![len as u64],
+            Kind::Projection { rows, cols, .. } | Kind::Table { rows, cols } => {
+                vec![cols as u64, rows as u64]
+            }
+            Kind::RopeFactors => vec![c.ropes[0].dims as u64 / 2],
+        }
+    }
+}
+
+/// Every tensor that `c` asks for, by name. `turn`: rows of q and k change their order.
+fn items(c: &DecoderConfig, turn: bool, has: &dyn Fn(&str) -> bool) -> Vec<(String, Kind)> {
+    let (hidden, vocab) = (c.hidden, c.vocab_size);
+    let norm = |len| Kind::Norm { len, offset: c.norm_offset };
+    let mut items = vec![
+        ("token_embd.weight".to_owned(), Kind::Table { rows: vocab, cols: hidden }),
+        ("output_norm.weight".to_owned(), norm(hidden)),
+    ];
+    if has("output.weight") {
+        items.push(("output.weight".into(), Kind::Table { rows: vocab, cols: hidden }));
+    }
+    if matches!(c.ropes[0].scaling, RopeScaling::Llama3 { .. }) {
+        items.push(("rope_freqs.weight".into(), Kind::RopeFactors));
+    }
+    for layer in 0..c.layers {
+        layer_items(c, turn, &mut |part, kind| items.push((format!("blk.{layer}.{part}"), kind)));
+    }
+    items
+}
+
+fn layer_items(c: &DecoderConfig, turn: bool, add: &mut dyn FnMut(String, Kind)) {
+    let Parts { sub_norms, qk_norms, post_norms, projection_norms, qkv_bias, output_bias, ffn_bias } =
+        c.parts;
+    let (q, kv, head_dim) = (c.attention_width(), c.kv_width(), c.attention.head_dim);
+    let norms = [
+        ("attn_norm", c.hidden, true),
+        ("ffn_norm", c.hidden, true),
+        ("attn_sub_norm", q, sub_norms),
+        ("ffn_sub_norm", c.ffn, sub_norms),
+        ("attn_q_norm", head_dim, qk_norms),
+        ("attn_k_norm", head_dim, qk_norms),
+        ("post_attention_norm", c.hidden, post_norms),
+        ("post_ffw_norm", c.hidden, post_norms),
+    ];
+    for (part, len, _) in norms.into_iter().filter(|(.., there)| *there) {
+        add(format!("{part}.weight"), Kind::Norm { len, offset: c.norm_offset });
+    }
+    let heads = |n: usize| turn.then_some(n);
+    for (part, rows, cols, heads, bias) in [
+        ("attn_q", q, c.hidden, heads(c.attention.heads), qkv_bias),
+        ("attn_k", kv, c.hidden, heads(c.attention.kv_heads), qkv_bias),
+        ("attn_v", kv, c.hidden, None, qkv_bias),
+        ("attn_output", c.hidden, q, None, output_bias),
+        ("ffn_gate", c.ffn, c.hidden, None, ffn_bias),
+        ("ffn_up", c.ffn, c.hidden, None, ffn_bias),
+        ("ffn_down", c.hidden, c.ffn, None, ffn_bias),
+    ] {
+        add(format!("{part}.weight"), Kind::Projection { rows, cols, heads });
+        if bias {
+            add(format!("{part}.bias"), Kind::Bias { len: rows, heads });
+        }
+        if projection_norms {
+            add(format!("{part}_norm_in.weight"), Kind::Norm { len: cols, offset: 0.0 });
+        }
+    }
+}
+
+struct Source<'a> {
+    files: &'a dyn Checkpoint,
+    types: ExportTypes,
+    pool: &'a Pool,
+    config: &'a DecoderConfig,
+}
+
+impl Source<'_> {
+    /// Writes a tensor's data and returns its type's number.
+    fn write(&self, name: &str, kind: Kind, out: &mut dyn Write) -> Result<u32> {
+        match kind {
+            Kind::Norm { len, offset } => {
+                let values = self.files.vector(name, len)?;
+                floats(out, values.iter().map(|w| w + offset))
+            }
+            Kind::Bias { len, heads } => {
+                let values = self.files.vector(name, len)?;
+                floats(out, (0..len).map(|row| values[source_row(row, len, heads)]))
+            }
+            Kind::RopeFactors => floats(out, llama3_factors(self.config).into_iter()),
+            Kind::Table { rows, cols } => {
+                let m = self.files.matrix(self.pool, name, rows, cols)?;
+                self.matrix(&retyped(self.pool, m, self.types.embedding)?, out)
+            }
+            Kind::Projection { rows, cols, heads } => {
+                let m = self.files.matrix(self.pool, name, rows, cols)?;
+                let m = if heads.is_some() { reordered(&m, heads)? } else { m };
+                let to = if m.dtype.is_ternary() { Some(self.types.ternary) } else { self.types.weights };
+                self.matrix(&retyped(self.pool, m, to)?, out)
+            }
+        }
+    }
+
+    fn matrix(&self, m: &Matrix, out: &mut dyn Write) -> Result<u32> {
+        out.write_all(&m.data).map_err(cannot_write)?;
+        Ok(m.dtype as u32)
+    }
+}
+
+fn cannot_write(e: std::io::Error) -> Error {
+    Error::new(Status::Io, format!("cannot write: {e}"))
+}
+
+fn floats(out: &mut dyn Write, values: impl Iterator<Item = f32>) -> Result<u32> {
+    for value in values {
+        out.write_all(&value.to_le_bytes()).map_err(cannot_write)?;
+    }
+    Ok(DType::F32 as u32)
+}
+
+fn retyped(pool: &Pool, m: Matrix, to: Option<DType>) -> Result<Matrix> {
+    match to {
+        Some(to) if to != m.dtype => requantize::quantize(pool, &m, to),
+        _ => Ok(m),
+    }
+}
+
+/// Which row of a NEOX layout stands at `row` of an interleaved one: pair i of a head is rows 2i and 2i + 1 here, i
+/// and i + head_dim / 2 there.
+fn source_row(row: usize, rows: usize, heads: Option<usize>) -> usize {
+    let Some(heads) = heads else { return row };
+    let dim = rows / heads;
+    let (head, at) = (row / dim, row % dim);
+    head * dim + at % 2 * (dim / 2) + at / 2
+}
+
+/// `m` with the rows of each head in interleaved order.
+fn reordered(m: &Matrix, heads: Option<usize>) -> Result<Matrix> {
+    // Ternary matrices keep a scale for each row behind the rows.
+    let tail = if m.dtype == DType::Ternary { 4 } else { 0 };
+    let stride = m.data.len() / m.rows - tail;
+    if matches!(m.dtype, DType::I2S) {
+        return Err(Error::unsupported("I2_S rows cannot be reordered"));
+    }
+    let (rows, scales) = m.data.split_at(stride * m.rows);
+    let mut data = Vec::new();
+    data.try_reserve_exact(m.data.len()).map_err(|_| Error::out_of_memory("a matrix", m.data.len()))?;
+    for row in 0..m.rows {
+        data.extend_from_slice(&rows[source_row(row, m.rows, heads) * stride..][..stride]);
+    }
+    for row in 0..m.rows {
+        data.extend_from_slice(&scales[source_row(row, m.rows, heads) * tail..][..tail]);
+    }
+    Matrix::new(Bytes::new(data), m.dtype, m.rows, m.cols)
+}
+
+/// What Llama 3's scaling divides each frequency by.
+fn llama3_factors(c: &DecoderConfig) -> Vec<f32> {
+    let mut plain = c.ropes[0].clone();
+    let scaled = plain.inv_freq();
+    plain.scaling = RopeScaling::None;
+    plain.inv_freq().iter().zip(&scaled).map(|(plain, scaled)| plain / scaled).collect()
+}
+
+/// GGUF's name for what Hugging Face calls the class.
+fn gguf_architecture(c: &DecoderConfig) -> Option<&'static str> {
+    match c.architecture.as_str() {
+        // BitNet b1.58's reproductions by 1bitLLM (silu), and the 2B-4T (relu2).
+        _ if c.parts.sub_norms && c.activation == Activation::SwiGlu => Some("bitnet"),
+        "bitnet" | "bitnet-b1.58" => Some("bitnet-b1.58"),
+        "llama" | "mistral" => Some("llama"),
+        "qwen2" => Some("qwen2"),
+        "qwen3" => Some("qwen3"),
+        "gemma3_text" | "gemma3" => Some("gemma3"),
+        _ => None,
+    }
+}
+
+/// The decoder's keys.
+fn metadata(c: &DecoderConfig, architecture: &str, family: &Family) -> Result<Vec<(String, Meta)>> {
+    let key = |key: &str| format!("{architecture}.{key}");
+    let a = &c.attention;
+    let sizes = [
+        ("context_length", c.context_length),
+        ("embedding_length", c.hidden),
+        ("block_count", c.layers),
+        ("feed_forward_length", c.ffn),
+        ("attention.head_count", a.heads),
+        ("attention.head_count_kv", a.kv_heads),
+        ("attention.key_length", a.head_dim),
+        ("attention.value_length", a.head_dim),
+        ("rope.dimension_count", c.ropes[0].dims),
+        ("vocab_size", c.vocab_size),
+    ];
+    let mut pairs: Vec<(String, Meta)> = vec![
+        ("general.architecture".into(), architecture.into()),
+        ("general.name".into(), c.name.as_str().into()),
+        (key("attention.layer_norm_rms_epsilon"), Meta::F32(c.rms_eps)),
+        (key("rope.freq_base"), Meta::F32(c.ropes[0].base)),
+    ];
+    pairs.extend(sizes.map(|(name, n)| (key(name), Meta::U32(n as u32))));
+    pairs.extend(scaling(&c.ropes[0].scaling)?.into_iter().map(|(name, value)| (key(name), value)));
+    pairs.extend(windows(c, family)?.into_iter().map(|(name, value)| (key(name), value)));
+    if a.scale != 1.0 / (a.head_dim as f32).sqrt() {
+        pairs.push((key("attention.scale"), Meta::F32(a.scale)));
+    }
+    // llama.cpp's numbers.
+    let pooling = match c.pooling {
+        Pooling::Last => None,
+        Pooling::Mean => Some(1),
+        Pooling::First => Some(2),
+    };
+    pairs.extend(pooling.map(|n| (key("pooling_type"), Meta::U32(n))));
+    Ok(pairs)
+}
+
+fn scaling(scaling: &RopeScaling) -> Result<Vec<(&'static str, Meta)>> {
+    match *scaling {
+        // Llama 3's stands in rope_freqs.weight.
+        RopeScaling::None | RopeScaling::Llama3 { .. } => Ok(Vec::new()),
+        RopeScaling::Linear { factor } => {
+            Ok(vec![("rope.scaling.type", "linear".into()), ("rope.scaling.factor", Meta::F32(factor))])
+        }
+        RopeScaling::Yarn { truncate: false, .. } => {
+            Err(Error::unsupported("YaRN with truncate = false has no key in GGUF"))
+        }
+        RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, attention_factor, .. } => {
+            Ok(vec![
+                ("rope.scaling.type", "yarn".into()),
+                ("rope.scaling.factor", Meta::F32(factor)),
+                ("rope.scaling.original_context_length", Meta::U32(original_context as u32)),
+                ("rope.scaling.yarn_beta_fast", Meta::F32(beta_fast)),
+                ("rope.scaling.yarn_beta_slow", Meta::F32(beta_slow)),
+                (
+                    "rope.scaling.attn_factor",
+                    Meta::F32(attention_factor / RopeScaling::yarn_attention(factor)),
+                ),
+            ])
+        }
+    }
+}
+
+/// The sliding window, where the family's files can say which layers keep to it.
+fn windows(c: &DecoderConfig, family: &Family) -> Result<Vec<(&'static str, Meta)>> {
+    let Some(window) = c.spans.iter().find_map(|span| span.window) else { return Ok(Vec::new()) };
+    let other = || Error::unsupported("sliding windows in these layers have no key in GGUF");
+    let size = ("attention.sliding_window", Meta::U32(window as u32));
+    let full: Vec<usize> = (0..c.layers).filter(|&i| c.spans[i].window.is_none()).collect();
+    match family.window {
+        Window::All if full.is_empty() => Ok(vec![size]),
+        Window::AllBut { .. } => {
+            let every = full.first().map_or(c.layers + 1, |first| first + 1);
+            if (0..c.layers).any(|i| c.spans[i].window.is_none() != ((i + 1) % every == 0)) {
+                return Err(other());
+            }
+            let base = c.ropes.get(1).map_or(c.ropes[0].base, |rope| rope.base);
+            Ok(vec![
+                size,
+                ("attention.sliding_window_pattern", Meta::U32(every as u32)),
+                ("rope.freq_base_swa", Meta::F32(base)),
+            ])
+        }
+        _ => Err(other()),
+    }
+}
