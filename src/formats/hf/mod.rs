@@ -2,7 +2,7 @@
 //!
 //! Nothing outside of the folder is opened: names are plain file names, and a link that leads out is refused.
 
-mod index;
+pub mod index;
 #[cfg(test)]
 mod tests;
 

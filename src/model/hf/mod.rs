@@ -55,6 +55,11 @@ impl HfFolder {
         Ok(opened)
     }
 
+    /// What a `config.json` alone says of a decoder; errors call it `what`.
+    pub fn read_config(json: &[u8], what: &str) -> Result<DecoderConfig> {
+        Ok(Config::read(&Fields::new(&config::parse(json, what)?, what)?, what)?.decoder)
+    }
+
     /// Gives each tensor its GGUF name, and drops what is no part of the model.
     fn name_tensors(&mut self) -> Result<()> {
         let packed = matches!(self.config.quantization.weights, Weights::Packed { .. });
