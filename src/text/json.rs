@@ -53,44 +53,54 @@ struct ProbeModel {
 }
 
 #[derive(Deserialize)]
-struct File {
+pub(super) struct File {
     #[serde(default)]
-    added_tokens: Vec<AddedEntry>,
-    normalizer: Option<Value>,
-    pre_tokenizer: Option<Value>,
+    pub added_tokens: Vec<AddedEntry>,
+    pub normalizer: Option<Value>,
+    pub pre_tokenizer: Option<Value>,
     post_processor: Option<Value>,
     decoder: Option<Value>,
-    model: ModelEntry,
+    pub model: ModelEntry,
 }
 
 #[derive(Deserialize)]
-struct AddedEntry {
-    id: u32,
+pub(super) struct AddedEntry {
+    pub id: u32,
     #[serde(flatten)]
-    token: AddedToken,
+    pub token: AddedToken,
 }
 
 #[derive(Deserialize)]
-struct ModelEntry {
-    vocab: HashMap<String, u32>,
-    merges: Vec<Merge>,
-    unk_token: Option<String>,
+pub(super) struct ModelEntry {
+    pub vocab: HashMap<String, u32>,
+    pub merges: Vec<Merge>,
+    pub unk_token: Option<String>,
     continuing_subword_prefix: Option<String>,
     end_of_word_suffix: Option<String>,
     #[serde(default)]
     fuse_unk: bool,
     #[serde(default)]
-    byte_fallback: bool,
+    pub byte_fallback: bool,
     #[serde(default)]
-    ignore_merges: bool,
+    pub ignore_merges: bool,
 }
 
 /// Older files write a merge as one line.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Merge {
+pub(super) enum Merge {
     Line(String),
     Pair(String, String),
+}
+
+impl Merge {
+    /// None for a line that is no merge.
+    pub fn parts(&self) -> Option<(&str, &str)> {
+        match self {
+            Merge::Pair(a, b) => Some((a, b)),
+            Merge::Line(line) => line.split_once(' ').filter(|_| !line.starts_with("#version")),
+        }
+    }
 }
 
 /// The parts that encode.
@@ -190,7 +200,7 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     })
 }
 
-fn parse(bytes: &[u8], what: &str) -> Result<File> {
+pub(super) fn parse(bytes: &[u8], what: &str) -> Result<File> {
     if bytes.len() > MAX_FILE_BYTES {
         return Err(Error::bad_model(format!(
             "{what}: it has {} bytes; at most {MAX_FILE_BYTES} are read",

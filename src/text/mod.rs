@@ -3,6 +3,7 @@
 mod bpe;
 mod bytes;
 mod decoder;
+mod export;
 #[cfg(test)]
 mod golden;
 mod json;
@@ -14,6 +15,7 @@ mod tests;
 mod utf8;
 mod vocab;
 
+pub use export::tokenizer_pairs;
 pub use json::JsonFiles;
 pub use utf8::Utf8Stream;
 

@@ -7,6 +7,7 @@ use super::bpe::too_long;
 use crate::base::{Error, Result};
 use crate::formats::Gguf;
 use fancy_regex::Regex;
+use serde_json::Value;
 use unicode_categories::UnicodeCategories;
 
 /// One pass over each piece that the passes before have made: its matches and what lies between them become
@@ -198,6 +199,26 @@ impl Rule {
         RULES.into_iter().find(|rule| rule.names.contains(&name))
     }
 
+    /// As `tokenizer.ggml.pre` writes it.
+    pub fn name(&self) -> &'static str {
+        self.names[0]
+    }
+
+    /// The rule whose passes a `tokenizer.json` spells out.
+    pub fn of_json(file: &super::json::File) -> Option<&'static Self> {
+        let mut passes = Vec::new();
+        passes_of(file.pre_tokenizer.as_ref()?, &mut passes)?;
+        let nfc =
+            file.normalizer.as_ref().is_some_and(|n| n.get("type").and_then(Value::as_str) == Some("NFC"));
+        let spelled = |pass: &Pass| match pass {
+            Pass::Pattern(pattern) => *pattern,
+            Pass::Punctuation => PUNCTUATION,
+        };
+        let same = |rule: &&&Self| rule.passes.iter().map(spelled).eq(passes.iter().map(String::as_str));
+        let alike = |rule: &&&Self| rule.ignore_merges == file.model.ignore_merges && rule.nfc == nfc;
+        RULES.iter().find(|rule| same(rule) && alike(rule)).copied()
+    }
+
     /// Converters for BitNet leave the rule out; a wrong guess would tokenize everything wrong in silence.
     fn guess(gguf: &Gguf, vocab_size: usize, log: &dyn Fn(&str)) -> Result<&'static Self> {
         let architecture = gguf.find::<&str>("general.architecture")?.unwrap_or("");
@@ -232,6 +253,39 @@ impl Rule {
         };
         Ok(Splitter { passes: self.passes.iter().map(compiled).collect::<Result<_>>()? })
     }
+}
+
+/// Stands for `Pass::Punctuation` among patterns.
+const PUNCTUATION: &str = "<punctuation>";
+
+/// The patterns of a `pre_tokenizer`, in order; None for parts that no rule has.
+fn passes_of(part: &Value, passes: &mut Vec<String>) -> Option<()> {
+    let flag = |key: &str| part.get(key).and_then(Value::as_bool);
+    match part.get("type")?.as_str()? {
+        "Sequence" => {
+            for part in part.get("pretokenizers")?.as_array()? {
+                passes_of(part, passes)?;
+            }
+        }
+        "Split" => {
+            let isolated = part.get("behavior")?.as_str()? == "Isolated" && flag("invert") != Some(true);
+            isolated
+                .then(|| part.get("pattern")?.get("Regex")?.as_str().map(|p| passes.push(p.into())))??;
+        }
+        "Digits" if flag("individual_digits") == Some(true) => passes.push(r"\p{N}".into()),
+        "Punctuation" if part.get("behavior").is_none_or(|b| b == "Contiguous") => {
+            passes.push(PUNCTUATION.into())
+        }
+        "ByteLevel" if flag("add_prefix_space") != Some(true) => {
+            if flag("use_regex") != Some(false)
+                && let Pass::Pattern(pattern) = GPT2
+            {
+                passes.push(pattern.into());
+            }
+        }
+        _ => return None,
+    }
+    Some(())
 }
 
 enum Cutter {

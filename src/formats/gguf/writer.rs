@@ -66,6 +66,11 @@ fn header(version: u32, alignment: usize, pairs: &[(String, Meta)], entries: &[E
     out
 }
 
+/// A file of metadata alone.
+pub fn metadata_only(pairs: &[(String, Meta)]) -> Vec<u8> {
+    header(3, ALIGNMENT, pairs, &[])
+}
+
 /// Writes a file of `tensors`, (name, dims in ggml's order), whose data `data(index, out)` writes one after the other
 /// and returns the type of, as GGUF numbers it. The file takes `path` when it is complete; until then it stands beside
 /// it under another name.
