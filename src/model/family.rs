@@ -74,6 +74,33 @@ pub const FAMILIES: &[Family] = &[
         ..LLAMA
     },
     LLAMA,
+    Family {
+        gguf: &["qwen2"],
+        hf: &["Qwen2ForCausalLM"],
+        gguf_rope: RopeStyle::Neox,
+        sub_norms: SubNorms::Never,
+        window: Window::Never,
+        ..LLAMA
+    },
+    Family {
+        gguf: &["qwen3"],
+        hf: &["Qwen3ForCausalLM"],
+        gguf_rope: RopeStyle::Neox,
+        sub_norms: SubNorms::Never,
+        qk_norms: true,
+        window: Window::Never,
+        ..LLAMA
+    },
+    Family {
+        gguf: &["gemma3"],
+        hf: &["Gemma3ForCausalLM"],
+        gguf_rope: RopeStyle::Neox,
+        activation: Activation::GeGlu,
+        sub_norms: SubNorms::Never,
+        qk_norms: true,
+        window: Window::AllBut { every: 6, local_base: 10_000.0 },
+        gemma: true,
+    },
 ];
 
 impl Family {
