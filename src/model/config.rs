@@ -22,6 +22,8 @@ pub struct DecoderConfig {
     /// Which elements of a head the file's q and k rows pair.
     pub rope_style: RopeStyle,
     pub rms_eps: f32,
+    /// Of the projections' own norms.
+    pub projection_eps: f32,
     /// Added to every RMSNorm weight of the file but the projections' own (Gemma's safetensors store w - 1).
     pub norm_offset: f32,
     pub activation: Activation,
@@ -157,6 +159,7 @@ impl DecoderConfig {
         names.within("embedding_length", self.hidden, HIDDEN)?;
         names.within("feed_forward_length", self.ffn, FFN)?;
         names.float("attention.layer_norm_rms_epsilon", self.rms_eps, 1e-12..=1e-1)?;
+        names.float("projection_epsilon", self.projection_eps, 1e-12..=1e-1)?;
         names.float("embedding_scale", self.embedding_scale, 1e-6..=1e6)?;
         self.check_attention(names)?;
         if self.norm_offset != 0.0 && self.norm_offset != 1.0 {

@@ -131,6 +131,7 @@ impl<'a> Keys<'a> {
         let attention = self.attention(hidden, layers)?;
         let (ropes, spans) = self.spans(layers, context_length, attention.head_dim)?;
         let rows = self.gguf.tensor("token_embd.weight").map(|t| t.dims[1]);
+        let rms_eps = self.gguf.get(&self.full("attention.layer_norm_rms_epsilon"))?;
         let config = DecoderConfig {
             architecture: architecture.to_owned(),
             name: self.gguf.find::<&str>("general.name")?.unwrap_or(architecture).to_owned(),
@@ -144,7 +145,8 @@ impl<'a> Keys<'a> {
             spans,
             ropes,
             rope_style: self.family.gguf_rope,
-            rms_eps: self.gguf.get(&self.full("attention.layer_norm_rms_epsilon"))?,
+            rms_eps,
+            projection_eps: rms_eps,
             // Converters add Gemma's 1 themselves.
             norm_offset: 0.0,
             activation: self.family.activation,

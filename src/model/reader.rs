@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
             if c.parts.projection_norms {
                 // LlamaRMSNorm whatever the body is: without the body's offset.
                 let weight = self.vector(&format!("{name}.rms_norm.weight"), cols)?;
-                norms.push(Norm { weight, eps: c.rms_eps });
+                norms.push(Norm { weight, eps: c.projection_eps });
             }
             if bias {
                 biases.extend_from_slice(&self.vector(&format!("{name}.bias"), *rows)?);
