@@ -60,7 +60,7 @@ impl RopeConfig {
         if truncate {
             (low, high) = (low.floor(), high.ceil());
         }
-        (low, high) = (low.max(0.0), high.min(dims - 1.0));
+        (low, high) = (low.clamp(0.0, dims - 1.0), high.clamp(0.0, dims - 1.0));
         // No division by zero where both fall on one pair.
         if low == high { (low, high + 0.001) } else { (low, high) }
     }

@@ -3,7 +3,7 @@
 
 use bn_engine::base::Bytes;
 use bn_engine::kernels::{DType, Matrix};
-use bn_engine::ops::{Norm, RaggedBatch, Rope, RopeStyle, SeqRows};
+use bn_engine::ops::{Norm, Projections, RaggedBatch, Rope, RopeStyle, SeqRows};
 use candle_core::{Device, Tensor};
 use half::{bf16, f16};
 use std::sync::Arc;
@@ -81,9 +81,14 @@ impl Random {
     }
 }
 
+/// Without biases and norms of their own.
+pub fn plain(matrices: &[Matrix]) -> Projections {
+    matrices.to_vec().into()
+}
+
 pub fn rope(pairs: usize, style: RopeStyle) -> Rope {
     let inv_freq = (0..pairs).map(|i| 10_000f32.powf(-(i as f32) / pairs as f32)).collect();
-    Rope { inv_freq, style }
+    Rope { inv_freq, style, factor: 1.0 }
 }
 
 /// Rows `start..start + rows` of a sequence.
