@@ -11,7 +11,7 @@ VERSION = f"llama-cpp-python {L.__version__}"
 
 @L.llama_log_callback
 def _quiet(level, text, data):
-    if level == L.GGML_LOG_LEVEL_ERROR:
+    if level == 4:  # an error
         print(text.decode(errors="replace"), end="")
 
 
@@ -51,8 +51,11 @@ def run(path, sequences, vocab, embedding=None):
     return torch.from_numpy(np.concatenate(out))
 
 
-def quantize(source, target, ftype):
-    """Every matrix in the type of `ftype` (llama.cpp's own fallback where a row does not divide into its blocks)."""
+def quantize(source, target, ftype, embedding=None):
+    """Every matrix in the type of `ftype` (llama.cpp's own fallback where a row does not divide into its blocks), the token
+    embedding in one of its own if given."""
     p = L.llama_model_quantize_default_params()
     p.ftype, p.nthread, p.pure = getattr(L, "LLAMA_FTYPE_" + ftype), 1, True
+    if embedding:
+        p.token_embedding_type = getattr(L, "GGML_TYPE_" + embedding)
     assert L.llama_model_quantize(source.encode(), target.encode(), ctypes.byref(p)) == 0, ftype
