@@ -94,6 +94,13 @@ pub const FAMILIES: &[Family] = &[
     },
 ];
 
+/// `general.architecture` of relatives that look as if they could run, and why they cannot.
+pub const REFUSED: &[(&str, &str)] = &[
+    ("gemma-embedding", "its tokens see the ones behind them, and attention here is causal"),
+    ("gemma2", "it caps attention scores and logits by a tanh"),
+    ("mistral3", "its queries are scaled by their position"),
+];
+
 impl Family {
     pub fn of_gguf(architecture: &str) -> Option<&'static Self> {
         FAMILIES.iter().find(|family| family.gguf.contains(&architecture))

@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
             matrices.push(self.matrix(&format!("{name}.weight"), *rows, cols)?);
             if c.parts.projection_norms {
                 // LlamaRMSNorm whatever the body is: without the body's offset.
-                let weight = self.vector(&format!("{name}.rms_norm.weight"), cols)?;
+                let weight = self.vector(&format!("{name}_norm_in.weight"), cols)?;
                 norms.push(Norm { weight, eps: c.projection_eps });
             }
             if bias {

@@ -171,10 +171,10 @@ def without_rope_scaling(theta=10000.0):
 
 
 LLAMA = {
-    "llama-f32": llama("llama-f32", 21, "GQA 4/2, untied head, default rope, f32", store="f32"),
-    "llama-bf16": llama("llama-bf16", 22, "bf16, two layers; config.json as transformers 5 writes it", layers=2,
+    "llama-f32": llama("llama-f32", 21, "GQA 4/2, untied head, default rope, f32", hidden=32, store="f32"),
+    "llama-bf16": llama("llama-bf16", 22, "bf16, two layers; config.json as transformers 5 writes it", hidden=32, layers=2,
                         style=lambda c: None),
-    "llama-f16": llama("llama-f16", 23, "f16; two end-of-sequence ids in generation_config.json", store="f16",
+    "llama-f16": llama("llama-f16", 23, "f16; two end-of-sequence ids in generation_config.json", hidden=32, store="f16",
                        generation={"eos_token_id": [2, 3]}),
     "llama-sharded": llama("llama-sharded", 24, "model.safetensors.index.json and two shards", hidden=32, layers=2,
                            shard="40KB"),
@@ -243,7 +243,7 @@ OTHERS = {
     "mistral-plain": family("mistral-plain", MistralForCausalLM, MistralConfig, 42, "sliding_window null", sliding_window=None,
                             hidden=32, tied=True),
     "qwen2": family("qwen2", Qwen2ForCausalLM, Qwen2Config, 43, "q, k and v biases; a window that use_sliding_window turns off",
-                    style=window_unused, ignored=[no_biases], tied=True, eps=1e-6),
+                    style=window_unused, ignored=[no_biases], hidden=32, heads=2, kv_heads=1, tied=True, eps=1e-6),
     "qwen3": family("qwen3", Qwen3ForCausalLM, Qwen3Config, 44, "q and k norms of each head before rope; head_dim is not "
                     "hidden_size / heads", ignored=[no_qk_norms], hidden=32, head_dim=32, eps=1e-6, tied=True),
 }

@@ -96,7 +96,8 @@ def write(name, m, state, style, quantization):
         config["quantization_config"] = {"quant_method": "bitnet"} | quantization
     with open(os.path.join(folder, "config.json"), "w") as f:
         f.write(json.dumps(config, indent=1, sort_keys=True) + "\n")
-    m.generation_config.save_pretrained(folder)
+    if hasattr(m, "generation_config"):  # a base model has none
+        m.generation_config.save_pretrained(folder)
     return folder
 
 
@@ -122,8 +123,8 @@ def ternary_case(name, cls, config, seed, covers, quantization, ignored, fmt="hf
            f"from the folder, f32 with int8 activations ({VERSIONS})", "transformers", BITNET_TOLERANCE, noise=noise)
 
 
-def sizes(cls, layers=1, tied=True, **more):
-    return cls(hidden_size=64, intermediate_size=128, num_hidden_layers=layers, num_attention_heads=4, num_key_value_heads=2,
+def sizes(cls, layers=1, tied=True, hidden=64, ffn=128, **more):
+    return cls(hidden_size=hidden, intermediate_size=ffn, num_hidden_layers=layers, num_attention_heads=4, num_key_value_heads=2,
                head_dim=16, vocab_size=VOCAB, tie_word_embeddings=tied, max_position_embeddings=128, bos_token_id=1,
                eos_token_id=2, pad_token_id=None, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, **more)
 
@@ -138,12 +139,61 @@ def llama(name, seed, covers, quantization, ignored, fmt="hf-packed", **more):
                                 ignored, fmt)
 
 
+def online_bitnet(config, state):
+    """transformers' BitNet with weights that become ternary, from a state dict; `transformers` has no class for 1bitLLM's."""
+    m = BitNetForCausalLM(config)
+    for name, linear in list(m.named_modules()):
+        if isinstance(linear, torch.nn.Linear) and name != "lm_head":
+            m.set_submodule(name, hf.AutoBitLinear(linear.in_features, linear.out_features, bias=False, online_quant=True))
+    m.load_state_dict({n: t.float() for n, t in state.items()}, strict=False)
+    m.tie_weights()
+    m.config._attn_implementation = "eager"
+    return m.eval()
+
+
+THEIR_NAMES = {"self_attn.attn_sub_norm": "self_attn.inner_attn_ln", "mlp.ffn_sub_norm": "mlp.ffn_layernorm"}
+
+
+def one_bit_llm_style(config):
+    """1bitLLM/bitnet_b1_58-large: its own class under Llama's model_type, no quantization_config."""
+    from architectures import old_style
+
+    old_style(config)
+    config |= {"architectures": ["BitnetForCausalLM"], "model_type": "llama", "input_bits": 8, "weight_bits": 1}
+
+
+def one_bit_llm(name, seed):
+    from architectures import randomize, run_all
+
+    config = sizes(BitNetConfig, ffn=32, hidden_act="silu", rms_norm_eps=1e-5)
+    m = randomize(BitNetForCausalLM(config), seed)
+    state = ternary_state(m, "autobitlinear", True, False, seed)
+    renamed = {}
+    for n, t in state.items():
+        for ours, theirs in THEIR_NAMES.items():
+            n = n.replace(ours, theirs)
+        renamed[n] = t
+    folder = write(name, m, renamed, one_bit_llm_style, None)
+    ref = online_bitnet(config, state)
+    run = drawer(ref)
+    sequences = draw(run, VOCAB, LENGTHS, seed)
+    rows = run_all(ref, sequences)
+    edge = min(run(s[:k + 1])[1] for s in sequences for k in range(len(s)))
+    config.hidden_act = "relu2"
+    noise = {"int8_edge": edge, "ignored": error(run_all(online_bitnet(config, state), sequences), rows)}
+    assert noise["ignored"] > 0.02, noise
+    record(name, folder, "llama", "hf-bf16", "1bitLLM's bitnet_b1_58: BitnetForCausalLM under model_type llama, inner_attn_ln and "
+           "ffn_layernorm, SiLU; ternary at load", sequences, rows, f"transformers BitNetForCausalLM (hidden_act silu) with its "
+           f"AutoBitLinear (online), f32 with int8 activations ({VERSIONS})", "transformers", BITNET_TOLERANCE, noise=noise)
+
+
 AUTO = {"linear_class": "autobitlinear"}
 CASES = {
     "bitnet-offline": bitnet("bitnet-offline", 51, "2B-4T: autobitlinear, offline, packed: multiply by weight_scale; relu squared, "
                              "sub-norms", AUTO | {"quantization_mode": "offline"}, {"linear_class": "bitlinear"}, layers=2),
     "bitnet-online": bitnet("bitnet-online", 52, "2B-4T bf16: autobitlinear, online: ternary at load by mean |w|",
-                            AUTO | {"quantization_mode": "online"}, {"modules_to_not_convert": ["lm_head", "model"]}, "hf-bf16"),
+                            AUTO | {"quantization_mode": "online"}, {"modules_to_not_convert": ["lm_head", "model"]}, "hf-bf16",
+                            ffn=32),
     "bitnet-rms-norm": bitnet("bitnet-rms-norm", 53, "autobitlinear, offline, use_rms_norm with an eps of its own",
                               AUTO | {"quantization_mode": "offline", "use_rms_norm": True, "rms_norm_eps": 1e-3},
                               {"rms_norm_eps": 0.3}),
@@ -157,5 +207,6 @@ CASES = {
                                     {"rms_norm_eps": 0.3}),
     "llama-ternary-online": llama("llama-ternary-online", 57, "a Llama whose bf16 weights become ternary at load",
                                   AUTO | {"quantization_mode": "online"}, {"modules_to_not_convert": ["lm_head", "model"]},
-                                  "hf-bf16"),
+                                  "hf-bf16", hidden=32),
+    "bitnet-1bitllm": lambda: one_bit_llm("bitnet-1bitllm", 58),
 }

@@ -10,13 +10,14 @@ that transformers computes with the values of the file, as the `gguf` package de
 llama.cpp's own, whose activations are rounded too: the distance between the two is the type's own noise.
 """
 
+import copy
 import importlib.metadata
 import math
 import os
 import sys
 import tempfile
 
-from cases import BITNET_TOLERANCE, F32_TOLERANCE, MODELS, VERSIONS, VOCAB, agreement, error, find, record
+from cases import BITNET_TOLERANCE, F32_TOLERANCE, LENGTHS, MODELS, VERSIONS, VOCAB, agreement, error, find, record
 
 from make_golden import PER_LAYER, draw, from_interleaved, run_hf, to_interleaved  # first: it knows where gguf_io is
 
@@ -28,7 +29,7 @@ import torch
 from architectures import load, randomize, run_all, small
 from bitnet_folders import drawer
 from gguf import GGMLQuantizationType as T
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import BitNetConfig, BitNetForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.integrations import bitnet as hf_bitnet
 
 GGUF_VERSION = importlib.metadata.version("gguf")
@@ -36,7 +37,8 @@ GGUF_VERSION = importlib.metadata.version("gguf")
 QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
 GEMMA3 = PER_LAYER | QK_NORMS | {"post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm",
                                  "post_ffw_norm": "post_feedforward_layernorm"}
-TABLES = {"llama": PER_LAYER, "qwen2": PER_LAYER, "qwen3": PER_LAYER | QK_NORMS, "gemma3": GEMMA3}
+BITNET = PER_LAYER | {"attn_sub_norm": "self_attn.attn_sub_norm", "ffn_sub_norm": "mlp.ffn_sub_norm"}
+TABLES = {"bitnet": BITNET, "llama": PER_LAYER, "qwen2": PER_LAYER, "qwen3": PER_LAYER | QK_NORMS, "gemma3": GEMMA3}
 
 
 def names(m, arch):
@@ -73,6 +75,12 @@ def tensors(m, arch):
     return out
 
 
+def rope_base(config):
+    """The global one where there are two."""
+    rope = config.rope_parameters
+    return (rope.get("full_attention") or rope.get("sliding_attention") or rope)["rope_theta"]
+
+
 def write(path, m, arch, values, matrix, more=()):
     """`matrix`: the type of two-dimensional tensors; vectors are F32. `more`: (key, "u32" | "f32" | "str", value)."""
     c = m.config
@@ -89,7 +97,7 @@ def write(path, m, arch, values, matrix, more=()):
     w.add_key_length(head_dim)
     w.add_value_length(head_dim)
     w.add_rope_dimension_count(head_dim)
-    w.add_rope_freq_base(c.rope_parameters.get("full_attention", c.rope_parameters)["rope_theta"])
+    w.add_rope_freq_base(rope_base(c))
     w.add_vocab_size(c.vocab_size)
     w.add_tokenizer_model("no_vocab")
     for key, kind, value in more:
@@ -169,6 +177,26 @@ COUNTERPARTS = {
 }
 
 
+# ---------------------------------------------------------------- 1bitLLM's BitNet
+
+
+def one_bit_llm(name="bitnet-silu-i2_s", seed=75):
+    """Architecture `bitnet`: SiLU, sub-norms, rows not interleaved. With F32 matrices llama.cpp agrees (it has no I2_S)."""
+    arch, width = "bitnet", 128
+    config = small(BitNetConfig, hidden=width, ffn=width, kv_heads=2, head_dim=32, tied=True, hidden_act="silu")
+    m = ternary_values(randomize(BitNetForCausalLM(config), seed), seed)
+    values, rounded = tensors(m, arch), int8_activations(copy.deepcopy(m))
+    sequences = draw(drawer(rounded), VOCAB, LENGTHS, seed)
+    path = os.path.join(MODELS, name + ".gguf")
+    gguf_io.write(path, i2_s_metadata(m, arch), [i2_s_tensor(n, x) for n, x in values.items()])
+    rows, unrounded = run_all(rounded, sequences), run_all(m, sequences)
+    noise = {"int8": error(rows, unrounded), "llama.cpp": twin_noise(m, arch, values, (), sequences, unrounded)}
+    assert noise["llama.cpp"] < F32_TOLERANCE, noise
+    record(name, path, arch, "gguf-i2_s", "1bitLLM's bitnet_b1_58: SiLU, attn_sub_norm and ffn_sub_norm, rows not interleaved",
+           sequences, rows, f"transformers BitNetForCausalLM (hidden_act silu) with its AutoBitLinear on the values in the file, f32 "
+           f"with int8 activations ({VERSIONS})", "transformers", BITNET_TOLERANCE, noise=noise)
+
+
 # ---------------------------------------------------------------- each type
 
 TYPE_VOCAB, TYPE_LENGTHS, TYPE_GAP = 32, (36, 17, 1, 9, 5), 0.05
@@ -186,8 +214,11 @@ def type_model():
 def ternary_model(width):
     """As wide as a type's blocks everywhere, a scale for each matrix that is exact in f16, the embedding too."""
     config = small(LlamaConfig, hidden=width, heads=width // 32, kv_heads=1, head_dim=32, ffn=width, tied=True, vocab=TYPE_VOCAB)
-    m = randomize(LlamaForCausalLM(config), 72)
-    gen = torch.Generator().manual_seed(73)
+    return ternary_values(randomize(LlamaForCausalLM(config), 72), 73)
+
+
+def ternary_values(m, seed):
+    gen = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in m.named_parameters():
             if "embed" in name:
@@ -299,7 +330,7 @@ def i2_s_metadata(m, arch):
             ("attention.head_count", u32, c.num_attention_heads), ("attention.head_count_kv", u32, c.num_key_value_heads),
             ("attention.layer_norm_rms_epsilon", f32, c.rms_norm_eps), ("attention.key_length", u32, head_dim),
             ("attention.value_length", u32, head_dim), ("rope.dimension_count", u32, head_dim),
-            ("rope.freq_base", f32, c.rope_parameters.get("full_attention", c.rope_parameters)["rope_theta"]),
+            ("rope.freq_base", f32, rope_base(c)),
             ("vocab_size", u32, c.vocab_size)]
     return [("general.architecture", gguf_io.STR, arch), ("general.file_type", u32, 40),
             ("tokenizer.ggml.model", gguf_io.STR, "no_vocab")] + [(f"{arch}.{k}", t, v) for k, t, v in meta]
@@ -315,7 +346,7 @@ def i2_s_tensor(name, x, vector=gguf_io.F32):
     return name, gguf_io.I2_S, (np.rint(x / scale).astype(np.int8), scale)
 
 
-CASES = COUNTERPARTS | {f"type-{k}": lambda k=k, f=f: type_case(k, f) for k, f in TYPES.items()} | {
+CASES = COUNTERPARTS | {"bitnet-silu-i2_s": one_bit_llm} | {f"type-{k}": lambda k=k, f=f: type_case(k, f) for k, f in TYPES.items()} | {
     f"type-{k}": lambda k=k, v=v: ternary_case(k, *v) for k, v in TERNARY.items()}
 
 if __name__ == "__main__":
