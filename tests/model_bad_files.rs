@@ -14,8 +14,8 @@ use std::sync::atomic::AtomicBool;
 
 fn open(bytes: Vec<u8>) -> Result<Loaded, Error> {
     let gguf = Gguf::from_bytes(Bytes::new(bytes), "test file")?;
-    let ops = Arc::new(FusedOps::new(Pool::new(1)?));
-    load_gguf(&gguf, ops, &|_, _| (), &mut |_, _| false)
+    let pool = Pool::new(1)?;
+    load_gguf(&gguf, &pool, Arc::new(FusedOps::new(pool.clone())), &|_, _| (), &mut |_, _| false)
 }
 
 fn open_path(path: &str) -> Result<Loaded, Error> {
@@ -153,7 +153,7 @@ fn tensors_missing_and_of_wrong_shape_or_type() {
             _ => t.dims = vec![t.dims[0] / 2, t.dims[1] * 2],
         });
         bad(turned, &[name, "dimensions"]);
-        unsupported(bitnet().change(name, |t| t.type_id = 12), &[name, "Q4_K"]);
+        unsupported(bitnet().change(name, |t| t.type_id = 20), &[name, "IQ4_NL", "Q4_K", "I2_S"]);
         unsupported(bitnet().change(name, |t| t.type_id = 99), &[name, "99", "unknown"]);
     }
     bad(llama().u32("llama.vocab_size", 41), &["token_embd.weight", "41"]);
@@ -220,9 +220,10 @@ fn what_is_odd_but_usable_is_logged() {
     let file = llama().f32("llama.attn_logit_softcapping", 30.0).str("tokenizer.ggml.model", "rwkv");
     for file in [file.clone(), file.without_key("tokenizer.ggml.model")] {
         let gguf = Gguf::from_bytes(Bytes::new(file.bytes()), "odd file").expect("a file");
-        let ops = Arc::new(FusedOps::new(Pool::new(1).expect("pool")));
+        let pool = Pool::new(1).expect("pool");
+        let ops = Arc::new(FusedOps::new(pool.clone()));
         let keep = |level: i32, message: &str| log.lock().unwrap().push((level, message.to_owned()));
-        let loaded = load_gguf(&gguf, ops, &keep, &mut |_, _| false).expect("load");
+        let loaded = load_gguf(&gguf, &pool, ops, &keep, &mut |_, _| false).expect("load");
         assert!(loaded.tokenizer.is_none());
         let warnings: Vec<String> = log
             .lock()

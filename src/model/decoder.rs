@@ -87,7 +87,7 @@ impl Model for Decoder {
         let c = &self.config;
         let (attention, widest) = (c.attention_width(), c.hidden.max(c.ffn).max(c.attention_width()));
         let floats = 2 * c.hidden + (c.qkv_width() + attention).max(3 * c.ffn) + c.rope_dims + widest;
-        let row = 4 * floats + widest + 64;
+        let row = 4 * floats + widest.next_multiple_of(128) + 64;
         let logits_row = 4 * (c.hidden + c.vocab_size);
         rows.saturating_mul(row)
             .saturating_add(logits_rows.saturating_mul(logits_row))

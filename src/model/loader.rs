@@ -65,12 +65,14 @@ pub fn load(
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
-    load_with_ops(source, Arc::new(FusedOps::new(pool)), log, progress)
+    let ops = Arc::new(FusedOps::new(pool.clone()));
+    load_with_ops(source, &pool, ops, log, progress)
 }
 
-/// As `load`, on any set of operations.
+/// As `load`, on any set of operations; `pool` packs weights.
 pub fn load_with_ops(
     source: &Source,
+    pool: &Pool,
     ops: Arc<dyn OpSet>,
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
@@ -83,12 +85,13 @@ pub fn load_with_ops(
         Source::Embedded => embedded()?,
         Source::File(path) => Gguf::open(path)?,
     };
-    load_gguf(&gguf, ops, log, progress)
+    load_gguf(&gguf, pool, ops, log, progress)
 }
 
 /// As `load`, of a file already opened.
 pub fn load_gguf(
     gguf: &Gguf,
+    pool: &Pool,
     ops: Arc<dyn OpSet>,
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
@@ -98,7 +101,8 @@ pub fn load_gguf(
         log(WARN, &format!("{}: metadata key '{key}' is not known and not used", gguf.what()));
     }
     let tokenizer = tokenizer(gguf, config.vocab_size, log)?;
-    let model = Reader { gguf, used: HashSet::new(), done: 0, owned: 0, progress }.decoder(config, ops)?;
+    let model =
+        Reader { gguf, pool, used: HashSet::new(), done: 0, owned: 0, progress }.decoder(config, ops)?;
     let Facts { architecture, name, parameters, layers, hidden_size, context_length, .. } = model.facts();
     let size = format!("{parameters} parameters, {layers} layers of {hidden_size}, context {context_length}");
     log(INFO, &format!("loaded {}: {name} ({architecture}), {size}", gguf.what()));
@@ -144,6 +148,7 @@ fn tokenizer(gguf: &Gguf, vocab_size: usize, log: &dyn Fn(i32, &str)) -> Result<
 /// Takes tensors out of a file, remembering which.
 struct Reader<'a> {
     gguf: &'a Gguf,
+    pool: &'a Pool,
     used: HashSet<String>,
     /// Bytes read so far, and those of them that were copied.
     done: u64,
@@ -207,11 +212,14 @@ impl Reader<'_> {
     }
 
     fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
-        let matrix = self.gguf.matrix(name, rows, cols)?;
+        let matrix = self.gguf.prepared(self.pool, name, rows, cols)?;
+        if !self.gguf.maps(&matrix.data) {
+            self.owned += matrix.data.len() as u64;
+        }
         if matrix.dtype.is_ternary() {
             ternary::validate(&matrix)
                 .map_err(|e| Error::new(e.status, format!("{}: tensor '{name}': {e}", self.gguf.what())))?;
-            self.took(name, matrix.data.len())?;
+            self.took(name, self.gguf.tensor(name).and_then(|t| t.byte_len).unwrap_or(0))?;
         } else {
             self.prefault(name, &matrix.data)?;
         }
@@ -280,7 +288,8 @@ impl Reader<'_> {
 
     /// A tensor that we do not use means a model that we do not know: its answers would be wrong.
     fn nothing_left(&self) -> Result<()> {
-        match self.gguf.tensors().iter().find(|tensor| !self.used.contains(&tensor.name)) {
+        let left = |name: &str| !self.used.contains(name) && !self.gguf.is_scale(name);
+        match self.gguf.tensors().iter().find(|tensor| left(&tensor.name)) {
             None => Ok(()),
             Some(tensor) => Err(Error::unsupported(format!(
                 "{}: tensor '{}' belongs to no part of the model that this build knows",

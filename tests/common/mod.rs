@@ -46,7 +46,7 @@ pub fn load_file(path: &str, threads: usize) -> Result<Loaded> {
 
 pub fn load_on(path: &str, ops: Arc<dyn OpSet>) -> Result<Loaded> {
     let path = root().join(path).to_string_lossy().into_owned();
-    load_with_ops(&Source::File(path), ops, &|_, _| (), &mut |_, _| false)
+    load_with_ops(&Source::File(path), &*Pool::new(1)?, ops, &|_, _| (), &mut |_, _| false)
 }
 
 /// A reference that we did not compute.
