@@ -252,7 +252,7 @@ fn tensors_missing_and_of_wrong_shape_or_type() {
             _ => t.dims = vec![t.dims[0] / 2, t.dims[1] * 2],
         });
         bad(turned, &[name, "dimensions"]);
-        unsupported(bitnet().change(name, |t| t.type_id = 12), &[name, "Q4_K"]);
+        unsupported(bitnet().change(name, |t| t.type_id = 20), &[name, "IQ4_NL", "Q4_K", "I2_S"]);
         unsupported(bitnet().change(name, |t| t.type_id = 99), &[name, "99", "unknown"]);
     }
     bad(llama().u32("llama.vocab_size", 41), &["token_embd.weight", "41"]);

@@ -2,17 +2,39 @@
 
 use crate::base::{Bytes, Error, Result};
 
-/// How a weight's bytes are laid out; the numbers are GGUF's type ids.
+/// How a weight's bytes are laid out; the numbers are GGUF's type ids, but for `Ternary`, which no file has.
+#[allow(non_camel_case_types)] // the names that files and their users know
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum DType {
     F32 = 0,
     F16 = 1,
+    Q4_0 = 2,
+    Q4_1 = 3,
+    Q5_0 = 6,
+    Q5_1 = 7,
     Q8_0 = 8,
+    Q2_K = 10,
+    Q3_K = 11,
+    Q4_K = 12,
+    Q5_K = 13,
+    Q6_K = 14,
     BF16 = 30,
+    TQ1_0 = 34,
     TQ2_0 = 35,
     /// BitNet's 2-bit ternary: the flattened tensor in blocks of 128, one f32 scale behind the codes.
     I2S = 36,
+    /// bitnet.cpp's look-up-table types (layout in `tl`); the number 39 is MXFP4 in ggml.
+    TL1 = 38,
+    TL2 = 39,
+    /// Four values, -1 to 2, a scale for each 64.
+    Q2_0 = 42,
+    /// ik_llama.cpp's ternary types, a scale for each row.
+    IQ1_BN = 134,
+    IQ2_BN = 135,
+    /// Our own: rows of whole 128-blocks in I2_S's bit order, padded with code 1, which is zero; behind all codes an
+    /// f32 scale for each row.
+    Ternary = u32::MAX,
 }
 
 /// `[rows, cols]` row-major weights (`rows` outputs, `cols` inputs), still in file layout.
@@ -25,29 +47,76 @@ pub struct Matrix {
 }
 
 impl DType {
-    /// (elements per block, bytes per block); a row is a whole number of blocks.
+    /// Every type that a file can hold.
+    pub const IN_FILES: [DType; 21] = {
+        use DType::*;
+        [
+            F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, BF16, TQ1_0, TQ2_0, I2S,
+            TL1, TL2, Q2_0, IQ1_BN, IQ2_BN,
+        ]
+    };
+
+    /// (elements per block, bytes per block); a row is a whole number of blocks, with what `row_prefix` says before
+    /// them. Of `Ternary` the last block of a row may be partly padding, of I2_S a row may end within a block.
     pub fn block(self) -> (usize, usize) {
         match self {
             DType::F32 => (1, 4),
             DType::F16 | DType::BF16 => (1, 2),
+            DType::Q4_0 => (32, 18),
+            DType::Q4_1 => (32, 20),
+            DType::Q5_0 => (32, 22),
+            DType::Q5_1 => (32, 24),
             DType::Q8_0 => (32, 34),
+            DType::Q2_K => (256, 84),
+            DType::Q3_K => (256, 110),
+            DType::Q4_K => (256, 144),
+            DType::Q5_K => (256, 176),
+            DType::Q6_K => (256, 210),
+            DType::TQ1_0 => (256, 54),
             DType::TQ2_0 => (256, 66),
-            DType::I2S => (128, 32),
+            DType::I2S | DType::Ternary => (128, 32),
+            DType::Q2_0 => (64, 18),
+            DType::IQ1_BN => (64, 13),
+            DType::IQ2_BN => (64, 16),
+            DType::TL1 | DType::TL2 => (4, 1),
         }
     }
 
+    /// Bytes of each row's own scale before its blocks.
+    pub fn row_prefix(self) -> usize {
+        match self {
+            DType::IQ1_BN => 2,
+            DType::IQ2_BN => 4,
+            _ => 0,
+        }
+    }
+
+    /// The integer product takes it; what is not ternary is multiplied in f32.
     pub fn is_ternary(self) -> bool {
-        matches!(self, DType::I2S | DType::TQ2_0)
+        matches!(self, DType::I2S | DType::TQ2_0 | DType::Ternary)
     }
 
-    /// Bytes of an `[rows, cols]` tensor, or None on overflow or where `cols` is no whole number of blocks.
+    /// Bytes of an `[rows, cols]` tensor, or None on overflow or where the type cannot hold that shape.
     pub fn byte_len(self, rows: usize, cols: usize) -> Option<usize> {
+        let n = rows.checked_mul(cols)?;
         let (elements, bytes) = self.block();
-        if !cols.is_multiple_of(elements) {
-            return None;
+        match self {
+            // Flattened before it is cut into blocks.
+            DType::I2S if n.is_multiple_of(elements) => (n / elements).checked_mul(bytes)?.checked_add(32),
+            DType::I2S => None,
+            DType::Ternary => (cols.div_ceil(elements) * bytes).checked_add(4)?.checked_mul(rows),
+            DType::TL1 if n.is_multiple_of(64) => Some(n / 4),
+            // bitnet.cpp's own expression: all but 256 columns as 5 bits for three, those as 4 bits for two.
+            DType::TL2 if n.is_multiple_of(64) && cols >= 256 => {
+                let threes = (cols - 256).checked_mul(rows)? / 3;
+                (threes.checked_mul(5)? / 8).checked_add(rows.checked_mul(64)?)
+            }
+            DType::TL1 | DType::TL2 => None,
+            _ if cols.is_multiple_of(elements) => {
+                (cols / elements).checked_mul(bytes)?.checked_add(self.row_prefix())?.checked_mul(rows)
+            }
+            _ => None,
         }
-        let trailer = if self == DType::I2S { 32 } else { 0 };
-        (cols / elements).checked_mul(bytes)?.checked_mul(rows)?.checked_add(trailer)
     }
 }
 
@@ -61,7 +130,7 @@ impl Matrix {
                 data.len()
             ))),
             None => Err(Error::bad_model(format!(
-                "a {rows}x{cols} {dtype:?} matrix needs rows of a multiple of {} elements",
+                "a {rows}x{cols} {dtype:?} matrix is not possible; the type stores multiples of {} elements",
                 dtype.block().0
             ))),
         }

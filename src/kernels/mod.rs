@@ -13,12 +13,17 @@ mod dense_tests;
 pub mod dispatch;
 pub mod elementwise;
 pub mod exp;
+#[cfg(test)]
+mod golden_tests;
 pub mod matrix;
 pub mod norm;
+pub mod pack;
 pub mod pool;
 #[cfg(test)]
 mod pool_tests;
 pub mod quantize;
+mod quants;
+pub mod requantize;
 pub mod rope;
 pub mod rows;
 pub mod ternary;
@@ -26,6 +31,7 @@ pub mod ternary;
 mod ternary_avx2;
 #[cfg(test)]
 mod ternary_tests;
+pub mod tl;
 
 pub use dispatch::{Isa, isa};
 pub use matrix::{DType, Matrix};

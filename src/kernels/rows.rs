@@ -1,10 +1,11 @@
 //! One row of a weight matrix as f32: embedding look-up, and the dense product's weights.
 
-use super::{DType, Isa, Matrix};
+use super::{DType, Isa, Matrix, quants};
 use half::f16;
 
-/// Writes row `row` of `m` to `out`, which has `m.cols` elements. Every element is exact but for Q8_0 and the ternary
-/// types, whose `code * scale` is rounded once. Panics where there is no such row.
+/// Writes row `row` of `m` to `out`, which has `m.cols` elements, with the bits that ggml gives: F32, F16 and BF16 are
+/// exact, `code * scale` of the others is rounded as ggml rounds it. Panics where there is no such row, and for types
+/// that `pack::prepare` turns into others.
 pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
     assert_eq!(out.len(), m.cols, "a dequantized row is as long as its source");
     let source = packed_row(m, row);
@@ -31,22 +32,46 @@ pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
             Isa::Avx2 => unsafe { avx2::q8_0_row(source, out) },
             _ => q8_0_row(source, out),
         },
-        DType::I2S => i2s_row(source, i2s_scale(m), out),
+        DType::Q4_0 => quants::q4_0(source, out),
+        DType::Q4_1 => quants::q4_1(source, out),
+        DType::Q5_0 => quants::q5_0(source, out),
+        DType::Q5_1 => quants::q5_1(source, out),
+        DType::Q2_0 => quants::q2_0(source, out),
+        DType::Q2_K => quants::q2_k(source, out),
+        DType::Q3_K => quants::q3_k(source, out),
+        DType::Q4_K => quants::q4_k(source, out),
+        DType::Q5_K => quants::q5_k(source, out),
+        DType::Q6_K => quants::q6_k(source, out),
+        DType::I2S | DType::Ternary => i2s_row(source, row_scale(m, row), out),
         DType::TQ2_0 => tq2_0_row(source, out),
+        DType::TQ1_0 | DType::TL1 | DType::TL2 | DType::IQ1_BN | DType::IQ2_BN => {
+            panic!("a {:?} matrix was not prepared", m.dtype)
+        }
     }
 }
 
-/// The bytes of one row as the file packs them.
+/// The bytes of one row as the file packs them, without a `row_prefix`.
 pub(super) fn packed_row(m: &Matrix, row: usize) -> &[u8] {
     assert!(row < m.rows, "row {row} of a matrix of {} rows", m.rows);
     let (elements, bytes) = m.dtype.block();
-    let stride = m.cols / elements * bytes;
-    &m.data[row * stride..(row + 1) * stride]
+    assert!(
+        m.cols.is_multiple_of(elements) || m.dtype == DType::Ternary,
+        "a {:?} matrix of {} columns was not prepared",
+        m.dtype,
+        m.cols
+    );
+    let prefix = m.dtype.row_prefix();
+    let stride = prefix + m.cols.div_ceil(elements) * bytes;
+    &m.data[row * stride + prefix..(row + 1) * stride]
 }
 
-/// The one scale of an I2_S tensor, which stands behind its codes; weights are `(code - 1) * scale`.
-pub(super) fn i2s_scale(m: &Matrix) -> f32 {
-    let at = m.rows * (m.cols / 4);
+/// The scale of a row of an I2_S or `Ternary` matrix, which stands behind the codes: one for all rows, or one for
+/// each. Weights are `(code - 1) * scale`.
+pub(super) fn row_scale(m: &Matrix, row: usize) -> f32 {
+    let at = match m.dtype {
+        DType::I2S => m.rows * (m.cols / 4),
+        _ => m.rows * (m.cols.div_ceil(128) * 32) + 4 * row,
+    };
     f32::from_le_bytes([m.data[at], m.data[at + 1], m.data[at + 2], m.data[at + 3]])
 }
 
@@ -70,11 +95,12 @@ fn q8_0_row(source: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Blocks of 128 in 32 bytes: byte p holds elements p, p+32, p+64 and p+96, high bits first.
+/// Blocks of 128 in 32 bytes: byte p holds elements p, p+32, p+64 and p+96, high bits first. `out` may end within
+/// the last block.
 fn i2s_row(source: &[u8], scale: f32, out: &mut [f32]) {
     let values = [-1.0f32, 0.0, 1.0, 2.0].map(|v| v * scale);
-    for (out, block) in out.chunks_exact_mut(128).zip(source.chunks_exact(32)) {
-        for (k, out) in out.chunks_exact_mut(32).enumerate() {
+    for (out, block) in out.chunks_mut(128).zip(source.chunks_exact(32)) {
+        for (k, out) in out.chunks_mut(32).enumerate() {
             for (out, b) in out.iter_mut().zip(block) {
                 *out = values[(b >> (6 - 2 * k) & 3) as usize];
             }

@@ -2,7 +2,7 @@
 
 use super::blocks::{RowBlock, SharedOut, block_count, nth_block};
 use super::quantize::QuantRow;
-use super::rows::{f16_at, i2s_scale, packed_row};
+use super::rows::{f16_at, packed_row, row_scale};
 #[cfg(target_arch = "x86_64")]
 use super::ternary_avx2 as avx2;
 use super::{DType, Isa, Matrix, Pool};
@@ -21,12 +21,21 @@ const TILE_BYTES: usize = 256 << 10;
 /// Below this many multiplications waking others takes longer than the work.
 const SMALL: usize = 1 << 18;
 
-/// Tokens' int8 activations, `[rows.len(), cols]`, each row with its scale and sum.
+/// Columns that an activation row is padded to, with zeros.
+const WIDTH: usize = 128;
+
+/// Tokens' int8 activations, `[rows.len(), cols]`, each row with its scale and sum. `cols` is `padded` of the weights'
+/// columns; what is behind those is zero.
 #[derive(Clone, Copy)]
 pub struct Activations<'a> {
     pub values: &'a [i8],
     pub rows: &'a [QuantRow],
     pub cols: usize,
+}
+
+/// The width of activation rows for weights of `cols` columns.
+pub fn padded(cols: usize) -> usize {
+    cols.next_multiple_of(WIDTH)
 }
 
 impl Activations<'_> {
@@ -48,7 +57,7 @@ pub fn validate(m: &Matrix) -> Result<()> {
     for row in 0..m.rows {
         let packed = packed_row(m, row);
         let invalid = match m.dtype {
-            DType::I2S => has_three(packed),
+            DType::I2S | DType::Ternary => has_three(packed),
             _ => packed.chunks_exact(66).any(|block| has_three(&block[..64])),
         };
         if invalid {
@@ -57,11 +66,14 @@ pub fn validate(m: &Matrix) -> Result<()> {
                 m.dtype
             )));
         }
-        if m.dtype == DType::TQ2_0 {
-            packed.chunks_exact(66).try_for_each(|block| finite(f16_at(&block[64..]), row))?;
+        match m.dtype {
+            DType::TQ2_0 => {
+                packed.chunks_exact(66).try_for_each(|block| finite(f16_at(&block[64..]), row))?
+            }
+            _ => finite(row_scale(m, row), row)?,
         }
     }
-    if m.dtype == DType::I2S { finite(i2s_scale(m), 0) } else { Ok(()) }
+    Ok(())
 }
 
 /// `bytes` is a multiple of 32 long.
@@ -75,8 +87,8 @@ fn has_three(bytes: &[u8]) -> bool {
 
 /// `out[t, i] = x[t] · w[i] / scale(t)` for the rows `i` of all of `weights`, side by side in their order.
 ///
-/// `out` is `[x.rows.len(), sum of rows]`, and each matrix a ternary one of `x.cols` columns. The integer dot products
-/// are exact. I2_S gives `dot * (weight scale / activation scale)`; TQ2_0 adds `block dot * block scale` block by
+/// `out` is `[x.rows.len(), sum of rows]`, and each matrix a ternary one whose columns `padded` makes `x.cols`. The
+/// integer dot products are exact. I2_S and `Ternary` give `dot * (weight scale / activation scale)`; TQ2_0 adds `block dot * block scale` block by
 /// block in f32 and divides by the activation scale.
 pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, weights: &[&Matrix], out: &mut [f32]) {
     let tokens = x.rows.len();
@@ -85,7 +97,7 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, weights: &[&Matrix], out: 
     assert_eq!(out.len(), tokens * stride, "a product is [tokens, sum of rows]");
     for m in weights {
         assert!(
-            m.dtype.is_ternary() && m.cols == x.cols,
+            m.dtype.is_ternary() && padded(m.cols) == x.cols,
             "a ternary product of {:?}, {} columns",
             m.dtype,
             m.cols
@@ -130,7 +142,7 @@ impl Output<'_> {
 /// A thread's buffers; they grow to the largest matrix and stay.
 #[derive(Default)]
 struct Scratch {
-    /// `[GROUP, cols]` codes 0, 1, 2, one a byte.
+    /// `[GROUP, padded cols]` codes 0, 1, 2, one a byte.
     codes: Vec<u8>,
     /// `[cols / 256, GROUP]` TQ2_0 scales.
     scales: Vec<f32>,
@@ -204,14 +216,16 @@ fn sweep_i2s(
     group: &Group,
     mut write: impl FnMut(usize, &[f32]),
 ) {
-    let scale = i2s_scale(m);
+    // A group that the block cuts short repeats its last row.
+    let scales: [f32; GROUP] = std::array::from_fn(|r| row_scale(m, group.first + r.min(group.rows - 1)));
     // Two tokens share the loads of the weights.
     for t in tile.clone().step_by(2) {
         let second = (t + 1 < tile.end).then(|| x.row(t + 1));
         let dots = dots(isa, group.codes, x.row(t), second);
         for (i, dots) in dots.iter().take(1 + second.is_some() as usize).enumerate() {
             let token = x.rows[t + i];
-            let values = dots.map(|dot| i2s_value(dot - token.sum, scale, token.scale));
+            let values: [f32; GROUP] =
+                std::array::from_fn(|r| i2s_value(dots[r] - token.sum, scales[r], token.scale));
             write(t + i, &values[..group.rows]);
         }
     }
@@ -222,10 +236,10 @@ fn i2s_value(dot: i32, weight_scale: f32, activation_scale: f32) -> f32 {
 }
 
 fn unpack_group(isa: Isa, m: &Matrix, group: &mut Group) {
-    for (r, codes) in group.codes.chunks_exact_mut(m.cols).enumerate() {
+    for (r, codes) in group.codes.chunks_exact_mut(padded(m.cols)).enumerate() {
         // A group that the block cuts short repeats its last row; the surplus results are dropped.
         let packed = packed_row(m, group.first + r.min(group.rows - 1));
-        if m.dtype == DType::I2S {
+        if m.dtype != DType::TQ2_0 {
             unpack_i2s(isa, packed, codes);
             continue;
         }
@@ -250,7 +264,7 @@ fn few(isa: Isa, x: &Activations, m: &Matrix, block: &RowBlock, output: &Output,
             let value = if scaled {
                 packed_tq2_0(isa, packed, x.row(t), &sums[t * blocks..(t + 1) * blocks]) / token.scale
             } else {
-                i2s_value(packed_i2s(isa, packed, x.row(t)) - token.sum, i2s_scale(m), token.scale)
+                i2s_value(packed_i2s(isa, packed, x.row(t)) - token.sum, row_scale(m, row), token.scale)
             };
             output.write(t, block, row, &[value]);
         }

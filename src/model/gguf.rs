@@ -93,8 +93,8 @@ impl Checkpoint for Gguf {
         self.tensor(tensor).is_some()
     }
 
-    fn matrix(&self, _: &Pool, tensor: &str, rows: usize, cols: usize) -> Result<Matrix> {
-        Gguf::matrix(self, tensor, rows, cols)
+    fn matrix(&self, pool: &Pool, tensor: &str, rows: usize, cols: usize) -> Result<Matrix> {
+        self.prepared(pool, tensor, rows, cols)
     }
 
     fn vector(&self, tensor: &str, len: usize) -> Result<Arc<[f32]>> {
@@ -102,7 +102,7 @@ impl Checkpoint for Gguf {
     }
 
     fn names(&self) -> Vec<String> {
-        self.tensors().iter().map(|tensor| tensor.name.clone()).collect()
+        self.tensors().iter().map(|t| &t.name).filter(|name| !self.is_scale(name)).cloned().collect()
     }
 
     fn tensor_bytes(&self) -> u64 {

@@ -136,22 +136,25 @@ impl Linear<'_> {
         out
     }
 
+    /// Rows of int8, `ternary::padded(cols)` wide.
     fn quantize<'a>(&self, x: &[f32], cols: usize, quantizer: &'a mut Quantizer) -> Activations<'a> {
-        let (count, Quantizer { int8, rows }) = (x.len() / cols, quantizer);
-        if int8.len() < x.len() {
-            int8.resize(x.len(), 0);
+        let (count, width, Quantizer { int8, rows }) = (x.len() / cols, ternary::padded(cols), quantizer);
+        if int8.len() < count * width {
+            int8.resize(count * width, 0);
         }
         if rows.len() < count {
             rows.resize(count, QuantRow::default());
         }
-        let values = SharedOut::new(&mut int8[..x.len()]);
+        let values = SharedOut::new(&mut int8[..count * width]);
         let scales = SharedOut::new(&mut rows[..count]);
         self.pool.run_if_worth(x.len(), count, &|row| {
-            let at = row * cols..(row + 1) * cols;
             // SAFETY: each task has a row of its own.
-            let (values, scale) = unsafe { (values.slice(at.clone()), scales.slice(row..row + 1)) };
-            scale[0] = quantize_row(self.isa, &x[at], values);
+            let (values, scale) =
+                unsafe { (values.slice(row * width..(row + 1) * width), scales.slice(row..row + 1)) };
+            let (values, padding) = values.split_at_mut(cols);
+            scale[0] = quantize_row(self.isa, &x[row * cols..(row + 1) * cols], values);
+            padding.fill(0);
         });
-        Activations { values: &int8[..x.len()], rows: &rows[..count], cols }
+        Activations { values: &int8[..count * width], rows: &rows[..count], cols: width }
     }
 }
