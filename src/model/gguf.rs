@@ -93,8 +93,13 @@ impl Checkpoint for Gguf {
         self.tensor(tensor).is_some()
     }
 
-    fn matrix(&self, _: &Pool, tensor: &str, rows: usize, cols: usize) -> Result<Matrix> {
-        Gguf::matrix(self, tensor, rows, cols)
+    fn matrix(&self, pool: &Pool, tensor: &str, rows: usize, cols: usize) -> Result<Matrix> {
+        let matrix = self.prepared(pool, tensor, rows, cols)?;
+        if !self.maps(&matrix.data) {
+            // The file's own form has served.
+            Gguf::matrix(self, tensor, rows, cols)?.data.release_pages();
+        }
+        Ok(matrix)
     }
 
     fn vector(&self, tensor: &str, len: usize) -> Result<Arc<[f32]>> {
@@ -102,7 +107,7 @@ impl Checkpoint for Gguf {
     }
 
     fn names(&self) -> Vec<String> {
-        self.tensors().iter().map(|tensor| tensor.name.clone()).collect()
+        self.tensors().iter().map(|t| &t.name).filter(|name| !self.is_scale(name)).cloned().collect()
     }
 
     fn tensor_bytes(&self) -> u64 {

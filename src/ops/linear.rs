@@ -138,8 +138,7 @@ impl Linear<'_> {
 
     /// Rows of int8, `ternary::padded(cols)` wide.
     fn quantize<'a>(&self, x: &[f32], cols: usize, quantizer: &'a mut Quantizer) -> Activations<'a> {
-        let (count, width) = (x.len() / cols, ternary::padded(cols));
-        let Quantizer { int8, rows } = quantizer;
+        let (count, width, Quantizer { int8, rows }) = (x.len() / cols, ternary::padded(cols), quantizer);
         if int8.len() < count * width {
             int8.resize(count * width, 0);
         }
