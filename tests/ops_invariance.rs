@@ -43,13 +43,14 @@ impl Toy {
         }
     }
 
-    fn all() -> [Self; 4] {
+    fn all() -> [Self; 5] {
         let shape = |heads, kv_heads, head_dim| AttentionShape { heads, kv_heads, head_dim };
         [
             Self::new(1, DType::I2S, shape(8, 2, 32), RopeStyle::Neox, Activation::Relu2),
             Self::new(2, DType::TQ2_0, shape(4, 4, 64), RopeStyle::Neox, Activation::Relu2),
             Self::new(3, DType::Q8_0, shape(3, 1, 128), RopeStyle::Interleaved, Activation::SwiGlu),
             Self::new(4, DType::BF16, shape(6, 2, 12), RopeStyle::Neox, Activation::SwiGlu),
+            Self::new(5, DType::Ternary, shape(6, 2, 12), RopeStyle::Neox, Activation::Relu2),
         ]
     }
 
