@@ -14,5 +14,5 @@ fn all(wanted: impl Fn(&str) -> bool, least: usize) {
 
 #[test]
 fn gguf() {
-    all(|format| format.starts_with("gguf-"), 7);
+    all(|format| format.starts_with("gguf-"), 30);
 }
