@@ -14,7 +14,7 @@ fn all(wanted: impl Fn(&str) -> bool, least: usize) {
 
 #[test]
 fn gguf() {
-    all(|format| format.starts_with("gguf-"), 7);
+    all(|format| format.starts_with("gguf-"), 30);
 }
 
 #[test]

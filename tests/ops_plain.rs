@@ -14,7 +14,8 @@ use plain_ops::PlainOps;
 use std::sync::Arc;
 
 const TOLERANCE: f32 = 1e-5;
-const TYPES: [DType; 6] = [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::TQ2_0, DType::I2S];
+const TYPES: [DType; 7] =
+    [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::TQ2_0, DType::I2S, DType::Ternary];
 
 fn fused() -> FusedOps {
     FusedOps::new(Pool::new(2).unwrap())
@@ -48,6 +49,21 @@ fn products_of_every_type() {
             let want = PlainOps.linear(&x, None, &plain(&weights)).unwrap();
             let error = error(&got, &want);
             assert!(error <= TOLERANCE, "{dtype:?}, {rows} rows: {error}");
+        }
+    }
+}
+
+/// Rows that end within a block: the activations behind them are zeros, whatever stood there before.
+#[test]
+fn products_of_odd_widths() {
+    let (mut random, ops) = (Random(6), fused());
+    for cols in [200, 640, 65, 1, 127, 8640] {
+        for rows in [1, 2, 6] {
+            let weights = [9, 4].map(|outputs| random.matrix(DType::Ternary, outputs, cols));
+            let x = random.tensor(rows, cols);
+            let got = ops.linear(&x, None, &plain(&weights)).unwrap();
+            let error = error(&got, &PlainOps.linear(&x, None, &plain(&weights)).unwrap());
+            assert!(error <= TOLERANCE, "{cols} columns, {rows} rows: {error}");
         }
     }
 }

@@ -47,8 +47,13 @@ impl Random {
     pub fn matrix(&mut self, dtype: DType, rows: usize, cols: usize) -> Matrix {
         let (elements, _) = dtype.block();
         let mut data = Vec::new();
-        for _ in 0..rows * cols / elements {
+        let blocks =
+            if dtype == DType::Ternary { rows * cols.div_ceil(elements) } else { rows * cols / elements };
+        for _ in 0..blocks {
             self.block(dtype, &mut data);
+        }
+        if dtype == DType::Ternary {
+            data.extend((0..rows).flat_map(|_| (0.02 + 0.01 * self.float()).to_le_bytes()));
         }
         if dtype == DType::I2S {
             data.extend((0.02 + 0.01 * self.float()).to_le_bytes());
@@ -71,7 +76,9 @@ impl Random {
                 data.extend((0..64).map(|_| self.codes()));
                 data.extend(scale);
             }
-            DType::I2S => data.extend((0..32).map(|_| self.codes())),
+            // The codes behind a row's last column meet zeros.
+            DType::I2S | DType::Ternary => data.extend((0..32).map(|_| self.codes())),
+            _ => panic!("no test makes {dtype:?} weights"),
         }
     }
 

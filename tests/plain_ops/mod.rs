@@ -45,6 +45,15 @@ fn element(m: &Matrix, i: usize) -> f32 {
             let scale = f32::from_le_bytes(bytes[end..end + 4].try_into().unwrap());
             scale * code(bytes[block + within % 32], 3 - within / 32)
         }
+        Kind::Ternary => {
+            // As I2_S, but each row in blocks of its own, and a scale for each behind all of them.
+            let (row, column, blocks) = (i / m.cols, i % m.cols, m.cols.div_ceil(128));
+            let byte = bytes[(row * blocks + column / 128) * 32 + column % 32];
+            let end = m.rows * blocks * 32 + 4 * row;
+            let scale = f32::from_le_bytes(bytes[end..end + 4].try_into().unwrap());
+            scale * code(byte, 3 - column % 128 / 32)
+        }
+        other => panic!("no test has {other:?} weights here"),
     }
 }
 
