@@ -46,7 +46,6 @@ pub fn default_threads() -> usize {
 pub struct RequestLimits<'a> {
     pub vocab_size: usize,
     pub max_sequence: usize,
-    pub longest_token: usize,
     pub tokenizer: Option<&'a Tokenizer>,
 }
 
@@ -85,7 +84,8 @@ impl RequestLimits<'_> {
     /// Refuses what is too long by its size alone: no tokenizer makes fewer tokens of a text than this.
     pub fn size(&self, bytes: usize, ids: usize) -> Result<()> {
         let (what, unit) = if ids >= self.max_sequence { (ids, "tokens") } else { (bytes, "bytes") };
-        if ids >= self.max_sequence || bytes / self.longest_token.max(1) >= self.max_sequence {
+        let fewest = self.tokenizer.map_or(bytes, |tokenizer| tokenizer.fewest_tokens(bytes));
+        if ids >= self.max_sequence || fewest >= self.max_sequence {
             return Err(self.too_long(&format!("the prompt has {what} {unit}")));
         }
         Ok(())

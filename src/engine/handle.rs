@@ -221,7 +221,6 @@ impl Engine {
         RequestLimits {
             vocab_size: self.facts.vocab_size,
             max_sequence: self.max_sequence,
-            longest_token: self.longest_token,
             tokenizer: self.tokenizer().map(|t| &**t),
         }
     }
