@@ -8,7 +8,7 @@ use bn_engine::kernels::Pool;
 use bn_engine::model::{Loaded, Model, Source, load, load_checkpoint};
 use bn_engine::ops::{FusedOps, KvCache, RaggedBatch, SeqRows};
 use common::Rng;
-use common::gguf::{F16, File, HIDDEN, TQ2_0, VOCAB, bitnet, llama};
+use common::gguf::{F16, FFN, File, HIDDEN, TQ2_0, VOCAB, bitnet, gemma3, llama, qwen2};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -61,7 +61,7 @@ fn forward(model: &mut dyn Model) -> Result<Vec<f32>, Error> {
 
 #[test]
 fn the_files_that_the_others_bend_are_fine() {
-    for file in [llama(), bitnet()] {
+    for file in [llama(), bitnet(), qwen2(), gemma3()] {
         let mut loaded = open(file.bytes()).expect("load");
         assert!(loaded.tokenizer.is_none(), "there is none in the file");
         assert_eq!(loaded.model.facts().vocab_size, VOCAB as usize);
@@ -76,7 +76,7 @@ fn no_file_an_empty_one_and_a_foreign_one() {
     let missing = path("missing").to_string_lossy().into_owned();
     refused(open_path(&missing), Status::Io, &[&missing]);
     let directory = std::env::temp_dir().to_string_lossy().into_owned();
-    refused(open_path(&directory), Status::Io, &[&directory, "directory"]);
+    refused(open_path(&directory), Status::Io, &[&directory, "config.json"]);
     for (name, content, word) in [("empty", &b""[..], "empty"), ("foreign", &b"\x7fELF and more"[..], "GGUF")]
     {
         let path = path(name);
@@ -106,6 +106,109 @@ fn architectures_and_features_that_are_not_ours() {
     // A factor of 1 scales nothing; converters write it.
     let harmless = llama().str("llama.rope.scaling.type", "linear").f32("llama.rope.scaling.factor", 1.0);
     assert!(open(harmless.bytes()).is_ok());
+}
+
+#[test]
+fn features_that_are_not_ours() {
+    for (key, value) in [
+        ("attn_logit_softcapping", 50.0),
+        ("final_logit_softcapping", 30.0),
+        ("attention.temperature_scale", 0.1),
+        ("logit_scale", 2.0),
+        ("embedding_scale", 12.0),
+        ("residual_scale", 0.5),
+        ("rope.scaling.yarn_log_multiplier", 0.1),
+        ("rope.scaling.yarn_ext_factor", 0.5),
+        // Without yarn there is nothing that it would multiply.
+        ("rope.scaling.attn_factor", 1.2),
+    ] {
+        let key = format!("llama.{key}");
+        unsupported(llama().f32(&key, value), &[&key, &value.to_string()]);
+    }
+    unsupported(llama().str("llama.rope.scaling.type", "longrope"), &["llama.rope.scaling.type", "longrope"]);
+    unsupported(llama().u32("llama.attention.causal", 0), &["llama.attention.causal", "0"]);
+    unsupported(llama().u32("llama.pooling_type", 4), &["llama.pooling_type", "4"]);
+    unsupported(qwen2().u32("qwen2.attention.sliding_window", 16), &["qwen2.attention.sliding_window", "16"]);
+    unsupported(llama().str("general.architecture", "gemma-embedding"), &["'gemma-embedding'", "causal"]);
+    unsupported(llama().str("general.architecture", "gemma2"), &["'gemma2'", "tanh"]);
+}
+
+/// What the new parts read, each with a value that cannot be.
+#[test]
+fn keys_of_single_families_out_of_range() {
+    let yarn = || llama().str("llama.rope.scaling.type", "yarn").f32("llama.rope.scaling.factor", 4.0);
+    assert!(open(yarn().bytes()).is_ok());
+    for value in [f32::NAN, f32::INFINITY, 0.0, -1.0] {
+        let shown = value.to_string();
+        for key in ["factor", "attn_factor", "yarn_attn_factor", "yarn_beta_fast", "yarn_beta_slow"] {
+            let key = format!("llama.rope.scaling.{key}");
+            let named = key.replace("yarn_attn_factor", "attn_factor");
+            bad(yarn().f32(&key, value), &[&named, &shown]);
+        }
+        bad(llama().f32("llama.rope.scaling.factor", value), &["llama.rope.scaling.factor", &shown]);
+        bad(llama().f32("llama.rope.scale_linear", value), &["llama.rope.scaling.factor", &shown]);
+        bad(llama().f32("llama.attention.scale", value), &["llama.attention.scale", &shown]);
+        bad(gemma3().f32("gemma3.rope.freq_base_swa", value), &["gemma3.rope.freq_base", &shown]);
+    }
+    bad(yarn().f32("llama.rope.scaling.yarn_beta_slow", 33.0), &["yarn_beta_slow", "33", "32"]);
+    bad(yarn().u32("llama.rope.scaling.original_context_length", 0), &["original_context_length", "0"]);
+    bad(yarn().u32("llama.rope.scaling.factor", 4), &["llama.rope.scaling.factor"]);
+    bad(llama().u32("llama.attention.sliding_window", u32::MAX), &["sliding_window", "4294967295"]);
+    bad(llama().str("llama.attention.sliding_window", "wide"), &["llama.attention.sliding_window"]);
+    bad(gemma3().u32("gemma3.attention.sliding_window_pattern", 0), &["sliding_window_pattern", "0"]);
+    bad(llama().str("llama.pooling_type", "mean"), &["llama.pooling_type"]);
+}
+
+/// A part is there whole or not at all.
+#[test]
+fn parts_by_halves() {
+    let bias = |file: File, layer: u32, part: &str, width: u64| {
+        file.random(&format!("blk.{layer}.{part}.bias"), &[width], 1)
+    };
+    let qkv = |file, layer| {
+        let file = bias(bias(file, layer, "attn_q", HIDDEN), layer, "attn_k", HIDDEN / 2);
+        bias(file, layer, "attn_v", HIDDEN / 2)
+    };
+    assert!(open(qkv(qkv(llama(), 0), 1).bytes()).is_ok());
+    bad(qkv(llama(), 0), &["'blk.1.attn_q.bias'", "missing"]);
+    unsupported(qkv(llama(), 1), &["'blk.1.attn_q.bias'"]);
+    bad(bias(llama(), 0, "attn_q", HIDDEN), &["'blk.0.attn_k.bias'", "missing"]);
+    unsupported(bias(llama(), 0, "attn_v", HIDDEN / 2), &["'blk.0.attn_v.bias'"]);
+    bad(bias(llama(), 0, "attn_output", HIDDEN / 2), &["'blk.0.attn_output.bias'", "dimensions"]);
+    bad(bias(llama(), 0, "ffn_down", HIDDEN), &["'blk.0.ffn_gate.bias'", "missing"]);
+    unsupported(bias(llama(), 0, "ffn_up", FFN), &["'blk.0.ffn_up.bias'"]);
+    let own = |file: File, part: &str, width: u64| {
+        file.random(&format!("blk.0.{part}_norm_in.weight"), &[width], 1)
+    };
+    bad(own(llama(), "attn_q", HIDDEN), &["'blk.0.attn_k_norm_in.weight'", "missing"]);
+    bad(gemma3().without("blk.1.post_ffw_norm.weight"), &["'blk.1.post_ffw_norm.weight'", "missing"]);
+    let wide = gemma3().without("blk.0.attn_k_norm.weight").random("blk.0.attn_k_norm.weight", &[HIDDEN], 1);
+    bad(wide, &["'blk.0.attn_k_norm.weight'", "dimensions"]);
+}
+
+/// A window, the other base of rope and a scale of scores are used where they should be.
+#[test]
+fn keys_of_single_families_are_used() {
+    let run = |file: File| {
+        let mut loaded = open(file.bytes()).expect("load");
+        let tokens: Vec<u32> = (0..40).map(|i| i * 7 % VOCAB as u32).collect();
+        common::bits(&common::alone(&mut *loaded.model, &[tokens], 16)).remove(0)
+    };
+    let vocab = VOCAB as usize;
+    let plain = run(llama());
+    let window = run(llama().u32("llama.attention.sliding_window", 16));
+    assert_eq!(plain[..16 * vocab], window[..16 * vocab], "the first rows see all that there is");
+    assert_ne!(plain[16 * vocab..17 * vocab], window[16 * vocab..17 * vocab]);
+    assert_eq!(plain, run(llama().u32("llama.attention.sliding_window", 0)));
+    assert_eq!(plain, run(llama().u32("llama.attention.sliding_window", 40)));
+    assert_ne!(plain, run(llama().f32("llama.attention.scale", 0.1)));
+    // Two layers, neither the sixth: both are local.
+    let gemma = run(gemma3());
+    assert_eq!(gemma, run(gemma3().f32("gemma3.rope.freq_base", 1e6)));
+    assert_ne!(gemma, run(gemma3().f32("gemma3.rope.freq_base_swa", 1e6)));
+    let second_sees_all = gemma3().u32("gemma3.attention.sliding_window_pattern", 2);
+    assert_ne!(gemma, run(second_sees_all.clone()));
+    assert_ne!(run(second_sees_all.clone()), run(second_sees_all.f32("gemma3.rope.freq_base", 1e6)));
 }
 
 #[test]
@@ -149,7 +252,7 @@ fn tensors_missing_and_of_wrong_shape_or_type() {
             _ => t.dims = vec![t.dims[0] / 2, t.dims[1] * 2],
         });
         bad(turned, &[name, "dimensions"]);
-        unsupported(bitnet().change(name, |t| t.type_id = 12), &[name, "Q4_K"]);
+        unsupported(bitnet().change(name, |t| t.type_id = 20), &[name, "IQ4_NL", "Q4_K", "I2_S"]);
         unsupported(bitnet().change(name, |t| t.type_id = 99), &[name, "99", "unknown"]);
     }
     bad(llama().u32("llama.vocab_size", 41), &["token_embd.weight", "41"]);
@@ -238,7 +341,7 @@ fn what_is_odd_but_usable_is_logged() {
 fn mutated_files_never_panic() {
     let mut rng = Rng(20);
     let (mut ran, mut turned_away) = (0, 0);
-    for original in [llama().bytes(), bitnet().bytes()] {
+    for original in [llama().bytes(), bitnet().bytes(), gemma3().bytes()] {
         let header =
             original.windows(17).position(|w| w == b"blk.1.ffn_down.we").expect("the last tensor") + 64;
         for _ in 0..1000 {

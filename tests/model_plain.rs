@@ -7,8 +7,8 @@ use common::{Golden, Session, argmax, load_file, load_on, relative_error};
 use plain_ops::PlainOps;
 use std::sync::Arc;
 
-fn check(case: &str, chunk: usize) {
-    let golden = Golden::read(case);
+fn check(golden: &Golden, chunk: usize) {
+    let case = &golden.case;
     let run = |mut loaded: bn_engine::model::Loaded| {
         let mut session = Session::new(&mut *loaded.model, &golden.sequences, 16, 7);
         session.interleave(chunk);
@@ -26,22 +26,30 @@ fn check(case: &str, chunk: usize) {
     }
 }
 
+/// Biases, windows, stretched ropes, norms of heads: what only some architectures have.
+#[test]
+fn every_dense_architecture() {
+    let cases = Golden::models(|format| matches!(format, "gguf-f32" | "gguf-f16" | "gguf-bf16"));
+    assert!(cases.len() >= 6, "{} cases", cases.len());
+    cases.iter().for_each(|golden| check(golden, 9));
+}
+
 #[test]
 fn llama() {
-    check("llama-tiny-f32", 5);
+    check(&Golden::read("llama-tiny-f32"), 5);
 }
 
 #[test]
 fn llama_with_wide_heads() {
-    check("llama-tiny-mha", 40);
+    check(&Golden::read("llama-tiny-mha"), 40);
 }
 
 #[test]
 fn bitnet() {
-    check("bitnet-tiny-tq2_0", 16);
+    check(&Golden::read("bitnet-tiny-tq2_0"), 16);
 }
 
 #[test]
 fn demo() {
-    check("demo", 256);
+    check(&Golden::read("demo"), 256);
 }

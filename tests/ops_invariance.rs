@@ -4,9 +4,10 @@ mod ops_support;
 
 use bn_engine::kernels::{DType, Isa, Matrix, Pool, isa};
 use bn_engine::ops::{
-    Activation, AttentionShape, FusedOps, KvCache, Norm, OpSet, RaggedBatch, Rope, RopeStyle,
+    Activation, Attention, AttentionShape, FusedOps, KvCache, Norm, OpSet, Projections, RaggedBatch, Rope,
+    RopeStyle,
 };
-use ops_support::{Chunk, Random, batch, rope, tables, values};
+use ops_support::{Chunk, Random, batch, plain, rope, tables, values};
 use std::sync::Arc;
 
 const BLOCKS: usize = 40;
@@ -17,11 +18,17 @@ struct Toy {
     shape: AttentionShape,
     rope: Rope,
     norm: Norm,
-    qkv: Matrix,
-    output: Matrix,
-    gate_up: Matrix,
-    down: Matrix,
+    qkv: Projections,
+    output: Projections,
+    gate_up: Projections,
+    down: Projections,
     activation: Activation,
+    /// Of the second layer, whose rope is another one too.
+    window: Option<usize>,
+    local: Rope,
+    qk_norms: Option<[Norm; 2]>,
+    post_norm: Option<Norm>,
+    scale: f32,
     lengths: Vec<usize>,
 }
 
@@ -32,24 +39,50 @@ impl Toy {
         Self {
             embedding: random.matrix(DType::F16, 50, hidden),
             norm: random.norm(hidden),
-            qkv: random.matrix(dtype, heads + 2 * shape.kv_heads * shape.head_dim, hidden),
-            output: random.matrix(dtype, hidden, heads),
-            gate_up: random.matrix(dtype, 1024, hidden),
-            down: random.matrix(dtype, hidden, 512),
+            qkv: plain(&[random.matrix(dtype, heads + 2 * shape.kv_heads * shape.head_dim, hidden)]),
+            output: plain(&[random.matrix(dtype, hidden, heads)]),
+            gate_up: plain(&[random.matrix(dtype, 1024, hidden)]),
+            down: plain(&[random.matrix(dtype, hidden, 512)]),
             rope: rope(shape.head_dim / 2, style),
             lengths: [61, 1, 17, 32].to_vec(),
+            local: rope(shape.head_dim / 2, style),
             shape,
             activation,
+            window: None,
+            qk_norms: None,
+            post_norm: None,
+            scale: 1.0,
         }
     }
 
-    fn all() -> [Self; 4] {
+    /// As `new`, with all that only some families have.
+    fn full(seed: u32, dtype: DType, shape: AttentionShape, window: usize) -> Self {
+        let mut random = Random(seed + 100);
+        let mut toy = Self::new(seed, dtype, shape, RopeStyle::Neox, Activation::GeGlu);
+        toy.qk_norms = Some([0, 1].map(|_| random.norm(toy.shape.head_dim)));
+        toy.post_norm = Some(random.norm(256));
+        toy.window = Some(window);
+        toy.local.factor = 1.3;
+        toy.scale = 16.0;
+        let [q, k, v] = [toy.shape.heads, toy.shape.kv_heads, toy.shape.kv_heads]
+            .map(|heads| random.matrix(dtype, heads * toy.shape.head_dim, 256));
+        toy.qkv = plain(&[q, k, v]);
+        toy.qkv.bias = Some(random.floats(toy.shape.qkv()).into());
+        toy.qkv.norms = (0..3).map(|_| random.norm(256)).collect();
+        toy.down.bias = Some(random.floats(256).into());
+        toy
+    }
+
+    fn all() -> [Self; 7] {
         let shape = |heads, kv_heads, head_dim| AttentionShape::new(heads, kv_heads, head_dim);
         [
             Self::new(1, DType::I2S, shape(8, 2, 32), RopeStyle::Neox, Activation::Relu2),
             Self::new(2, DType::TQ2_0, shape(4, 4, 64), RopeStyle::Neox, Activation::Relu2),
             Self::new(3, DType::Q8_0, shape(3, 1, 128), RopeStyle::Interleaved, Activation::SwiGlu),
             Self::new(4, DType::BF16, shape(6, 2, 12), RopeStyle::Neox, Activation::SwiGlu),
+            Self::new(7, DType::Ternary, shape(6, 2, 12), RopeStyle::Neox, Activation::Relu2),
+            Self::full(5, DType::I2S, shape(4, 2, 64), 19),
+            Self::full(6, DType::F32, shape(4, 1, 32), 16),
         ]
     }
 
@@ -63,14 +96,21 @@ impl Toy {
 
     /// Bits of the hidden state after both layers, a row for each of the batch's.
     fn step(&self, ops: &dyn OpSet, batch: &Arc<RaggedBatch>, kv: &KvCache) -> Vec<Vec<u32>> {
-        let mut x = ops.embed(batch, &self.embedding).unwrap();
+        let mut x = ops.embed(batch, &self.embedding, self.scale).unwrap();
         for layer in 0..2 {
-            let qkv = ops.linear(&x, Some(&self.norm), std::slice::from_ref(&self.qkv)).unwrap();
-            let heads = ops.attention(&qkv, batch, kv, layer, &self.shape, &self.rope).unwrap();
-            x = ops.add(x, &ops.linear(&heads, None, std::slice::from_ref(&self.output)).unwrap()).unwrap();
-            let wide = ops.linear(&x, Some(&self.norm), std::slice::from_ref(&self.gate_up)).unwrap();
+            let how = Attention {
+                shape: &self.shape,
+                rope: if layer == 0 { &self.rope } else { &self.local },
+                window: self.window.filter(|_| layer == 1),
+                norms: self.qk_norms.as_ref(),
+            };
+            let post = self.post_norm.as_ref();
+            let qkv = ops.linear(&x, Some(&self.norm), &self.qkv).unwrap();
+            let heads = ops.attention(&qkv, batch, kv, layer, &how).unwrap();
+            x = ops.add(x, &ops.linear(&heads, None, &self.output).unwrap(), post).unwrap();
+            let wide = ops.linear(&x, Some(&self.norm), &self.gate_up).unwrap();
             let wide = ops.gated(&wide, self.activation).unwrap();
-            x = ops.add(x, &ops.linear(&wide, None, std::slice::from_ref(&self.down)).unwrap()).unwrap();
+            x = ops.add(x, &ops.linear(&wide, None, &self.down).unwrap(), post).unwrap();
         }
         let bits = |row: Vec<f32>| row.into_iter().map(f32::to_bits).collect();
         values(&x).into_iter().map(bits).collect()

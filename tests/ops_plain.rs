@@ -5,14 +5,17 @@ mod plain_ops;
 
 use bn_engine::base::Bytes;
 use bn_engine::kernels::{DType, Matrix, Pool};
-use bn_engine::ops::{Activation, AttentionShape, FusedOps, KvCache, OpSet, RaggedBatch, RopeStyle};
+use bn_engine::ops::{
+    Activation, Attention, AttentionShape, FusedOps, KvCache, OpSet, Projections, RaggedBatch, RopeStyle,
+};
 use candle_core::Tensor;
-use ops_support::{Chunk, Random, batch, error, rope, tables, values};
+use ops_support::{Chunk, Random, batch, error, plain, rope, tables, values};
 use plain_ops::PlainOps;
 use std::sync::Arc;
 
 const TOLERANCE: f32 = 1e-5;
-const TYPES: [DType; 6] = [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::TQ2_0, DType::I2S];
+const TYPES: [DType; 7] =
+    [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::TQ2_0, DType::I2S, DType::Ternary];
 
 fn fused() -> FusedOps {
     FusedOps::new(Pool::new(2).unwrap())
@@ -27,8 +30,11 @@ fn embedding_of_every_type() {
     for dtype in TYPES {
         let table = Random(1).matrix(dtype, 40, 512);
         let batch = tokens(&[0, 39, 7, 7, 12]);
-        let (got, want) = (fused().embed(&batch, &table).unwrap(), PlainOps.embed(&batch, &table).unwrap());
-        assert_eq!(values(&got), values(&want), "{dtype:?}");
+        for scale in [1.0, 22.6] {
+            let got = fused().embed(&batch, &table, scale).unwrap();
+            let want = PlainOps.embed(&batch, &table, scale).unwrap();
+            assert_eq!(values(&got), values(&want), "{dtype:?}, times {scale}");
+        }
     }
 }
 
@@ -39,10 +45,25 @@ fn products_of_every_type() {
         for rows in [1, 2, 3, 5, 17] {
             let weights = [37, 8, 1].map(|outputs| random.matrix(dtype, outputs, 768));
             let x = random.tensor(rows, 768);
-            let got = fused().linear(&x, None, &weights).unwrap();
-            let want = PlainOps.linear(&x, None, &weights).unwrap();
+            let got = fused().linear(&x, None, &plain(&weights)).unwrap();
+            let want = PlainOps.linear(&x, None, &plain(&weights)).unwrap();
             let error = error(&got, &want);
             assert!(error <= TOLERANCE, "{dtype:?}, {rows} rows: {error}");
+        }
+    }
+}
+
+/// Rows that end within a block: the activations behind them are zeros, whatever stood there before.
+#[test]
+fn products_of_odd_widths() {
+    let (mut random, ops) = (Random(6), fused());
+    for cols in [200, 640, 65, 1, 127, 8640] {
+        for rows in [1, 2, 6] {
+            let weights = [9, 4].map(|outputs| random.matrix(DType::Ternary, outputs, cols));
+            let x = random.tensor(rows, cols);
+            let got = ops.linear(&x, None, &plain(&weights)).unwrap();
+            let error = error(&got, &PlainOps.linear(&x, None, &plain(&weights)).unwrap());
+            assert!(error <= TOLERANCE, "{cols} columns, {rows} rows: {error}");
         }
     }
 }
@@ -59,15 +80,46 @@ fn norm_before_a_product() {
     let norm = random.norm(512);
     let x = (random.tensor(6, 512) * 30.0).unwrap();
     let diagonal = [identity(512)];
-    let normed = fused().linear(&x, Some(&norm), &diagonal).unwrap();
-    assert!(error(&normed, &PlainOps.linear(&x, Some(&norm), &diagonal).unwrap()) <= TOLERANCE);
+    let normed = fused().linear(&x, Some(&norm), &plain(&diagonal)).unwrap();
+    assert!(error(&normed, &PlainOps.linear(&x, Some(&norm), &plain(&diagonal)).unwrap()) <= TOLERANCE);
     for dtype in TYPES {
         let weights = [random.matrix(dtype, 24, 512)];
-        let got = fused().linear(&x, Some(&norm), &weights).unwrap();
+        let got = fused().linear(&x, Some(&norm), &plain(&weights)).unwrap();
         // From our normed rows on: one bit of a norm can turn an int8 by one, which is no error of the product.
-        let want = PlainOps.linear(&normed, None, &weights).unwrap();
+        let want = PlainOps.linear(&normed, None, &plain(&weights)).unwrap();
         let error = error(&got, &want);
         assert!(error <= TOLERANCE, "{dtype:?}: {error}");
+    }
+}
+
+#[test]
+fn biases_and_norms_of_their_own() {
+    let mut random = Random(9);
+    for dtype in TYPES {
+        for rows in [1, 5] {
+            let matrices = [37, 8, 1].map(|outputs| random.matrix(dtype, outputs, 512)).to_vec();
+            let (x, shared) = ((random.tensor(rows, 512) * 9.0).unwrap(), random.norm(512));
+            let bias: Arc<[f32]> = random.floats(46).into();
+            let norms: Vec<_> = (0..3).map(|_| random.norm(512)).collect();
+            let biased = Projections { matrices: matrices.clone(), bias: Some(bias.clone()), norms: vec![] };
+            let got = fused().linear(&x, None, &biased).unwrap();
+            let product = fused().linear(&x, None, &plain(&matrices)).unwrap();
+            let sum = |row: &Vec<f32>| row.iter().zip(&*bias).map(|(x, b)| x + b).collect::<Vec<_>>();
+            assert_eq!(values(&got), values(&product).iter().map(sum).collect::<Vec<_>>(), "{dtype:?}");
+            assert!(error(&got, &PlainOps.linear(&x, None, &biased).unwrap()) <= TOLERANCE, "{dtype:?}");
+            // Each matrix alone, its two norms one after the other.
+            let own = Projections { matrices: matrices.clone(), bias: Some(bias.clone()), norms };
+            let got = fused().linear(&x, Some(&shared), &own).unwrap();
+            let once = fused().linear(&x, Some(&shared), &plain(&[identity(512)])).unwrap();
+            let alone = (0..3)
+                .map(|i| fused().linear(&once, Some(&own.norms[i]), &plain(&matrices[i..i + 1])).unwrap());
+            let alone = Tensor::cat(&alone.collect::<Vec<_>>(), 1).unwrap();
+            assert_eq!(values(&got), values(&alone).iter().map(sum).collect::<Vec<_>>(), "{dtype:?}");
+            if !dtype.is_ternary() {
+                let want = PlainOps.linear(&x, Some(&shared), &own).unwrap();
+                assert!(error(&got, &want) <= TOLERANCE, "{dtype:?}");
+            }
+        }
     }
 }
 
@@ -78,18 +130,19 @@ fn halves_are_quantized_to_the_even_side() {
     row[0] = 127.0;
     let x = Tensor::from_vec(row, (1, 128), &candle_core::Device::Cpu).unwrap();
     let weights = [Random(4).matrix(DType::I2S, 16, 128)];
-    let got = fused().linear(&x, None, &weights).unwrap();
-    assert!(error(&got, &PlainOps.linear(&x, None, &weights).unwrap()) <= 1e-6);
+    let got = fused().linear(&x, None, &plain(&weights)).unwrap();
+    assert!(error(&got, &PlainOps.linear(&x, None, &plain(&weights)).unwrap()) <= 1e-6);
 }
 
 #[test]
 fn attention_of_ragged_batches() {
-    for (case, (heads, kv_heads, head_dim, pairs, style)) in [
-        (4, 4, 32, 16, RopeStyle::Neox),
-        (8, 2, 64, 32, RopeStyle::Interleaved),
-        (5, 1, 128, 64, RopeStyle::Neox),
-        (6, 2, 20, 5, RopeStyle::Neox),
-        (34, 2, 8, 2, RopeStyle::Interleaved),
+    for (case, (heads, kv_heads, head_dim, pairs, style, window)) in [
+        (4, 4, 32, 16, RopeStyle::Neox, None),
+        (8, 2, 64, 32, RopeStyle::Interleaved, Some(20)),
+        (5, 1, 128, 64, RopeStyle::Neox, None),
+        (6, 2, 20, 5, RopeStyle::Neox, Some(1)),
+        (34, 2, 8, 2, RopeStyle::Interleaved, Some(16)),
+        (4, 2, 16, 8, RopeStyle::Neox, Some(1000)),
     ]
     .into_iter()
     .enumerate()
@@ -98,8 +151,12 @@ fn attention_of_ragged_batches() {
         let (lengths, block_size, blocks) = ([70, 33, 1, 16], 16 << (case % 3), 16);
         let tables = tables(&mut random, &lengths, block_size, blocks);
         let caches = [0, 1].map(|_| KvCache::new(2, kv_heads, head_dim, blocks, block_size).unwrap());
-        let shape = AttentionShape::new(heads, kv_heads, head_dim);
-        let rope = rope(pairs, style);
+        let mut shape = AttentionShape::new(heads, kv_heads, head_dim);
+        let (mut rope, norms) = (rope(pairs, style), [0, 1].map(|_| random.norm(head_dim)));
+        // Odd cases have what few models have.
+        let odd = case % 2 == 1;
+        (shape.scale, rope.factor) = if odd { (shape.scale * 1.3, 1.2) } else { (shape.scale, 1.0) };
+        let how = Attention { shape: &shape, rope: &rope, window, norms: odd.then_some(&norms) };
         // Chunks in steps: prompts in parts, then together with a decode row.
         let chunk = |seq, start, rows| Chunk { seq, start, rows };
         let steps = [
@@ -110,9 +167,8 @@ fn attention_of_ragged_batches() {
         for chunks in steps {
             let batch = batch(&chunks, &tables, |_, _| 0);
             let qkv = random.tensor(batch.tokens.len(), (heads + 2 * kv_heads) * head_dim);
-            let want =
-                PlainOps.attention(&qkv.copy().unwrap(), &batch, &caches[0], 1, &shape, &rope).unwrap();
-            let got = fused().attention(&qkv, &batch, &caches[1], 1, &shape, &rope).unwrap();
+            let want = PlainOps.attention(&qkv.copy().unwrap(), &batch, &caches[0], 1, &how).unwrap();
+            let got = fused().attention(&qkv, &batch, &caches[1], 1, &how).unwrap();
             let error = error(&got, &want);
             assert!(error <= TOLERANCE, "case {case}: {error}");
             let all = |kv: &KvCache| kv.layers[1].flatten_all().unwrap().to_vec1::<f32>().unwrap();
@@ -129,19 +185,23 @@ fn attention_of_ragged_batches() {
 fn gates_sums_and_rows() {
     let mut random = Random(5);
     let x = (random.tensor(5, 2 * 77) * 20.0).unwrap();
-    for activation in [Activation::SwiGlu, Activation::Relu2] {
+    for activation in [Activation::SwiGlu, Activation::Relu2, Activation::GeGlu] {
         let got = fused().gated(&x, activation).unwrap();
         let want = PlainOps.gated(&x, activation).unwrap();
         assert!(error(&got, &want) <= TOLERANCE, "{activation:?}");
     }
     let y = random.tensor(5, 2 * 77);
-    let want = PlainOps.add(x.clone(), &y).unwrap();
+    let norm = random.norm(2 * 77);
+    let got = fused().add(x.copy().unwrap(), &y, Some(&norm)).unwrap();
+    assert!(error(&got, &PlainOps.add(x.clone(), &y, Some(&norm)).unwrap()) <= TOLERANCE);
+    assert!(fused().add(x.copy().unwrap(), &y, Some(&random.norm(77))).is_err(), "a narrower norm");
+    let want = PlainOps.add(x.clone(), &y, None).unwrap();
     assert_eq!(
         values(&fused().rows(&x, &[4, 0, 4]).unwrap()),
         values(&PlainOps.rows(&x, &[4, 0, 4]).unwrap())
     );
     assert_eq!(fused().rows(&x, &[]).unwrap().dims(), [0, 2 * 77]);
-    assert_eq!(values(&fused().add(x, &y).unwrap()), values(&want));
+    assert_eq!(values(&fused().add(x, &y, None).unwrap()), values(&want));
 }
 
 /// Views that begin inside of their storage are read where they begin.
@@ -151,12 +211,12 @@ fn start_offsets_are_honoured() {
     let whole = random.tensor(9, 256);
     let (view, copy) = (whole.narrow(0, 3, 4).unwrap(), whole.narrow(0, 3, 4).unwrap().copy().unwrap());
     let weights = [random.matrix(DType::TQ2_0, 9, 256)];
-    let linear = |x: &Tensor| values(&fused().linear(x, None, &weights).unwrap());
+    let linear = |x: &Tensor| values(&fused().linear(x, None, &plain(&weights)).unwrap());
     assert_eq!(linear(&view), linear(&copy));
     let gated = |x: &Tensor| values(&fused().gated(x, Activation::SwiGlu).unwrap());
     assert_eq!(gated(&view), gated(&copy));
     assert_eq!(values(&fused().rows(&view, &[1]).unwrap())[0], values(&whole)[4]);
-    let sum = |x: Tensor, y: &Tensor| values(&fused().add(x, y).unwrap());
+    let sum = |x: Tensor, y: &Tensor| values(&fused().add(x, y, None).unwrap());
     let other = random.tensor(9, 256).narrow(0, 5, 4).unwrap();
     assert_eq!(sum(copy.copy().unwrap(), &other), values(&(&copy + &other).unwrap()));
 }
@@ -166,19 +226,29 @@ fn mistakes_are_errors() {
     let (ops, mut random) = (fused(), Random(7));
     let x = random.tensor(4, 64);
     let dense = |random: &mut Random, cols| random.matrix(DType::F32, 8, cols);
-    assert!(ops.linear(&x, None, &[]).is_err());
-    assert!(ops.linear(&x, None, &[dense(&mut random, 32)]).is_err());
-    assert!(ops.linear(&x, None, &[dense(&mut random, 64), dense(&mut random, 32)]).is_err());
-    assert!(ops.linear(&x, Some(&random.norm(32)), &[dense(&mut random, 64)]).is_err());
-    assert!(ops.linear(&x.t().unwrap(), None, &[dense(&mut random, 4)]).is_err(), "not contiguous");
+    assert!(ops.linear(&x, None, &plain(&[])).is_err());
+    assert!(ops.linear(&x, None, &plain(&[dense(&mut random, 32)])).is_err());
+    assert!(ops.linear(&x, None, &plain(&[dense(&mut random, 64), dense(&mut random, 32)])).is_err());
+    assert!(ops.linear(&x, Some(&random.norm(32)), &plain(&[dense(&mut random, 64)])).is_err());
+    assert!(ops.linear(&x.t().unwrap(), None, &plain(&[dense(&mut random, 4)])).is_err(), "not contiguous");
     assert!(
-        ops.linear(&x.to_dtype(candle_core::DType::F64).unwrap(), None, &[dense(&mut random, 64)]).is_err()
+        ops.linear(&x.to_dtype(candle_core::DType::F64).unwrap(), None, &plain(&[dense(&mut random, 64)]))
+            .is_err()
     );
+    let with = |bias: usize, norms: &[usize], random: &mut Random| Projections {
+        matrices: vec![dense(random, 64), dense(random, 64)],
+        bias: Some(random.floats(bias).into()),
+        norms: norms.iter().map(|n| random.norm(*n)).collect(),
+    };
+    assert!(ops.linear(&x, None, &with(16, &[64, 64], &mut random)).is_ok());
+    for (bias, norms) in [(15, &[][..]), (17, &[]), (16, &[64]), (16, &[64, 63]), (16, &[64, 64, 64])] {
+        assert!(ops.linear(&x, None, &with(bias, norms, &mut random)).is_err(), "{bias}, {norms:?}");
+    }
     let mixed = [random.matrix(DType::F32, 8, 128), random.matrix(DType::I2S, 8, 128)];
-    assert!(ops.linear(&random.tensor(1, 128), None, &mixed).is_err());
-    assert!(ops.embed(&tokens(&[8]), &dense(&mut random, 64)).is_err());
+    assert!(ops.linear(&random.tensor(1, 128), None, &plain(&mixed)).is_err());
+    assert!(ops.embed(&tokens(&[8]), &dense(&mut random, 64), 1.0).is_err());
     assert!(ops.rows(&x, &[4]).is_err());
-    assert!(ops.add(x.copy().unwrap(), &random.tensor(4, 32)).is_err());
+    assert!(ops.add(x.copy().unwrap(), &random.tensor(4, 32), None).is_err());
 }
 
 #[test]
@@ -194,8 +264,7 @@ fn mistaken_batches_are_errors() {
             &Arc::new(batch.clone()),
             &kv,
             layer,
-            &shape,
-            &rope(8, RopeStyle::Neox),
+            &Attention { shape: &shape, rope: &rope(8, RopeStyle::Neox), window: None, norms: None },
         )
     };
     assert!(run(&good, 0).is_ok());
@@ -216,7 +285,12 @@ fn mistaken_batches_are_errors() {
         assert!(run(&bad, 0).is_err(), "change {index}");
     }
     let odd = KvCache { layers: kv.layers.clone(), blocks: 6, block_size: 8 };
-    assert!(ops.attention(&qkv, &good, &odd, 0, &shape, &rope(8, RopeStyle::Neox)).is_err(), "half a tile");
+    let turn = rope(8, RopeStyle::Neox);
+    let how = Attention { shape: &shape, rope: &turn, window: None, norms: None };
+    assert!(ops.attention(&qkv, &good, &odd, 0, &how).is_err(), "half a tile");
+    let narrow = [0, 1].map(|_| random.norm(8));
+    let how = Attention { norms: Some(&narrow), ..how };
+    assert!(ops.attention(&qkv, &good, &kv, 0, &how).is_err(), "norms of half a head");
     assert!(KvCache::new(2, usize::MAX / 2, 64, 64, 16).is_err());
     assert!(KvCache::new(1, 1 << 20, 1 << 10, 1 << 20, 16).is_err(), "64 PiB");
 }

@@ -40,57 +40,69 @@ impl<'a> Paged<'a> {
     }
 }
 
-/// One row's heads of one KV head: `q` and `out` are `[heads, head_dim]`; the row attends to `0..=position`.
+/// One sequence's K and V of one KV head.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    pub k: Paged<'a>,
+    pub v: Paged<'a>,
+    /// The sequence's blocks.
+    pub table: &'a [u32],
+    pub kv_head: usize,
+    /// What scores are multiplied with; 1/sqrt(head_dim) in most models.
+    pub scale: f32,
+}
+
+/// One row's heads of one KV head: `q` and `out` are `[heads, head_dim]`; the row attends to `first..=position`.
 #[derive(Default)]
 pub struct Query<'a> {
     pub q: &'a [f32],
     pub out: &'a mut [f32],
+    /// 0, or where a sliding window begins; at most `position`.
+    pub first: usize,
     pub position: usize,
 }
 
 /// The online softmax of each head of a row.
 #[derive(Clone, Copy)]
 struct State {
+    scale: f32,
     max: [f32; HEADS],
     sum: [f32; HEADS],
 }
 
-/// Attention of up to `ROWS` rows of one sequence, of equally many heads, scores scaled by 1/sqrt(head_dim).
-pub fn attend(isa: Isa, rows: &mut [Query], k: Paged, v: Paged, table: &[u32], kv_head: usize) {
+/// Attention of up to `ROWS` rows of one sequence, of equally many heads.
+pub fn attend(isa: Isa, rows: &mut [Query], context: &Context) {
     let Some(first) = rows.first() else { return };
-    let len = first.q.len();
-    assert!(rows.len() <= ROWS && len.is_multiple_of(k.head_dim), "a few rows of whole heads");
+    let (len, dim) = (first.q.len(), context.k.head_dim);
+    assert!(rows.len() <= ROWS && len.is_multiple_of(dim), "a few rows of whole heads");
     assert!(rows.iter().all(|row| row.q.len() == len && row.out.len() == len), "rows of equal width");
+    assert!(rows.iter().all(|row| row.first <= row.position), "a row sees itself");
     assert!(
-        k.head_dim == v.head_dim && k.block_size.is_multiple_of(TILE),
+        dim == context.v.head_dim && context.k.block_size.is_multiple_of(TILE),
         "K and V in blocks of whole tiles"
     );
-    for from in (0..len).step_by(HEADS * k.head_dim) {
-        attend_heads(isa, rows, from..len.min(from + HEADS * k.head_dim), k, v, table, kv_head);
+    for from in (0..len).step_by(HEADS * dim) {
+        attend_heads(isa, rows, from..len.min(from + HEADS * dim), context);
     }
 }
 
-/// As `attend`, for the elements `part` of the rows.
-fn attend_heads(
-    isa: Isa,
-    rows: &mut [Query],
-    part: std::ops::Range<usize>,
-    k: Paged,
-    v: Paged,
-    table: &[u32],
-    kv_head: usize,
-) {
+/// As `attend`, for the elements `part` of the rows. A row skips the tiles before its window and those behind its
+/// position; of the window's first tile it takes the end.
+fn attend_heads(isa: Isa, rows: &mut [Query], part: std::ops::Range<usize>, context: &Context) {
+    let &Context { k, v, table, kv_head, scale } = context;
     let dim = k.head_dim;
-    let mut states = [State { max: [f32::NEG_INFINITY; HEADS], sum: [0.0; HEADS] }; ROWS];
+    let mut states = [State { scale, max: [f32::NEG_INFINITY; HEADS], sum: [0.0; HEADS] }; ROWS];
+    let first = rows.iter().map(|row| row.first).min().unwrap_or(0) / TILE * TILE;
     let last = rows.iter().map(|row| row.position).max().unwrap_or(0);
     rows.iter_mut().for_each(|row| row.out[part.clone()].fill(0.0));
-    for start in (0..=last).step_by(TILE) {
+    for start in (first..=last).step_by(TILE) {
         let len = TILE.min(last + 1 - start);
         let keys = k.tile(table, kv_head, start, len);
         let values = v.tile(table, kv_head, start, len);
-        for (row, state) in rows.iter_mut().zip(&mut states).filter(|(row, _)| row.position >= start) {
-            let len = TILE.min(row.position + 1 - start);
-            let (keys, values) = (&keys[..len * dim], &values[..len * dim]);
+        let sees = |row: &Query| row.position >= start && row.first < start + TILE;
+        for (row, state) in rows.iter_mut().zip(&mut states).filter(|(row, _)| sees(row)) {
+            let seen = row.first.saturating_sub(start) * dim..TILE.min(row.position + 1 - start) * dim;
+            let (keys, values) = (&keys[seen.clone()], &values[seen]);
             tile(isa, &row.q[part.clone()], &mut row.out[part.clone()], state, keys, values, dim);
         }
     }
@@ -112,18 +124,13 @@ fn tile(isa: Isa, q: &[f32], out: &mut [f32], state: &mut State, keys: &[f32], v
             for (head, (q, out)) in q.chunks_exact(dim).zip(out.chunks_exact_mut(dim)).enumerate() {
                 let mut scores = [f32::NEG_INFINITY; TILE];
                 for (score, key) in scores.iter_mut().zip(keys.chunks_exact(dim)) {
-                    *score = dot(q, key) * scale(dim);
+                    *score = dot(q, key) * state.scale;
                 }
                 let keep = softmax(&mut scores, keys.len() / dim, &mut state.max[head], &mut state.sum[head]);
                 accumulate_from(0, out, keep, &scores, values);
             }
         }
     }
-}
-
-#[inline(always)]
-fn scale(dim: usize) -> f32 {
-    1.0 / (dim as f32).sqrt()
 }
 
 /// Turns the first `len` scores into weights relative to the new maximum, the others into 0, and updates a head's

@@ -2,7 +2,7 @@
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
-use super::{LANES, State, TILE, accumulate_from, scale};
+use super::{LANES, State, TILE, accumulate_from};
 use crate::kernels::exp;
 use std::arch::x86_64::*;
 
@@ -42,10 +42,10 @@ fn heads<const H: usize>(
     let mut scores = [[f32::NEG_INFINITY; TILE]; H];
     let whole = len / KEYS * KEYS;
     for j in (0..whole).step_by(KEYS) {
-        dots::<H, KEYS>(q, &keys[j * dim..], dim, j, &mut scores);
+        dots::<H, KEYS>(q, &keys[j * dim..], dim, j, state.scale, &mut scores);
     }
     for j in whole..len {
-        dots::<H, 1>(q, &keys[j * dim..], dim, j, &mut scores);
+        dots::<H, 1>(q, &keys[j * dim..], dim, j, state.scale, &mut scores);
     }
     let mut keep = [0.0f32; H];
     for h in 0..H {
@@ -72,6 +72,7 @@ fn dots<const H: usize, const N: usize>(
     keys: &[f32],
     dim: usize,
     j: usize,
+    scale: f32,
     scores: &mut [[f32; TILE]; H],
 ) {
     assert!(q.len() == H * dim && keys.len() >= N * dim, "N keys for H heads");
@@ -97,7 +98,7 @@ fn dots<const H: usize, const N: usize>(
         for n in 0..N {
             let tail = q[h * dim..][end..dim].iter().zip(&keys[n * dim..][end..dim]);
             let dot = tail.fold(totals[n], |sum, (a, b)| a.mul_add(*b, sum));
-            scores[h][j + n] = dot * scale(dim);
+            scores[h][j + n] = dot * scale;
         }
     }
 }

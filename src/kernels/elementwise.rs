@@ -20,6 +20,28 @@ fn swiglu_scalar(gate: &[f32], up: &[f32], out: &mut [f32]) {
     }
 }
 
+/// 2 sqrt(2/pi), and that times 0.044715: twice the argument of GELU's tanh is `g (GELU_1 + GELU_3 g^2)`.
+const GELU_1: f32 = 1.595_769_1;
+const GELU_3: f32 = 0.071_354_814;
+
+/// `out = gelu(gate) * up` in the tanh form, g/2 (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) (Hendrycks and Gimpel 2016),
+/// computed as g / (1 + e^-2u), which it equals: 1 + tanh(u) = 2 / (1 + e^-2u).
+pub fn geglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    assert!(gate.len() == out.len() && up.len() == out.len(), "one gate and one up for each output");
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2 and FMA.
+        Isa::Avx2 => unsafe { avx2::geglu(gate, up, out) },
+        _ => geglu_scalar(gate, up, out),
+    }
+}
+
+fn geglu_scalar(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    for ((out, g), up) in out.iter_mut().zip(gate).zip(up) {
+        *out = g / (1.0 + exp((g * g).mul_add(GELU_3, GELU_1) * -g)) * up;
+    }
+}
+
 /// `out = relu(gate)^2 * up` (BitNet b1.58 2B-4T; So et al. 2021, "Primer").
 pub fn relu2(gate: &[f32], up: &[f32], out: &mut [f32]) {
     assert!(gate.len() == out.len() && up.len() == out.len(), "one gate and one up for each output");
@@ -60,6 +82,26 @@ mod avx2 {
         }
         super::swiglu_scalar(&gate[end..], &up[end..], &mut out[end..]);
     }
+
+    /// Slices of equal length.
+    #[target_feature(enable = "avx2,fma")]
+    pub fn geglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
+        let end = out.len() / 8 * 8;
+        let one = _mm256_set1_ps(1.0);
+        let (first, third) = (_mm256_set1_ps(super::GELU_1), _mm256_set1_ps(super::GELU_3));
+        for i in (0..end).step_by(8) {
+            // SAFETY: i + 8 <= end, which all three slices have.
+            unsafe {
+                let g = _mm256_loadu_ps(gate.as_ptr().add(i));
+                let u = _mm256_loadu_ps(up.as_ptr().add(i));
+                let factor = _mm256_fmadd_ps(_mm256_mul_ps(g, g), third, first);
+                let e = exp(_mm256_mul_ps(factor, _mm256_xor_ps(g, _mm256_set1_ps(-0.0))));
+                let y = _mm256_mul_ps(_mm256_div_ps(g, _mm256_add_ps(one, e)), u);
+                _mm256_storeu_ps(out.as_mut_ptr().add(i), y);
+            }
+        }
+        super::geglu_scalar(&gate[end..], &up[end..], &mut out[end..]);
+    }
 }
 
 #[cfg(test)]
@@ -67,13 +109,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn swiglu_bits_do_not_depend_on_the_instruction_set() {
+    fn gates_have_one_set_of_bits() {
         let gate: Vec<f32> = (0..1003).map(|i| (i as f32 - 500.0) * 0.37).collect();
         let up: Vec<f32> = (0..1003).map(|i| (i as f32 * 0.77).sin()).collect();
-        let (mut a, mut b) = (vec![0.0; 1003], vec![0.0; 1003]);
-        swiglu(Isa::Scalar, &gate, &up, &mut a);
-        swiglu(crate::kernels::isa(), &gate, &up, &mut b);
-        assert!(a.iter().zip(&b).all(|(a, b)| a.to_bits() == b.to_bits()));
+        for gated in [swiglu, geglu] {
+            let (mut a, mut b) = (vec![0.0; 1003], vec![0.0; 1003]);
+            gated(Isa::Scalar, &gate, &up, &mut a);
+            gated(crate::kernels::isa(), &gate, &up, &mut b);
+            assert!(a.iter().zip(&b).all(|(a, b)| a.to_bits() == b.to_bits()));
+        }
+    }
+
+    #[test]
+    fn geglu_is_the_tanh_formula() {
+        let gate: Vec<f32> = (-9000..9000).map(|i| i as f32 * 1.1e-3).chain([0.0, -1e30, 1e30]).collect();
+        let (up, mut out) = (vec![1.0; gate.len()], vec![0.0; gate.len()]);
+        geglu(crate::kernels::isa(), &gate, &up, &mut out);
+        for (g, got) in gate.iter().zip(out) {
+            let g = *g as f64;
+            let u = (2.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g.powi(3));
+            let want = 0.5 * g * (1.0 + u.tanh());
+            assert!((got as f64 - want).abs() <= 1e-6 * want.abs().max(1e-3), "{g}: {got} for {want}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! (tools/golden/quants.py).
 
 use super::rows::dequantize_row;
-use super::{DType, Isa, Matrix, Pool, isa, pack, requantize, ternary, tl};
+use super::{DType, Isa, Matrix, Pool, dense, isa, pack, requantize, ternary, tl};
 use crate::base::{Bytes, Result};
 use std::path::PathBuf;
 
@@ -147,6 +147,28 @@ fn quantizers_write_what_their_reference_writes() {
             assert_eq!(differs, None, "{}", case.name);
             assert_eq!(made.data.len(), case.packed.len(), "{}", case.name);
         }
+    }
+}
+
+/// A dense type's product is that of the f32 weights that it stands for, to the bit.
+#[test]
+fn dense_products_are_those_of_the_weights() {
+    let pool = Pool::new(2).unwrap();
+    let dense = |case: &Case| !case.name.starts_with("to_") && case.scale.is_none();
+    for case in cases().iter().filter(|case| dense(case)) {
+        let m = case.load(&pool).expect(&case.name);
+        if m.dtype.is_ternary() {
+            continue;
+        }
+        let data: Vec<u8> = case.values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let same = Matrix::new(Bytes::new(data), DType::F32, m.rows, m.cols).unwrap();
+        let x: Vec<f32> = (0..5 * m.cols).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
+        let product = |m: &Matrix| {
+            let mut out = vec![f32::NAN; 5 * m.rows];
+            dense::matmul(&pool, isa(), &x, m.cols, &[m], &mut out);
+            out.iter().map(|v| v.to_bits()).collect::<Vec<_>>()
+        };
+        assert_eq!(product(&m), product(&same), "{}", case.name);
     }
 }
 

@@ -19,17 +19,49 @@ pub fn rms_norm(isa: Isa, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) 
     }
 }
 
+/// As `rms_norm`, of a row in its place: a head of q or k.
+pub fn rms_norm_in_place(isa: Isa, x: &mut [f32], weight: &[f32], eps: f32) {
+    assert_eq!(x.len(), weight.len(), "a norm's row and weight differ in length");
+    let scale = row_scale(isa, x, eps);
+    for (x, w) in x.iter_mut().zip(weight) {
+        *x = *x * scale * w;
+    }
+}
+
+/// `x += y / sqrt(mean(y²) + eps) * weight`, the norm with the bits of `rms_norm`. All slices have one length.
+pub fn add_rms_norm(isa: Isa, x: &mut [f32], y: &[f32], weight: &[f32], eps: f32) {
+    assert!(x.len() == weight.len() && x.len() == y.len(), "a norm's row, weight and sum differ in length");
+    let scale = row_scale(isa, y, eps);
+    for ((x, y), w) in x.iter_mut().zip(y).zip(weight) {
+        *x += y * scale * w;
+    }
+}
+
+/// What a row is multiplied with before the weights.
+fn row_scale(isa: Isa, x: &[f32], eps: f32) -> f32 {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2 and FMA.
+        Isa::Avx2 => unsafe { avx2::row_scale(x, eps) },
+        _ => scalar_scale(x, eps),
+    }
+}
+
 fn scalar(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    let scale = scalar_scale(x, eps);
+    for ((out, x), w) in out.iter_mut().zip(x).zip(weight) {
+        *out = x * scale * w;
+    }
+}
+
+fn scalar_scale(x: &[f32], eps: f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
     for chunk in x.chunks(LANES) {
         for (lane, v) in lanes.iter_mut().zip(chunk) {
             *lane = v.mul_add(*v, *lane);
         }
     }
-    let scale = scale(&lanes, x.len(), eps);
-    for ((out, x), w) in out.iter_mut().zip(x).zip(weight) {
-        *out = x * scale * w;
-    }
+    scale(&lanes, x.len(), eps)
 }
 
 fn scale(lanes: &[f32; LANES], len: usize, eps: f32) -> f32 {
@@ -54,9 +86,10 @@ mod avx2 {
     use super::{LANES, scale};
     use std::arch::x86_64::*;
 
-    /// As `super::scalar`. The slices have one length.
+    /// As `super::scalar_scale`.
+    #[inline]
     #[target_feature(enable = "avx2,fma")]
-    pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    pub fn row_scale(x: &[f32], eps: f32) -> f32 {
         let whole = x.len() / LANES * LANES;
         let mut sums = [_mm256_setzero_ps(); LANES / 8];
         for chunk in x[..whole].chunks_exact(LANES) {
@@ -74,7 +107,13 @@ mod avx2 {
         for (lane, v) in lanes.iter_mut().zip(&x[whole..]) {
             *lane = v.mul_add(*v, *lane);
         }
-        let scale = scale(&lanes, x.len(), eps);
+        scale(&lanes, x.len(), eps)
+    }
+
+    /// As `super::scalar`. The slices have one length.
+    #[target_feature(enable = "avx2,fma")]
+    pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+        let scale = row_scale(x, eps);
         let wide = _mm256_set1_ps(scale);
         let end = x.len() / 8 * 8;
         for i in (0..end).step_by(8) {
@@ -106,6 +145,15 @@ mod tests {
             rms_norm(isa(), &x, &weight, 1e-5, &mut b);
             let bits = |v: &[f32]| v.iter().map(|f| f.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(&a), bits(&b), "length {len}");
+            for isa in [Isa::Scalar, isa()] {
+                let mut own = x.clone();
+                rms_norm_in_place(isa, &mut own, &weight, 1e-5);
+                assert_eq!(bits(&a), bits(&own), "length {len}, in place");
+                let mut sum = weight.clone();
+                add_rms_norm(isa, &mut sum, &x, &weight, 1e-5);
+                let want: Vec<f32> = weight.iter().zip(&a).map(|(w, a)| w + a).collect();
+                assert_eq!(bits(&want), bits(&sum), "length {len}, added");
+            }
             let mean = x.iter().map(|v| (*v as f64).powi(2)).sum::<f64>() / len as f64;
             for i in 0..len {
                 let want = x[i] as f64 / (mean + 1e-5).sqrt() * weight[i] as f64;

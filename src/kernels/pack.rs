@@ -2,7 +2,7 @@
 
 use super::blocks::SharedOut;
 use super::rows::{f16_at, packed_row};
-use super::ternary::{padded, validate};
+use super::ternary::padded;
 use super::{DType, Matrix, Pool};
 use crate::base::{Bytes, Error, Result};
 use parking_lot::Mutex;
@@ -18,36 +18,31 @@ const ZERO: u8 = 1;
 /// - I2_S whose rows end within blocks, IQ1_BN and IQ2_BN to `Ternary`, TQ1_0 to TQ2_0, all without loss;
 /// - TL1 and TL2 need more than a matrix: see `tl::unpack`.
 ///
-/// Ternary results have valid codes and finite scales (`ternary::validate`); `BadModel` where the source has not,
-/// `OutOfMemory` where the packed matrix does not fit.
+/// What is packed to `Ternary` has valid codes and finite scales, `BadModel` where the source has not; the others are
+/// for `ternary::validate` to look at. `OutOfMemory` where the packed matrix does not fit.
 pub fn prepare(pool: &Pool, m: Matrix) -> Result<Matrix> {
-    let packed = match m.dtype {
-        DType::I2S if !m.cols.is_multiple_of(128) => flattened_i2s(pool, &m)?,
+    match m.dtype {
+        DType::I2S if !m.cols.is_multiple_of(128) => flattened_i2s(pool, &m),
         DType::IQ1_BN => {
             let scales = row_scales(&m, |row| f16_at(row))?;
             pack_ternary(pool, m.rows, m.cols, &scales, &|row, codes| {
                 iq1_bn_codes(packed_row(&m, row), codes);
                 Ok(())
-            })?
+            })
         }
         DType::IQ2_BN => {
             let scales = row_scales(&m, |row| f32::from_le_bytes([row[0], row[1], row[2], row[3]]))?;
             pack_ternary(pool, m.rows, m.cols, &scales, &|row, codes| {
                 iq2_bn_codes(packed_row(&m, row), codes);
                 Ok(())
-            })?
+            })
         }
-        DType::TQ1_0 => tq1_0_to_tq2_0(pool, &m)?,
+        DType::TQ1_0 => tq1_0_to_tq2_0(pool, &m),
         DType::TL1 | DType::TL2 => {
-            return Err(Error::unsupported(format!(
-                "a {:?} matrix needs its tiling (kernel_config.ini)",
-                m.dtype
-            )));
+            Err(Error::unsupported(format!("a {:?} matrix needs its tiling (kernel_config.ini)", m.dtype)))
         }
-        _ => m,
-    };
-    validate(&packed)?;
-    Ok(packed)
+        _ => Ok(m),
+    }
 }
 
 /// A `Ternary` matrix: `fill(row, codes)` writes a row's `cols` codes, each 0, 1 or 2 for -1, 0 and 1, and `scales`

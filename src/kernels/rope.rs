@@ -1,13 +1,13 @@
 //! Rotary position embedding (Su et al. 2021).
 
-/// Cosine and sine of `position * inv_freq[i]` for each position, `[positions, 2 * pairs]`: cosines, then sines.
-/// In f64 and rounded once, so that far positions keep their phase.
-pub fn table(positions: &[u32], inv_freq: &[f32], out: &mut Vec<f32>) {
+/// Cosine and sine of `position * inv_freq[i]`, times `factor`, for each position, `[positions, 2 * pairs]`: cosines,
+/// then sines. In f64 and rounded, so that far positions keep their phase; then multiplied.
+pub fn table(positions: &[u32], inv_freq: &[f32], factor: f32, out: &mut Vec<f32>) {
     out.clear();
     for &position in positions {
         let angles = inv_freq.iter().map(|f| position as f64 * *f as f64);
-        out.extend(angles.clone().map(|a| a.cos() as f32));
-        out.extend(angles.map(|a| a.sin() as f32));
+        out.extend(angles.clone().map(|a| a.cos() as f32 * factor));
+        out.extend(angles.map(|a| a.sin() as f32 * factor));
     }
 }
 

@@ -1,6 +1,6 @@
 use super::quantize::{QuantRow, quantize_row};
 use super::rows::dequantize_row;
-use super::ternary::{Activations, matmul, validate};
+use super::ternary::{Activations, matmul, padded, validate};
 use super::{DType, Isa, Matrix, Pool, isa};
 use crate::base::{Bytes, Status};
 use half::f16;
@@ -27,6 +27,17 @@ fn pack(dtype: DType, rows: usize, cols: usize, code: &mut dyn FnMut() -> u8) ->
         data.extend(
             [0.0371f32.to_le_bytes(), [0; 4], [0; 4], [0; 4], [0; 4], [0; 4], [0; 4], [0xff; 4]].concat(),
         );
+    } else if dtype == DType::Ternary {
+        for row in codes.chunks_exact(cols) {
+            let mut row = row.to_vec();
+            row.resize(padded(cols), 1);
+            for block in row.chunks_exact(128) {
+                data.extend(
+                    (0..32).map(|p| block[p] << 6 | block[p + 32] << 4 | block[p + 64] << 2 | block[p + 96]),
+                );
+            }
+        }
+        data.extend((0..rows).flat_map(|row| row_scale(row).to_le_bytes()));
     } else {
         for (n, block) in codes.chunks_exact(256).enumerate() {
             for half in block.chunks_exact(128) {
@@ -40,9 +51,20 @@ fn pack(dtype: DType, rows: usize, cols: usize, code: &mut dyn FnMut() -> u8) ->
     (Matrix::new(Bytes::new(data), dtype, rows, cols).unwrap(), codes)
 }
 
+fn row_scale(row: usize) -> f32 {
+    0.0371 + row as f32 * 0.003
+}
+
+/// `tokens` rows as wide as weights of `cols` columns want them, zeros behind those.
+fn activations(tokens: usize, cols: usize, mut value: impl FnMut() -> i8) -> Vec<i8> {
+    let mut values = vec![0; tokens * padded(cols)];
+    values.chunks_exact_mut(padded(cols)).for_each(|row| row[..cols].iter_mut().for_each(|v| *v = value()));
+    values
+}
+
 fn product(threads: usize, isa: Isa, values: &[i8], rows: &[QuantRow], weights: &[&Matrix]) -> Vec<u32> {
     let pool = Pool::new(threads).unwrap();
-    let cols = weights[0].cols;
+    let cols = padded(weights[0].cols);
     let mut out = vec![f32::NAN; rows.len() * weights.iter().map(|m| m.rows).sum::<usize>()];
     matmul(&pool, isa, &Activations { values, rows, cols }, weights, &mut out);
     out.iter().map(|v| v.to_bits()).collect()
@@ -59,15 +81,21 @@ fn quant_rows(values: &[i8], cols: usize) -> Vec<QuantRow> {
 #[test]
 fn instruction_sets_threads_and_company_change_no_bit() {
     let mut random = Random(5);
-    for dtype in [DType::I2S, DType::TQ2_0] {
-        for (cols, rows_a, rows_b) in [(256, 37, 3), (768, 5, 64), (2560, 33, 1), (8192, 6, 3)] {
+    for dtype in [DType::I2S, DType::TQ2_0, DType::Ternary] {
+        for (cols, rows_a, rows_b) in
+            [(256, 37, 3), (768, 5, 64), (2560, 33, 1), (8192, 6, 3), (8640, 5, 34), (65, 9, 2)]
+        {
+            if dtype != DType::Ternary && cols % 256 != 0 {
+                continue;
+            }
             let mut code = || (random.next() % 3) as u8;
             let (a, _) = pack(dtype, rows_a, cols, &mut code);
             let (b, _) = pack(dtype, rows_b, cols, &mut code);
             let weights = [&a, &b];
             let tokens = 11;
-            let values: Vec<i8> = (0..tokens * cols).map(|_| random.next() as i8).collect();
-            let rows = quant_rows(&values, cols);
+            let values = activations(tokens, cols, || random.next() as i8);
+            let width = padded(cols);
+            let rows = quant_rows(&values, width);
             let all = product(1, Isa::Scalar, &values, &rows, &weights);
             for threads in 1..=3 {
                 assert_eq!(
@@ -79,7 +107,7 @@ fn instruction_sets_threads_and_company_change_no_bit() {
             let stride = rows_a + rows_b;
             for (start, count) in [(0, 1), (4, 1), (2, 2), (3, 3), (5, 4), (1, 5)] {
                 for isa in [Isa::Scalar, isa()] {
-                    let part = &values[start * cols..(start + count) * cols];
+                    let part = &values[start * width..(start + count) * width];
                     let some = product(2, isa, part, &rows[start..start + count], &weights);
                     assert_eq!(
                         some,
@@ -96,7 +124,7 @@ fn instruction_sets_threads_and_company_change_no_bit() {
 fn is_the_product_of_the_real_weights() {
     let mut random = Random(9);
     let pool = Pool::new(2).unwrap();
-    for dtype in [DType::I2S, DType::TQ2_0] {
+    for dtype in [DType::I2S, DType::TQ2_0, DType::Ternary] {
         let (m, _) = pack(dtype, 70, 512, &mut || (random.next() % 3) as u8);
         let x: Vec<f32> = (0..5 * 512).map(|_| random.next() as f32 / (1u32 << 30) as f32 - 1.0).collect();
         let mut values = vec![0i8; x.len()];
@@ -120,7 +148,7 @@ fn is_the_product_of_the_real_weights() {
 
 #[test]
 fn extremes_do_not_overflow() {
-    for dtype in [DType::I2S, DType::TQ2_0] {
+    for dtype in [DType::I2S, DType::TQ2_0, DType::Ternary] {
         for cols in [2048, 8192] {
             for code in [0u8, 1, 2] {
                 let (m, _) = pack(dtype, 5, cols, &mut || code);
@@ -149,7 +177,7 @@ fn extremes_do_not_overflow() {
 #[test]
 fn dequantized_rows_are_the_codes() {
     let mut random = Random(3);
-    for dtype in [DType::I2S, DType::TQ2_0] {
+    for dtype in [DType::I2S, DType::TQ2_0, DType::Ternary] {
         let cols = 768;
         let (m, codes) = pack(dtype, 4, cols, &mut || (random.next() % 3) as u8);
         let mut out = vec![0.0; cols];
@@ -158,6 +186,7 @@ fn dequantized_rows_are_the_codes() {
             for i in 0..cols {
                 let scale = match dtype {
                     DType::I2S => 0.0371,
+                    DType::Ternary => row_scale(row),
                     _ => f16::from_f32(0.01 + ((row * cols + i) / 256 % 17) as f32 * 0.003).to_f32(),
                 };
                 assert_eq!(out[i], (codes[row * cols + i] as f32 - 1.0) * scale, "{dtype:?} {row} {i}");
@@ -168,7 +197,7 @@ fn dequantized_rows_are_the_codes() {
 
 #[test]
 fn invalid_codes_and_scales_are_refused() {
-    for dtype in [DType::I2S, DType::TQ2_0] {
+    for dtype in [DType::I2S, DType::TQ2_0, DType::Ternary] {
         for place in [0, 1, 255, 256, 700, 767, 768, 4 * 768 - 1] {
             let mut n = 0;
             let mut code = |bad| {
@@ -184,7 +213,7 @@ fn invalid_codes_and_scales_are_refused() {
         validate(&m).unwrap();
         let mut data = m.data.to_vec();
         match dtype {
-            DType::I2S => data[768..772].copy_from_slice(&f32::NAN.to_le_bytes()),
+            DType::I2S | DType::Ternary => data[768..772].copy_from_slice(&f32::NAN.to_le_bytes()),
             _ => data[64..66].copy_from_slice(&f16::INFINITY.to_le_bytes()),
         }
         let m = Matrix::new(Bytes::new(data), dtype, 4, 768).unwrap();

@@ -7,7 +7,7 @@ use crate::text::Tokenizer;
 use std::sync::Arc;
 
 /// A model's shape, tensors and tokenizer. Tensors go by the names that GGUF gives them (`blk.0.attn_q.weight`,
-/// `.bias`; a projection's own norm is `blk.0.attn_q.rms_norm.weight`), q and k rows in the order that the
+/// `.bias`; a projection's own norm is `blk.0.attn_q_norm_in.weight`), q and k rows in the order that the
 /// configuration's `rope_style` says. What is odd but usable goes to `warn`, as a sentence that names the file.
 pub trait Checkpoint {
     /// The file or folder, as errors call it.

@@ -159,6 +159,7 @@ impl DecoderConfig {
         names.within("embedding_length", self.hidden, HIDDEN)?;
         names.within("feed_forward_length", self.ffn, FFN)?;
         names.float("attention.layer_norm_rms_epsilon", self.rms_eps, 1e-12..=1e-1)?;
+        names.float("projection_epsilon", self.projection_eps, 1e-12..=1e-1)?;
         names.float("embedding_scale", self.embedding_scale, 1e-6..=1e6)?;
         self.check_attention(names)?;
         if self.norm_offset != 0.0 && self.norm_offset != 1.0 {

@@ -6,7 +6,7 @@ use super::config::DecoderConfig;
 use super::{Facts, KvShape, Model};
 use crate::base::{Error, Result, Status};
 use crate::kernels::Matrix;
-use crate::ops::{KvCache, Norm, OpSet, RaggedBatch, Rope};
+use crate::ops::{Attention, KvCache, Norm, OpSet, Projections, RaggedBatch, Rope};
 use candle_core::{CpuStorage, Storage, Tensor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,26 +14,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Layer {
     pub attn_norm: Norm,
     /// q, k, v: `[heads * head_dim, hidden]` and twice `[kv_heads * head_dim, hidden]`.
-    pub qkv: [Matrix; 3],
+    pub qkv: Projections,
+    /// Of each q head and of each k head.
+    pub qk_norms: Option<[Norm; 2]>,
     pub attn_sub_norm: Option<Norm>,
     /// `[hidden, heads * head_dim]`.
-    pub output: [Matrix; 1],
+    pub output: Projections,
+    pub attn_post_norm: Option<Norm>,
     pub ffn_norm: Norm,
     /// gate, up: `[ffn, hidden]`.
-    pub gate_up: [Matrix; 2],
+    pub gate_up: Projections,
     pub ffn_sub_norm: Option<Norm>,
     /// `[hidden, ffn]`.
-    pub down: [Matrix; 1],
+    pub down: Projections,
+    pub ffn_post_norm: Option<Norm>,
 }
 
 impl Layer {
-    fn matrices(&self) -> impl Iterator<Item = &Matrix> {
-        self.qkv.iter().chain(&self.output).chain(&self.gate_up).chain(&self.down)
+    fn projections(&self) -> [&Projections; 4] {
+        [&self.qkv, &self.output, &self.gate_up, &self.down]
     }
 
-    fn vectors(&self) -> impl Iterator<Item = &[f32]> {
+    fn norms(&self) -> impl Iterator<Item = &Norm> {
         let sub_norms = self.attn_sub_norm.iter().chain(&self.ffn_sub_norm);
-        sub_norms.chain([&self.attn_norm, &self.ffn_norm]).map(|norm| &*norm.weight)
+        let post_norms = self.attn_post_norm.iter().chain(&self.ffn_post_norm);
+        let own = self.projections().into_iter().flat_map(|p| &p.norms);
+        let norms = sub_norms.chain(post_norms).chain(self.qk_norms.iter().flatten()).chain(own);
+        norms.chain([&self.attn_norm, &self.ffn_norm])
     }
 }
 
@@ -43,20 +50,23 @@ pub struct Weights {
     pub layers: Vec<Layer>,
     pub final_norm: Norm,
     /// `[vocab, hidden]`; the embedding again where the two are tied.
-    pub head: [Matrix; 1],
-    pub rope: Rope,
+    pub head: Projections,
+    /// As `DecoderConfig::ropes`.
+    pub ropes: Vec<Rope>,
 }
 
 impl Weights {
     /// Each once: a tied head is the embedding's very bytes.
     fn matrices(&self) -> impl Iterator<Item = &Matrix> {
-        let tied = self.head[0].data.as_ptr() == self.embedding.data.as_ptr();
-        let head = self.head.iter().filter(move |_| !tied);
-        [&self.embedding].into_iter().chain(head).chain(self.layers.iter().flat_map(Layer::matrices))
+        let head = self.head.matrices.iter().filter(|m| m.data.as_ptr() != self.embedding.data.as_ptr());
+        let layers = self.layers.iter().flat_map(Layer::projections).flat_map(|p| &p.matrices);
+        [&self.embedding].into_iter().chain(head).chain(layers)
     }
 
     fn vectors(&self) -> impl Iterator<Item = &[f32]> {
-        [&*self.final_norm.weight].into_iter().chain(self.layers.iter().flat_map(Layer::vectors))
+        let norms = self.layers.iter().flat_map(Layer::norms).chain([&self.final_norm]);
+        let biases = self.layers.iter().flat_map(Layer::projections).filter_map(|p| p.bias.as_deref());
+        norms.map(|norm| &*norm.weight).chain(biases)
     }
 }
 
@@ -77,19 +87,25 @@ impl Decoder {
     }
 
     fn layer(&self, x: Tensor, index: usize, batch: &Arc<RaggedBatch>, kv: &KvCache) -> Result<Tensor> {
-        let (ops, layer) = (&*self.ops, &self.weights.layers[index]);
+        let (ops, layer, span) = (&*self.ops, &self.weights.layers[index], self.config.spans[index]);
+        let how = Attention {
+            shape: &self.config.attention,
+            rope: &self.weights.ropes[span.rope],
+            window: span.window,
+            norms: layer.qk_norms.as_ref(),
+        };
         let qkv = ops.linear(&x, Some(&layer.attn_norm), &layer.qkv)?;
-        let attended = ops.attention(&qkv, batch, kv, index, &self.config.attention, &self.weights.rope)?;
+        let attended = ops.attention(&qkv, batch, kv, index, &how)?;
         drop(qkv);
         let output = ops.linear(&attended, layer.attn_sub_norm.as_ref(), &layer.output)?;
         drop(attended);
-        let x = ops.add(x, &output)?;
+        let x = ops.add(x, &output, layer.attn_post_norm.as_ref())?;
         drop(output);
         let gate_up = ops.linear(&x, Some(&layer.ffn_norm), &layer.gate_up)?;
         let inner = ops.gated(&gate_up, self.config.activation)?;
         drop(gate_up);
         let down = ops.linear(&inner, layer.ffn_sub_norm.as_ref(), &layer.down)?;
-        ops.add(x, &down)
+        ops.add(x, &down, layer.ffn_post_norm.as_ref())
     }
 }
 
@@ -105,16 +121,16 @@ impl Model for Decoder {
 
     /// A row at a layer's widest point, in f32: the residual and a linear's output beside it, the wider of
     /// (q, k, v, attention's output) and (gate, up, their product), the rotation's angles; besides, the widest
-    /// activation normalised in f32 and quantized to int8 with its scale and sum. A logits row: its hidden state
+    /// activation normalised in f32 and quantized to int8 with its scale and sum; where projections have norms of their
+    /// own, the input normed once more and the widest product by itself. A logits row: its hidden state
     /// and the head's output (the caller's own buffer is not counted). A MiB for the threads' tiles.
     fn workspace_bytes(&self, rows: usize, logits_rows: usize) -> usize {
         let c = &self.config;
         let (attention, widest) = (c.attention_width(), c.hidden.max(c.ffn).max(c.attention_width()));
-        let floats = 2 * c.hidden
-            + (c.qkv_width() + attention).max(3 * c.ffn)
-            + c.ropes.iter().map(|rope| rope.dims).sum::<usize>()
-            + widest;
-        let row = 4 * floats + widest + 64;
+        let angles = c.ropes.iter().map(|rope| rope.dims).sum::<usize>();
+        let own = if c.parts.projection_norms { 2 * widest } else { 0 };
+        let floats = 2 * c.hidden + (c.qkv_width() + attention).max(3 * c.ffn) + angles + widest + own;
+        let row = 4 * floats + widest.next_multiple_of(128) + 64;
         let logits_row = 4 * (c.hidden + c.vocab_size);
         rows.saturating_mul(row)
             .saturating_add(logits_rows.saturating_mul(logits_row))
@@ -129,7 +145,7 @@ impl Model for Decoder {
         logits: &mut Vec<f32>,
     ) -> Result<()> {
         check_batch(batch, kv, self.kv_shape(), self.config.vocab_size, self.config.context_length)?;
-        let mut x = self.ops.embed(batch, &self.weights.embedding)?;
+        let mut x = self.ops.embed(batch, &self.weights.embedding, self.config.embedding_scale)?;
         for index in 0..self.config.layers {
             check_stop(stop)?;
             x = self.layer(x, index, batch, kv)?;

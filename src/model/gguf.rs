@@ -4,7 +4,7 @@ use super::checkpoint::Checkpoint;
 use super::config::{
     DecoderConfig, HEADS, HIDDEN, LAYERS, LayerSpan, Names, Parts, Pooling, RopeConfig, RopeScaling,
 };
-use super::family::{FAMILIES, Family, SubNorms, Window};
+use super::family::{FAMILIES, Family, REFUSED, SubNorms, Window};
 use crate::base::{Error, Result};
 use crate::formats::gguf::{FromMetadata, Gguf};
 use crate::kernels::{Matrix, Pool};
@@ -52,6 +52,7 @@ const KNOWN: &[&str] = &[
     "rope.scaling.yarn_attn_factor",
     "rope.scaling.yarn_beta_fast",
     "rope.scaling.yarn_beta_slow",
+    "pooling_type",
     "vocab_size",
     "tensor_data_layout",
 ];
@@ -63,6 +64,10 @@ impl Checkpoint for Gguf {
 
     fn config(&self, warn: &dyn Fn(&str)) -> Result<DecoderConfig> {
         let architecture: &str = self.get("general.architecture")?;
+        if let Some((_, why)) = REFUSED.iter().find(|(name, _)| *name == architecture) {
+            let message = format!("{}: architecture '{architecture}' is not supported: {why}", self.what());
+            return Err(Error::unsupported(message));
+        }
         let family = Family::of_gguf(architecture).ok_or_else(|| {
             let known: Vec<_> = FAMILIES.iter().flat_map(|f| f.gguf).copied().collect();
             Error::unsupported(format!(
@@ -88,8 +93,13 @@ impl Checkpoint for Gguf {
         self.tensor(tensor).is_some()
     }
 
-    fn matrix(&self, _: &Pool, tensor: &str, rows: usize, cols: usize) -> Result<Matrix> {
-        Gguf::matrix(self, tensor, rows, cols)
+    fn matrix(&self, pool: &Pool, tensor: &str, rows: usize, cols: usize) -> Result<Matrix> {
+        let matrix = self.prepared(pool, tensor, rows, cols)?;
+        if !self.maps(&matrix.data) {
+            // The file's own form has served.
+            Gguf::matrix(self, tensor, rows, cols)?.data.release_pages();
+        }
+        Ok(matrix)
     }
 
     fn vector(&self, tensor: &str, len: usize) -> Result<Arc<[f32]>> {
@@ -97,7 +107,7 @@ impl Checkpoint for Gguf {
     }
 
     fn names(&self) -> Vec<String> {
-        self.tensors().iter().map(|tensor| tensor.name.clone()).collect()
+        self.tensors().iter().map(|t| &t.name).filter(|name| !self.is_scale(name)).cloned().collect()
     }
 
     fn tensor_bytes(&self) -> u64 {
@@ -152,7 +162,7 @@ impl<'a> Keys<'a> {
             activation: self.family.activation,
             embedding_scale: if self.family.gemma { (hidden as f32).sqrt() } else { 1.0 },
             parts: self.parts(),
-            pooling: Pooling::Last,
+            pooling: self.pooling()?,
         };
         config.check(self.names)?;
         Ok(config)
@@ -267,6 +277,16 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// llama.cpp's numbers; 0 says that hidden states are not pooled.
+    fn pooling(&self) -> Result<Pooling> {
+        match self.find::<u32>("pooling_type")? {
+            None | Some(0 | 3) => Ok(Pooling::Last),
+            Some(1) => Ok(Pooling::Mean),
+            Some(2) => Ok(Pooling::First),
+            Some(other) => Err(self.names.unsupported("pooling_type", other)),
+        }
+    }
+
     /// What the family has, and what the first layer's tensors show.
     fn parts(&self) -> Parts {
         let has = |part: &str| self.gguf.tensor(&format!("blk.0.{part}")).is_some();
@@ -278,7 +298,7 @@ impl<'a> Keys<'a> {
             },
             qk_norms: self.family.qk_norms,
             post_norms: self.family.gemma,
-            projection_norms: has("attn_q.rms_norm.weight"),
+            projection_norms: has("attn_q_norm_in.weight"),
             qkv_bias: has("attn_q.bias"),
             output_bias: has("attn_output.bias"),
             ffn_bias: has("ffn_down.bias"),

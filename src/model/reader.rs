@@ -1,11 +1,11 @@
 //! From a checkpoint to a decoder: what it must hold, and that it holds nothing else.
 
 use super::checkpoint::Checkpoint;
-use super::config::{DecoderConfig, Parts};
+use super::config::DecoderConfig;
 use super::decoder::{Decoder, Layer, Weights};
 use crate::base::{Error, Result, Status};
 use crate::kernels::{Matrix, Pool, ternary};
-use crate::ops::{Norm, OpSet, Rope};
+use crate::ops::{Norm, OpSet, Projections, Rope};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -34,11 +34,6 @@ impl<'a> Reader<'a> {
 
     pub fn decoder(mut self, config: DecoderConfig, ops: Arc<dyn OpSet>) -> Result<Decoder> {
         let (hidden, vocab) = (config.hidden, config.vocab_size);
-        let known = Parts { sub_norms: config.parts.sub_norms, ..Parts::default() };
-        if config.parts != known || config.spans.iter().any(|s| s.window.is_some()) || config.ropes.len() > 1
-        {
-            return Err(Error::unsupported(format!("{}: {:?}", self.files.what(), config.parts)));
-        }
         let embedding = self.dense("token_embd.weight", vocab, hidden)?;
         let head = match self.files.has("output.weight") {
             true => self.dense("output.weight", vocab, hidden)?,
@@ -46,49 +41,72 @@ impl<'a> Reader<'a> {
         };
         let final_norm = self.norm("output_norm.weight", hidden, &config)?;
         let layers = (0..config.layers).map(|index| self.layer(index, &config)).collect::<Result<_>>()?;
-        let rope = self.rope(&config)?;
+        let ropes = self.ropes(&config)?;
         self.nothing_left()?;
-        let weights = Weights { embedding, layers, final_norm, head: [head], rope };
+        let weights = Weights { embedding, layers, final_norm, head: [head].into(), ropes };
         Ok(Decoder::new(config, weights, self.files.other_bytes(), ops))
     }
 
     fn layer(&mut self, index: usize, c: &DecoderConfig) -> Result<Layer> {
-        let name = |part: &str| format!("blk.{index}.{part}.weight");
-        let (q, kv) = (c.attention_width(), c.kv_width());
+        let name = |part: &str| format!("blk.{index}.{part}");
+        let (q, kv, hidden, ffn, parts) = (c.attention_width(), c.kv_width(), c.hidden, c.ffn, c.parts);
+        let qkv = [(name("attn_q"), q), (name("attn_k"), kv), (name("attn_v"), kv)];
+        let gate_up = [(name("ffn_gate"), ffn), (name("ffn_up"), ffn)];
+        let head = c.attention.head_dim;
         Ok(Layer {
-            attn_norm: self.norm(&name("attn_norm"), c.hidden, c)?,
-            qkv: self.alike([
-                (name("attn_q"), q, c.hidden),
-                (name("attn_k"), kv, c.hidden),
-                (name("attn_v"), kv, c.hidden),
-            ])?,
-            attn_sub_norm: self.sub_norm(&name("attn_sub_norm"), q, c)?,
-            output: [self.matrix(&name("attn_output"), c.hidden, q)?],
-            ffn_norm: self.norm(&name("ffn_norm"), c.hidden, c)?,
-            gate_up: self.alike([(name("ffn_gate"), c.ffn, c.hidden), (name("ffn_up"), c.ffn, c.hidden)])?,
-            ffn_sub_norm: self.sub_norm(&name("ffn_sub_norm"), c.ffn, c)?,
-            down: [self.matrix(&name("ffn_down"), c.hidden, c.ffn)?],
+            attn_norm: self.norm(&name("attn_norm.weight"), hidden, c)?,
+            qkv: self.projections(&qkv, hidden, parts.qkv_bias, c)?,
+            qk_norms: match parts.qk_norms {
+                true => Some([
+                    self.norm(&name("attn_q_norm.weight"), head, c)?,
+                    self.norm(&name("attn_k_norm.weight"), head, c)?,
+                ]),
+                false => None,
+            },
+            attn_sub_norm: self.norm_if(parts.sub_norms, &name("attn_sub_norm.weight"), q, c)?,
+            output: self.projections(&[(name("attn_output"), hidden)], q, parts.output_bias, c)?,
+            attn_post_norm: self.norm_if(parts.post_norms, &name("post_attention_norm.weight"), hidden, c)?,
+            ffn_norm: self.norm(&name("ffn_norm.weight"), hidden, c)?,
+            gate_up: self.projections(&gate_up, hidden, parts.ffn_bias, c)?,
+            ffn_sub_norm: self.norm_if(parts.sub_norms, &name("ffn_sub_norm.weight"), ffn, c)?,
+            down: self.projections(&[(name("ffn_down"), hidden)], ffn, parts.ffn_bias, c)?,
+            ffn_post_norm: self.norm_if(parts.post_norms, &name("post_ffw_norm.weight"), hidden, c)?,
         })
     }
 
-    /// Matrices that are multiplied with the same activations: all ternary (int8 rows) or all dense (f32 rows).
-    fn alike<const N: usize>(&mut self, wanted: [(String, usize, usize); N]) -> Result<[Matrix; N]> {
-        let mut out = Vec::with_capacity(N);
-        for (name, rows, cols) in &wanted {
-            out.push(self.matrix(name, *rows, *cols)?);
+    /// Matrices (name, rows) of `cols` that are multiplied with the same activations: all ternary (int8 rows) or all
+    /// dense (f32 rows); with their biases and norms.
+    fn projections(
+        &mut self,
+        wanted: &[(String, usize)],
+        cols: usize,
+        bias: bool,
+        c: &DecoderConfig,
+    ) -> Result<Projections> {
+        let (mut matrices, mut norms, mut biases) = (Vec::new(), Vec::new(), Vec::new());
+        for (name, rows) in wanted {
+            matrices.push(self.matrix(&format!("{name}.weight"), *rows, cols)?);
+            if c.parts.projection_norms {
+                // LlamaRMSNorm whatever the body is: without the body's offset.
+                let weight = self.vector(&format!("{name}_norm_in.weight"), cols)?;
+                norms.push(Norm { weight, eps: c.projection_eps });
+            }
+            if bias {
+                biases.extend_from_slice(&self.vector(&format!("{name}.bias"), *rows)?);
+            }
         }
-        if let Some(odd) = out.iter().position(|m: &Matrix| m.dtype.is_ternary() != out[0].dtype.is_ternary())
-        {
+        let odd = |m: &Matrix| m.dtype.is_ternary() != matrices[0].dtype.is_ternary();
+        if let Some(odd) = matrices.iter().position(odd) {
             return Err(Error::unsupported(format!(
-                "{}: '{}' is {:?} and '{}' is {:?}; they have to be both ternary or both not",
+                "{}: '{}.weight' is {:?} and '{}.weight' is {:?}; they have to be both ternary or both not",
                 self.files.what(),
                 wanted[0].0,
-                out[0].dtype,
+                matrices[0].dtype,
                 wanted[odd].0,
-                out[odd].dtype
+                matrices[odd].dtype
             )));
         }
-        out.try_into().map_err(|_| Error::internal("one matrix for each name"))
+        Ok(Projections { matrices, norms, bias: bias.then(|| biases.into()) })
     }
 
     fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
@@ -134,15 +152,17 @@ impl<'a> Reader<'a> {
         Ok(Norm { weight, eps: c.rms_eps })
     }
 
-    fn sub_norm(&mut self, name: &str, len: usize, c: &DecoderConfig) -> Result<Option<Norm>> {
-        if c.parts.sub_norms { self.norm(name, len, c).map(Some) } else { Ok(None) }
+    fn norm_if(&mut self, there: bool, name: &str, len: usize, c: &DecoderConfig) -> Result<Option<Norm>> {
+        if there { self.norm(name, len, c).map(Some) } else { Ok(None) }
     }
 
     /// The configuration's frequencies, divided by the file's own factors where it has them (GGUF's form of
-    /// Llama 3.1's scaling).
-    fn rope(&mut self, c: &DecoderConfig) -> Result<Rope> {
-        let mut inv_freq = c.ropes[0].inv_freq();
+    /// Llama 3.1's scaling); a rope of the window's layers is not stretched.
+    fn ropes(&mut self, c: &DecoderConfig) -> Result<Vec<Rope>> {
+        let mut ropes: Vec<_> =
+            c.ropes.iter().map(|rope| (rope.inv_freq(), rope.attention_factor())).collect();
         if self.files.has("rope_freqs.weight") {
+            let inv_freq = &mut ropes[0].0;
             let factors = self.vector("rope_freqs.weight", inv_freq.len())?;
             for (freq, factor) in inv_freq.iter_mut().zip(factors.iter()) {
                 if *factor < MIN_ROPE_FACTOR {
@@ -152,7 +172,12 @@ impl<'a> Reader<'a> {
                 *freq /= factor;
             }
         }
-        Ok(Rope { inv_freq: inv_freq.into(), style: c.rope_style })
+        let rope = |(inv_freq, factor): (Vec<f32>, f32)| Rope {
+            inv_freq: inv_freq.into(),
+            style: c.rope_style,
+            factor,
+        };
+        Ok(ropes.into_iter().map(rope).collect())
     }
 
     fn took(&mut self, name: &str, bytes: u64) -> Result<()> {

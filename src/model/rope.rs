@@ -1,6 +1,8 @@
 //! From a rope's configuration to the frequencies that its kernel turns by.
 //!
-//! As transformers' `modeling_rope_utils` computes them, but in f64 and rounded once.
+//! As transformers' `modeling_rope_utils` computes them, but in f64 and rounded once. llama.cpp's YaRN has the same
+//! frequencies; its files' `attn_factor` stands beside 1 + 0.1 ln(factor), where transformers' `attention_factor`
+//! stands in its place.
 
 use super::config::{RopeConfig, RopeScaling};
 use std::f64::consts::PI;
@@ -50,18 +52,137 @@ impl RopeConfig {
         }
     }
 
-    /// The pairs between which YaRN goes over from kept to stretched frequencies. llama.cpp's ramp is this one too.
+    /// The pairs between which YaRN goes over from kept to stretched frequencies.
     fn yarn_ramp(&self, context: usize, fast: f32, slow: f32, truncate: bool) -> (f64, f64) {
         let dims = self.dims as f64;
         let pair_of = |turns: f32| {
             dims * (context as f64 / (turns as f64 * 2.0 * PI)).ln() / (2.0 * (self.base as f64).ln())
         };
-        let (mut low, mut high) = (pair_of(fast), pair_of(slow));
+        // A base of 1, which turns all pairs alike, has no such pair.
+        let finite = |pair: f64| if pair.is_finite() { pair } else { 0.0 };
+        let (mut low, mut high) = (finite(pair_of(fast)), finite(pair_of(slow)));
         if truncate {
             (low, high) = (low.floor(), high.ceil());
         }
-        (low, high) = (low.max(0.0), high.min(dims - 1.0));
+        (low, high) = (low.clamp(0.0, dims - 1.0), high.clamp(0.0, dims - 1.0));
         // No division by zero where both fall on one pair.
         if low == high { (low, high + 0.001) } else { (low, high) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// transformers 5.23's `ROPE_INIT_FUNCTIONS`, in f32.
+    fn check(base: f32, dims: usize, scaling: RopeScaling, factor: f32, want: &[(usize, f32)]) {
+        let rope = RopeConfig { base, dims, scaling };
+        let got = rope.inv_freq();
+        assert_eq!(got.len(), dims / 2);
+        for &(pair, want) in want {
+            assert!(
+                (got[pair] - want).abs() <= 1e-6 * want,
+                "{rope:?}, pair {pair}: {} for {want}",
+                got[pair]
+            );
+        }
+        assert!((rope.attention_factor() - factor).abs() <= 1e-6, "{}", rope.attention_factor());
+    }
+
+    fn yarn(factor: f32, attention_factor: f32, truncate: bool) -> RopeScaling {
+        let (beta_fast, beta_slow) = (32.0, 1.0);
+        let original_context = 32768;
+        RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, attention_factor, truncate }
+    }
+
+    #[test]
+    fn frequencies_are_those_of_transformers() {
+        check(
+            10000.0,
+            64,
+            RopeScaling::Linear { factor: 4.0 },
+            1.00000000,
+            &[
+                (0, 2.500000000e-01),
+                (5, 5.928434059e-02),
+                (12, 7.905694656e-03),
+                (20, 7.905694656e-04),
+                (31, 3.333803761e-05),
+            ],
+        );
+        check(
+            500000.0,
+            64,
+            RopeScaling::Llama3 {
+                factor: 32.0,
+                low_freq_factor: 1.0,
+                high_freq_factor: 4.0,
+                original_context: 8192,
+            },
+            1.00000000,
+            &[
+                (0, 1.000000000e+00),
+                (13, 4.839421250e-03),
+                (15, 1.290548011e-03),
+                (17, 9.708286234e-05),
+                (18, 1.946163866e-05),
+                (31, 9.418306490e-08),
+            ],
+        );
+        check(
+            1000000.0,
+            128,
+            yarn(4.0, RopeScaling::yarn_attention(4.0), true),
+            1.13862944,
+            &[
+                (0, 1.000000000e+00),
+                (20, 1.333521493e-02),
+                (25, 4.131738096e-03),
+                (30, 1.064360957e-03),
+                (38, 9.262301319e-05),
+                (41, 3.582531644e-05),
+                (63, 3.102344408e-07),
+            ],
+        );
+        check(
+            1000000.0,
+            128,
+            yarn(4.0, 0.8, false),
+            0.80000000,
+            &[
+                (0, 1.000000000e+00),
+                (20, 1.333521493e-02),
+                (25, 4.234358203e-03),
+                (30, 1.079237671e-03),
+                (38, 8.957924729e-05),
+                (41, 3.582531644e-05),
+                (63, 3.102344408e-07),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_stretch_by_less_than_one_turns_attention_by_nothing() {
+        assert_eq!(RopeScaling::yarn_attention(0.5), 1.0);
+    }
+
+    /// Values that pass the check and have no meaning still give numbers.
+    #[test]
+    fn the_edges_are_finite() {
+        for (base, context, fast, slow) in
+            [(1.0, 1, 1e6, 1e-3), (1.0, 1 << 24, 1.0, 1.0), (1e12, 1, 1e-3, 1e-3)]
+        {
+            let (factor, attention_factor, truncate) = (1e-3, 1.0, true);
+            let scaling = RopeScaling::Yarn {
+                factor,
+                original_context: context,
+                beta_fast: fast,
+                beta_slow: slow,
+                attention_factor,
+                truncate,
+            };
+            let inv_freq = RopeConfig { base, dims: 64, scaling }.inv_freq();
+            assert!(inv_freq.iter().all(|f| f.is_finite()), "{inv_freq:?}");
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! Rotation, the KV write, and paged attention: three operations on `qkv` `[T, (heads + 2 kv_heads) * head_dim]`.
 
 use super::support::{f32s, f32s_mut, output, rows, zeroed};
-use super::{AttentionShape, KvCache, RaggedBatch, SeqRows};
-use crate::kernels::attention::{Paged, Query, ROWS, TILE, attend};
+use super::{Attention, AttentionShape, KvCache, RaggedBatch, RopeStyle, SeqRows};
+use crate::kernels::attention::{Context, Paged, Query, ROWS, TILE, attend};
 use crate::kernels::blocks::SharedOut;
-use crate::kernels::{Isa, Pool, rope};
+use crate::kernels::{Isa, Pool, norm, rope};
 use candle_core::{CpuStorage, CustomOp2, InplaceOp1, InplaceOp2, Layout, Shape};
 use std::ops::Range;
 
@@ -15,14 +15,13 @@ impl AttentionShape {
     }
 }
 
-/// Rotates q and k in place; `table` is `kernels::rope::table`'s for the batch's positions.
+/// Norms each head of q and k where the layer has norms for them, and rotates it, in place; `table` is
+/// `kernels::rope::table`'s for the batch's positions.
 pub struct RopeInPlace<'a> {
     pub pool: &'a Pool,
-    pub shape: &'a AttentionShape,
+    pub isa: Isa,
+    pub how: &'a Attention<'a>,
     pub table: &'a [f32],
-    /// Floats of `table` per row.
-    pub width: usize,
-    pub interleaved: bool,
 }
 
 impl InplaceOp1 for RopeInPlace<'_> {
@@ -31,18 +30,27 @@ impl InplaceOp1 for RopeInPlace<'_> {
     }
 
     fn cpu_fwd(&self, qkv: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
-        let (s, rows) = (self.shape, rows(layout, self.shape.qkv())?);
-        if self.table.len() != rows * self.width || self.width > s.head_dim {
+        let Attention { shape: s, rope, norms, .. } = *self.how;
+        let (rows, width) = (rows(layout, s.qkv())?, 2 * rope.inv_freq.len());
+        if self.table.len() != rows * width || width > s.head_dim {
             candle_core::bail!("a rotation is needed for each of {rows} rows");
         }
+        if norms.is_some_and(|norms| norms.iter().any(|norm| norm.weight.len() != s.head_dim)) {
+            candle_core::bail!("the norms of q and k are not as wide as a head");
+        }
+        let interleaved = rope.style == RopeStyle::Interleaved;
         let turning = (s.heads + s.kv_heads) * s.head_dim;
         let shared = SharedOut::new(f32s_mut(qkv, layout)?);
         self.pool.run_if_worth(self.table.len() * (s.heads + s.kv_heads), rows, &|row| {
             // SAFETY: each task has a row of its own.
             let heads = unsafe { shared.slice(row * s.qkv()..row * s.qkv() + turning) };
-            let angles = &self.table[row * self.width..][..self.width];
-            for head in heads.chunks_exact_mut(s.head_dim) {
-                rope::rotate(head, angles, self.interleaved);
+            let angles = &self.table[row * width..][..width];
+            for (i, head) in heads.chunks_exact_mut(s.head_dim).enumerate() {
+                if let Some(norms) = norms {
+                    let norm = &norms[(i >= s.heads) as usize];
+                    norm::rms_norm_in_place(self.isa, head, &norm.weight, norm.eps);
+                }
+                rope::rotate(head, angles, interleaved);
             }
         });
         Ok(())
@@ -173,6 +181,7 @@ pub struct Attend<'a> {
     pub pool: &'a Pool,
     pub isa: Isa,
     pub paging: &'a Paging<'a>,
+    pub how: &'a Attention<'a>,
 }
 
 impl CustomOp2 for Attend<'_> {
@@ -198,7 +207,8 @@ impl CustomOp2 for Attend<'_> {
         // A task for a few rows of a sequence and a KV head; the last rows of a prompt see the most and go first.
         let group = width / s.kv_heads;
         let spans = paging.spans();
-        let keys_seen: usize = paging.batch.positions.iter().map(|position| *position as usize + 1).sum();
+        let seen = |position: &u32| *position as usize + 1 - self.how.first(*position as usize);
+        let keys_seen: usize = paging.batch.positions.iter().map(seen).sum();
         self.pool.run_if_worth(keys_seen * width, spans.len() * s.kv_heads, &|task| {
             let (span, kv_head) = (&spans[spans.len() - 1 - task / s.kv_heads], task % s.kv_heads);
             let mut queries: [Query; ROWS] = Default::default();
@@ -208,9 +218,11 @@ impl CustomOp2 for Attend<'_> {
                 // SAFETY: spans share no row, so each task has these heads of its rows to itself.
                 query.out = unsafe { shared.slice(start..start + group) };
                 query.position = paging.batch.positions[row] as usize;
+                query.first = self.how.first(query.position);
             }
             let queries = &mut queries[..span.rows.len()];
-            attend(self.isa, queries, keys, values, paging.table(span.seq), kv_head);
+            let table = paging.table(span.seq);
+            attend(self.isa, queries, &Context { k: keys, v: values, table, kv_head, scale: s.scale });
         });
         Ok(output(out, rows, width))
     }

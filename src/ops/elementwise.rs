@@ -1,9 +1,9 @@
 //! The gated activation, the residual sum, and the choice of rows.
 
-use super::Activation;
 use super::support::{f32s, f32s_mut, output, zeroed};
+use super::{Activation, Norm};
 use crate::kernels::blocks::SharedOut;
-use crate::kernels::{Isa, Pool, elementwise};
+use crate::kernels::{Isa, Pool, elementwise, norm};
 use candle_core::{CpuStorage, CustomOp1, InplaceOp2, Layout, Shape};
 
 /// `[T, 2 ffn]`, gate first, to `[T, ffn]`.
@@ -30,16 +30,20 @@ impl CustomOp1 for Gated<'_> {
             match self.activation {
                 Activation::SwiGlu => elementwise::swiglu(self.isa, gate, up, out),
                 Activation::Relu2 => elementwise::relu2(gate, up, out),
+                Activation::GeGlu => elementwise::geglu(self.isa, gate, up, out),
             }
         });
         Ok(output(out, rows, width))
     }
 }
 
-/// `x += y`.
-pub struct Add;
+/// `x += y`, or `x += norm(y)`.
+pub struct Add<'a> {
+    pub isa: Isa,
+    pub norm: Option<&'a Norm>,
+}
 
-impl InplaceOp2 for Add {
+impl InplaceOp2 for Add<'_> {
     fn name(&self) -> &'static str {
         "add"
     }
@@ -54,7 +58,18 @@ impl InplaceOp2 for Add {
         if xl.dims() != yl.dims() {
             candle_core::bail!("a sum of {:?} and {:?}", xl.dims(), yl.dims());
         }
-        elementwise::add(f32s_mut(x, xl)?, f32s(y, yl)?);
+        let (x, y) = (f32s_mut(x, xl)?, f32s(y, yl)?);
+        let Some(norm) = self.norm else {
+            elementwise::add(x, y);
+            return Ok(());
+        };
+        let width = norm.weight.len();
+        if width == 0 || xl.dims().last() != Some(&width) {
+            candle_core::bail!("a norm of {width} for a sum of {:?}", xl.dims());
+        }
+        for (x, y) in x.chunks_exact_mut(width).zip(y.chunks_exact(width)) {
+            norm::add_rms_norm(self.isa, x, y, &norm.weight, norm.eps);
+        }
         Ok(())
     }
 }

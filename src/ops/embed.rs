@@ -1,4 +1,4 @@
-//! Token ids `[T]` to rows of the embedding `[T, hidden]`.
+//! Token ids `[T]` to rows of the embedding, times a scale: `[T, hidden]`.
 
 use super::support::{output, zeroed};
 use crate::kernels::{Isa, Matrix, rows};
@@ -6,6 +6,7 @@ use candle_core::{CpuStorage, CustomOp1, Layout, Shape};
 
 pub struct Embed<'a> {
     pub table: &'a Matrix,
+    pub scale: f32,
     pub isa: Isa,
 }
 
@@ -29,6 +30,9 @@ impl CustomOp1 for Embed<'_> {
                 );
             }
             rows::dequantize_row(self.isa, self.table, id as usize, out);
+            if self.scale != 1.0 {
+                out.iter_mut().for_each(|x| *x *= self.scale);
+            }
         }
         Ok(output(out, ids.len(), hidden))
     }

@@ -5,7 +5,7 @@ use super::elementwise::{Add, Gated, Rows};
 use super::embed::Embed;
 use super::linear::{Linear, Scratch};
 use super::support::ours;
-use super::{Activation, AttentionShape, KvCache, Norm, OpSet, RaggedBatch, Rope, RopeStyle};
+use super::{Activation, Attention, KvCache, Norm, OpSet, Projections, RaggedBatch, Rope};
 use crate::base::{Error, Result};
 use crate::kernels::{Isa, Matrix, Pool, isa, rope};
 use candle_core::{Device, Tensor};
@@ -19,23 +19,47 @@ pub struct FusedOps {
     angles: Mutex<Angles>,
 }
 
-/// The rotations of one step, which all its layers share.
+/// The rotations of one step, which all its layers share: a table for each of a model's ropes.
 #[derive(Default)]
 struct Angles {
     positions: Vec<u32>,
-    inv_freq: Option<Arc<[f32]>>,
-    table: Vec<f32>,
+    tables: Vec<Table>,
 }
+
+/// The rotations of one rope.
+#[derive(Default)]
+struct Table {
+    /// Whose they are; None where they are of another step.
+    inv_freq: Option<Arc<[f32]>>,
+    values: Vec<f32>,
+}
+
+/// Ropes whose tables are kept: Gemma's local and global one, and some for another model on the same operations.
+const MOST_TABLES: usize = 8;
 
 impl Angles {
     fn of(&mut self, batch: &RaggedBatch, rope: &Rope) -> &[f32] {
-        let same_model = self.inv_freq.as_ref().is_some_and(|known| Arc::ptr_eq(known, &rope.inv_freq));
-        if !same_model || self.positions != batch.positions {
-            self.inv_freq = Some(rope.inv_freq.clone());
+        if self.positions != batch.positions {
             self.positions.clone_from(&batch.positions);
-            rope::table(&batch.positions, &rope.inv_freq, &mut self.table);
+            self.tables.iter_mut().for_each(|table| table.inv_freq = None);
         }
-        &self.table
+        let is = |known: &Option<Arc<[f32]>>| known.as_ref().is_some_and(|f| Arc::ptr_eq(f, &rope.inv_freq));
+        if let Some(at) = self.tables.iter().position(|table| is(&table.inv_freq)) {
+            return &self.tables[at].values;
+        }
+        let free = self.tables.iter().position(|table| table.inv_freq.is_none());
+        let at = match free {
+            Some(at) => at,
+            None if self.tables.len() == MOST_TABLES => 0,
+            None => {
+                self.tables.push(Table::default());
+                self.tables.len() - 1
+            }
+        };
+        let table = &mut self.tables[at];
+        table.inv_freq = Some(rope.inv_freq.clone());
+        rope::table(&batch.positions, &rope.inv_freq, rope.factor, &mut table.values);
+        &table.values
     }
 }
 
@@ -52,13 +76,13 @@ impl FusedOps {
 }
 
 impl OpSet for FusedOps {
-    fn embed(&self, batch: &Arc<RaggedBatch>, table: &Matrix) -> Result<Tensor> {
-        let op = Embed { table, isa: self.isa };
+    fn embed(&self, batch: &Arc<RaggedBatch>, table: &Matrix, scale: f32) -> Result<Tensor> {
+        let op = Embed { table, scale, isa: self.isa };
         let ids = Tensor::from_slice(&batch.tokens, batch.tokens.len(), &Device::Cpu);
         ours("embed", ids.and_then(|ids| ids.apply_op1_no_bwd(&op)))
     }
 
-    fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &[Matrix]) -> Result<Tensor> {
+    fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Tensor> {
         let op = Linear { pool: &self.pool, isa: self.isa, scratch: &self.scratch, norm, weights };
         ours("linear", x.apply_op1_no_bwd(&op))
     }
@@ -69,19 +93,17 @@ impl OpSet for FusedOps {
         batch: &Arc<RaggedBatch>,
         kv: &KvCache,
         layer: usize,
-        shape: &AttentionShape,
-        rope: &Rope,
+        how: &Attention,
     ) -> Result<Tensor> {
         let cache =
             kv.layers.get(layer).ok_or_else(|| Error::internal(format!("no KV cache for layer {layer}")))?;
-        let paging = ours("attention", Paging::new(batch, kv, shape))?;
-        let pool = &*self.pool;
+        let paging = ours("attention", Paging::new(batch, kv, how.shape))?;
+        let (pool, isa) = (&*self.pool, self.isa);
         let mut angles = self.angles.lock();
-        let (width, interleaved) = (2 * rope.inv_freq.len(), rope.style == RopeStyle::Interleaved);
-        let turn = RopeInPlace { pool, shape, table: angles.of(batch, rope), width, interleaved };
+        let turn = RopeInPlace { pool, isa, how, table: angles.of(batch, how.rope) };
         ours("rope", qkv.inplace_op1(&turn))?;
         ours("kv write", cache.inplace_op2(qkv, &KvWrite { pool, paging: &paging }))?;
-        ours("attention", qkv.apply_op2_no_bwd(cache, &Attend { pool, isa: self.isa, paging: &paging }))
+        ours("attention", qkv.apply_op2_no_bwd(cache, &Attend { pool, isa, paging: &paging, how }))
     }
 
     fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Tensor> {
@@ -89,8 +111,8 @@ impl OpSet for FusedOps {
         ours("gated", gate_up.apply_op1_no_bwd(&op))
     }
 
-    fn add(&self, x: Tensor, y: &Tensor) -> Result<Tensor> {
-        ours("add", x.inplace_op2(y, &Add))?;
+    fn add(&self, x: Tensor, y: &Tensor, norm: Option<&Norm>) -> Result<Tensor> {
+        ours("add", x.inplace_op2(y, &Add { isa: self.isa, norm }))?;
         Ok(x)
     }
 

@@ -1,11 +1,11 @@
-//! Norm, int8 quantization where the weights are ternary, and the product: one pass over the activations.
+//! Norms, int8 quantization where the weights are ternary, the product and its bias.
 
-use super::Norm;
 use super::support::{f32s, output, rows, zeroed};
+use super::{Norm, Projections};
 use crate::kernels::blocks::SharedOut;
 use crate::kernels::quantize::{QuantRow, quantize_row};
 use crate::kernels::ternary::{self, Activations};
-use crate::kernels::{Isa, Matrix, Pool, dense, norm};
+use crate::kernels::{Isa, Matrix, Pool, dense, elementwise, norm};
 use candle_core::{CpuStorage, CustomOp1, Layout, Shape};
 use parking_lot::Mutex;
 
@@ -13,8 +13,16 @@ use parking_lot::Mutex;
 #[derive(Default)]
 pub struct Scratch {
     normed: Vec<f32>,
+    quantizer: Quantizer,
+    /// A matrix's own normed input and its product, where it has a norm of its own.
+    own: Vec<f32>,
+    part: Vec<f32>,
+}
+
+#[derive(Default)]
+struct Quantizer {
     int8: Vec<i8>,
-    quantized: Vec<QuantRow>,
+    rows: Vec<QuantRow>,
 }
 
 /// Matrices of one product: q, k and v.
@@ -25,8 +33,7 @@ pub struct Linear<'a> {
     pub isa: Isa,
     pub scratch: &'a Mutex<Scratch>,
     pub norm: Option<&'a Norm>,
-    /// Equal `cols`; all ternary or none.
-    pub weights: &'a [Matrix],
+    pub weights: &'a Projections,
 }
 
 impl CustomOp1 for Linear<'_> {
@@ -38,24 +45,39 @@ impl CustomOp1 for Linear<'_> {
         let cols = self.check()?;
         let rows = rows(layout, cols)?;
         let x = f32s(x, layout)?;
-        let mut refs = [&self.weights[0]; MOST];
-        refs.iter_mut().zip(self.weights).for_each(|(to, matrix)| *to = matrix);
-        let weights = &refs[..self.weights.len()];
-        let width = weights.iter().map(|m| m.rows).sum::<usize>();
+        let matrices = &self.weights.matrices;
+        let width = matrices.iter().map(|m| m.rows).sum::<usize>();
         let mut out = zeroed(rows * width)?;
-        let scratch = &mut *self.scratch.lock();
+        let Scratch { normed, quantizer, own, part } = &mut *self.scratch.lock();
         let x = match self.norm {
-            Some(norm) => self.normalize(norm, x, cols, &mut scratch.normed),
+            Some(norm) => self.normalize(norm, x, cols, normed),
             None => x,
         };
-        if weights[0].dtype.is_ternary() {
-            self.quantize(x, cols, &mut scratch.int8, &mut scratch.quantized);
-            let width = ternary::padded(cols);
-            let values = &scratch.int8[..rows * width];
-            let x = Activations { values, rows: &scratch.quantized[..rows], cols: width };
-            ternary::matmul(self.pool, self.isa, &x, weights, &mut out);
-        } else {
-            dense::matmul(self.pool, self.isa, x, cols, weights, &mut out);
+        if self.weights.norms.is_empty() {
+            let mut refs = [&matrices[0]; MOST];
+            refs.iter_mut().zip(matrices).for_each(|(to, matrix)| *to = matrix);
+            self.product(x, &refs[..matrices.len()], quantizer, &mut out);
+        }
+        let mut column = 0;
+        for (matrix, norm) in matrices.iter().zip(&self.weights.norms) {
+            let x = self.normalize(norm, x, cols, own);
+            if part.len() < rows * matrix.rows {
+                part.resize(rows * matrix.rows, 0.0);
+            }
+            let part = &mut part[..rows * matrix.rows];
+            self.product(x, &[matrix], quantizer, part);
+            for (out, part) in out.chunks_exact_mut(width).zip(part.chunks_exact(matrix.rows)) {
+                out[column..column + matrix.rows].copy_from_slice(part);
+            }
+            column += matrix.rows;
+        }
+        if let Some(bias) = &self.weights.bias {
+            let shared = SharedOut::new(&mut out);
+            self.pool.run_if_worth(rows * width, rows, &|row| {
+                // SAFETY: each task has a row of its own.
+                let out = unsafe { shared.slice(row * width..(row + 1) * width) };
+                elementwise::add(out, bias);
+            });
         }
         Ok(output(out, rows, width))
     }
@@ -64,20 +86,39 @@ impl CustomOp1 for Linear<'_> {
 impl Linear<'_> {
     /// The weights agree; their columns.
     fn check(&self) -> candle_core::Result<usize> {
-        let Some(first) = self.weights.first().filter(|_| self.weights.len() <= MOST) else {
+        let Projections { matrices, bias, norms } = self.weights;
+        let Some(first) = matrices.first().filter(|_| matrices.len() <= MOST) else {
             candle_core::bail!("a product needs 1 to {MOST} matrices")
         };
         let alike = |m: &Matrix| m.cols == first.cols && m.dtype.is_ternary() == first.dtype.is_ternary();
-        if !self.weights.iter().all(alike) {
+        if !matrices.iter().all(alike) || matrices.iter().any(|m| m.rows == 0) {
             candle_core::bail!("the weights of one product differ in width or in kind");
         }
-        if self.norm.is_some_and(|norm| norm.weight.len() != first.cols) {
+        if self.norm.iter().copied().chain(norms).any(|norm| norm.weight.len() != first.cols) {
             candle_core::bail!("the norm is not as wide as the weights");
+        }
+        if !norms.is_empty() && norms.len() != matrices.len() {
+            candle_core::bail!("{} norms for {} matrices", norms.len(), matrices.len());
+        }
+        let width = matrices.iter().map(|m| m.rows).sum::<usize>();
+        if bias.as_ref().is_some_and(|bias| bias.len() != width) {
+            candle_core::bail!("the bias is not as wide as the product");
         }
         if first.cols == 0 {
             candle_core::bail!("a product over no columns");
         }
         Ok(first.cols)
+    }
+
+    /// `x` `[rows, cols]` with all of `weights`, side by side in `out`.
+    fn product(&self, x: &[f32], weights: &[&Matrix], quantizer: &mut Quantizer, out: &mut [f32]) {
+        let cols = weights[0].cols;
+        if weights[0].dtype.is_ternary() {
+            let x = self.quantize(x, cols, quantizer);
+            ternary::matmul(self.pool, self.isa, &x, weights, out);
+        } else {
+            dense::matmul(self.pool, self.isa, x, cols, weights, out);
+        }
     }
 
     fn normalize<'a>(&self, norm: &Norm, x: &[f32], cols: usize, out: &'a mut Vec<f32>) -> &'a [f32] {
@@ -96,17 +137,17 @@ impl Linear<'_> {
     }
 
     /// Rows of int8, `ternary::padded(cols)` wide.
-    fn quantize(&self, x: &[f32], cols: usize, int8: &mut Vec<i8>, quantized: &mut Vec<QuantRow>) {
-        let (rows, width) = (x.len() / cols, ternary::padded(cols));
-        if int8.len() < rows * width {
-            int8.resize(rows * width, 0);
+    fn quantize<'a>(&self, x: &[f32], cols: usize, quantizer: &'a mut Quantizer) -> Activations<'a> {
+        let (count, width, Quantizer { int8, rows }) = (x.len() / cols, ternary::padded(cols), quantizer);
+        if int8.len() < count * width {
+            int8.resize(count * width, 0);
         }
-        if quantized.len() < rows {
-            quantized.resize(rows, QuantRow::default());
+        if rows.len() < count {
+            rows.resize(count, QuantRow::default());
         }
-        let values = SharedOut::new(&mut int8[..rows * width]);
-        let scales = SharedOut::new(&mut quantized[..rows]);
-        self.pool.run_if_worth(x.len(), rows, &|row| {
+        let values = SharedOut::new(&mut int8[..count * width]);
+        let scales = SharedOut::new(&mut rows[..count]);
+        self.pool.run_if_worth(x.len(), count, &|row| {
             // SAFETY: each task has a row of its own.
             let (values, scale) =
                 unsafe { (values.slice(row * width..(row + 1) * width), scales.slice(row..row + 1)) };
@@ -114,5 +155,6 @@ impl Linear<'_> {
             scale[0] = quantize_row(self.isa, &x[row * cols..(row + 1) * cols], values);
             padding.fill(0);
         });
+        Activations { values: &int8[..count * width], rows: &rows[..count], cols: width }
     }
 }

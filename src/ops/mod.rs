@@ -24,6 +24,8 @@ pub enum Activation {
     SwiGlu,
     /// `relu(gate)^2 * up` (BitNet b1.58 2B-4T).
     Relu2,
+    /// `gelu(gate) * up`, GELU in its tanh form (Gemma).
+    GeGlu,
 }
 
 /// Which elements of a head a rotation pairs.
@@ -64,31 +66,68 @@ pub struct Norm {
 pub struct Rope {
     pub inv_freq: Arc<[f32]>,
     pub style: RopeStyle,
+    /// Multiplies cos and sin (YaRN; else 1).
+    pub factor: f32,
+}
+
+/// The weights of one product and what stands around them: q, k and v, gate and up, or one matrix.
+#[derive(Clone)]
+pub struct Projections {
+    /// Equal `cols`; all ternary or none.
+    pub matrices: Vec<Matrix>,
+    /// Added to the product: `[sum of rows]`.
+    pub bias: Option<Arc<[f32]>>,
+    /// Each matrix's own norm of its input, behind the one that they share: none, or one for each.
+    pub norms: Vec<Norm>,
+}
+
+impl<M: Into<Vec<Matrix>>> From<M> for Projections {
+    fn from(matrices: M) -> Self {
+        Self { matrices: matrices.into(), bias: None, norms: Vec::new() }
+    }
+}
+
+/// How one layer attends.
+#[derive(Clone, Copy)]
+pub struct Attention<'a> {
+    pub shape: &'a AttentionShape,
+    pub rope: &'a Rope,
+    /// Positions that a row sees, its own included; None: all before it.
+    pub window: Option<usize>,
+    /// RMSNorm of each q head, and of each k head, before they are turned.
+    pub norms: Option<&'a [Norm; 2]>,
+}
+
+impl Attention<'_> {
+    /// The first position that a row at `position` sees.
+    pub fn first(&self, position: usize) -> usize {
+        self.window.map_or(0, |window| (position + 1).saturating_sub(window.max(1)))
+    }
 }
 
 /// Every heavy step of a decoder. `FusedOps` runs our kernels; tests run the same model on plain candle.
 pub trait OpSet: Send + Sync {
-    /// Rows of `table` for `batch.tokens`: `[T, hidden]`.
-    fn embed(&self, batch: &Arc<RaggedBatch>, table: &Matrix) -> Result<Tensor>;
-    /// `norm` (where given), then, for ternary weights, int8 per-token quantization
-    /// (scale 127 / max(absmax, 1e-5), half to even), then `x · Wᵀ` for each of `weights`, outputs side by
-    /// side: `[T, sum of rows]`. All `weights` share `cols` and are either all ternary or all dense.
-    fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &[Matrix]) -> Result<Tensor>;
-    /// Rotates the q and k heads of `qkv` `[T, (heads + 2 kv_heads) * head_dim]` at `batch.positions`, writes
-    /// k and v into layer `layer` of `kv`, and attends causally over the block tables: `[T, heads * head_dim]`.
+    /// Rows of `table` for `batch.tokens`, times `scale`: `[T, hidden]`.
+    fn embed(&self, batch: &Arc<RaggedBatch>, table: &Matrix, scale: f32) -> Result<Tensor>;
+    /// `norm` (where given), each matrix's own norm (where it has one), then, for ternary weights, int8 per-token
+    /// quantization (scale 127 / max(absmax, 1e-5), half to even), then `x · Wᵀ + bias` for each of the matrices,
+    /// outputs side by side: `[T, sum of rows]`.
+    fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Tensor>;
+    /// Norms and rotates the q and k heads of `qkv` `[T, (heads + 2 kv_heads) * head_dim]` at `batch.positions`,
+    /// writes k and v into layer `layer` of `kv`, and attends causally over the block tables, within the window:
+    /// `[T, heads * head_dim]`.
     fn attention(
         &self,
         qkv: &Tensor,
         batch: &Arc<RaggedBatch>,
         kv: &KvCache,
         layer: usize,
-        shape: &AttentionShape,
-        rope: &Rope,
+        how: &Attention,
     ) -> Result<Tensor>;
     /// `gate_up` `[T, 2 ffn]`, gate first: `[T, ffn]`.
     fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Tensor>;
-    /// `x + y`; may reuse x's storage.
-    fn add(&self, x: Tensor, y: &Tensor) -> Result<Tensor>;
+    /// `x + y`, `y` normed first where there is a `norm`; may reuse x's storage.
+    fn add(&self, x: Tensor, y: &Tensor, norm: Option<&Norm>) -> Result<Tensor>;
     /// Rows `rows` of `x`.
     fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Tensor>;
 }

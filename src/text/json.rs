@@ -41,6 +41,14 @@ pub struct JsonFiles<'a> {
     pub generation: Option<&'a [u8]>,
 }
 
+/// What to say of a folder that has SentencePiece's `tokenizer.model` and no `tokenizer.json`.
+pub fn only_sentencepiece(folder: &str) -> Error {
+    Error::unsupported(format!(
+        "{folder}: it has a tokenizer.model but no tokenizer.json, which is what is read; make one with Python: \
+         transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+    ))
+}
+
 #[derive(Deserialize)]
 struct Probe {
     model: ProbeModel,

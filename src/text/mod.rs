@@ -7,16 +7,20 @@ mod export;
 #[cfg(test)]
 mod golden;
 mod json;
+#[cfg(test)]
+mod json_tests;
 mod special;
 mod split;
 mod spm;
+#[cfg(test)]
+mod spm_tests;
 #[cfg(test)]
 mod tests;
 mod utf8;
 mod vocab;
 
 pub use export::tokenizer_pairs;
-pub use json::JsonFiles;
+pub use json::{JsonFiles, only_sentencepiece};
 pub use utf8::Utf8Stream;
 
 use crate::base::{Error, Result};

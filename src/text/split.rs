@@ -109,17 +109,17 @@ static NEOX: Rule = Rule { names: &["mpt", "olmo"], passes: &[GPT2], nfc: true, 
 static SMOLLM: Rule = Rule { names: &["smollm", "starcoder", "refact"], passes: &[DIGIT, GPT2], ..PLAIN };
 static COMMAND_R: Rule = Rule { names: &["command-r"], passes: &[DIGIT, GPT2], nfc: true, ..PLAIN };
 static DBRX: Rule = Rule { names: &["dbrx"], passes: &[Pass::Pattern(gpt4!(r"\p{N}{1,3}"))], ..PLAIN };
-/// llama.cpp leaves the digits among stand-ins out, and joins what follows them.
+/// llama.cpp leaves the digits among stand-ins out, which a vocabulary made with them hardly shows.
 static FALCON: Rule =
     Rule { names: &["falcon"], passes: &[Pass::Punctuation, GPT2], byte_digits: true, ..PLAIN };
-/// llama.cpp takes a run of digits for one word. The vocabulary was made of single ones.
+/// llama.cpp takes a run of digits for one word; the vocabulary was made of single ones.
 static DEEPSEEK_LLM: Rule = Rule {
     names: &["deepseek-llm"],
     passes: &[
         LINE_BREAK,
         Pass::Pattern(concat!(
             r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚ",
-            r"Ḁ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄ",
+            r"Ḁ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝ\x{1F5F}-\x{1F7D}ᾀ-ᾴᾶ-ᾼ\x{1FBE}ῂ-ῄῆ-ῌ\x{1FD0}-\x{1FD3}\x{1FD6}-\x{1FDB}ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\x{2126}ℨ\x{212A}-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄ",
             r"Ⰰ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+"
         )),
         Pass::Pattern(r"\s?[!-/:-~！-／：-～‘-‟　-。]+"),

@@ -130,12 +130,13 @@ impl Spm {
         if self.spaces.prefix {
             out.push(' ');
         }
+        // Of squeezing, a U+2581 in the text is no space, but for one at the end.
+        let mut after_space = true;
         for c in text.chars() {
-            let c = if c == '\u{2581}' { ' ' } else { c };
-            let extra = self.spaces.squeeze && c == ' ' && (out.is_empty() || out.ends_with(' '));
-            if !extra {
-                out.push(c);
+            if !(self.spaces.squeeze && c == ' ' && after_space) {
+                out.push(if c == '\u{2581}' { ' ' } else { c });
             }
+            after_space = c == ' ';
         }
         if self.spaces.squeeze {
             out.truncate(out.trim_end_matches(' ').len());

@@ -130,6 +130,8 @@ pub const HIDDEN: u64 = 128;
 pub const FFN: u64 = 256;
 pub const VOCAB: u64 = 40;
 
+const HEAD: u64 = HIDDEN / 2;
+
 /// Two layers, two heads over one KV head: small enough for thousands of loads.
 fn model(architecture: &str) -> File {
     let key = |k: &str| format!("{architecture}.{k}");
@@ -148,12 +150,12 @@ fn model(architecture: &str) -> File {
         .random("output_norm.weight", &[HIDDEN], 2)
 }
 
-fn layers(mut file: File, sub_norms: bool, matrix: fn(File, &str, &[u64], u64) -> File) -> File {
+fn layers(mut file: File, norms: &[(&str, u64)], matrix: fn(File, &str, &[u64], u64) -> File) -> File {
     for i in 0..2u64 {
         let name = |part: &str| format!("blk.{i}.{part}.weight");
         file = file.random(&name("attn_norm"), &[HIDDEN], 3 + i).random(&name("ffn_norm"), &[HIDDEN], 5 + i);
-        if sub_norms {
-            file = file.random(&name("attn_sub_norm"), &[HIDDEN], 7).random(&name("ffn_sub_norm"), &[FFN], 8);
+        for (part, width) in norms {
+            file = file.random(&name(part), &[*width], 7);
         }
         for (part, cols, rows) in [
             ("attn_q", HIDDEN, HIDDEN),
@@ -170,10 +172,29 @@ fn layers(mut file: File, sub_norms: bool, matrix: fn(File, &str, &[u64], u64) -
     file
 }
 
+fn dense(file: File, name: &str, dims: &[u64], seed: u64) -> File {
+    file.random(name, dims, seed)
+}
+
 pub fn llama() -> File {
-    layers(model("llama"), false, |file, name, dims, seed| file.random(name, dims, seed))
+    layers(model("llama"), &[], dense)
+}
+
+pub fn qwen2() -> File {
+    layers(model("qwen2"), &[], dense)
+}
+
+pub fn gemma3() -> File {
+    let norms = [
+        ("attn_q_norm", HEAD),
+        ("attn_k_norm", HEAD),
+        ("post_attention_norm", HIDDEN),
+        ("post_ffw_norm", HIDDEN),
+    ];
+    layers(model("gemma3"), &norms, dense).u32("gemma3.attention.sliding_window", 16)
 }
 
 pub fn bitnet() -> File {
-    layers(model("bitnet-b1.58"), true, |file, name, dims, seed| file.ternary(name, dims, seed))
+    let norms = [("attn_sub_norm", HIDDEN), ("ffn_sub_norm", FFN)];
+    layers(model("bitnet-b1.58"), &norms, |file, name, dims, seed| file.ternary(name, dims, seed))
 }

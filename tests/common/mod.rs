@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod gguf;
+pub mod parity;
 
 use bn_engine::base::Result;
 use bn_engine::kernels::Pool;
@@ -58,28 +59,59 @@ pub fn load_on(path: &str, ops: Arc<dyn OpSet>) -> Result<Loaded> {
 
 /// A reference that we did not compute.
 pub struct Golden {
+    pub case: String,
     pub model: String,
     pub sequences: Vec<Vec<u32>>,
     pub vocab: usize,
     /// A row for each token, the sequences one after the other.
     pub logits: Vec<f32>,
+    /// Relative error, at most, and rows with the same best token, at least, of all.
+    pub tolerance: f64,
+    pub argmax: f64,
+}
+
+fn json(path: &Path) -> serde_json::Value {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
 impl Golden {
     pub fn read(case: &str) -> Self {
         let dir = root().join("tests/golden");
-        let text = std::fs::read_to_string(dir.join(format!("{case}.json"))).expect(case);
-        let json: serde_json::Value = serde_json::from_str(&text).expect(case);
+        let json = json(&dir.join(format!("{case}.json")));
+        let logits = dir.join(json["logits"].as_str().expect("logits"));
+        Self::of(case, json["model"].as_str().expect("model"), &logits, &json)
+    }
+
+    /// The cases of tests/golden/models/index.json of the formats that `wanted` takes.
+    pub fn models(wanted: impl Fn(&str) -> bool) -> Vec<Self> {
+        let index = json(&root().join("tests/golden/models/index.json"));
+        let text = |case: &serde_json::Value, field: &str| case[field].as_str().expect(field).to_owned();
+        // Those of embeddings have none.
+        let generators = index.as_array().expect("cases").iter().filter(|case| case["logits"].is_string());
+        let cases = generators.filter(|case| wanted(&text(case, "format")));
+        let read = |case: &serde_json::Value| Self {
+            tolerance: case["tolerance"].as_f64().expect("tolerance"),
+            argmax: case["argmax"].as_f64().expect("argmax"),
+            ..Self::of(&text(case, "name"), &text(case, "path"), &root().join(text(case, "logits")), case)
+        };
+        cases.map(read).collect()
+    }
+
+    fn of(case: &str, model: &str, logits: &Path, json: &serde_json::Value) -> Self {
         let sequences = json["sequences"].as_array().expect("sequences").iter();
         let ids = |s: &serde_json::Value| -> Vec<u32> {
             s.as_array().expect("ids").iter().map(|id| id.as_u64().expect("an id") as u32).collect()
         };
-        let raw = std::fs::read(dir.join(json["logits"].as_str().expect("logits"))).expect("logits");
+        let raw = std::fs::read(logits).expect("logits");
         let golden = Self {
-            model: json["model"].as_str().expect("model").into(),
+            case: case.into(),
+            model: model.into(),
             sequences: sequences.map(ids).collect(),
             vocab: json["vocab"].as_u64().expect("vocab") as usize,
             logits: raw.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect(),
+            tolerance: 1e-3,
+            argmax: 1.0,
         };
         let tokens: usize = golden.sequences.iter().map(Vec::len).sum();
         assert_eq!(golden.logits.len(), tokens * golden.vocab, "{case}: a row for each token");

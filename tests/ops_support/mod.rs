@@ -3,7 +3,7 @@
 
 use bn_engine::base::Bytes;
 use bn_engine::kernels::{DType, Matrix};
-use bn_engine::ops::{Norm, RaggedBatch, Rope, RopeStyle, SeqRows};
+use bn_engine::ops::{Norm, Projections, RaggedBatch, Rope, RopeStyle, SeqRows};
 use candle_core::{Device, Tensor};
 use half::{bf16, f16};
 use std::sync::Arc;
@@ -47,8 +47,13 @@ impl Random {
     pub fn matrix(&mut self, dtype: DType, rows: usize, cols: usize) -> Matrix {
         let (elements, _) = dtype.block();
         let mut data = Vec::new();
-        for _ in 0..rows * cols / elements {
+        let blocks =
+            if dtype == DType::Ternary { rows * cols.div_ceil(elements) } else { rows * cols / elements };
+        for _ in 0..blocks {
             self.block(dtype, &mut data);
+        }
+        if dtype == DType::Ternary {
+            data.extend((0..rows).flat_map(|_| (0.02 + 0.01 * self.float()).to_le_bytes()));
         }
         if dtype == DType::I2S {
             data.extend((0.02 + 0.01 * self.float()).to_le_bytes());
@@ -71,7 +76,9 @@ impl Random {
                 data.extend((0..64).map(|_| self.codes()));
                 data.extend(scale);
             }
-            DType::I2S => data.extend((0..32).map(|_| self.codes())),
+            // The codes behind a row's last column meet zeros.
+            DType::I2S | DType::Ternary => data.extend((0..32).map(|_| self.codes())),
+            _ => panic!("no test makes {dtype:?} weights"),
         }
     }
 
@@ -81,9 +88,14 @@ impl Random {
     }
 }
 
+/// Without biases and norms of their own.
+pub fn plain(matrices: &[Matrix]) -> Projections {
+    matrices.to_vec().into()
+}
+
 pub fn rope(pairs: usize, style: RopeStyle) -> Rope {
     let inv_freq = (0..pairs).map(|i| 10_000f32.powf(-(i as f32) / pairs as f32)).collect();
-    Rope { inv_freq, style }
+    Rope { inv_freq, style, factor: 1.0 }
 }
 
 /// Rows `start..start + rows` of a sequence.

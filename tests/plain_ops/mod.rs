@@ -3,7 +3,9 @@
 
 use bn_engine::base::{Error, Result};
 use bn_engine::kernels::{DType as Kind, Matrix};
-use bn_engine::ops::{Activation, AttentionShape, KvCache, Norm, OpSet, RaggedBatch, Rope, RopeStyle};
+use bn_engine::ops::{
+    Activation, Attention, KvCache, Norm, OpSet, Projections, RaggedBatch, Rope, RopeStyle,
+};
 use candle_core::{D, DType, Device, IndexOp, Tensor};
 use half::{bf16, f16};
 use std::sync::Arc;
@@ -43,6 +45,15 @@ fn element(m: &Matrix, i: usize) -> f32 {
             let scale = f32::from_le_bytes(bytes[end..end + 4].try_into().unwrap());
             scale * code(bytes[block + within % 32], 3 - within / 32)
         }
+        Kind::Ternary => {
+            // As I2_S, but each row in blocks of its own, and a scale for each behind all of them.
+            let (row, column, blocks) = (i / m.cols, i % m.cols, m.cols.div_ceil(128));
+            let byte = bytes[(row * blocks + column / 128) * 32 + column % 32];
+            let end = m.rows * blocks * 32 + 4 * row;
+            let scale = f32::from_le_bytes(bytes[end..end + 4].try_into().unwrap());
+            scale * code(byte, 3 - column % 128 / 32)
+        }
+        other => panic!("no test has {other:?} weights here"),
     }
 }
 
@@ -70,9 +81,10 @@ fn quantize(x: &Tensor) -> candle_core::Result<(Tensor, Tensor)> {
     Ok((values, scale))
 }
 
-fn linear(x: &Tensor, norm: Option<&Norm>, weights: &[Matrix]) -> candle_core::Result<Tensor> {
+fn linear(x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> candle_core::Result<Tensor> {
     let x = norm.map_or_else(|| Ok(x.clone()), |norm| rms_norm(x, norm))?;
-    let products = weights.iter().map(|m| {
+    let products = weights.matrices.iter().enumerate().map(|(i, m)| {
+        let x = weights.norms.get(i).map_or_else(|| Ok(x.clone()), |norm| rms_norm(&x, norm))?;
         let w = dequantize(m)?.to_dtype(DType::F64)?.t()?;
         let y = if m.dtype.is_ternary() {
             let (values, scale) = quantize(&x)?;
@@ -82,7 +94,11 @@ fn linear(x: &Tensor, norm: Option<&Norm>, weights: &[Matrix]) -> candle_core::R
         };
         y.to_dtype(DType::F32)
     });
-    Tensor::cat(&products.collect::<candle_core::Result<Vec<_>>>()?, 1)
+    let product = Tensor::cat(&products.collect::<candle_core::Result<Vec<_>>>()?, 1)?;
+    match &weights.bias {
+        Some(bias) => product.broadcast_add(&Tensor::from_slice(bias, bias.len(), &Device::Cpu)?),
+        None => Ok(product),
+    }
 }
 
 /// `x` `[T, heads, head_dim]` turned by `position * inv_freq`.
@@ -91,7 +107,9 @@ fn rotate(x: &Tensor, positions: &[u32], rope: &Rope) -> candle_core::Result<Ten
     let pairs = rope.inv_freq.len();
     let angles = positions.iter().flat_map(|p| rope.inv_freq.iter().map(move |f| *p as f64 * *f as f64));
     let angles = Tensor::from_vec(angles.collect::<Vec<f64>>(), (rows, 1, pairs, 1), &Device::Cpu)?;
-    let (cos, sin) = (angles.cos()?.to_dtype(DType::F32)?, angles.sin()?.to_dtype(DType::F32)?);
+    let factor = rope.factor as f64;
+    let (cos, sin) = ((angles.cos()? * factor)?, (angles.sin()? * factor)?);
+    let (cos, sin) = (cos.to_dtype(DType::F32)?, sin.to_dtype(DType::F32)?);
     let (turning, rest) = (x.narrow(2, 0, 2 * pairs)?, x.narrow(2, 2 * pairs, dim - 2 * pairs)?);
     // [T, heads, pairs, 2] in both styles.
     let paired = match rope.style {
@@ -110,7 +128,13 @@ fn rotate(x: &Tensor, positions: &[u32], rope: &Rope) -> candle_core::Result<Ten
 }
 
 /// Softmax attention of `q` `[rows, heads, dim]` at `positions` over `k` and `v` `[context, kv_heads, dim]`.
-fn softmax_attention(q: &Tensor, k: &Tensor, v: &Tensor, positions: &[u32]) -> candle_core::Result<Tensor> {
+fn softmax_attention(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    positions: &[u32],
+    how: &Attention,
+) -> candle_core::Result<Tensor> {
     let (rows, heads, dim) = q.dims3()?;
     let (context, kv_heads, _) = k.dims3()?;
     // Each KV head repeated for the query heads that share it: [heads, context, dim].
@@ -121,9 +145,12 @@ fn softmax_attention(q: &Tensor, k: &Tensor, v: &Tensor, positions: &[u32]) -> c
             .reshape((heads, context, dim))
     };
     let (k, v) = (spread(k)?, spread(v)?);
-    let scores =
-        (q.transpose(0, 1)?.contiguous()?.matmul(&k.transpose(1, 2)?.contiguous()?)? / (dim as f64).sqrt())?;
-    let hidden = |p: u32| (0..context).map(move |c| if c <= p as usize { 0.0f32 } else { f32::NEG_INFINITY });
+    let scores = (q.transpose(0, 1)?.contiguous()?.matmul(&k.transpose(1, 2)?.contiguous()?)?
+        * how.shape.scale as f64)?;
+    let window = how.window.unwrap_or(usize::MAX);
+    let sees = move |row: usize, c: usize| c <= row && row - c < window;
+    let hidden =
+        |p: u32| (0..context).map(move |c| if sees(p as usize, c) { 0.0f32 } else { f32::NEG_INFINITY });
     let mask = positions.iter().flat_map(|p| hidden(*p)).collect::<Vec<_>>();
     let mask = Tensor::from_vec(mask, (1, rows, context), &Device::Cpu)?;
     let scores = scores.broadcast_add(&mask)?;
@@ -143,12 +170,16 @@ fn attention(
     batch: &RaggedBatch,
     kv: &KvCache,
     layer: usize,
-    s: &AttentionShape,
-    rope: &Rope,
+    how: &Attention,
 ) -> candle_core::Result<Tensor> {
+    let s = how.shape;
     let heads = qkv.reshape((batch.tokens.len(), s.heads + 2 * s.kv_heads, s.head_dim))?;
-    let turned = rotate(&heads.narrow(1, 0, s.heads + s.kv_heads)?.contiguous()?, &batch.positions, rope)?;
-    let (q, k) = (turned.narrow(1, 0, s.heads)?, turned.narrow(1, s.heads, s.kv_heads)?);
+    let part = |from, count, norm: usize| {
+        let part = heads.narrow(1, from, count)?.contiguous()?;
+        let part = how.norms.map_or_else(|| Ok(part.clone()), |norms| rms_norm(&part, &norms[norm]))?;
+        rotate(&part, &batch.positions, how.rope)
+    };
+    let (q, k) = (part(0, s.heads, 0)?, part(s.heads, s.kv_heads, 1)?);
     let v = heads.narrow(1, s.heads + s.kv_heads, s.kv_heads)?;
     let cache = &kv.layers[layer];
     // The cache's own storage, a line for each slot of each head.
@@ -179,7 +210,7 @@ fn attention(
         let index: Vec<u32> = (0..context).map(|p| slot(table, p) as u32).collect();
         let index = Tensor::from_vec(index, context, &Device::Cpu)?;
         let (k, v) = (keys.index_select(&index, 0)?, values.index_select(&index, 0)?);
-        outputs.push(softmax_attention(&q.narrow(0, span.start, span.len())?, &k, &v, positions)?);
+        outputs.push(softmax_attention(&q.narrow(0, span.start, span.len())?, &k, &v, positions, how)?);
     }
     Tensor::cat(&outputs, 0)
 }
@@ -190,16 +221,17 @@ fn gated(x: &Tensor, activation: Activation) -> candle_core::Result<Tensor> {
     match activation {
         Activation::SwiGlu => ((&gate / (gate.neg()?.exp()? + 1.0)?)? * up)?.contiguous(),
         Activation::Relu2 => (gate.relu()?.sqr()? * up)?.contiguous(),
+        Activation::GeGlu => (gate.contiguous()?.gelu()? * up)?.contiguous(),
     }
 }
 
 impl OpSet for PlainOps {
-    fn embed(&self, batch: &Arc<RaggedBatch>, table: &Matrix) -> Result<Tensor> {
+    fn embed(&self, batch: &Arc<RaggedBatch>, table: &Matrix, scale: f32) -> Result<Tensor> {
         let ids = ours(Tensor::from_slice(&batch.tokens, batch.tokens.len(), &Device::Cpu))?;
-        ours(dequantize(table).and_then(|table| table.index_select(&ids, 0)))
+        ours(dequantize(table).and_then(|table| table.index_select(&ids, 0)? * scale as f64))
     }
 
-    fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &[Matrix]) -> Result<Tensor> {
+    fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Tensor> {
         ours(linear(x, norm, weights))
     }
 
@@ -209,18 +241,17 @@ impl OpSet for PlainOps {
         batch: &Arc<RaggedBatch>,
         kv: &KvCache,
         layer: usize,
-        shape: &AttentionShape,
-        rope: &Rope,
+        how: &Attention,
     ) -> Result<Tensor> {
-        ours(attention(qkv, batch, kv, layer, shape, rope))
+        ours(attention(qkv, batch, kv, layer, how))
     }
 
     fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Tensor> {
         ours(gated(gate_up, activation))
     }
 
-    fn add(&self, x: Tensor, y: &Tensor) -> Result<Tensor> {
-        ours(x + y)
+    fn add(&self, x: Tensor, y: &Tensor, norm: Option<&Norm>) -> Result<Tensor> {
+        ours(norm.map_or_else(|| Ok(y.clone()), |norm| rms_norm(y, norm)).and_then(|y| x + y))
     }
 
     fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Tensor> {

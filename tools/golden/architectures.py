@@ -8,109 +8,40 @@ stands what the error would be if the feature that it is there for were ignored 
 can't tell has no place here.
 """
 
-import json
 import os
-import shutil
 import sys
 
 from cases import F32_TOLERANCE, LENGTHS, MODELS, VERSIONS, VOCAB, error, record
 
-import bitnet_folders  # noqa: E402
+import bitnet_folders
 import torch
+from folders import (
+    GEMMA_ROPE,
+    PLAIN_YARN,
+    gemma_style,
+    load,
+    old_gemma_style,
+    old_style,
+    oldest_style,
+    randomize,
+    rope,
+    run_all,
+    small,
+    write,
+)
 from make_golden import draw, run_hf
-from transformers import (AutoConfig, AutoModelForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM,
-                          MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
-from transformers.integrations import bitnet as hf_bitnet
-
-DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
-IDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None}
-
-
-def randomize(m, seed):
-    """Weights large enough that attention is sharp and that every norm and bias matters."""
-    torch.manual_seed(seed)
-    zero_based = type(m).__name__.startswith("Gemma")  # its norms multiply by 1 + weight
-    with torch.no_grad():
-        for name, p in m.named_parameters():
-            if name.endswith("bias"):
-                p.normal_(0, 0.5)
-            elif p.ndim == 1:
-                p.uniform_(0.4, 1.8).sub_(1.0 if zero_based else 0.0)
-            elif "embed_tokens" in name or "lm_head" in name:
-                p.normal_(0, 0.5)
-            else:
-                p.normal_(0, 1.5 * p.shape[1] ** -0.5)
-    return m.eval()
-
-
-def edit_json(path, change):
-    with open(path) as f:
-        value = json.load(f)
-    change(value)
-    with open(path, "w") as f:
-        f.write(json.dumps(value, indent=1) + "\n")
-
-
-def old_style(config):
-    """config.json as transformers 4 wrote it, which is how nearly all published ones look."""
-    rope = config.pop("rope_parameters")
-    config["rope_theta"] = rope.pop("rope_theta")
-    config["rope_scaling"] = None if rope["rope_type"] == "default" else rope
-    if "dtype" in config:
-        config["torch_dtype"] = config.pop("dtype")
-    if config.get("head_dim") == config["hidden_size"] // config["num_attention_heads"]:
-        del config["head_dim"]
-    del config["transformers_version"]
-
-
-def oldest_style(config):
-    old_style(config)
-    config["rope_scaling"]["type"] = config["rope_scaling"].pop("rope_type")
-
-
-def gemma_style(config):
-    """config.json of Gemma 3 as published: two bases of rope under names of their own."""
-    ropes = config.pop("rope_parameters")
-    config |= {"rope_theta": ropes["full_attention"]["rope_theta"], "rope_scaling": None, "torch_dtype": config.pop("dtype"),
-               "rope_local_base_freq": ropes["sliding_attention"]["rope_theta"]}
-    del config["transformers_version"]
-
-
-def old_gemma_style(config):
-    """As before `layer_types`: each sliding_window_pattern-th layer sees all."""
-    gemma_style(config)
-    del config["layer_types"], config["_sliding_window_pattern"]
-    config["sliding_window_pattern"] = 2
-
-
-def load(folder, auto=AutoModelForCausalLM, **changes):
-    config = AutoConfig.from_pretrained(folder)
-    for key, value in changes.items():
-        setattr(config, key, value)
-    m = auto.from_pretrained(folder, config=config, dtype=torch.float32, attn_implementation="eager")
-    # A quantized checkpoint keeps its own dtype in norms and embeddings: f32 throughout, packed bytes aside.
-    for x in m.modules():
-        if isinstance(x, hf_bitnet.BitLinear):
-            x.dtype = torch.float32
-        for p in (*x._parameters.values(), *x._buffers.values()):
-            if p is not None and p.is_floating_point():
-                p.data = p.data.float()
-    return m.eval()
-
-
-def run_all(m, sequences):
-    return torch.cat([run_hf(m, s) for s in sequences])
-
-
-def write(name, m, store, style, shard=None, generation=None):
-    """Saves the model as a folder; nothing of an older one stays."""
-    folder = os.path.join(MODELS, name)
-    shutil.rmtree(folder, ignore_errors=True)
-    m.to(DTYPES[store]).save_pretrained(folder, **({"max_shard_size": shard} if shard else {}))
-    edit_json(os.path.join(folder, "config.json"), style)
-    if generation:
-        edit_json(os.path.join(folder, "generation_config.json"), lambda g: g.update(generation))
-    return folder
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 
 def folder_case(name, cls, config, seed, covers, store="bf16", style=old_style, ignored=None, **how):
@@ -120,14 +51,25 @@ def folder_case(name, cls, config, seed, covers, store="bf16", style=old_style, 
     rows = run_all(m, sequences)
     read = {k: v for k, v in m.config.rope_parameters.items() if k != "type"}
     assert read == config.rope_parameters, (name, read)
+    assert getattr(m.config, "layer_types", None) == getattr(config, "layer_types", None), name
     noise = {"f64": error(rows, run_all(load(folder).double(), sequences))}
     if ignored:
         others = [how(load(folder)) if callable(how) else load(folder, **how) for how in ignored]
         noise["ignored"] = min(error(run_all(other, sequences), rows) for other in others)
         assert noise["ignored"] > 0.02, (name, noise)
-    record(name, folder, config.model_type, f"hf-{store}", covers, sequences, rows,
-           f"transformers {cls.__name__} loaded from the folder, f32, eager attention ({VERSIONS})", "transformers",
-           F32_TOLERANCE, noise=noise)
+    record(
+        name,
+        folder,
+        config.model_type,
+        f"hf-{store}",
+        covers,
+        sequences,
+        rows,
+        f"transformers {cls.__name__} loaded from the folder, f32, eager attention ({VERSIONS})",
+        "transformers",
+        F32_TOLERANCE,
+        noise=noise,
+    )
 
 
 def no_biases(m):
@@ -144,26 +86,21 @@ def no_qk_norms(m):
     return m
 
 
-def rope(kind="default", theta=10000.0, **more):
-    return {"rope_type": kind, "rope_theta": theta, **more}
-
-
-DEFAULT_ROPE = {"rope_parameters": rope()}
-PLAIN_YARN = rope("yarn", 100.0, factor=4.0, original_max_position_embeddings=32)
-GEMMA_ROPE = {"sliding_attention": rope(), "full_attention": rope(theta=1e6)}
-
-
-def small(cls, layers=1, hidden=64, ffn=64, heads=4, kv_heads=2, head_dim=16, eps=1e-5, tied=False,
-          vocab=VOCAB, **more):
-    more = DEFAULT_ROPE | more
-    return cls(hidden_size=hidden, intermediate_size=ffn, num_hidden_layers=layers, num_attention_heads=heads,
-               num_key_value_heads=kv_heads, head_dim=head_dim, vocab_size=vocab, rms_norm_eps=eps,
-               tie_word_embeddings=tied, max_position_embeddings=128, **IDS, **more)
-
-
-def llama(name, seed, covers, store="bf16", style=old_style, ignored=None, shard=None, generation=None, **more):
-    return lambda: folder_case(name, LlamaForCausalLM, small(LlamaConfig, **more), seed, covers, store, style, ignored,
-                               shard=shard, generation=generation)
+def llama(
+    name, seed, covers, store="bf16", style=old_style, ignored=None, shard=None, generation=None, **more
+):
+    return lambda: folder_case(
+        name,
+        LlamaForCausalLM,
+        small(LlamaConfig, **more),
+        seed,
+        covers,
+        store,
+        style,
+        ignored,
+        shard=shard,
+        generation=generation,
+    )
 
 
 def without_rope_scaling(theta=10000.0):
@@ -171,38 +108,106 @@ def without_rope_scaling(theta=10000.0):
 
 
 LLAMA = {
-    "llama-f32": llama("llama-f32", 21, "GQA 4/2, untied head, default rope, f32", store="f32"),
-    "llama-bf16": llama("llama-bf16", 22, "bf16, two layers; config.json as transformers 5 writes it", layers=2,
-                        style=lambda c: None),
-    "llama-f16": llama("llama-f16", 23, "f16; two end-of-sequence ids in generation_config.json", store="f16",
-                       generation={"eos_token_id": [2, 3]}),
-    "llama-sharded": llama("llama-sharded", 24, "model.safetensors.index.json and two shards", hidden=32, layers=2,
-                           shard="40KB"),
+    "llama-f32": llama("llama-f32", 21, "GQA 4/2, untied head, default rope, f32", hidden=32, store="f32"),
+    "llama-bf16": llama(
+        "llama-bf16",
+        22,
+        "bf16, two layers; config.json as transformers 5 writes it",
+        hidden=32,
+        layers=2,
+        style=lambda c: None,
+    ),
+    "llama-f16": llama(
+        "llama-f16",
+        23,
+        "f16; two end-of-sequence ids in generation_config.json",
+        hidden=32,
+        store="f16",
+        generation={"eos_token_id": [2, 3]},
+    ),
+    "llama-sharded": llama(
+        "llama-sharded", 24, "model.safetensors.index.json and two shards", hidden=32, layers=2, shard="40KB"
+    ),
     "llama-mha": llama("llama-mha", 25, "as many KV heads as heads", kv_heads=4, hidden=32, ffn=96),
-    "llama-mqa": llama("llama-mqa", 26, "one KV head; head_dim is not hidden_size / heads", kv_heads=1, hidden=32, head_dim=32,
-                       ignored=[{"rope_parameters": rope(theta=100.0)}]),
+    "llama-mqa": llama(
+        "llama-mqa",
+        26,
+        "one KV head; head_dim is not hidden_size / heads",
+        kv_heads=1,
+        hidden=32,
+        head_dim=32,
+        ignored=[{"rope_parameters": rope(theta=100.0)}],
+    ),
     "llama-tied": llama("llama-tied", 27, "tie_word_embeddings", tied=True, hidden=32),
-    "llama-bias": llama("llama-bias", 28, "attention_bias and mlp_bias: all seven projections", hidden=32,
-                        attention_bias=True, mlp_bias=True, ignored=[no_biases]),
-    "llama-linear": llama("llama-linear", 29, "rope scaling linear, named by `type` alone", style=oldest_style,
-                          hidden=32, ignored=[without_rope_scaling()], rope_parameters=rope("linear", factor=4.0)),
-    "llama-llama3": llama("llama-llama3", 30, "rope scaling llama3: unscaled, blended and scaled frequencies",
-                          ignored=[without_rope_scaling()],
-                          hidden=32, rope_parameters=rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-                                               original_max_position_embeddings=32)),
-    "llama-yarn": llama("llama-yarn", 31, "rope scaling yarn with its defaults", ignored=[without_rope_scaling(100.0)],
-                        hidden=32, rope_parameters=rope("yarn", 100.0, factor=4.0, original_max_position_embeddings=32)),
-    "llama-yarn-mscale": llama("llama-yarn-mscale", 32, "rope scaling yarn: mscale and mscale_all_dim, its own betas",
-                               ignored=[{"rope_parameters": PLAIN_YARN}],
-                               hidden=32, rope_parameters=rope("yarn", 100.0, factor=4.0, original_max_position_embeddings=32,
-                                                    mscale=1.0, mscale_all_dim=0.5, beta_fast=4.0, beta_slow=0.5)),
-    "llama-yarn-factor": llama("llama-yarn-factor", 33, "rope scaling yarn: attention_factor; transformers 5 config.json",
-                               ignored=[{"rope_parameters": PLAIN_YARN}],
-                               style=lambda c: None,
-                               hidden=32, rope_parameters=rope("yarn", 100.0, factor=4.0, original_max_position_embeddings=32,
-                                                    attention_factor=1.4)),
+    "llama-bias": llama(
+        "llama-bias",
+        28,
+        "attention_bias and mlp_bias: all seven projections",
+        hidden=32,
+        attention_bias=True,
+        mlp_bias=True,
+        ignored=[no_biases],
+    ),
+    "llama-linear": llama(
+        "llama-linear",
+        29,
+        "rope scaling linear, named by `type` alone",
+        style=oldest_style,
+        hidden=32,
+        ignored=[without_rope_scaling()],
+        rope_parameters=rope("linear", factor=4.0),
+    ),
+    "llama-llama3": llama(
+        "llama-llama3",
+        30,
+        "rope scaling llama3: unscaled, blended and scaled frequencies",
+        ignored=[without_rope_scaling()],
+        hidden=32,
+        rope_parameters=rope(
+            "llama3",
+            factor=8.0,
+            low_freq_factor=1.0,
+            high_freq_factor=4.0,
+            original_max_position_embeddings=32,
+        ),
+    ),
+    "llama-yarn": llama(
+        "llama-yarn",
+        31,
+        "rope scaling yarn with its defaults",
+        ignored=[without_rope_scaling(100.0)],
+        hidden=32,
+        rope_parameters=rope("yarn", 100.0, factor=4.0, original_max_position_embeddings=32),
+    ),
+    "llama-yarn-mscale": llama(
+        "llama-yarn-mscale",
+        32,
+        "rope scaling yarn: mscale and mscale_all_dim, its own betas",
+        ignored=[{"rope_parameters": PLAIN_YARN}],
+        hidden=32,
+        rope_parameters=rope(
+            "yarn",
+            100.0,
+            factor=4.0,
+            original_max_position_embeddings=32,
+            mscale=1.0,
+            mscale_all_dim=0.5,
+            beta_fast=4.0,
+            beta_slow=0.5,
+        ),
+    ),
+    "llama-yarn-factor": llama(
+        "llama-yarn-factor",
+        33,
+        "rope scaling yarn: attention_factor; transformers 5 config.json",
+        ignored=[{"rope_parameters": PLAIN_YARN}],
+        style=lambda c: None,
+        hidden=32,
+        rope_parameters=rope(
+            "yarn", 100.0, factor=4.0, original_max_position_embeddings=32, attention_factor=1.4
+        ),
+    ),
 }
-
 
 
 def plain_norms(m):
@@ -236,34 +241,100 @@ def family(name, cls, config_cls, seed, covers, store="bf16", style=old_style, i
 
 
 OTHERS = {
-    "mistral-window": family("mistral-window", MistralForCausalLM, MistralConfig, 41, "sliding_window 16: a token sees itself "
-                             "and 15 before it, in each of two layers", sliding_window=16, hidden=32,
-                             layers=2,
-                             ignored=[{"sliding_window": None}]),
-    "mistral-plain": family("mistral-plain", MistralForCausalLM, MistralConfig, 42, "sliding_window null", sliding_window=None,
-                            hidden=32, tied=True),
-    "qwen2": family("qwen2", Qwen2ForCausalLM, Qwen2Config, 43, "q, k and v biases; a window that use_sliding_window turns off",
-                    style=window_unused, ignored=[no_biases], tied=True, eps=1e-6),
-    "qwen3": family("qwen3", Qwen3ForCausalLM, Qwen3Config, 44, "q and k norms of each head before rope; head_dim is not "
-                    "hidden_size / heads", ignored=[no_qk_norms], hidden=32, head_dim=32, eps=1e-6, tied=True),
+    "mistral-window": family(
+        "mistral-window",
+        MistralForCausalLM,
+        MistralConfig,
+        41,
+        "sliding_window 16: a token sees itself and 15 before it, in each of two layers",
+        sliding_window=16,
+        hidden=32,
+        layers=2,
+        ignored=[{"sliding_window": None}],
+    ),
+    "mistral-plain": family(
+        "mistral-plain",
+        MistralForCausalLM,
+        MistralConfig,
+        42,
+        "sliding_window null",
+        sliding_window=None,
+        hidden=32,
+        tied=True,
+    ),
+    "qwen2": family(
+        "qwen2",
+        Qwen2ForCausalLM,
+        Qwen2Config,
+        43,
+        "q, k and v biases; a window that use_sliding_window turns off",
+        style=window_unused,
+        ignored=[no_biases],
+        hidden=32,
+        heads=2,
+        kv_heads=1,
+        tied=True,
+        eps=1e-6,
+    ),
+    "qwen3": family(
+        "qwen3",
+        Qwen3ForCausalLM,
+        Qwen3Config,
+        44,
+        "q and k norms of each head before rope; head_dim is not hidden_size / heads",
+        ignored=[no_qk_norms],
+        hidden=32,
+        head_dim=32,
+        eps=1e-6,
+        tied=True,
+    ),
 }
 
 
 def gemma3(name, seed, covers, ignored=(), style=gemma_style, **more):
-    config = {"layers": 2, "hidden": 32, "kv_heads": 1, "eps": 1e-6, "tied": True, "rope_parameters": GEMMA_ROPE,
-              "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16,
-              "hidden_activation": "gelu_pytorch_tanh"} | more
-    return family(name, Gemma3ForCausalLM, Gemma3TextConfig, seed, covers, style=style, ignored=ignored, **config)
+    config = {
+        "layers": 2,
+        "hidden": 32,
+        "kv_heads": 1,
+        "eps": 1e-6,
+        "tied": True,
+        "rope_parameters": GEMMA_ROPE,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "sliding_window": 16,
+        "hidden_activation": "gelu_pytorch_tanh",
+    } | more
+    return family(
+        name, Gemma3ForCausalLM, Gemma3TextConfig, seed, covers, style=style, ignored=ignored, **config
+    )
 
 
 same_rope = {"rope_parameters": {"sliding_attention": rope(), "full_attention": rope()}}
 GEMMA = {
-    "gemma3": gemma3("gemma3", 61, "window 16 in the first of two layers, its own rope base; q and k norms; four norms a layer by "
-                     "1 + weight; embeddings times sqrt(hidden_size); GELU (tanh)",
-                     [{"sliding_window": 64}, same_rope, {"hidden_activation": "silu"}, no_qk_norms, plain_norms,
-                      without_second_norms, without_embedding_scale], query_pre_attn_scalar=16),
-    "gemma3-scale": gemma3("gemma3-scale", 62, "query_pre_attn_scalar that is not head_dim; sliding_window_pattern",
-                           [{"query_pre_attn_scalar": 32}], style=old_gemma_style, head_dim=32, query_pre_attn_scalar=72),
+    "gemma3": gemma3(
+        "gemma3",
+        61,
+        "window 16 in the first of two layers, its own rope base; q and k norms; four norms a layer by "
+        "1 + weight; embeddings times sqrt(hidden_size); GELU (tanh)",
+        [
+            {"sliding_window": 64},
+            same_rope,
+            {"hidden_activation": "silu"},
+            no_qk_norms,
+            plain_norms,
+            without_second_norms,
+            without_embedding_scale,
+        ],
+        query_pre_attn_scalar=16,
+    ),
+    "gemma3-scale": gemma3(
+        "gemma3-scale",
+        62,
+        "query_pre_attn_scalar that is not head_dim; sliding_window_pattern",
+        [{"query_pre_attn_scalar": 32}],
+        style=old_gemma_style,
+        head_dim=32,
+        query_pre_attn_scalar=72,
+    ),
 }
 
 CASES = LLAMA | OTHERS | GEMMA | bitnet_folders.CASES

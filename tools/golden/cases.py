@@ -19,10 +19,10 @@ index.json is a list of cases, one object each:
 
 import json
 import os
+import sys
 
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # transformers compiles its BitNet quantisers
 
-import numpy as np
 import torch
 import transformers
 
@@ -30,6 +30,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 MODELS = os.path.join(ROOT, "tests", "golden", "models")
 INDEX = os.path.join(MODELS, "index.json")
+sys.path.insert(0, os.path.join(ROOT, "tools", "train_demo"))  # gguf_io
 VERSIONS = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}"
 LENGTHS = (64, 17, 1, 9, 5)  # ragged; the longest passes every window and rope bound of the models
 VOCAB = 64
@@ -57,24 +58,58 @@ def relative(path):
     return os.path.relpath(path, ROOT).replace(os.sep, "/")
 
 
-def record(name, path, arch, fmt, covers, sequences, rows, source, reference, tolerance, argmax=1.0, noise=None, pooling=None,
-           vocab=VOCAB, values=None):
-    """Writes the values (none if the file `values` of another case has them) and puts the case into the index, in place of an
-    older one of this name."""
+def record(
+    name,
+    path,
+    arch,
+    fmt,
+    covers,
+    sequences,
+    rows,
+    source,
+    reference,
+    tolerance,
+    argmax=1.0,
+    noise=None,
+    pooling=None,
+    vocab=VOCAB,
+    values=None,
+):
+    """Writes the values, unless another case's file `values` has them, and puts the case into the index, in place
+    of an older one of this name."""
     rows = rows.float()
     assert bool(rows.isfinite().all()), name
     count = len(sequences) if pooling else sum(map(len, sequences))
     assert rows.shape == (count, rows.shape[1]) and (pooling or rows.shape[1] == vocab), (name, rows.shape)
-    case = {"name": name, "path": relative(path), "arch": arch, "format": fmt, "covers": covers, "vocab": vocab}
+    case = {
+        "name": name,
+        "path": relative(path),
+        "arch": arch,
+        "format": fmt,
+        "covers": covers,
+        "vocab": vocab,
+    }
     if values is None:
         values = relative(os.path.join(MODELS, name + ".f32"))
         rows.numpy().astype("<f4").tofile(os.path.join(ROOT, values))
     if pooling:
-        case |= {"pooling": pooling, "width": rows.shape[1], "embedding": values, "reference": reference, "source": source,
-                 "tolerance": tolerance}
+        case |= {
+            "pooling": pooling,
+            "width": rows.shape[1],
+            "embedding": values,
+            "reference": reference,
+            "source": source,
+            "tolerance": tolerance,
+        }
     else:
-        case |= {"logits": values, "reference": reference, "source": source, "tolerance": tolerance, "argmax": argmax,
-                 "gap": round(gap(rows), 5)}
+        case |= {
+            "logits": values,
+            "reference": reference,
+            "source": source,
+            "tolerance": tolerance,
+            "argmax": argmax,
+            "gap": round(gap(rows), 5),
+        }
     case["noise"] = {k: float(f"{v:.2e}") for k, v in (noise or {}).items()}
     case["sequences"] = sequences
     cases = sorted([c for c in read_index() if c["name"] != name] + [case], key=lambda c: c["name"])

@@ -2,41 +2,68 @@
 
   python gguf_models.py [case ...]     default: every case
 
-NAME.gguf beside the folder NAME holds the same values with llama.cpp's names and keys, written by the `gguf` package, and
-has the same logits. It must read the same in llama.cpp too: "llama.cpp" in `noise` is its error on an F32 twin of the file.
+NAME.gguf beside the folder NAME holds the same values with llama.cpp's names and keys, written by the `gguf`
+package, and has the same logits. It must read the same in llama.cpp too: "llama.cpp" in `noise` is its error on an
+F32 twin of the file.
 
-type-TYPE.gguf is one model in each type that llama.cpp quantizes to. Two cases read each file: `type-TYPE` has the logits
-that transformers computes with the values of the file, as the `gguf` package dequantizes them; `type-TYPE-llama.cpp` has
-llama.cpp's own, whose activations are rounded too: the distance between the two is the type's own noise.
+type-TYPE.gguf is one model in each type that llama.cpp quantizes to. Two cases read each file: `type-TYPE` has the
+logits that transformers computes with the values of the file, as the `gguf` package dequantizes them;
+`type-TYPE-llama.cpp` has llama.cpp's own, whose activations are rounded too: the distance between the two is the
+type's own noise.
 """
 
+import copy
 import importlib.metadata
 import math
 import os
 import sys
 import tempfile
 
-from cases import BITNET_TOLERANCE, F32_TOLERANCE, MODELS, VERSIONS, VOCAB, agreement, error, find, record
-
-from make_golden import PER_LAYER, draw, from_interleaved, run_hf, to_interleaved  # first: it knows where gguf_io is
+from cases import (
+    BITNET_TOLERANCE,
+    F32_TOLERANCE,
+    LENGTHS,
+    MODELS,
+    VERSIONS,
+    VOCAB,
+    agreement,
+    error,
+    find,
+    record,
+)
 
 import gguf
 import gguf_io
 import llama_cpp_run
 import numpy as np
 import torch
-from architectures import load, randomize, run_all, small
 from bitnet_folders import drawer
+from folders import load, randomize, run_all, small
 from gguf import GGMLQuantizationType as T
-from transformers import LlamaConfig, LlamaForCausalLM
+from make_golden import PER_LAYER, draw, from_interleaved, run_hf, to_interleaved
+from transformers import BitNetConfig, BitNetForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.integrations import bitnet as hf_bitnet
 
 GGUF_VERSION = importlib.metadata.version("gguf")
 
 QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
-GEMMA3 = PER_LAYER | QK_NORMS | {"post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm",
-                                 "post_ffw_norm": "post_feedforward_layernorm"}
-TABLES = {"llama": PER_LAYER, "qwen2": PER_LAYER, "qwen3": PER_LAYER | QK_NORMS, "gemma3": GEMMA3}
+GEMMA3 = (
+    PER_LAYER
+    | QK_NORMS
+    | {
+        "post_attention_norm": "post_attention_layernorm",
+        "ffn_norm": "pre_feedforward_layernorm",
+        "post_ffw_norm": "post_feedforward_layernorm",
+    }
+)
+BITNET = PER_LAYER | {"attn_sub_norm": "self_attn.attn_sub_norm", "ffn_sub_norm": "mlp.ffn_sub_norm"}
+TABLES = {
+    "bitnet": BITNET,
+    "llama": PER_LAYER,
+    "qwen2": PER_LAYER,
+    "qwen3": PER_LAYER | QK_NORMS,
+    "gemma3": GEMMA3,
+}
 
 
 def names(m, arch):
@@ -73,6 +100,12 @@ def tensors(m, arch):
     return out
 
 
+def rope_base(config):
+    """The global one where there are two."""
+    rope = config.rope_parameters
+    return (rope.get("full_attention") or rope.get("sliding_attention") or rope)["rope_theta"]
+
+
 def write(path, m, arch, values, matrix, more=()):
     """`matrix`: the type of two-dimensional tensors; vectors are F32. `more`: (key, "u32" | "f32" | "str", value)."""
     c = m.config
@@ -89,7 +122,7 @@ def write(path, m, arch, values, matrix, more=()):
     w.add_key_length(head_dim)
     w.add_value_length(head_dim)
     w.add_rope_dimension_count(head_dim)
-    w.add_rope_freq_base(c.rope_parameters.get("full_attention", c.rope_parameters)["rope_theta"])
+    w.add_rope_freq_base(rope_base(c))
     w.add_vocab_size(c.vocab_size)
     w.add_tokenizer_model("no_vocab")
     for key, kind, value in more:
@@ -110,8 +143,10 @@ def twin_noise(m, arch, values, more, sequences, rows):
         return error(llama_cpp_run.run(path, sequences, VOCAB), rows)
 
 
-def counterpart(folder, arch, covers, more=(), extra=None, matrix=T.BF16, llama_cpp=False, same_in_llama_cpp=True):
-    """`llama_cpp`: record what llama.cpp computes on this very file too, its activations in the type of the matrices."""
+def counterpart(
+    folder, arch, covers, more=(), extra=None, matrix=T.BF16, llama_cpp=False, same_in_llama_cpp=True
+):
+    """`llama_cpp`: record what llama.cpp computes on this very file too, activations in the type of the matrices."""
     hf = find(folder)
     m = load(os.path.join(MODELS, folder))
     sequences = hf["sequences"]
@@ -124,13 +159,30 @@ def counterpart(folder, arch, covers, more=(), extra=None, matrix=T.BF16, llama_
     # 1e-3, for llama.cpp reads GELU from a table in f16.
     assert (noise["llama.cpp"] < 1e-3) == same_in_llama_cpp, (name, noise)
     common = (path, arch, "gguf-" + matrix.name.lower(), covers, sequences)
-    record(name, *common, rows, f"transformers {type(m).__name__} loaded from the folder whose values the file holds, f32, eager "
-           f"attention ({VERSIONS})", "transformers", F32_TOLERANCE, noise=noise, values=hf["logits"])
+    record(
+        name,
+        *common,
+        rows,
+        f"transformers {type(m).__name__} loaded from the folder whose values the file holds, f32, eager "
+        f"attention ({VERSIONS})",
+        "transformers",
+        F32_TOLERANCE,
+        noise=noise,
+        values=hf["logits"],
+    )
     if llama_cpp:
         theirs = llama_cpp_run.run(path, sequences, VOCAB)
         noise = {"activations": error(theirs, rows)}
-        record(name + "-llama.cpp", *common, theirs, f"llama.cpp on the same file ({llama_cpp_run.VERSION}), KV in f32", "llama.cpp",
-               llama_cpp_tolerance(noise["activations"], F32_TOLERANCE), argmax=0.99, noise=noise)
+        record(
+            name + "-llama.cpp",
+            *common,
+            theirs,
+            f"llama.cpp on the same file ({llama_cpp_run.VERSION}), KV in f32",
+            "llama.cpp",
+            llama_cpp_tolerance(noise["activations"], F32_TOLERANCE),
+            argmax=0.99,
+            noise=noise,
+        )
 
 
 def llama_cpp_tolerance(noise, ours):
@@ -146,54 +198,151 @@ def llama3_factors(m):
     return {"rope_freqs.weight": (plain / scaled).numpy().astype(np.float32)}
 
 
-YARN = [("rope.scaling.type", "str", "yarn"), ("rope.scaling.factor", "f32", 4.0),
-        ("rope.scaling.original_context_length", "u32", 32)]
+YARN = [
+    ("rope.scaling.type", "str", "yarn"),
+    ("rope.scaling.factor", "f32", 4.0),
+    ("rope.scaling.original_context_length", "u32", 32),
+]
 
 COUNTERPARTS = {
-    "llama-bias": lambda: counterpart("llama-bias", "llama", "biases of q, k, v, o; those of q and k interleaved like their rows"),
-    "llama-linear": lambda: counterpart("llama-linear", "llama", "rope.scaling.type linear",
-                                        [("rope.scaling.type", "str", "linear"), ("rope.scaling.factor", "f32", 4.0)], matrix=T.F32),
-    "llama-llama3": lambda: counterpart("llama-llama3", "llama", "rope_freqs.weight: the scaling of Llama 3.1 as a tensor",
-                                        extra=llama3_factors, matrix=T.F16, llama_cpp=True),
+    "llama-bias": lambda: counterpart(
+        "llama-bias", "llama", "biases of q, k, v, o; those of q and k interleaved like their rows"
+    ),
+    "llama-linear": lambda: counterpart(
+        "llama-linear",
+        "llama",
+        "rope.scaling.type linear",
+        [("rope.scaling.type", "str", "linear"), ("rope.scaling.factor", "f32", 4.0)],
+        matrix=T.F32,
+    ),
+    "llama-llama3": lambda: counterpart(
+        "llama-llama3",
+        "llama",
+        "rope_freqs.weight: the scaling of Llama 3.1 as a tensor",
+        extra=llama3_factors,
+        matrix=T.F16,
+        llama_cpp=True,
+    ),
     "llama-yarn": lambda: counterpart("llama-yarn", "llama", "rope.scaling.type yarn", YARN, llama_cpp=True),
-    "llama-yarn-factor": lambda: counterpart("llama-yarn-factor", "llama", "rope.scaling.attn_factor times 1 + 0.1 ln(factor) is "
-                                             "what transformers calls attention_factor",
-                                             YARN + [("rope.scaling.attn_factor", "f32", 1.4 / (1 + 0.1 * math.log(4)))]),
-    "mistral-window": lambda: counterpart("mistral-window", "llama", "architecture llama with attention.sliding_window, which "
-                                          "llama.cpp does not read there: we do, as transformers does",
-                                          [("attention.sliding_window", "u32", 16)], same_in_llama_cpp=False),
+    "llama-yarn-factor": lambda: counterpart(
+        "llama-yarn-factor",
+        "llama",
+        "rope.scaling.attn_factor times 1 + 0.1 ln(factor) is what transformers calls attention_factor",
+        YARN + [("rope.scaling.attn_factor", "f32", 1.4 / (1 + 0.1 * math.log(4)))],
+    ),
+    "mistral-window": lambda: counterpart(
+        "mistral-window",
+        "llama",
+        "architecture llama with attention.sliding_window, which "
+        "llama.cpp does not read there: we do, as transformers does",
+        [("attention.sliding_window", "u32", 16)],
+        same_in_llama_cpp=False,
+    ),
     "qwen2": lambda: counterpart("qwen2", "qwen2", "q, k and v biases; rows not interleaved"),
-    "gemma3": lambda: counterpart("gemma3", "gemma3", "norms stored as 1 + weight; the local rope base is llama.cpp's default",
-                                  [("attention.sliding_window", "u32", 16), ("attention.sliding_window_pattern", "u32", 2)]),
+    "gemma3": lambda: counterpart(
+        "gemma3",
+        "gemma3",
+        "norms stored as 1 + weight; the local rope base is llama.cpp's default",
+        [("attention.sliding_window", "u32", 16), ("attention.sliding_window_pattern", "u32", 2)],
+    ),
     "qwen3": lambda: counterpart("qwen3", "qwen3", "q and k norms; rows not interleaved"),
 }
+
+
+# ---------------------------------------------------------------- 1bitLLM's BitNet
+
+
+def one_bit_llm(name="bitnet-silu-i2_s", seed=75):
+    """Architecture `bitnet`: SiLU, sub-norms, rows not interleaved. llama.cpp has no I2_S: it reads an F32 twin."""
+    arch, width = "bitnet", 128
+    config = small(
+        BitNetConfig, hidden=width, ffn=width, kv_heads=2, head_dim=32, tied=True, hidden_act="silu"
+    )
+    m = ternary_values(randomize(BitNetForCausalLM(config), seed), seed)
+    values, rounded = tensors(m, arch), int8_activations(copy.deepcopy(m))
+    sequences = draw(drawer(rounded), VOCAB, LENGTHS, seed)
+    path = os.path.join(MODELS, name + ".gguf")
+    gguf_io.write(path, i2_s_metadata(m, arch), [i2_s_tensor(n, x) for n, x in values.items()])
+    rows, unrounded = run_all(rounded, sequences), run_all(m, sequences)
+    noise = {
+        "int8": error(rows, unrounded),
+        "llama.cpp": twin_noise(m, arch, values, (), sequences, unrounded),
+    }
+    assert noise["llama.cpp"] < F32_TOLERANCE, noise
+    record(
+        name,
+        path,
+        arch,
+        "gguf-i2_s",
+        "1bitLLM's bitnet_b1_58: SiLU, attn_sub_norm and ffn_sub_norm, rows not interleaved",
+        sequences,
+        rows,
+        f"transformers BitNetForCausalLM (hidden_act silu) with its AutoBitLinear on the values in the file, f32 "
+        f"with int8 activations ({VERSIONS})",
+        "transformers",
+        BITNET_TOLERANCE,
+        noise=noise,
+    )
 
 
 # ---------------------------------------------------------------- each type
 
 TYPE_VOCAB, TYPE_LENGTHS, TYPE_GAP = 32, (36, 17, 1, 9, 5), 0.05
-TYPES = {"q4_0": "MOSTLY_Q4_0", "q4_1": "MOSTLY_Q4_1", "q5_0": "MOSTLY_Q5_0", "q5_1": "MOSTLY_Q5_1",
-         "q8_0": "MOSTLY_Q8_0", "q2_k": "MOSTLY_Q2_K", "q3_k": "MOSTLY_Q3_K_M", "q4_k": "MOSTLY_Q4_K_M", "q5_k": "MOSTLY_Q5_K_M",
-         "q6_k": "MOSTLY_Q6_K"}
-TERNARY = {"tq1_0": ("MOSTLY_TQ1_0", 256), "tq2_0": ("MOSTLY_TQ2_0", 256), "q2_0": ("MOSTLY_Q2_0", 64), "i2_s": (None, 128)}
+TYPES = {
+    "q4_0": "MOSTLY_Q4_0",
+    "q4_1": "MOSTLY_Q4_1",
+    "q5_0": "MOSTLY_Q5_0",
+    "q5_1": "MOSTLY_Q5_1",
+    "q8_0": "MOSTLY_Q8_0",
+    "q2_k": "MOSTLY_Q2_K",
+    "q3_k": "MOSTLY_Q3_K_M",
+    "q4_k": "MOSTLY_Q4_K_M",
+    "q5_k": "MOSTLY_Q5_K_M",
+    "q6_k": "MOSTLY_Q6_K",
+}
+TERNARY = {
+    "tq1_0": ("MOSTLY_TQ1_0", 256),
+    "tq2_0": ("MOSTLY_TQ2_0", 256),
+    "q2_0": ("MOSTLY_Q2_0", 64),
+    "i2_s": (None, 128),
+}
 
 
 def type_model():
     """256 wide, as K-quants need. The matrices of 32 columns get the types that llama.cpp falls back to."""
-    return randomize(LlamaForCausalLM(small(LlamaConfig, hidden=256, heads=2, kv_heads=1, ffn=32, tied=True, vocab=TYPE_VOCAB)), 71)
+    return randomize(
+        LlamaForCausalLM(
+            small(LlamaConfig, hidden=256, heads=2, kv_heads=1, ffn=32, tied=True, vocab=TYPE_VOCAB)
+        ),
+        71,
+    )
 
 
 def ternary_model(width):
     """As wide as a type's blocks everywhere, a scale for each matrix that is exact in f16, the embedding too."""
-    config = small(LlamaConfig, hidden=width, heads=width // 32, kv_heads=1, head_dim=32, ffn=width, tied=True, vocab=TYPE_VOCAB)
-    m = randomize(LlamaForCausalLM(config), 72)
-    gen = torch.Generator().manual_seed(73)
+    config = small(
+        LlamaConfig,
+        hidden=width,
+        heads=width // 32,
+        kv_heads=1,
+        head_dim=32,
+        ffn=width,
+        tied=True,
+        vocab=TYPE_VOCAB,
+    )
+    return ternary_values(randomize(LlamaForCausalLM(config), 72), 73)
+
+
+def ternary_values(m, seed):
+    gen = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in m.named_parameters():
             if "embed" in name:
                 p.copy_(p.half().float())
             elif p.ndim == 2:
-                p.copy_(torch.randint(-1, 2, p.shape, generator=gen).float() * float(np.float16(p.abs().mean())))
+                p.copy_(
+                    torch.randint(-1, 2, p.shape, generator=gen).float() * float(np.float16(p.abs().mean()))
+                )
     return m
 
 
@@ -217,7 +366,9 @@ def int8_activations(m):
     for name, linear in list(m.named_modules()):
         if isinstance(linear, torch.nn.Linear) and name != "lm_head":
             scale = linear.weight.abs().max()
-            new = hf_bitnet.AutoBitLinear(linear.in_features, linear.out_features, bias=False, dtype=torch.float32)
+            new = hf_bitnet.AutoBitLinear(
+                linear.in_features, linear.out_features, bias=False, dtype=torch.float32
+            )
             new.weight.data.copy_(linear.weight.data / scale)
             new.weight_scale.fill_(scale)
             m.set_submodule(name, new)
@@ -237,14 +388,31 @@ def wide(run):
 
 def record_type(label, path, covers, sequences, exact, theirs, how, tolerance, noise):
     common = (path, "llama", f"gguf-{label}", covers, sequences)
-    record(f"type-{label}", *common, exact, f"transformers {how}, f32 ({VERSIONS})", "transformers", tolerance, noise=noise,
-           vocab=TYPE_VOCAB)
+    record(
+        f"type-{label}",
+        *common,
+        exact,
+        f"transformers {how}, f32 ({VERSIONS})",
+        "transformers",
+        tolerance,
+        noise=noise,
+        vocab=TYPE_VOCAB,
+    )
     if theirs is None:
         return
     agree = agreement(theirs, exact)
     assert agree == 1.0, (label, agree, noise)
-    record(f"type-{label}-llama.cpp", *common, theirs, f"llama.cpp on the same file ({llama_cpp_run.VERSION}), KV in f32",
-           "llama.cpp", llama_cpp_tolerance(noise["activations"], tolerance), argmax=0.99, noise=noise, vocab=TYPE_VOCAB)
+    record(
+        f"type-{label}-llama.cpp",
+        *common,
+        theirs,
+        f"llama.cpp on the same file ({llama_cpp_run.VERSION}), KV in f32",
+        "llama.cpp",
+        llama_cpp_tolerance(noise["activations"], tolerance),
+        argmax=0.99,
+        noise=noise,
+        vocab=TYPE_VOCAB,
+    )
 
 
 def quantized(base, label, ftype, embedding=None):
@@ -265,8 +433,17 @@ def type_case(label, ftype):
     exact, theirs = run_all(m, sequences), llama_cpp_run.run(path, sequences, TYPE_VOCAB)
     noise = {"weights": error(exact, run_all(base, sequences)), "activations": error(theirs, exact)}
     covers = "; ".join(f"{kind}: {len(n)} matrices" for kind, n in kinds.items())
-    record_type(label, path, covers, sequences, exact, theirs, f"LlamaForCausalLM on the values of the file as gguf {GGUF_VERSION} "
-                "dequantizes them", F32_TOLERANCE, noise)
+    record_type(
+        label,
+        path,
+        covers,
+        sequences,
+        exact,
+        theirs,
+        f"LlamaForCausalLM on the values of the file as gguf {GGUF_VERSION} dequantizes them",
+        F32_TOLERANCE,
+        noise,
+    )
 
 
 def ternary_case(label, ftype, width):
@@ -280,29 +457,53 @@ def ternary_case(label, ftype, width):
         gguf_io.write(path, i2_s_metadata(base, "llama"), [i2_s_tensor(n, x) for n, x in values.items()])
     if label.startswith("tq"):
         read, _ = dequantized(path, ternary_model(width))
-        assert all(torch.equal(a, b) for a, b in zip(read.state_dict().values(), base.state_dict().values())), label
+        assert all(
+            torch.equal(a, b) for a, b in zip(read.state_dict().values(), base.state_dict().values())
+        ), label
     m = int8_activations(ternary_model(width))
     sequences = draw(wide(drawer(m)), TYPE_VOCAB, TYPE_LENGTHS, 74)
     exact = run_all(m, sequences)
     theirs = llama_cpp_run.run(path, sequences, TYPE_VOCAB) if ftype else None
-    noise = {"int8": error(exact, run_all(base, sequences))} | ({"activations": error(theirs, exact)} if ftype else {})
-    record_type(label, path, "a ternary Llama, the token embedding in F16", sequences, exact, theirs, "LlamaForCausalLM with its "
-                "AutoBitLinear (int8 activations) on the ternary values that the file holds", BITNET_TOLERANCE, noise)
+    noise = {"int8": error(exact, run_all(base, sequences))} | (
+        {"activations": error(theirs, exact)} if ftype else {}
+    )
+    record_type(
+        label,
+        path,
+        "a ternary Llama, the token embedding in F16",
+        sequences,
+        exact,
+        theirs,
+        "LlamaForCausalLM with its "
+        "AutoBitLinear (int8 activations) on the ternary values that the file holds",
+        BITNET_TOLERANCE,
+        noise,
+    )
 
 
 def i2_s_metadata(m, arch):
     """For the types that the gguf package can't write."""
     c, u32, f32 = m.config, gguf_io.U32, gguf_io.FLT
     head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
-    meta = [("context_length", u32, c.max_position_embeddings), ("embedding_length", u32, c.hidden_size),
-            ("block_count", u32, c.num_hidden_layers), ("feed_forward_length", u32, c.intermediate_size),
-            ("attention.head_count", u32, c.num_attention_heads), ("attention.head_count_kv", u32, c.num_key_value_heads),
-            ("attention.layer_norm_rms_epsilon", f32, c.rms_norm_eps), ("attention.key_length", u32, head_dim),
-            ("attention.value_length", u32, head_dim), ("rope.dimension_count", u32, head_dim),
-            ("rope.freq_base", f32, c.rope_parameters.get("full_attention", c.rope_parameters)["rope_theta"]),
-            ("vocab_size", u32, c.vocab_size)]
-    return [("general.architecture", gguf_io.STR, arch), ("general.file_type", u32, 40),
-            ("tokenizer.ggml.model", gguf_io.STR, "no_vocab")] + [(f"{arch}.{k}", t, v) for k, t, v in meta]
+    meta = [
+        ("context_length", u32, c.max_position_embeddings),
+        ("embedding_length", u32, c.hidden_size),
+        ("block_count", u32, c.num_hidden_layers),
+        ("feed_forward_length", u32, c.intermediate_size),
+        ("attention.head_count", u32, c.num_attention_heads),
+        ("attention.head_count_kv", u32, c.num_key_value_heads),
+        ("attention.layer_norm_rms_epsilon", f32, c.rms_norm_eps),
+        ("attention.key_length", u32, head_dim),
+        ("attention.value_length", u32, head_dim),
+        ("rope.dimension_count", u32, head_dim),
+        ("rope.freq_base", f32, rope_base(c)),
+        ("vocab_size", u32, c.vocab_size),
+    ]
+    return [
+        ("general.architecture", gguf_io.STR, arch),
+        ("general.file_type", u32, 40),
+        ("tokenizer.ggml.model", gguf_io.STR, "no_vocab"),
+    ] + [(f"{arch}.{k}", t, v) for k, t, v in meta]
 
 
 def i2_s_tensor(name, x, vector=gguf_io.F32):
@@ -315,8 +516,12 @@ def i2_s_tensor(name, x, vector=gguf_io.F32):
     return name, gguf_io.I2_S, (np.rint(x / scale).astype(np.int8), scale)
 
 
-CASES = COUNTERPARTS | {f"type-{k}": lambda k=k, f=f: type_case(k, f) for k, f in TYPES.items()} | {
-    f"type-{k}": lambda k=k, v=v: ternary_case(k, *v) for k, v in TERNARY.items()}
+CASES = (
+    COUNTERPARTS
+    | {"bitnet-silu-i2_s": one_bit_llm}
+    | {f"type-{k}": lambda k=k, f=f: type_case(k, f) for k, f in TYPES.items()}
+    | {f"type-{k}": lambda k=k, v=v: ternary_case(k, *v) for k, v in TERNARY.items()}
+)
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

@@ -44,7 +44,10 @@ def run(path, sequences, vocab, embedding=None):
         if embedding is not None:
             out.append(np.ctypeslib.as_array(L.llama_get_embeddings_seq(ctx, 0), (embedding,)).copy()[None])
         else:
-            out += [np.ctypeslib.as_array(L.llama_get_logits_ith(ctx, i), (vocab,)).copy()[None] for i in range(len(ids))]
+            out += [
+                np.ctypeslib.as_array(L.llama_get_logits_ith(ctx, i), (vocab,)).copy()[None]
+                for i in range(len(ids))
+            ]
         L.llama_batch_free(batch)
         L.llama_free(ctx)
     L.llama_model_free(model)
@@ -52,8 +55,8 @@ def run(path, sequences, vocab, embedding=None):
 
 
 def quantize(source, target, ftype, embedding=None):
-    """Every matrix in the type of `ftype` (llama.cpp's own fallback where a row does not divide into its blocks), the token
-    embedding in one of its own if given."""
+    """Every matrix in the type of `ftype` (llama.cpp's own fallback where a row does not divide into its blocks),
+    the token embedding in one of its own if given."""
     p = L.llama_model_quantize_default_params()
     p.ftype, p.nthread, p.pure = getattr(L, "LLAMA_FTYPE_" + ftype), 1, True
     if embedding:

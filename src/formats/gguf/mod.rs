@@ -1,15 +1,22 @@
 //! GGUF files, versions 2 and 3, little-endian, without copying a tensor.
 //!
 //! Layout: "GGUF", u32 version, u64 tensors, u64 metadata pairs, the pairs, the tensor infos, padding to
-//! `general.alignment`, the tensors' data (github.com/ggml-org/ggml, docs/gguf.md).
+//! `general.alignment`, the tensors' data (github.com/ggml-org/ggml, docs/gguf.md). A model may be split into several
+//! files (`split`). Tensor types are those of `DType::IN_FILES`; [`Gguf::matrix`] gives them as the file has them,
+//! [`Gguf::prepared`] as the kernels read them.
 //!
 //! A file is not trusted: arithmetic is checked, counts are bounded by the bytes left, and what is allocated
 //! on opening is bounded by [`MAX_ENTRIES`] records plus the bytes of their names.
 
 mod reader;
+mod split;
+#[cfg(test)]
+mod split_tests;
 mod tensor;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod type_tests;
 mod value;
 pub mod writer;
 #[cfg(test)]
@@ -19,11 +26,12 @@ pub use tensor::TensorInfo;
 pub use value::{FromMetadata, ValueType};
 
 use crate::base::{Bytes, Error, Result, Status};
-use crate::kernels::{DType, Matrix};
+use crate::kernels::tl::{self, Tilings};
+use crate::kernels::{DType, Matrix, Pool, pack};
 use reader::Reader;
 use std::collections::HashMap;
-use std::fs::OpenOptions;
-use std::io;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use value::Value;
@@ -36,46 +44,63 @@ const MIN_PAIR_BYTES: usize = 13;
 /// u64 name length, u32 dimension count, u32 type, u64 offset.
 const MIN_TENSOR_BYTES: usize = 24;
 
-/// An opened file: its metadata and its tensors.
+/// The file beside a model that says how its TL1 and TL2 tensors are tiled, and its most bytes.
+const KERNEL_CONFIG: &str = "kernel_config.ini";
+const MAX_KERNEL_CONFIG: u64 = 1 << 20;
+
+/// An opened model file, or all files of a split one: metadata and tensors.
 pub struct Gguf {
-    bytes: Bytes,
-    /// The tensors' data: `bytes` from the aligned end of the header on.
-    data: Bytes,
-    /// The file, as errors call it.
-    what: String,
+    /// One, or all of a split model; the first has the metadata.
+    parts: Vec<Part>,
     version: u32,
     alignment: usize,
     metadata: HashMap<String, Value>,
     tensors: Vec<TensorInfo>,
     by_name: HashMap<String, usize>,
+    tilings: Tilings,
+}
+
+struct Part {
+    bytes: Bytes,
+    /// The tensors' data: `bytes` from the aligned end of the header on.
+    data: Bytes,
+    /// The file, as errors call it.
+    what: String,
 }
 
 impl Gguf {
-    /// Maps the file at `path`. `Io` where it can't be opened or mapped, `BadModel` where it is no GGUF file.
+    /// Maps the file at `path`; of a split model, which `path` is any file of, all. `Io` where one can't be opened or
+    /// mapped, `BadModel` where it is no GGUF file, or not the part that it should be. Where there are TL1 or TL2
+    /// tensors, `kernel_config.ini` in the same folder is read, if it is there.
     ///
     /// The file must not be truncated or rewritten while the engine lives: the kernel answers a read of
     /// missing pages with SIGBUS, which no check here can foresee. Replace model files by renaming.
     pub fn open(path: &str) -> Result<Self> {
-        let io_error = |e: io::Error| Error::new(Status::Io, format!("cannot open model file '{path}': {e}"));
-        // O_NONBLOCK: opening a FIFO must not wait for a writer. It means nothing for regular files.
-        let file =
-            OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(io_error)?;
-        let stat = file.metadata().map_err(io_error)?;
-        if !stat.is_file() {
-            let kind = if stat.is_dir() { "a directory" } else { "not a regular file" };
-            return Err(Error::new(Status::Io, format!("cannot open model file '{path}': it is {kind}")));
+        let mut gguf = Self::parse(map(path)?, path)?;
+        if gguf.split_count()? > 1 {
+            gguf = split::join(path, gguf)?;
         }
-        if stat.len() == 0 {
-            return Err(Error::bad_model(format!("model file '{path}' is empty")));
+        if gguf.tensors.iter().any(|t| matches!(t.dtype(), Some(DType::TL1 | DType::TL2)))
+            && let Some(tilings) = kernel_config(path)?
+        {
+            gguf.set_tilings(tilings);
         }
-        // SAFETY: the mapping is private and read-only and outlives every view of it (`Bytes` owns it).
-        // That nobody truncates or rewrites the file meanwhile is asked of the caller above.
-        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(io_error)?;
-        Self::from_bytes(Bytes::of_file(map), path)
+        Ok(gguf)
     }
 
-    /// Parses `bytes`; errors call them `what`.
+    /// Parses `bytes`; errors call them `what`. `Unsupported` where they are one of several parts.
     pub fn from_bytes(bytes: Bytes, what: &str) -> Result<Self> {
+        let gguf = Self::parse(bytes, what)?;
+        match gguf.split_count()? {
+            0 | 1 => Ok(gguf),
+            count => Err(Error::unsupported(format!(
+                "{what}: split.count is {count}: the parts of a split model are opened by a path"
+            ))),
+        }
+    }
+
+    /// As `from_bytes`, of any part.
+    fn parse(bytes: Bytes, what: &str) -> Result<Self> {
         let mut r = Reader::new(&bytes, what);
         let version = header(&mut r)?;
         let n_tensors = entries(&mut r, MIN_TENSOR_BYTES, "tensor count")?;
@@ -83,15 +108,15 @@ impl Gguf {
         let metadata = parse_metadata(&mut r, n_pairs)?;
         let (tensors, by_name) = parse_tensors(&mut r, n_tensors)?;
         let end = r.pos();
+        let part = Part { data: bytes.clone(), bytes: bytes.clone(), what: what.to_owned() };
         let mut gguf = Self {
-            data: bytes.clone(),
-            bytes: bytes.clone(),
-            what: what.to_owned(),
+            parts: vec![part],
             version,
             alignment: 0,
             metadata,
             tensors,
             by_name,
+            tilings: Tilings::default(),
         };
         gguf.place_data(end)?;
         Ok(gguf)
@@ -108,13 +133,17 @@ impl Gguf {
         self.alignment = alignment as usize;
         let start = end.checked_next_multiple_of(self.alignment).unwrap_or(usize::MAX);
         // A file without tensors may end with its header.
-        let start = if self.tensors.is_empty() { start.min(self.bytes.len()) } else { start };
-        self.data = self.bytes.slice(start..self.bytes.len()).ok_or_else(|| {
+        let bytes = &self.parts[0].bytes;
+        let start = if self.tensors.is_empty() { start.min(bytes.len()) } else { start };
+        let data = bytes.slice(start..bytes.len()).ok_or_else(|| {
             self.error(format_args!(
                 "the file ends at byte {} before its tensors' data, at {start}",
-                self.bytes.len()
+                bytes.len()
             ))
         })?;
+        let end = data.len();
+        self.parts[0].data = data;
+        self.set_extents(end);
         for tensor in &self.tensors {
             if tensor.offset % self.alignment != 0 {
                 return Err(self.error(format_args!(
@@ -123,27 +152,46 @@ impl Gguf {
                 )));
             }
             // A type that we don't know has a length that we don't know; its start can be checked.
-            let end = tensor.offset.checked_add(tensor.byte_len.unwrap_or(0));
-            if end.is_none_or(|end| end > self.data.len()) {
+            if tensor.offset.checked_add(tensor.byte_len.unwrap_or(0)).is_none_or(|last| last > end) {
                 return Err(self.error(format_args!(
-                    "tensor '{}' ({} bytes at {}) lies beyond the file's {} bytes of data; is the file truncated?",
+                    "tensor '{}' ({} bytes at {}) lies beyond the file's {end} bytes of data; is the file truncated?",
                     tensor.name,
                     tensor.byte_len.unwrap_or(0),
                     tensor.offset,
-                    self.data.len()
                 )));
             }
         }
         Ok(())
     }
 
-    fn error(&self, message: impl std::fmt::Display) -> Error {
-        Error::bad_model(format!("{}: {message}", self.what))
+    /// Tells each tensor how many bytes there are up to the next one, or to the `end` of the data.
+    fn set_extents(&mut self, end: usize) {
+        let mut starts: Vec<usize> = self.tensors.iter().map(|t| t.offset).collect();
+        starts.sort_unstable();
+        for tensor in &mut self.tensors {
+            let next = starts.partition_point(|start| *start <= tensor.offset);
+            let next = starts.get(next).copied().unwrap_or(end);
+            tensor.set_extent(next.saturating_sub(tensor.offset));
+        }
     }
 
-    /// The file, as errors call it.
+    /// `split.count`, 0 where the file is none of several.
+    fn split_count(&self) -> Result<u32> {
+        Ok(self.find::<u32>("split.count")?.unwrap_or(0))
+    }
+
+    /// How TL1 and TL2 tensors are tiled, in place of what is built in.
+    pub fn set_tilings(&mut self, tilings: Tilings) {
+        self.tilings = tilings;
+    }
+
+    fn error(&self, message: impl std::fmt::Display) -> Error {
+        Error::bad_model(format!("{}: {message}", self.what()))
+    }
+
+    /// The file, or the first of several, as errors call it.
     pub fn what(&self) -> &str {
-        &self.what
+        &self.parts[0].what
     }
 
     pub fn version(&self) -> u32 {
@@ -155,9 +203,15 @@ impl Gguf {
         self.alignment
     }
 
-    /// Bytes of the whole file.
+    /// Bytes of the whole file, or of all files together.
     pub fn file_bytes(&self) -> usize {
-        self.bytes.len()
+        self.parts.iter().map(|part| part.bytes.len()).sum()
+    }
+
+    /// Whether `data` lies in the mapped file, so that it was not copied.
+    pub fn maps(&self, data: &[u8]) -> bool {
+        let inside = |part: &Part| part.bytes.as_ptr_range().contains(&data.as_ptr());
+        data.is_empty() || self.parts.iter().any(inside)
     }
 
     /// Bytes of all tensors whose type we know.
@@ -185,7 +239,7 @@ impl Gguf {
     /// Like [`Self::get`], None where the key is absent.
     pub fn find<'a, T: FromMetadata<'a>>(&'a self, key: &str) -> Result<Option<T>> {
         let Some(value) = self.metadata.get(key) else { return Ok(None) };
-        let payload = &self.bytes[value.start..value.end];
+        let payload = &self.parts[0].bytes[value.start..value.end];
         let found = match value.array {
             Some((elem, count)) => T::from_array(elem, count, payload),
             None => T::from_scalar(value.ty, payload),
@@ -218,8 +272,55 @@ impl Gguf {
     /// another shape, `Unsupported` where its type is none of ours.
     pub fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
         let (dtype, data) = self.data_of(name, [cols, rows, 1, 1])?;
-        Matrix::new(data, dtype, rows, cols)
-            .map_err(|e| Error::new(e.status, format!("{}: tensor '{name}': {}", self.what, e.message)))
+        Matrix::new(data, dtype, rows, cols).map_err(|e| self.of_tensor(name, e))
+    }
+
+    /// As [`Self::matrix`], in the form that the kernels read (`pack::prepare`): TL1 and TL2 by their tilings, and Q2_0
+    /// of a BitNet layer as ternary where it is. What was packed has memory of its own, see [`Self::maps`].
+    pub fn prepared(&self, pool: &Pool, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
+        let m = self.matrix(name, rows, cols)?;
+        let bitnet_layer = || Ok(name.starts_with("blk.") && self.is_bitnet()?);
+        let prepare = || match m.dtype {
+            DType::TL1 | DType::TL2 => {
+                let tiling = self.tilings.find(m.dtype, rows, cols)?;
+                tl::unpack(pool, &m, tiling, self.scale_of(name)?)
+            }
+            DType::Q2_0 if bitnet_layer()? => Ok(pack::as_ternary(pool, &m)?.unwrap_or(m.clone())),
+            _ => pack::prepare(pool, m.clone()),
+        };
+        prepare().map_err(|e| self.of_tensor(name, e))
+    }
+
+    fn is_bitnet(&self) -> Result<bool> {
+        Ok(self.find::<&str>("general.architecture")?.is_some_and(|name| name.starts_with("bitnet")))
+    }
+
+    /// Whether the tensor `name` holds the scale of a TL1 or TL2 tensor, which `prepared` reads with that.
+    pub fn is_scale(&self, name: &str) -> bool {
+        let scaled = name.strip_suffix("_scale").and_then(|name| self.tensor(name));
+        scaled.is_some_and(|t| matches!(t.dtype(), Some(DType::TL1 | DType::TL2)))
+    }
+
+    /// The scale of a TL1 or TL2 tensor: of the tensor `<name>_scale`, which the converter writes behind it, or, as the
+    /// reader has it, 4 bytes behind the packed ones, at a multiple of 32 (bitnet.cpp, convert-hf-to-gguf-bitnet.py and
+    /// ggml_bitnet_transform_tensor).
+    fn scale_of(&self, name: &str) -> Result<f32> {
+        let beside = format!("{name}_scale");
+        if self.tensor(&beside).is_some() {
+            return Ok(self.vector_f32(&beside, 1)?[0]);
+        }
+        let scale = self.tensor(name).and_then(|info| {
+            let at = info.byte_len?.checked_next_multiple_of(32)?;
+            let end = at.checked_add(4).filter(|end| *end <= info.extent)?;
+            let bytes = self.parts[info.part].data.get(info.offset + at..info.offset + end)?;
+            Some(f32::from_le_bytes(bytes.try_into().ok()?))
+        });
+        scale.ok_or_else(|| Error::bad_model(format!("it has no scale: there is no tensor '{beside}'")))
+    }
+
+    fn of_tensor(&self, name: &str, e: Error) -> Error {
+        let part = self.tensor(name).map_or(0, |info| info.part);
+        Error::new(e.status, format!("{}: tensor '{name}': {}", self.parts[part].what, e.message))
     }
 
     /// The vector `name` of `len` elements, from F32, F16 or BF16. Errors as for [`Self::matrix`].
@@ -237,7 +338,7 @@ impl Gguf {
             _ => {
                 return Err(Error::unsupported(format!(
                     "{}: vector '{name}' is of type {dtype:?}; only F32, F16 and BF16 vectors are read",
-                    self.what
+                    self.what()
                 )));
             }
         }
@@ -246,18 +347,72 @@ impl Gguf {
 
     fn data_of(&self, name: &str, dims: [usize; 4]) -> Result<(DType, Bytes)> {
         let info = self.tensor(name).ok_or_else(|| self.error(format_args!("tensor '{name}' is missing")))?;
-        let dtype =
-            info.supported().map_err(|e| Error::new(e.status, format!("{}: {}", self.what, e.message)))?;
+        let dtype = info.supported().map_err(|e| {
+            let what = &self.parts[info.part].what;
+            Error::new(e.status, format!("{what}: {}", e.message))
+        })?;
         if info.dims != dims {
             return Err(self.error(format_args!(
                 "tensor '{name}' has dimensions {:?} where the model's metadata ask for {dims:?}",
                 info.dims
             )));
         }
-        let data = info.range().and_then(|range| self.data.slice(range));
+        let data = info.range().and_then(|range| self.parts[info.part].data.slice(range));
         let data =
             data.ok_or_else(|| Error::internal(format!("tensor '{name}' was not checked on opening")))?;
         Ok((dtype, data))
+    }
+}
+
+fn cannot_open(path: &str, why: impl std::fmt::Display) -> Error {
+    Error::new(Status::Io, format!("cannot open model file '{path}': {why}"))
+}
+
+/// An opened regular file and its bytes.
+fn open_regular(path: &str) -> io::Result<std::result::Result<(File, u64), &'static str>> {
+    // O_NONBLOCK: opening a FIFO must not wait for a writer. It means nothing for regular files.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let stat = file.metadata()?;
+    Ok(match stat.is_file() {
+        true => Ok((file, stat.len())),
+        false if stat.is_dir() => Err("it is a directory"),
+        false => Err("it is not a regular file"),
+    })
+}
+
+/// The mapped file.
+fn map(path: &str) -> Result<Bytes> {
+    let (file, len) =
+        open_regular(path).map_err(|e| cannot_open(path, e))?.map_err(|why| cannot_open(path, why))?;
+    if len == 0 {
+        return Err(Error::bad_model(format!("model file '{path}' is empty")));
+    }
+    // SAFETY: the mapping is private and read-only and outlives every view of it (`Bytes` owns it).
+    // That nobody truncates or rewrites the file meanwhile is asked of `open`'s caller.
+    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| cannot_open(path, e))?;
+    Ok(Bytes::of_file(map))
+}
+
+/// `kernel_config.ini` in the folder of the model at `path`, None where there is none.
+fn kernel_config(path: &str) -> Result<Option<Tilings>> {
+    let folder = path.rfind('/').map_or("", |at| &path[..=at]);
+    let path = format!("{folder}{KERNEL_CONFIG}");
+    let (file, len) = match open_regular(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        result => result.map_err(|e| cannot_open(&path, e))?.map_err(|why| cannot_open(&path, why))?,
+    };
+    let mut text = String::new();
+    if len > MAX_KERNEL_CONFIG {
+        return Err(Error::bad_model(format!(
+            "{path} has {len} bytes; at most {MAX_KERNEL_CONFIG} are read"
+        )));
+    }
+    match file.take(MAX_KERNEL_CONFIG).read_to_string(&mut text) {
+        Ok(_) => Tilings::parse(&text, &path).map(Some),
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+            Err(Error::bad_model(format!("{path} is not UTF-8")))
+        }
+        Err(e) => Err(cannot_open(&path, e)),
     }
 }
 

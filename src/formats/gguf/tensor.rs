@@ -19,8 +19,14 @@ pub struct TensorInfo {
     pub type_id: u32,
     /// Bytes of its data; None for a type that we don't know.
     pub byte_len: Option<usize>,
-    /// Its first byte, counted from the start of the data section.
+    /// Its first byte, counted from the start of its file's data section.
     pub offset: usize,
+    /// Which file of a split model holds it.
+    pub(super) part: usize,
+    /// Bytes from its first to the next tensor's, or to the end of the file; known once all tensors are.
+    pub(super) extent: usize,
+    /// What its type turned out to be that shares a number with one of ours.
+    foreign: Option<&'static str>,
 }
 
 impl TensorInfo {
@@ -45,20 +51,45 @@ impl TensorInfo {
         let offset = r.u64(name)?;
         let offset = usize::try_from(offset)
             .map_err(|_| r.error(format_args!("tensor '{name}' starts beyond the file, at {offset}")))?;
-        let mut info = Self { name: name.to_owned(), dims, type_id, byte_len: None, offset };
+        let mut info = Self {
+            name: name.to_owned(),
+            dims,
+            type_id,
+            byte_len: None,
+            offset,
+            part: 0,
+            extent: 0,
+            foreign: None,
+        };
         info.byte_len = info.expected_len().map_err(|message| r.error(message))?;
         Ok(info)
     }
 
     /// The type, where this build can read it.
     pub fn dtype(&self) -> Option<DType> {
-        use DType::*;
-        [F32, F16, Q8_0, BF16, TQ2_0, I2S].into_iter().find(|t| *t as u32 == self.type_id)
+        let known = DType::IN_FILES.into_iter().find(|t| *t as u32 == self.type_id);
+        known.filter(|_| self.foreign.is_none())
+    }
+
+    /// Takes the bytes that the tensor has in its file, and tells by them what shares a number with our types: MXFP4
+    /// (32 elements in 17 bytes) with TL2, and a fork's Q2_0 of 128 elements in 34 bytes with ggml's.
+    pub(super) fn set_extent(&mut self, extent: usize) {
+        self.extent = extent;
+        let mxfp4 = self.elements() / 32 * 17;
+        self.foreign = match (self.dtype(), self.byte_len) {
+            (Some(DType::TL2), None) => Some("MXFP4"),
+            (Some(DType::TL2), _) if extent >= mxfp4 => Some("MXFP4"),
+            (Some(DType::Q2_0), Some(len)) if extent < len => Some("Q2_0 in blocks of 128, a fork's"),
+            _ => None,
+        };
+        if self.foreign.is_some() {
+            self.byte_len = None;
+        }
     }
 
     /// `12 (Q4_K)`: the number and, where it has one, the name.
     pub fn type_name(&self) -> String {
-        match ggml_type_name(self.type_id) {
+        match self.foreign.or(ggml_type_name(self.type_id)) {
             Some(name) => format!("{} ({name})", self.type_id),
             None => format!("{} (unknown)", self.type_id),
         }
@@ -72,9 +103,10 @@ impl TensorInfo {
     pub(super) fn supported(&self) -> Result<DType> {
         self.dtype().ok_or_else(|| {
             Error::unsupported(format!(
-                "tensor '{}' has type {}, which this build can't read; it reads F32, F16, BF16, Q8_0, TQ2_0 and I2_S",
+                "tensor '{}' has type {}, which this build can't read; it reads {}",
                 self.name,
-                self.type_name()
+                self.type_name(),
+                names_of(&DType::IN_FILES)
             ))
         })
     }
@@ -92,16 +124,19 @@ impl TensorInfo {
         bound.ok_or_else(too_large)?;
         let Some(dtype) = self.dtype() else { return Ok(None) };
         let rows: usize = rest.iter().product();
-        let len = match dtype {
-            // Flattened before it is cut into blocks, so rows need not be whole blocks.
-            DType::I2S => dtype.byte_len(1, rows * cols),
-            _ => dtype.byte_len(rows, cols),
-        };
         let blocks = dtype.block().0;
-        match len {
+        match dtype.byte_len(rows, cols) {
             Some(len) => Ok(Some(len)),
-            None if blocks > 1 && cols % blocks != 0 => Err(format!(
+            // Nothing that TL2 can hold; the number is another type's too.
+            None if dtype == DType::TL2 => Ok(None),
+            None if blocks > 1 && !cols.is_multiple_of(blocks) => Err(format!(
                 "tensor '{}' of type {} has dimensions {:?}; its type stores multiples of {blocks}",
+                self.name,
+                self.type_name(),
+                self.dims
+            )),
+            None if dtype == DType::TL1 => Err(format!(
+                "tensor '{}' of type {} has dimensions {:?}; its type stores multiples of 64",
                 self.name,
                 self.type_name(),
                 self.dims
@@ -109,6 +144,13 @@ impl TensorInfo {
             None => Err(too_large()),
         }
     }
+}
+
+/// `F32, F16 and BF16`.
+fn names_of(types: &[DType]) -> String {
+    let mut names = types.iter().filter_map(|t| ggml_type_name(*t as u32)).collect::<Vec<_>>();
+    let last = names.pop().unwrap_or_default();
+    format!("{} and {last}", names.join(", "))
 }
 
 /// ggml's names, with those of bitnet.cpp (I2_S, TL1) and ik_llama.cpp (IQ1_BN, IQ2_BN).
@@ -152,8 +194,8 @@ fn ggml_type_name(id: u32) -> Option<&'static str> {
         35 => Some("TQ2_0"),
         36 => Some("I2_S"),
         38 => Some("TL1"),
-        // Two projects took the same number.
-        39 => Some("MXFP4 or TL2"),
+        // MXFP4 in ggml: `set_extent` tells them apart.
+        39 => Some("TL2"),
         40 => Some("NVFP4"),
         42 => Some("Q2_0"),
         134 => Some("IQ1_BN"),

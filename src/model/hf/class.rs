@@ -118,6 +118,19 @@ pub const CLASSES: &[Class] = &[
         sub_norms: Some(SubNorms { attention: "self_attn.attn_sub_norm", ffn: "mlp.ffn_sub_norm" }),
         ..LLAMA
     },
+    Class {
+        model_type: "gemma3_text",
+        kv_heads: KvHeads::Needed,
+        head_dim: Some(256),
+        activation: ("hidden_activation", Activation::GeGlu),
+        rope_theta: 1_000_000.0,
+        tied: true,
+        biases: Biases::ByKey { mlp: false },
+        window: Windows::AllBut { every: 6, default: 4096, local_theta: 10_000.0 },
+        qk_norms: true,
+        gemma: true,
+        ..LLAMA
+    },
 ];
 
 /// 1bitLLM's reproductions (bitnet_b1_58-large, -3B) come with a class of their own and call themselves `llama`:
@@ -137,8 +150,9 @@ pub fn activation(name: &str) -> Option<Activation> {
     match name {
         "silu" | "swish" => Some(Activation::SwiGlu),
         "relu2" => Some(Activation::Relu2),
+        "gelu_pytorch_tanh" => Some(Activation::GeGlu),
         _ => None,
     }
 }
 
-pub const ACTIVATIONS: &str = "silu and relu2";
+pub const ACTIVATIONS: &str = "silu, relu2 and gelu_pytorch_tanh";

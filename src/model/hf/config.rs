@@ -54,14 +54,14 @@ pub struct Config {
     pub class: &'static Class,
     pub decoder: DecoderConfig,
     pub quantization: Quantization,
-    /// The head is the embedding's table; None: the file leaves it to the class, which has no head of its own.
+    /// The head is the embedding's table.
     pub tied: bool,
     /// Keys that nothing here reads.
     pub unknown: Vec<String>,
 }
 
 impl Config {
-    /// `name`: the model's, for facts; `has_sub_norms`: the files have such tensors.
+    /// `name` is the model's, for facts. Every error names the field.
     pub fn read(config: &Fields, name: &str) -> Result<Self> {
         let quantization = Quantization::read(config)?;
         let class = class(config, &quantization)?;
@@ -171,8 +171,7 @@ fn attention(config: &Fields, class: &Class, hidden: usize, names: &Names) -> Re
 
 fn parts(config: &Fields, class: &Class, q: &Quantization) -> Result<Parts> {
     let (attention, mlp) = match class.biases {
-        Biases::None => (false, false),
-        Biases::Qkv => (false, false),
+        Biases::None | Biases::Qkv => (false, false),
         Biases::ByKey { mlp } => {
             let attention = config.flag("attention_bias")?.unwrap_or(false);
             (attention, mlp && config.flag("mlp_bias")?.unwrap_or(false))
@@ -201,6 +200,7 @@ fn key(gguf: &str) -> String {
         "attention.key_length" | "rope.dimension_count" => "head_dim",
         "attention.layer_norm_rms_epsilon" => "rms_norm_eps",
         "attention.scale" => "query_pre_attn_scalar",
+        "projection_epsilon" => "quantization_config.rms_norm_eps",
         "attention.sliding_window" => "sliding_window",
         "rope.freq_base" => "rope_theta",
         "rope.scaling.original_context_length" => "rope_scaling.original_max_position_embeddings",
@@ -215,7 +215,7 @@ fn key(gguf: &str) -> String {
     name.to_owned()
 }
 
-/// Refuses what has no name in [`Error`]s of `Fields`: a file that is no JSON.
+/// The file's JSON, whatever it holds.
 pub fn parse(json: &[u8], what: &str) -> Result<serde_json::Value> {
     serde_json::from_slice(json).map_err(|e| Error::bad_model(format!("{what}: {e}")))
 }

@@ -85,10 +85,6 @@ impl<'a> Fields<'a> {
         self.read(key, "a string", Value::as_str)
     }
 
-    pub fn list(&self, key: &str) -> Result<Option<&'a [Value]>> {
-        self.read(key, "an array", |value| value.as_array().map(Vec::as_slice))
-    }
-
     pub fn texts(&self, key: &str) -> Result<Option<Vec<&'a str>>> {
         let strings = |value: &'a Value| value.as_array()?.iter().map(Value::as_str).collect();
         self.read(key, "an array of strings", strings)

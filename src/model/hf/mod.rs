@@ -44,7 +44,8 @@ impl HfFolder {
         let folder = Folder::open(path)?;
         let what = folder.path_of("config.json");
         let Some(json) = folder.read("config.json", MAX_CONFIG_BYTES)? else {
-            return Err(Error::new(Status::Io, format!("'{}' has no config.json", folder.what())));
+            let message = format!("cannot open model folder '{}': it has no config.json", folder.what());
+            return Err(Error::new(Status::Io, message));
         };
         let json = config::parse(&json, &what)?;
         let name = folder.what().rsplit('/').next().unwrap_or_default();

@@ -64,9 +64,6 @@ impl Quantization {
         };
         let norms = q.flag("use_rms_norm")?.unwrap_or(false);
         let eps = q.float("rms_norm_eps")?.unwrap_or(1e-6);
-        if !(1e-12..=1e-1).contains(&eps) {
-            return Err(q.bad("rms_norm_eps", "it must lie within 1e-12 and 1e-1"));
-        }
         if let Some(key) = q.unknown(&["_load_in_8bit", "_load_in_4bit"]).first() {
             let message = format!("{}: '{key}' is not known; it may change what is computed", config.what());
             return Err(Error::new(Status::Unsupported, message));

@@ -1,0 +1,194 @@
+//! Tensor types as a file has them, and as the kernels get them.
+
+use super::writer::Writer;
+use super::*;
+use crate::kernels::{isa, rows::dequantize_row, ternary};
+use std::path::{Path, PathBuf};
+
+fn parse(writer: &Writer) -> Gguf {
+    Gguf::from_bytes(writer.bytes(), "test.gguf").expect("a file")
+}
+
+fn pool() -> Arc<Pool> {
+    Pool::new(2).expect("a pool")
+}
+
+/// The committed tensor `name`: type, rows, columns, packed bytes, and its elements before the scale (int8).
+fn golden(name: &str) -> (u32, usize, usize, Vec<u8>, Vec<i8>) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/quants");
+    let text = std::fs::read_to_string(folder.join("quants.json")).expect("quants.json");
+    let list: Vec<serde_json::Value> = serde_json::from_str(&text).expect("a list");
+    let case = list.iter().find(|case| case["name"] == name).expect(name);
+    let number = |key: &str| case[key].as_u64().expect("a number") as usize;
+    let data = std::fs::read(folder.join(format!("{name}.bin"))).expect("the tensor");
+    let (packed, values) = data.split_at(number("bytes"));
+    let values = values.iter().map(|v| *v as i8).collect();
+    (number("type") as u32, number("rows"), number("cols"), packed.to_vec(), values)
+}
+
+#[track_caller]
+fn holds(m: &Matrix, values: &[i8], scale: f32) {
+    ternary::validate(m).expect("valid");
+    let mut row = vec![0.0; m.cols];
+    for (i, want) in values.chunks_exact(m.cols).enumerate() {
+        dequantize_row(isa(), m, i, &mut row);
+        assert!(row.iter().zip(want).all(|(got, want)| *got == *want as f32 * scale), "row {i}");
+    }
+}
+
+#[track_caller]
+fn refused(result: Result<Matrix>, status: Status, words: &[&str]) {
+    let error = result.err().expect("refused");
+    assert_eq!(error.status, status, "{error}");
+    words.iter().for_each(|word| assert!(error.message.contains(word), "'{word}' is not in: {error}"));
+}
+
+#[test]
+fn i2s_is_copied_only_where_rows_end_within_blocks() {
+    let (_, rows, cols, packed, values) = golden("i2_s_within");
+    let g = parse(&Writer::new().tensor("w", &[cols as u64, rows as u64], 36, &packed));
+    let raw = g.matrix("w", rows, cols).unwrap();
+    assert!(g.maps(&raw.data) && raw.dtype == DType::I2S);
+    let m = g.prepared(&pool(), "w", rows, cols).unwrap();
+    assert!(!g.maps(&m.data) && m.dtype == DType::Ternary);
+    holds(&m, &values, 0.0371);
+    let (_, rows, cols, packed, values) = golden("i2_s");
+    let g = parse(&Writer::new().tensor("w", &[cols as u64, rows as u64], 36, &packed));
+    let m = g.prepared(&pool(), "w", rows, cols).unwrap();
+    assert!(g.maps(&m.data) && m.dtype == DType::I2S);
+    holds(&m, &values, 0.0371);
+}
+
+#[test]
+fn every_type_has_a_name_and_a_length() {
+    for dtype in DType::IN_FILES {
+        let (rows, cols) = (64, 512);
+        let len = dtype.byte_len(rows, cols).expect("possible");
+        let g = parse(&Writer::new().tensor("w", &[cols as u64, rows as u64], dtype as u32, &vec![0; len]));
+        let info = g.tensor("w").unwrap();
+        assert_eq!((info.dtype(), info.byte_len), (Some(dtype), Some(len)));
+        assert!(!info.type_name().contains("unknown"), "{}", info.type_name());
+        assert_eq!(g.matrix("w", rows, cols).unwrap().data.len(), len);
+    }
+    let g = parse(&Writer::new().tensor("w", &[64, 1], 777, &[0; 64]));
+    refused(
+        g.matrix("w", 1, 64),
+        Status::Unsupported,
+        &["777", "it reads F32, F16, Q4_0", "TL2, Q2_0", "and IQ2_BN"],
+    );
+}
+
+/// A TL tensor `w` and its scale as the converter writes it.
+fn tl_file(name: &str) -> (Writer, usize, usize, Vec<i8>) {
+    let (type_id, rows, cols, packed, values) = golden(name);
+    let writer = Writer::new()
+        .tensor("blk.0.w.weight", &[cols as u64, rows as u64], type_id, &packed)
+        .tensor("blk.0.w.weight_scale", &[1], 0, &0.5f32.to_le_bytes());
+    (writer, rows, cols, values)
+}
+
+const CONFIG: &str = "[Kernels_0]\nm = 64\nk = 96\nbm = 32\nbk = 32\nbmm = 32\n[Kernels_1]\nm = 64\nk = 320\nbm = 32\nbk = \
+                      96\nbmm = 32\n";
+
+#[test]
+fn look_up_tables_by_their_tilings_and_scales() {
+    for name in ["tl1_0", "tl2_1"] {
+        let (writer, rows, cols, values) = tl_file(name);
+        let mut g = parse(&writer);
+        let advice =
+            ["test.gguf", "'blk.0.w.weight'", "kernel_config.ini", &format!("m = {rows}, k = {cols}")];
+        refused(g.prepared(&pool(), "blk.0.w.weight", rows, cols), Status::Unsupported, &advice);
+        g.set_tilings(Tilings::parse(CONFIG, "kernel_config.ini").unwrap());
+        let m = g.prepared(&pool(), "blk.0.w.weight", rows, cols).unwrap();
+        holds(&m, &values, 0.5);
+        assert!(!g.maps(&m.data));
+        assert!(g.is_scale("blk.0.w.weight_scale") && !g.is_scale("blk.0.w.weight"));
+        // Without a tensor for it, the scale is where bitnet.cpp reads it: behind the packed bytes.
+        let mut behind = writer.clone();
+        behind.tensors.pop();
+        let packed = &mut behind.tensors[0].3;
+        packed.resize(packed.len().next_multiple_of(32), 0);
+        let bare = behind.clone();
+        behind.tensors[0].3.extend(0.25f32.to_le_bytes());
+        let read = |writer: &Writer| {
+            let mut g = parse(writer);
+            g.set_tilings(Tilings::parse(CONFIG, "kernel_config.ini").unwrap());
+            g.prepared(&pool(), "blk.0.w.weight", rows, cols)
+        };
+        holds(&read(&behind).unwrap(), &values, 0.25);
+        refused(read(&bare), Status::BadModel, &["no scale", "blk.0.w.weight_scale"]);
+        refused(read(&bare.tensor("next", &[1], 0, &[0; 4])), Status::BadModel, &["no scale"]);
+    }
+}
+
+#[test]
+fn types_that_share_a_number_are_told_apart_by_their_bytes() {
+    // MXFP4: 17 bytes for 32 elements.
+    for (cols, rows) in [(320u64, 64u64), (64, 64)] {
+        let mxfp4 = vec![0; (cols * rows / 32 * 17) as usize];
+        for writer in [
+            Writer::new().tensor("w", &[cols, rows], 39, &mxfp4),
+            Writer::new().tensor("w", &[cols, rows], 39, &mxfp4).tensor("next", &[8], 0, &[0; 32]),
+        ] {
+            let g = parse(&writer);
+            assert_eq!(g.tensor("w").unwrap().byte_len, None);
+            refused(g.matrix("w", rows as usize, cols as usize), Status::Unsupported, &["39 (MXFP4)"]);
+        }
+    }
+    // A fork's Q2_0: 34 bytes for 128 elements, where ours has 36.
+    let (rows, cols) = (64u64, 128u64);
+    let forks = vec![0; (rows * cols / 128 * 34) as usize];
+    let g = parse(&Writer::new().tensor("w", &[cols, rows], 42, &forks).tensor("next", &[8], 0, &[0; 32]));
+    refused(g.matrix("w", 64, 128), Status::Unsupported, &["42 (Q2_0 in blocks of 128"]);
+}
+
+#[test]
+fn q2_0_is_ternary_in_the_layers_of_a_bitnet_file() {
+    let mut data = half::f16::from_f32(0.5).to_le_bytes().to_vec();
+    data.extend([0b10_01_00_10; 16]);
+    let file = |architecture: &str| {
+        parse(
+            &Writer::new()
+                .meta("general.architecture", architecture)
+                .tensor("blk.0.attn_q.weight", &[64, 1], 42, &data)
+                .tensor("output.weight", &[64, 1], 42, &data),
+        )
+    };
+    let dtype = |g: &Gguf, name: &str| g.prepared(&pool(), name, 1, 64).unwrap().dtype;
+    let bitnet = file("bitnet-b1.58");
+    assert_eq!(dtype(&bitnet, "blk.0.attn_q.weight"), DType::Ternary);
+    assert_eq!(dtype(&bitnet, "output.weight"), DType::Q2_0);
+    assert_eq!(dtype(&file("qwen3"), "blk.0.attn_q.weight"), DType::Q2_0);
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("bn-gguf-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+#[test]
+fn kernel_config_is_read_beside_the_file() {
+    let folder = folder("tl");
+    let config = folder.join("kernel_config.ini");
+    let path = folder.join("model.gguf").to_str().unwrap().to_owned();
+    let (writer, rows, cols, values) = tl_file("tl1_0");
+    std::fs::write(&path, writer.build()).unwrap();
+    let open = || Gguf::open(&path)?.prepared(&pool(), "blk.0.w.weight", rows, cols);
+    refused(open(), Status::Unsupported, &["kernel_config.ini"]);
+    std::fs::write(&config, CONFIG).unwrap();
+    holds(&open().unwrap(), &values, 0.5);
+    std::fs::write(&config, "[a]\nm = 64\n").unwrap();
+    refused(open(), Status::BadModel, &["kernel_config.ini", "[a]", "'k'"]);
+    std::fs::write(&config, [0xff, 0xfe]).unwrap();
+    refused(open(), Status::BadModel, &["kernel_config.ini", "UTF-8"]);
+    std::fs::write(&config, vec![b'\n'; (1 << 20) + 1]).unwrap();
+    refused(open(), Status::BadModel, &["kernel_config.ini", "1048577 bytes"]);
+    std::fs::remove_file(&config).unwrap();
+    std::fs::create_dir(&config).unwrap();
+    refused(open(), Status::Io, &["kernel_config.ini", "directory"]);
+    // Who has no such tensors is not asked for it.
+    std::fs::write(&path, Writer::new().tensor("w", &[1], 0, &[0; 4]).build()).unwrap();
+    assert!(Gguf::open(&path).is_ok());
+    std::fs::remove_dir_all(&folder).unwrap();
+}

@@ -1,0 +1,145 @@
+"""Hugging Face folders: small configurations, random weights, config.json in the styles of its ages, loading."""
+
+import json
+import os
+import shutil
+
+from cases import MODELS, VOCAB
+
+import torch
+from make_golden import run_hf
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.integrations import bitnet as hf_bitnet
+
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+IDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None}
+
+
+def randomize(m, seed):
+    """Weights large enough that attention is sharp and that every norm and bias matters."""
+    torch.manual_seed(seed)
+    zero_based = type(m).__name__.startswith("Gemma")  # its norms multiply by 1 + weight
+    with torch.no_grad():
+        for name, p in m.named_parameters():
+            if name.endswith("bias"):
+                p.normal_(0, 0.5)
+            elif p.ndim == 1:
+                p.uniform_(0.4, 1.8).sub_(1.0 if zero_based else 0.0)
+            elif "embed_tokens" in name or "lm_head" in name:
+                p.normal_(0, 0.5)
+            else:
+                p.normal_(0, 1.5 * p.shape[1] ** -0.5)
+    return m.eval()
+
+
+def edit_json(path, change):
+    with open(path) as f:
+        value = json.load(f)
+    change(value)
+    with open(path, "w") as f:
+        f.write(json.dumps(value, indent=1) + "\n")
+
+
+def old_style(config):
+    """config.json as transformers 4 wrote it, which is how nearly all published ones look."""
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["rope_scaling"] = None if rope["rope_type"] == "default" else rope
+    if "dtype" in config:
+        config["torch_dtype"] = config.pop("dtype")
+    if config.get("head_dim") == config["hidden_size"] // config["num_attention_heads"]:
+        del config["head_dim"]
+    del config["transformers_version"]
+
+
+def oldest_style(config):
+    old_style(config)
+    config["rope_scaling"]["type"] = config["rope_scaling"].pop("rope_type")
+
+
+def gemma_style(config):
+    """config.json of Gemma 3 as published: two bases of rope under names of their own."""
+    ropes = config.pop("rope_parameters")
+    config |= {
+        "rope_theta": ropes["full_attention"]["rope_theta"],
+        "rope_scaling": None,
+        "torch_dtype": config.pop("dtype"),
+        "rope_local_base_freq": ropes["sliding_attention"]["rope_theta"],
+    }
+    del config["transformers_version"]
+
+
+def old_gemma_style(config):
+    """As before `layer_types`: each sliding_window_pattern-th layer sees all."""
+    gemma_style(config)
+    del config["layer_types"], config["_sliding_window_pattern"]
+    config["sliding_window_pattern"] = 2
+
+
+def load(folder, auto=AutoModelForCausalLM, **changes):
+    config = AutoConfig.from_pretrained(folder)
+    for key, value in changes.items():
+        setattr(config, key, value)
+    m = auto.from_pretrained(folder, config=config, dtype=torch.float32, attn_implementation="eager")
+    # A quantized checkpoint keeps its own dtype in norms and embeddings: f32 throughout, packed bytes aside.
+    for x in m.modules():
+        if isinstance(x, hf_bitnet.BitLinear):
+            x.dtype = torch.float32
+        for p in (*x._parameters.values(), *x._buffers.values()):
+            if p is not None and p.is_floating_point():
+                p.data = p.data.float()
+    return m.eval()
+
+
+def run_all(m, sequences):
+    return torch.cat([run_hf(m, s) for s in sequences])
+
+
+def write(name, m, store, style, shard=None, generation=None):
+    """Saves the model as a folder; nothing of an older one stays."""
+    folder = os.path.join(MODELS, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    m.to(DTYPES[store]).save_pretrained(folder, **({"max_shard_size": shard} if shard else {}))
+    edit_json(os.path.join(folder, "config.json"), style)
+    if generation:
+        edit_json(os.path.join(folder, "generation_config.json"), lambda g: g.update(generation))
+    return folder
+
+
+def rope(kind="default", theta=10000.0, **more):
+    return {"rope_type": kind, "rope_theta": theta, **more}
+
+
+DEFAULT_ROPE = {"rope_parameters": rope()}
+PLAIN_YARN = rope("yarn", 100.0, factor=4.0, original_max_position_embeddings=32)
+GEMMA_ROPE = {"sliding_attention": rope(), "full_attention": rope(theta=1e6)}
+
+
+def small(
+    cls,
+    layers=1,
+    hidden=64,
+    ffn=64,
+    heads=4,
+    kv_heads=2,
+    head_dim=16,
+    eps=1e-5,
+    tied=False,
+    vocab=VOCAB,
+    **more,
+):
+    more = DEFAULT_ROPE | more
+    return cls(
+        hidden_size=hidden,
+        intermediate_size=ffn,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        vocab_size=vocab,
+        rms_norm_eps=eps,
+        tie_word_embeddings=tied,
+        max_position_embeddings=128,
+        **IDS,
+        **more,
+    )
