@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 
 /// Rows of one task.
 const TASK_ROWS: usize = 32;
+/// Fewest columns of flattened rows: padding narrower ones to whole blocks would make much of a small file.
+const MIN_COLS: usize = 64;
 /// The code of a zero.
 const ZERO: u8 = 1;
 
@@ -24,7 +26,7 @@ pub fn prepare(pool: &Pool, m: Matrix) -> Result<Matrix> {
     match m.dtype {
         DType::I2S if !m.cols.is_multiple_of(128) => flattened_i2s(pool, &m),
         DType::IQ1_BN => {
-            let scales = row_scales(&m, |row| f16_at(row))?;
+            let scales = row_scales(&m, f16_at)?;
             pack_ternary(pool, m.rows, m.cols, &scales, &|row, codes| {
                 iq1_bn_codes(packed_row(&m, row), codes);
                 Ok(())
@@ -122,6 +124,9 @@ pub fn as_ternary(pool: &Pool, m: &Matrix) -> Result<Option<Matrix>> {
     .map(Some)
 }
 
+/// A row's number, scratch space and output.
+type EachRow<'a, S, T> = dyn Fn(usize, &mut [S], &mut [T]) -> Result<()> + Sync + 'a;
+
 /// Runs `each(row, scratch, out)` for all rows in parallel, where `out` is the row's `stride` elements of `data` and
 /// `scratch` has `width` elements of anything. The first error ends it.
 pub(super) fn for_rows<S: Copy + Default, T: Send>(
@@ -130,7 +135,7 @@ pub(super) fn for_rows<S: Copy + Default, T: Send>(
     stride: usize,
     width: usize,
     data: &mut [T],
-    each: &(dyn Fn(usize, &mut [S], &mut [T]) -> Result<()> + Sync),
+    each: &EachRow<S, T>,
 ) -> Result<()> {
     let out = SharedOut::new(data);
     let failed = Mutex::new(None);
@@ -191,6 +196,12 @@ fn row_scales(m: &Matrix, read: impl Fn(&[u8]) -> f32) -> Result<Vec<f32>> {
 
 /// An I2_S tensor whose rows begin within blocks: the file flattens it first.
 fn flattened_i2s(pool: &Pool, m: &Matrix) -> Result<Matrix> {
+    if m.cols < MIN_COLS {
+        return Err(Error::unsupported(format!(
+            "an I2_S matrix of {} columns; rows that end within a block of 128 need at least {MIN_COLS}",
+            m.cols
+        )));
+    }
     let n = m.rows * m.cols;
     let scale = f32::from_le_bytes([m.data[n / 4], m.data[n / 4 + 1], m.data[n / 4 + 2], m.data[n / 4 + 3]]);
     let mut scales = reserve(m.rows)?;
@@ -248,7 +259,7 @@ fn iq2_bn_codes(source: &[u8], codes: &mut [u8]) {
 fn tq1_0_to_tq2_0(pool: &Pool, m: &Matrix) -> Result<Matrix> {
     const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
     let stride = m.cols / 256 * 66;
-    let mut data = zeroed(m.rows.checked_mul(stride).unwrap_or(usize::MAX))?;
+    let mut data = zeroed(m.rows.saturating_mul(stride))?;
     for_rows(pool, m.rows, stride, 256, &mut data, &|row, codes: &mut [u8], out| {
         let blocks = packed_row(m, row).as_chunks::<54>().0;
         for (block, out) in blocks.iter().zip(out.as_chunks_mut::<66>().0) {

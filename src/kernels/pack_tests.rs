@@ -93,3 +93,10 @@ fn look_up_tables_need_their_tiling() {
     assert_eq!(error.status, Status::Unsupported);
     assert!(error.message.contains("kernel_config.ini"), "{error}");
 }
+
+#[test]
+fn narrow_flattened_rows_are_refused() {
+    let m = Matrix::new(Bytes::new(vec![0u8; 64 * 2 / 4 * 16 + 32]), DType::I2S, 2048, 1).unwrap();
+    let error = prepare(&pool(), m).err().expect("refused");
+    assert!(error.status == Status::Unsupported && error.message.contains("1 columns"), "{error}");
+}
