@@ -95,26 +95,32 @@ pub fn pack_uint8(pool: &Pool, packed: &[u8], rows: usize, cols: usize, scales: 
     })
 }
 
-/// A Q2_0 matrix as `Ternary`, where it is one: no value 2, and in each row one scale. None where it is not.
+/// A Q2_0 matrix as `Ternary`, where it is one: no value 2, and in each row one scale but for blocks of zeros, whose
+/// scale ggml's quantizer sets to 0. None where it is not.
 ///
 /// A BitNet model's activations are rounded to int8 before they meet its weights; this keeps that so for BitNet files
 /// of this type, which `rows` otherwise reads as f32 weights.
 pub fn as_ternary(pool: &Pool, m: &Matrix) -> Result<Option<Matrix>> {
-    let blocks = |row| packed_row(m, row).as_chunks::<18>().0.iter();
-    let one_scale = |row: usize| {
-        let mut scales = blocks(row).map(|block| [block[0], block[1]]);
-        let first = scales.next();
-        scales.all(|scale| Some(scale) == first)
-    };
-    let three = |b: &u8| b & (b >> 1) & 0x55 != 0;
-    let is_ternary = |row| one_scale(row) && !blocks(row).any(|block| block[2..].iter().any(three));
-    if m.dtype != DType::Q2_0 || !(0..m.rows).all(is_ternary) {
+    if m.dtype != DType::Q2_0 {
         return Ok(None);
     }
+    let blocks = |row| packed_row(m, row).as_chunks::<18>().0.iter();
+    let three = |b: &u8| b & (b >> 1) & 0x55 != 0;
     let mut scales = reserve(m.rows)?;
-    scales.extend((0..m.rows).map(|row| blocks(row).next().map_or(0.0, |block| f16_at(block))));
+    for row in 0..m.rows {
+        let mut some = blocks(row).map(|block| f16_at(block)).filter(|scale| *scale != 0.0);
+        let scale = some.next().unwrap_or(0.0);
+        if some.any(|other| other != scale) || blocks(row).any(|block| block[2..].iter().any(three)) {
+            return Ok(None);
+        }
+        scales.push(scale);
+    }
     pack_ternary(pool, m.rows, m.cols, &scales, &|row, codes| {
         for (codes, block) in codes.as_chunks_mut::<64>().0.iter_mut().zip(blocks(row)) {
+            if f16_at(block) == 0.0 {
+                codes.fill(ZERO);
+                continue;
+            }
             for (codes, b) in codes.as_chunks_mut::<4>().0.iter_mut().zip(&block[2..]) {
                 *codes = [b & 3, b >> 2 & 3, b >> 4 & 3, b >> 6];
             }
