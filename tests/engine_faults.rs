@@ -5,7 +5,7 @@ mod engine_support;
 use bn_engine::base::{Error, Result, Status};
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
-use bn_engine::model::{Facts, KvShape, Loaded, Model};
+use bn_engine::model::{Facts, KvShape, Loaded, Model, Outputs};
 use bn_engine::ops::{KvCache, RaggedBatch};
 use engine_support::*;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Model for Faulty {
         batch: &Arc<RaggedBatch>,
         _: &KvCache,
         _: &AtomicBool,
-        out: &mut Vec<f32>,
+        out: &mut Outputs,
     ) -> Result<()> {
         if batch.tokens.contains(&PANIC) {
             panic!("a token that panics");
@@ -55,6 +55,7 @@ impl Model for Faulty {
         if batch.tokens.contains(&STOPPED) {
             return Err(Error::new(Status::Cancelled, "stopped"));
         }
+        let out = &mut out.logits;
         out.clear();
         for &row in &batch.logits_rows {
             let token = batch.tokens[row as usize];

@@ -7,6 +7,7 @@ mod embed;
 mod fused;
 mod kv;
 mod linear;
+mod norm;
 mod support;
 
 pub use batch::{KvCache, RaggedBatch, SeqRows};
@@ -65,6 +66,8 @@ pub trait OpSet: Send + Sync {
     /// (scale 127 / max(absmax, 1e-5), half to even), then `x · Wᵀ` for each of `weights`, outputs side by
     /// side: `[T, sum of rows]`. All `weights` share `cols` and are either all ternary or all dense.
     fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &[Matrix]) -> Result<Tensor>;
+    /// `norm` of each row of `x`.
+    fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Tensor>;
     /// Rotates the q and k heads of `qkv` `[T, (heads + 2 kv_heads) * head_dim]` at `batch.positions`, writes
     /// k and v into layer `layer` of `kv`, and attends causally over the block tables: `[T, heads * head_dim]`.
     fn attention(
