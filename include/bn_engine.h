@@ -326,7 +326,7 @@ typedef struct bn_event {
 
 // Takes one event, on the engine's delivery thread, with no lock held; one call at a time, in order for
 // each request. What `event` points to lives until the function returns. It may submit, cancel, release,
-// read statistics; `bn_poll`, `bn_generate` and `bn_engine_destroy` give `BN_ERR_REENTRANT`. While it
+// read statistics; `bn_poll`, `bn_generate`, `bn_embed` and `bn_engine_destroy` give `BN_ERR_REENTRANT`. While it
 // runs, other events wait and forward passes do not. It must return (no `longjmp`, no C++ exception).
 // `context` is `bn_engine_config.on_event_context`.
 typedef void (*bn_event_callback)(const struct bn_event *event, void *context);
@@ -673,10 +673,10 @@ bn_status bn_engine_shutdown(struct bn_engine *engine,
 
 // Cancels and completes what is left, wakes blocked pollers (they get `BN_ERR_SHUTDOWN`; one that comes later
 // gets `BN_ERR_INVALID_ARGUMENT`: both are the end) and waits for them, joins every thread, closes every file
-// descriptor, frees everything. A blocked `bn_generate` returns what it has, as `BN_FINISH_CANCELLED`. In poll
-// mode unread events are discarded: what `user_data` stands for is the caller's to clean up. In callback mode
-// every request not released gets its terminal callback before this returns, and no callback runs after it.
-// NULL is fine. In a forked child it does nothing.
+// descriptor, frees everything. A blocked `bn_generate` returns what it has, as `BN_FINISH_CANCELLED`; a blocked
+// `bn_embed` returns `BN_ERR_CANCELLED`. In poll mode unread events are discarded: what `user_data` stands for is
+// the caller's to clean up. In callback mode every request not released gets its terminal callback before this
+// returns, and no callback runs after it. NULL is fine. In a forked child it does nothing.
 //
 // [not from a callback]
 // @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: not a live engine, as after a first destroy;

@@ -161,7 +161,8 @@ fn refused(engine: &Engine, request: RequestParams, status: Status, says: &str) 
 #[test]
 fn what_has_no_meaning_without_an_output_is_refused_by_name() {
     let engine = echo(|_| ());
-    let cases: [(&str, fn(&mut RequestParams)); 14] = [
+    type Set = fn(&mut RequestParams);
+    let cases: [(&str, Set); 14] = [
         ("stop_tokens", |r| r.stop_tokens = vec![1]),
         ("stop_strings", |r| r.stop_strings = vec!["x".into()]),
         ("ignore_eos", |r| r.ignore_eos = true),

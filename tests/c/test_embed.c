@@ -178,6 +178,8 @@ TEST(older_parameters_still_generate) {
 
 TEST(a_cancelled_embedding_has_no_vector) {
     bn_engine_config config = slow_config("builtin:echo?us_per_token=20000");
+    config.max_batch_size = 1; // a token a step: there is always another step to be cancelled before
+    config.max_batch_tokens = 1;
     bn_engine *engine = start(&config);
     bn_request_params params = embed("a prompt of some length, one that takes its time");
     bn_request request = submit(engine, &params);
@@ -193,6 +195,37 @@ TEST(a_cancelled_embedding_has_no_vector) {
     CHECK_STATUS(bn_embed(engine, &params, values, ECHO_SIZE, &count, NULL), BN_ERR_TIMED_OUT);
     CHECK_EQ(count, 0);
     CHECK_OK(bn_release(engine, request));
+    stop(engine);
+}
+
+// For the leak checker: vectors that nobody polls.
+TEST(destroy_frees_vectors_that_nobody_read) {
+    bn_engine *engine = start_echo();
+    bn_request_params params = embed("unread");
+    for (int i = 0; i < 5; i++) submit(engine, &params);
+    while (stats(engine).completed_embedding < 5) sleep_ms(1);
+    stop(engine);
+}
+
+static void *cancel_soon(void *engine) {
+    while (stats(engine).accepted == 0) sleep_ms(1);
+    CHECK_OK(bn_cancel(engine, BN_ANY));
+    return NULL;
+}
+
+TEST(a_cancelled_bn_embed_is_an_error) {
+    bn_engine_config config = slow_config("builtin:echo?us_per_token=10000");
+    config.max_batch_size = 1;
+    config.max_batch_tokens = 1;
+    bn_engine *engine = start(&config);
+    bn_request_params params = ask("a prompt of some length, one that takes half a second");
+    float values[ECHO_SIZE];
+    size_t count = 7;
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, cancel_soon, engine), 0);
+    CHECK_STATUS(bn_embed(engine, &params, values, ECHO_SIZE, &count, NULL), BN_ERR_CANCELLED);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK_EQ(count, 7);
     stop(engine);
 }
 
