@@ -1,4 +1,4 @@
-//! Token ids against the Python packages' on 10,000 texts (tools/golden/tokenizers.py makes them by the same recipe).
+//! Token ids against the Python packages' on 10,000 texts (tools/golden/make_tokenizers.py makes them by the same recipe).
 
 use super::*;
 use crate::formats::gguf::writer::{Meta, Writer};
