@@ -26,10 +26,8 @@ const MAX_FILE_BYTES: usize = 256 << 20;
 const MAX_TOKENS: usize = 1 << 22;
 /// Most tokens that a post-processor may put before a text.
 const MAX_PREFIX: usize = 16;
-/// Longest text tokenized at once where a pattern cuts it into words, and where it is merged as a whole: the parts
-/// take some 120 bytes for each of its bytes.
-const MAX_TEXT_BYTES: usize = 4 << 20;
-const MAX_WHOLE_TEXT_BYTES: usize = 2 << 20;
+/// Longest text tokenized at once: the parts take 80 to 260 bytes for each of its bytes, most where words are short.
+const MAX_TEXT_BYTES: usize = 2 << 20;
 
 /// What a folder holds on its tokenizer, each file's bytes.
 pub struct JsonFiles<'a> {
@@ -142,6 +140,7 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     let added: Vec<AddedToken> = file.added_tokens.iter().map(|entry| entry.token.clone()).collect();
     let declared: Vec<(String, u32)> =
         file.added_tokens.iter().map(|entry| (entry.token.content.clone(), entry.id)).collect();
+    let merges = file.model.merges.len();
     let model = model(file.model, what)?;
     let vocabulary = |plain: bool| {
         guarded(what, "added_tokens", || {
@@ -187,7 +186,8 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
         // Composing text, and U+2581 for a space, make a third of three bytes.
         text_of_a_token: if bounded { longest.saturating_mul(3) } else { usize::MAX },
         space_prefix: spelling.strips_space,
-        table_bytes: 16 * files.tokenizer.len() + (1 << 20),
+        // Some 260 bytes a merge measured, beside the texts.
+        table_bytes: 300 * table.len().max(merges) + files.tokenizer.len() + (1 << 20),
         bytes: table,
         specials,
         always: Specials::new(std::iter::empty()),
@@ -452,10 +452,11 @@ impl Names<'_> {
 impl Json {
     /// Appends the tokens of `text`.
     pub fn encode(&self, text: &str, parse_special: bool, ids: &mut Vec<u32>) -> Result<()> {
-        let most = if self.cuts { MAX_TEXT_BYTES } else { MAX_WHOLE_TEXT_BYTES };
-        if text.len() > most {
-            let why = format!("the text has {} bytes; at most {most} are tokenized at once", text.len());
-            return Err(Error::new(Status::TooLong, why));
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(Error::new(
+                Status::TooLong,
+                format!("the text has {} bytes; at most {MAX_TEXT_BYTES} are tokenized at once", text.len()),
+            ));
         }
         let vocabulary = if parse_special { &self.special } else { &self.plain };
         panics::catch(|| self.run(text, vocabulary, ids))
