@@ -5,9 +5,12 @@ mod common;
 use common::Golden;
 use common::parity::check;
 
-/// Of one format, several at a time; none at all would prove nothing.
+/// Of these formats; none at all would prove nothing.
 fn all(wanted: impl Fn(&str) -> bool, least: usize) {
-    let cases = Golden::models(wanted);
+    let mut cases = Golden::models(wanted);
+    // Its reference rounds activations to int8. A Llama's Q2_0 says nothing of that, so ours are f32 there, as in the
+    // case against llama.cpp.
+    cases.retain(|golden| golden.case != "type-q2_0");
     assert!(cases.len() >= least, "{} cases", cases.len());
     cases.iter().for_each(check);
 }
