@@ -6,7 +6,7 @@ pub mod parity;
 
 use bn_engine::base::Result;
 use bn_engine::kernels::Pool;
-use bn_engine::model::{Loaded, Model, Source, load, load_with_ops};
+use bn_engine::model::{Loaded, Model, Outputs, Source, load, load_with_ops};
 use bn_engine::ops::{KvCache, OpSet, RaggedBatch, SeqRows};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -118,9 +118,10 @@ pub struct Session<'a> {
     kv: KvCache,
     sequences: &'a [Vec<u32>],
     tables: Vec<Vec<u32>>,
-    /// Tokens done of each sequence, and the logits of all of them.
+    /// Tokens done of each sequence, and the logits and hidden states of all of them.
     pub done: Vec<usize>,
     pub logits: Vec<Vec<f32>>,
+    pub hidden: Vec<Vec<f32>>,
 }
 
 impl<'a> Session<'a> {
@@ -133,11 +134,11 @@ impl<'a> Session<'a> {
         Rng(seed).shuffle(&mut free);
         let tables = need.iter().map(|&n| free.split_off(free.len() - n)).collect();
         let kv = KvCache::new(shape.layers, shape.kv_heads, shape.head_dim, blocks, block_size).expect("kv");
-        let done = vec![0; sequences.len()];
-        Self { model, kv, sequences, tables, done, logits: vec![Vec::new(); sequences.len()] }
+        let (done, none) = (vec![0; sequences.len()], vec![Vec::new(); sequences.len()]);
+        Self { model, kv, sequences, tables, done, logits: none.clone(), hidden: none }
     }
 
-    /// One step: the next `rows` tokens of each named sequence (fewer where it ends), all logits wanted.
+    /// One step: the next `rows` tokens of each named sequence (fewer where it ends), all logits and hidden states wanted.
     pub fn step(&mut self, spans: &[(usize, usize)]) {
         let mut batch = RaggedBatch::default();
         let mut parts: Vec<(usize, Range<usize>)> = Vec::new();
@@ -159,14 +160,17 @@ impl<'a> Session<'a> {
             parts.push((seq, from..to));
         }
         batch.logits_rows = (0..batch.tokens.len() as u32).collect();
-        let (vocab, mut out) = (self.model.facts().vocab_size, Vec::new());
+        batch.hidden_rows = batch.logits_rows.clone();
+        let (vocab, width) = (self.model.facts().vocab_size, self.model.facts().hidden_size);
+        let mut out = Outputs::default();
         self.model.forward(&Arc::new(batch), &self.kv, &AtomicBool::new(false), &mut out).expect("forward");
-        let mut rows = out.chunks_exact(vocab);
+        let (mut rows, mut states) = (out.logits.chunks_exact(vocab), out.hidden.chunks_exact(width));
         for (seq, span) in parts {
             self.done[seq] = span.end;
             rows.by_ref().take(span.len()).for_each(|row| self.logits[seq].extend(row));
+            states.by_ref().take(span.len()).for_each(|row| self.hidden[seq].extend(row));
         }
-        assert!(rows.next().is_none(), "a row of logits for each that was asked for");
+        assert!(rows.next().is_none() && states.next().is_none(), "a row for each that was asked for");
     }
 
     pub fn finished(&self) -> bool {
