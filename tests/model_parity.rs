@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::Golden;
-use common::parity::check;
+use common::parity::{check, check_embeddings};
+use common::{Embeddings, Golden};
 
 /// Of these formats; none at all would prove nothing.
 fn all(wanted: impl Fn(&str) -> bool, least: usize) {
@@ -18,4 +18,11 @@ fn all(wanted: impl Fn(&str) -> bool, least: usize) {
 #[test]
 fn gguf() {
     all(|format| format.starts_with("gguf-"), 30);
+}
+
+#[test]
+fn gguf_embeddings() {
+    let cases = Embeddings::models(|format| format.starts_with("gguf-"));
+    assert!(cases.len() >= 2, "{} cases", cases.len());
+    cases.iter().for_each(check_embeddings);
 }
