@@ -35,7 +35,7 @@ LINK := -L$(RUST) -lbn_engine -Wl,-rpath,$(RUST) -lpthread
 # What the static library needs beside itself.
 STATIC_LIBS := -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
 
-EXAMPLES := hello demo callbacks event_loop bench
+EXAMPLES := hello demo callbacks event_loop embed bench
 C_TESTS := $(wildcard tests/c/test_*.c) tests/c/harness.c
 C_TEST_FLAGS := $(C11) -D_GNU_SOURCE -DBN_DEMO_MODEL='"$(abspath models/bn-demo.gguf)"' \
 	-DBN_DEMO_PROMPTS='"$(abspath tests/golden/demo_prompts.json)"'
@@ -111,7 +111,7 @@ $(C)/tests: $(C_TESTS) tests/c/harness.h include/bn_engine.h | lib
 test-c: $(C)/tests $(EXAMPLES:%=$(C)/%)
 	$(call say,C tests)
 	@$(C)/tests
-	@for example in hello demo callbacks; do $(C)/$$example > $(C)/$$example.out || exit 1; done
+	@for example in hello demo callbacks embed; do $(C)/$$example > $(C)/$$example.out || exit 1; done
 	@printf '17+25=\n1+1=\n' | $(C)/event_loop > $(C)/event_loop.out
 	@echo "the examples run"
 	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) tests/c/unload.c -o $(C)/unload -ldl

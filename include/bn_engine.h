@@ -175,6 +175,28 @@
 // for text from outside.
 #define BN_REQUEST_PARSE_SPECIAL 32
 
+// A request for the prompt's embedding: nothing is generated, and the one event of the request, its completion,
+// has the vector. It goes through the same queue and steps as others. `max_new_tokens` is not looked at, and what
+// else shapes an output (sampling, stops, `BN_REQUEST_ECHO_PROMPT`, `BN_REQUEST_IGNORE_EOS`,
+// `BN_REQUEST_LOGPROBS`) must have its default. The prompt may be as long as `max_sequence_length`.
+#define BN_REQUEST_EMBED 64
+
+// With `BN_REQUEST_EMBED`: the pooled vector as it is. Without this flag it is divided by its Euclidean length (a
+// vector of zeros stays one), so that the dot product of two is their cosine similarity.
+#define BN_REQUEST_EMBED_RAW 128
+
+// `bn_request_params.pooling`: what the model is made for, `bn_model_facts.pooling`.
+#define BN_POOLING_MODEL 0
+
+// The last prompt token's hidden state behind the final norm.
+#define BN_POOLING_LAST 1
+
+// The mean of the hidden states of all prompt tokens.
+#define BN_POOLING_MEAN 2
+
+// The first prompt token's hidden state.
+#define BN_POOLING_FIRST 3
+
 // The most `stop_strings_count` and `stop_tokens_count` may be.
 #define BN_MAX_STOPS 256
 
@@ -206,6 +228,9 @@
 
 // It failed: `status` and `message` say why.
 #define BN_FINISH_FAILED 6
+
+// A request with `BN_REQUEST_EMBED` has its vector.
+#define BN_FINISH_EMBEDDING 7
 
 // `bn_tokenize`'s flags: put in front what the model wants there (BOS), as submitting a text does.
 #define BN_TOKENIZE_ADD_SPECIAL 1
@@ -253,6 +278,18 @@ typedef struct bn_usage {
     uint64_t total_ns;
 } bn_usage;
 
+// A prompt's embedding. It belongs to the event that points to it.
+typedef struct bn_embedding {
+    // Bytes of this struct that the library wrote: fields of a newer header beyond it are not there.
+    uint32_t struct_size;
+    // How it was made: `BN_POOLING_LAST`, `BN_POOLING_MEAN` or `BN_POOLING_FIRST`.
+    int32_t pooling;
+    // The vector. Never NULL.
+    const float *values;
+    // Elements of `values`: `bn_model_facts.embedding_size`.
+    size_t count;
+} bn_embedding;
+
 // What happened to a request. The pointers belong to the library and live until the next `bn_poll` that
 // returns an event of the same request, or its `bn_release`, or `bn_engine_destroy`; in a callback,
 // until it returns. One poll returns at most one event of a request: all that it returns are valid together. The struct is frozen at 128 bytes: later versions use the reserved tail.
@@ -292,13 +329,16 @@ typedef struct bn_event {
     const struct bn_usage *usage;
     // Bytes of `*usage` that this library wrote: fields of a newer header beyond it are not there.
     uint64_t usage_size;
+    // The vector of a request with `BN_REQUEST_EMBED`, in its `BN_EVENT_COMPLETED` where `finish_reason` is
+    // `BN_FINISH_EMBEDDING`; NULL otherwise.
+    const struct bn_embedding *embedding;
     // 0.
-    uint64_t reserved[2];
+    uint64_t reserved;
 } bn_event;
 
 // Takes one event, on the engine's delivery thread, with no lock held; one call at a time, in order for
 // each request. What `event` points to lives until the function returns. It may submit, cancel, release,
-// read statistics; `bn_poll`, `bn_generate` and `bn_engine_destroy` give `BN_ERR_REENTRANT`. While it
+// read statistics; `bn_poll`, `bn_generate`, `bn_embed` and `bn_engine_destroy` give `BN_ERR_REENTRANT`. While it
 // runs, other events wait and forward passes do not. It must return (no `longjmp`, no C++ exception).
 // `context` is `bn_engine_config.on_event_context`.
 typedef void (*bn_event_callback)(const struct bn_event *event, void *context);
@@ -484,6 +524,8 @@ typedef struct bn_stats {
     struct bn_percentiles inter_token;
     // From submit to the terminal event.
     struct bn_percentiles end_to_end;
+    // Requests finished as `BN_FINISH_EMBEDDING`.
+    uint64_t completed_embedding;
 } bn_stats;
 
 // The loaded model: `bn_model_facts_init`, then `bn_engine_model_facts`. The pointers belong to the engine
@@ -527,6 +569,12 @@ typedef struct bn_model_facts {
     size_t end_tokens_count;
     // The id that the tokenizer puts in front of a text, or -1.
     int64_t bos_token;
+    // Elements of an embedding (`BN_REQUEST_EMBED`); 0: the model makes none.
+    uint64_t embedding_size;
+    // What `BN_POOLING_MODEL` stands for: `BN_POOLING_LAST`, `BN_POOLING_MEAN` or `BN_POOLING_FIRST`.
+    int32_t pooling;
+    // 0.
+    int32_t reserved;
 } bn_model_facts;
 
 // UTF-8 text of `length` bytes, not NUL-terminated.
@@ -597,6 +645,11 @@ typedef struct bn_request_params {
     // Beside each generated token, the log probabilities of this many most likely ones, at most 32. Needs
     // `BN_REQUEST_LOGPROBS`. Default 0.
     uint32_t top_logprobs;
+    // With `BN_REQUEST_EMBED`: which of the prompt's hidden states make the vector, `BN_POOLING_*`. Default
+    // `BN_POOLING_MODEL`, and nothing else without that flag.
+    int32_t pooling;
+    // 0.
+    uint32_t reserved;
 } bn_request_params;
 
 // What `bn_generate` returns: a completed request. Made by the library, freed by `bn_completion_free`
@@ -648,10 +701,10 @@ bn_status bn_engine_shutdown(struct bn_engine *engine,
 
 // Cancels and completes what is left, wakes blocked pollers (they get `BN_ERR_SHUTDOWN`; one that comes later
 // gets `BN_ERR_INVALID_ARGUMENT`: both are the end) and waits for them, joins every thread, closes every file
-// descriptor, frees everything. A blocked `bn_generate` returns what it has, as `BN_FINISH_CANCELLED`. In poll
-// mode unread events are discarded: what `user_data` stands for is the caller's to clean up. In callback mode
-// every request not released gets its terminal callback before this returns, and no callback runs after it.
-// NULL is fine. In a forked child it does nothing.
+// descriptor, frees everything. A blocked `bn_generate` returns what it has, as `BN_FINISH_CANCELLED`; a blocked
+// `bn_embed` returns `BN_ERR_CANCELLED`. In poll mode unread events are discarded: what `user_data` stands for is
+// the caller's to clean up. In callback mode every request not released gets its terminal callback before this
+// returns, and no callback runs after it. NULL is fine. In a forked child it does nothing.
 //
 // [not from a callback]
 // @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: not a live engine, as after a first destroy;
@@ -795,6 +848,23 @@ bn_status bn_generate(struct bn_engine *engine,
                       const struct bn_request_params *params,
                       struct bn_completion **out,
                       struct bn_error *error);
+
+// Runs one request for an embedding beside all others, waits for its vector and writes it to `values`, which has
+// room for `capacity` floats, and their number, `bn_model_facts.embedding_size`, to `*count`. As `bn_generate` of
+// `params` with `BN_REQUEST_EMBED`, which is implied, but that a request that was cancelled or timed out is an
+// error. `values` may be NULL where `capacity` is 0, to ask for the number: `BN_ERR_BUFFER_TOO_SMALL` is then the
+// answer, no failure; `params` is not looked at and nothing runs. `error` (may be NULL) says in words what was wrong.
+//
+// [not from a callback]
+// @return as `bn_submit`; `BN_ERR_BUFFER_TOO_SMALL`: nothing but `*count` was written, and nothing ran;
+// `BN_ERR_UNSUPPORTED`: also where the model makes no embeddings; `BN_ERR_CANCELLED`; `BN_ERR_TIMED_OUT`;
+// `BN_ERR_REENTRANT`; or the status of a request that failed.
+bn_status bn_embed(struct bn_engine *engine,
+                   const struct bn_request_params *params,
+                   float *values,
+                   size_t capacity,
+                   size_t *count,
+                   struct bn_error *error);
 
 // Frees what `bn_generate` returned. NULL is fine.
 //

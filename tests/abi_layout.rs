@@ -57,8 +57,10 @@ fn structs(facts: &mut Facts) {
         bn_usage { prompt_tokens, generated_tokens, queued_ns, prefill_ns, first_token_ns, decode_ns, total_ns }
         bn_event {
             request, user_data, kind, finish_reason, status, logprobs_per_token, text, text_length, tokens,
-            tokens_count, logprobs, logprobs_count, message, message_length, usage, usage_size, reserved,
+            tokens_count, logprobs, logprobs_count, message, message_length, usage, usage_size, embedding,
+            reserved,
         }
+        bn_embedding { struct_size, pooling, values, count }
         bn_completion { event }
         bn_engine_config {
             struct_size, delivery_mode, model_path, model_path_length, threads, max_batch_size,
@@ -71,7 +73,7 @@ fn structs(facts: &mut Facts) {
             struct_size, flags, prompt, prompt_length, prompt_tokens, prompt_tokens_count, stop_tokens,
             stop_tokens_count, stop_strings, stop_strings_count, user_data, seed, error, max_new_tokens,
             timeout_ms, temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty,
-            presence_penalty, top_logprobs,
+            presence_penalty, top_logprobs, pooling, reserved,
         }
         bn_percentiles { p50_ns, p90_ns, p99_ns, count, sum_ns }
         bn_stats {
@@ -81,12 +83,12 @@ fn structs(facts: &mut Facts) {
             prompt_tokens, generated_tokens, steps, last_batch_size, mean_batch_size, batch_utilization,
             kv_blocks_used, kv_blocks_total, memory_used_bytes, memory_limit_bytes, memory_peak_bytes,
             generated_tokens_per_second, prompt_tokens_per_second, queue_wait, time_to_first_token,
-            inter_token, end_to_end,
+            inter_token, end_to_end, completed_embedding,
         }
         bn_model_facts {
             struct_size, has_tokenizer, architecture, architecture_length, name, name_length, vocab_size,
             context_length, layers, hidden_size, heads, kv_heads, head_dim, ffn_size, parameters,
-            weight_bytes, end_tokens, end_tokens_count, bos_token,
+            weight_bytes, end_tokens, end_tokens_count, bos_token, embedding_size, pooling, reserved,
         }
     }
     facts.add("sizeof(bn_request)", size_of::<bn_request>() as i128);
@@ -104,10 +106,11 @@ fn constants(facts: &mut Facts) {
         BN_LOG_OFF BN_LOG_ERROR BN_LOG_WARN BN_LOG_INFO BN_LOG_DEBUG BN_SHUTDOWN_DRAIN BN_SHUTDOWN_CANCEL
         BN_WEIGHTS_KEEP BN_WEIGHTS_Q8_0 BN_WEIGHTS_Q4_0 BN_WEIGHTS_TERNARY
         BN_REQUEST_NO_STREAM BN_REQUEST_POLL_BY_ID BN_REQUEST_ECHO_PROMPT BN_REQUEST_IGNORE_EOS
-        BN_REQUEST_LOGPROBS BN_REQUEST_PARSE_SPECIAL BN_MAX_STOPS
+        BN_REQUEST_LOGPROBS BN_REQUEST_PARSE_SPECIAL BN_REQUEST_EMBED BN_REQUEST_EMBED_RAW BN_MAX_STOPS
+        BN_POOLING_MODEL BN_POOLING_LAST BN_POOLING_MEAN BN_POOLING_FIRST
         BN_EVENT_TOKENS BN_EVENT_COMPLETED
         BN_FINISH_NONE BN_FINISH_STOP BN_FINISH_STOP_STRING BN_FINISH_LENGTH BN_FINISH_CANCELLED
-        BN_FINISH_TIMED_OUT BN_FINISH_FAILED
+        BN_FINISH_TIMED_OUT BN_FINISH_FAILED BN_FINISH_EMBEDDING
         BN_TOKENIZE_ADD_SPECIAL BN_TOKENIZE_PARSE_SPECIAL
     }
 }

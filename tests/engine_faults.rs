@@ -5,7 +5,7 @@ mod engine_support;
 use bn_engine::base::{Error, Result, Status};
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
-use bn_engine::model::{Facts, KvShape, Loaded, Model};
+use bn_engine::model::{Facts, KvShape, Loaded, Model, Outputs};
 use bn_engine::ops::{KvCache, RaggedBatch};
 use engine_support::*;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const STOPPED: u32 = 13;
 /// Leads to NAN.
 const BEFORE_NAN: u32 = 9;
 
-/// Counts upwards from the last token, below 8; some tokens make it fail.
+/// Counts upwards from the last token, below 8; some tokens make it fail. A hidden state is 1 and the token.
 struct Faulty {
     facts: Facts,
     /// Outside the guarded forward pass: kills the engine thread.
@@ -44,7 +44,7 @@ impl Model for Faulty {
         batch: &Arc<RaggedBatch>,
         _: &KvCache,
         _: &AtomicBool,
-        out: &mut Vec<f32>,
+        out: &mut Outputs,
     ) -> Result<()> {
         if batch.tokens.contains(&PANIC) {
             panic!("a token that panics");
@@ -55,6 +55,12 @@ impl Model for Faulty {
         if batch.tokens.contains(&STOPPED) {
             return Err(Error::new(Status::Cancelled, "stopped"));
         }
+        out.hidden.clear();
+        for &row in &batch.hidden_rows {
+            let token = batch.tokens[row as usize];
+            out.hidden.extend([1.0, if token == NAN { f32::NAN } else { token as f32 }]);
+        }
+        let out = &mut out.logits;
         out.clear();
         for &row in &batch.logits_rows {
             let token = batch.tokens[row as usize];
@@ -69,7 +75,11 @@ impl Model for Faulty {
 }
 
 fn engine(die: &Arc<AtomicBool>, change: impl FnOnce(&mut EngineConfig)) -> Engine {
-    let facts = Facts { vocab_size: VOCAB, context_length: 64, ..Facts::default() };
+    let facts = Facts { vocab_size: VOCAB, context_length: 64, hidden_size: 2, ..Facts::default() };
+    of(facts, die, change)
+}
+
+fn of(facts: Facts, die: &Arc<AtomicBool>, change: impl FnOnce(&mut EngineConfig)) -> Engine {
     let mut config = EngineConfig::default();
     change(&mut config);
     let model = Box::new(Faulty { facts, die: die.clone() });
@@ -103,6 +113,35 @@ fn a_request_that_fails_takes_nobody_with_it() {
     let stats = engine.stats();
     assert_eq!((stats.completed_failed, stats.completed_length, stats.kv_blocks_used), (3, 3, 0));
     assert_eq!(ask(&engine, ids(&[5], 2)).tokens, [6, 7], "and it goes on");
+}
+
+#[test]
+fn an_embedding_counts_no_row_twice_when_a_step_fails_beside_it() {
+    let engine = engine(&Arc::default(), |config| config.max_batch_tokens = 32);
+    let vector = |prompt: &[u32]| RequestParams {
+        prompt: Prompt::Tokens(prompt.to_vec()),
+        ..embedding("", Some(Pooling::Mean), false)
+    };
+    // The first step has the first two and a part of the third.
+    let requests = vec![ids(&[PANIC], 1), vector(&[1, 2, 3, 6]), vector(&[4; 60]), vector(&[3, NAN])];
+    let requests = engine.submit(requests).unwrap();
+    let answers = collect(&engine, 4);
+    assert_eq!(answers[&requests[0]].finish, FinishReason::Failed as i32);
+    assert_eq!(answers[&requests[1]].vector, [1.0, 3.0]);
+    assert_eq!(answers[&requests[2]].vector, [1.0, 4.0]);
+    let nan = &answers[&requests[3]];
+    assert_eq!((nan.finish, nan.vector.len()), (FinishReason::Failed as i32, 0));
+    assert!(nan.message.contains("NaN"), "{}", nan.message);
+}
+
+#[test]
+fn a_model_without_hidden_states_makes_no_embeddings() {
+    let facts = Facts { vocab_size: VOCAB, context_length: 64, ..Facts::default() };
+    let engine = of(facts, &Arc::default(), |_| ());
+    let request = RequestParams { prompt: Prompt::Tokens(vec![1]), ..embedding("", None, true) };
+    let error = engine.submit(vec![request]).unwrap_err();
+    assert!(error.status == Status::Unsupported && error.message.contains("hidden states"), "{error}");
+    assert_eq!(ask(&engine, ids(&[1], 2)).tokens, [2, 3]);
 }
 
 #[test]

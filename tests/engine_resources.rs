@@ -3,6 +3,7 @@
 
 mod engine_support;
 
+use bn_engine::engine::api::Pooling;
 use engine_support::*;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -58,7 +59,8 @@ fn memory_stays_under_what_is_declared_and_nothing_is_left_behind() {
     let prompts = (0..32).map(|i| text(if i % 8 == 0 { &long } else { "Once upon a time" }, 24)).collect();
     let during = entries("/proc/self/task");
     engine.submit(prompts).unwrap();
-    collect(&engine, 32);
+    engine.submit((0..8).map(|_| embedding(&long, Some(Pooling::Mean), true)).collect()).unwrap();
+    collect(&engine, 32 + 8);
     assert_eq!(entries("/proc/self/task"), during, "a step started threads that are not the engine's");
     let stats = engine.stats();
     let (peak, declared) = (PEAK.load(Relaxed) - before, stats.memory_peak_bytes as usize);

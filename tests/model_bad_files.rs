@@ -5,7 +5,7 @@ mod common;
 use bn_engine::base::{Bytes, Error, Status};
 use bn_engine::formats::gguf::Gguf;
 use bn_engine::kernels::Pool;
-use bn_engine::model::{Loaded, Model, Source, load, load_checkpoint};
+use bn_engine::model::{Loaded, Model, Outputs, Source, load, load_checkpoint};
 use bn_engine::ops::{FusedOps, KvCache, RaggedBatch, SeqRows};
 use common::Rng;
 use common::gguf::{F16, FFN, File, HIDDEN, TQ2_0, VOCAB, bitnet, gemma3, llama, qwen2};
@@ -52,11 +52,12 @@ fn forward(model: &mut dyn Model) -> Result<Vec<f32>, Error> {
         seqs: vec![SeqRows { row: 0, rows: 1, table: 0, table_len: 1 }],
         block_tables: vec![0],
         logits_rows: vec![0],
+        ..RaggedBatch::default()
     };
-    let mut logits = Vec::new();
-    model.forward(&Arc::new(batch), &kv, &AtomicBool::new(false), &mut logits)?;
-    assert_eq!(logits.len(), model.facts().vocab_size);
-    Ok(logits)
+    let mut out = Outputs::default();
+    model.forward(&Arc::new(batch), &kv, &AtomicBool::new(false), &mut out)?;
+    assert_eq!(out.logits.len(), model.facts().vocab_size);
+    Ok(out.logits)
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod common;
 
 use bn_engine::base::{Error, Status};
 use bn_engine::kernels::Pool;
-use bn_engine::model::{Loaded, Source, load};
+use bn_engine::model::{Loaded, Outputs, Source, load};
 use bn_engine::ops::{KvCache, RaggedBatch, SeqRows};
 use common::{Session, argmax};
 use std::sync::Arc;
@@ -84,6 +84,7 @@ fn one_row() -> RaggedBatch {
         seqs: vec![SeqRows { row: 0, rows: 2, table: 0, table_len: 1 }],
         block_tables: vec![3],
         logits_rows: vec![1],
+        ..RaggedBatch::default()
     }
 }
 
@@ -91,14 +92,14 @@ fn run(change: impl FnOnce(&mut RaggedBatch)) -> Result<(), Error> {
     let mut batch = one_row();
     change(&mut batch);
     let stop = AtomicBool::new(false);
-    echo("builtin:echo").model.forward(&Arc::new(batch), &kv(), &stop, &mut Vec::new())
+    echo("builtin:echo").model.forward(&Arc::new(batch), &kv(), &stop, &mut Outputs::default())
 }
 
 #[test]
 fn a_step_out_of_bounds_is_refused() {
     run(|_| ()).expect("the batch that the others bend");
     type Change = fn(&mut RaggedBatch);
-    let wrong: [(Change, &str); 12] = [
+    let wrong: [(Change, &str); 14] = [
         (|b| b.tokens[1] = 258, "token id 258"),
         (|b| b.block_tables[0] = 4, "KV block 4"),
         (|b| b.positions[1] = 2, "positions"),
@@ -110,6 +111,8 @@ fn a_step_out_of_bounds_is_refused() {
         (|b| b.seqs[0].rows = u32::MAX, "rows"),
         (|b| b.seqs[0].row = 1, "rows"),
         (|b| b.logits_rows = vec![2], "logits rows"),
+        (|b| b.hidden_rows = vec![0, 2], "hidden rows"),
+        (|b| b.hidden_rows = vec![1, 0], "hidden rows"),
         (|b| b.tokens.clear(), "0 tokens"),
     ];
     for (change, words) in wrong {
@@ -122,16 +125,16 @@ fn a_step_out_of_bounds_is_refused() {
 #[test]
 fn memory_of_another_sequence_shows() {
     let mut model = echo("builtin:echo").model;
-    let (kv, stop, mut logits) = (kv(), AtomicBool::new(false), Vec::new());
+    let (kv, stop, mut out) = (kv(), AtomicBool::new(false), Outputs::default());
     let mut writer = one_row();
     (writer.tokens, writer.positions) = (vec![SEPARATOR; 10], (16..26).collect());
     (writer.block_tables, writer.seqs[0].rows, writer.seqs[0].table_len) = (vec![0, 3], 10, 2);
-    model.forward(&Arc::new(writer), &kv, &stop, &mut logits).expect("separators at 16 to 25");
+    model.forward(&Arc::new(writer), &kv, &stop, &mut out).expect("separators at 16 to 25");
     // The same block as the first of another sequence: what stands in its slot 0 was written for position 16.
     let mut reader = one_row();
     (reader.tokens, reader.positions, reader.seqs[0].rows) = (vec![1], vec![1], 1);
     reader.logits_rows = vec![0];
-    let error = model.forward(&Arc::new(reader), &kv, &stop, &mut logits).expect_err("not its own");
+    let error = model.forward(&Arc::new(reader), &kv, &stop, &mut out).expect_err("not its own");
     assert!(error.status == Status::Internal && error.message.contains("position 1"), "{error}");
 }
 
@@ -140,7 +143,7 @@ fn the_cost_is_spent_and_can_be_stopped() {
     let mut model = echo("builtin:echo?us_per_token=3000").model;
     let (kv, stop) = (kv(), AtomicBool::new(false));
     let start = Instant::now();
-    model.forward(&Arc::new(one_row()), &kv, &stop, &mut Vec::new()).expect("two rows");
+    model.forward(&Arc::new(one_row()), &kv, &stop, &mut Outputs::default()).expect("two rows");
     assert!(start.elapsed() >= Duration::from_micros(6000), "{:?}", start.elapsed());
     let mut slow = echo("builtin:echo?us_per_token=1000000").model;
     let start = Instant::now();
@@ -149,7 +152,8 @@ fn the_cost_is_spent_and_can_be_stopped() {
             std::thread::sleep(Duration::from_millis(20));
             stop.store(true, Ordering::Relaxed);
         });
-        let error = slow.forward(&Arc::new(one_row()), &kv, &stop, &mut Vec::new()).expect_err("stopped");
+        let error =
+            slow.forward(&Arc::new(one_row()), &kv, &stop, &mut Outputs::default()).expect_err("stopped");
         assert_eq!(error.status, Status::Cancelled);
     });
     assert!(start.elapsed() < Duration::from_millis(1500), "{:?}", start.elapsed());
@@ -161,7 +165,8 @@ fn a_decoder_stops_between_layers() {
     let shape = loaded.model.kv_shape();
     let kv = KvCache::new(shape.layers, shape.kv_heads, shape.head_dim, 4, 16).expect("kv");
     let stop = AtomicBool::new(true);
-    let error = loaded.model.forward(&Arc::new(one_row()), &kv, &stop, &mut Vec::new()).expect_err("stopped");
+    let error =
+        loaded.model.forward(&Arc::new(one_row()), &kv, &stop, &mut Outputs::default()).expect_err("stopped");
     assert_eq!(error.status, Status::Cancelled);
 }
 

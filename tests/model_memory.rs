@@ -2,7 +2,7 @@
 
 mod common;
 
-use bn_engine::model::Model;
+use bn_engine::model::{Model, Outputs};
 use bn_engine::ops::{KvCache, RaggedBatch, SeqRows};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -51,11 +51,11 @@ fn measure(
     model: &mut dyn Model,
     batch: &Arc<RaggedBatch>,
     kv: &KvCache,
-    logits: &mut Vec<f32>,
+    out: &mut Outputs,
 ) -> (usize, usize) {
     let (live, calls) = (LIVE.load(SeqCst), CALLS.load(SeqCst));
     PEAK.store(live, SeqCst);
-    model.forward(batch, kv, &AtomicBool::new(false), logits).expect("forward");
+    model.forward(batch, kv, &AtomicBool::new(false), out).expect("forward");
     (PEAK.load(SeqCst) - live, CALLS.load(SeqCst) - calls)
 }
 
@@ -67,17 +67,27 @@ fn steps_stay_within_their_workspace() {
         let model = &mut *loaded.model;
         let (shape, layers) = (model.kv_shape(), model.facts().layers);
         let kv = KvCache::new(shape.layers, shape.kv_heads, shape.head_dim, 8, 64).expect("kv");
-        let mut logits = Vec::with_capacity(8 * model.facts().vocab_size);
+        let (vocab, hidden) = (model.facts().vocab_size, model.facts().hidden_size);
+        let mut out =
+            Outputs { logits: Vec::with_capacity(8 * vocab), hidden: Vec::with_capacity(480 * hidden) };
         let (first, decode) = (batch(8, 0, 60), batch(8, 60, 1));
-        let (peak, _) = measure(model, &first, &kv, &mut logits);
+        let (peak, _) = measure(model, &first, &kv, &mut out);
         let bound = model.workspace_bytes(480, 8);
         assert!(peak <= bound, "{path}: a prompt step took {peak} bytes where {bound} are declared");
-        measure(model, &decode, &kv, &mut logits);
-        let at = logits.as_ptr();
-        let (peak, calls) = measure(model, &decode, &kv, &mut logits);
+        let mut with_states = (*first).clone();
+        with_states.hidden_rows = (0..480).collect();
+        let (peak, _) = measure(model, &Arc::new(with_states), &kv, &mut out);
+        assert!(
+            peak <= bound,
+            "{path}: a step of hidden states took {peak} bytes where {bound} are declared"
+        );
+        assert_eq!((out.logits.len(), out.hidden.len()), (8 * vocab, 480 * hidden));
+        measure(model, &decode, &kv, &mut out);
+        let at = out.logits.as_ptr();
+        let (peak, calls) = measure(model, &decode, &kv, &mut out);
         let bound = model.workspace_bytes(8, 8);
         assert!(peak <= bound, "{path}: a decode step took {peak} bytes where {bound} are declared");
-        assert_eq!(at, logits.as_ptr(), "{path}: the logits moved");
+        assert_eq!(at, out.logits.as_ptr(), "{path}: the logits moved");
         // Eight per operation, eight operations a layer: candle's tensor, storage, shapes, and the data.
         let most = 64 * (layers + 1);
         assert!(
@@ -85,8 +95,8 @@ fn steps_stay_within_their_workspace() {
             "{path}: {calls} allocations in a decode step of {layers} layers; at most {most}"
         );
         let single = batch(1, 60, 1);
-        measure(model, &single, &kv, &mut logits);
-        let (_, for_one) = measure(model, &single, &kv, &mut logits);
+        measure(model, &single, &kv, &mut out);
+        let (_, for_one) = measure(model, &single, &kv, &mut out);
         // A layer's list of tasks may double once or twice on its way from one row to eight.
         assert!(
             calls <= for_one + 2 * layers,

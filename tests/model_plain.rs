@@ -12,10 +12,14 @@ fn check(golden: &Golden, chunk: usize) {
     let run = |mut loaded: bn_engine::model::Loaded| {
         let mut session = Session::new(&mut *loaded.model, &golden.sequences, 16, 7);
         session.interleave(chunk);
-        session.logits
+        (session.logits, session.hidden)
     };
-    let fused = run(load_file(&golden.model, 2).expect(case));
-    let plain = run(load_on(&golden.model, Arc::new(PlainOps)).expect(case));
+    let (fused, states) = run(load_file(&golden.model, 2).expect(case));
+    let (plain, plain_states) = run(load_on(&golden.model, Arc::new(PlainOps)).expect(case));
+    for (s, (fused, plain)) in states.iter().zip(&plain_states).enumerate() {
+        let error = relative_error(fused, plain);
+        assert!(error <= 1e-3, "{case}, hidden states of sequence {s}: relative error {error:.2e}");
+    }
     for (s, (fused, plain)) in fused.iter().zip(&plain).enumerate() {
         let error = relative_error(fused, plain);
         assert!(error <= 1e-3, "{case}, sequence {s}: relative error {error:.2e}");

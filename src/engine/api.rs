@@ -1,8 +1,10 @@
 //! The engine's Rust face: plain types that `ffi` converts to and from C.
 
+pub use crate::model::Pooling;
 use crate::sample::SamplingParams;
 use std::sync::Arc;
 
+pub use super::embedding::Embedding;
 pub use super::event::{Event, FinishReason, Logprob, Usage};
 pub use super::ids::{RequestId, Which};
 pub use crate::model::{LoadOptions, WeightType};
@@ -85,9 +87,27 @@ pub enum Prompt {
     Tokens(Vec<u32>),
 }
 
+/// What a request for an embedding asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EmbeddingParams {
+    /// None: the model's own, `Facts::pooling`.
+    pub pooling: Option<Pooling>,
+    /// Divide the vector by its Euclidean length.
+    pub normalize: bool,
+}
+
+impl Default for EmbeddingParams {
+    fn default() -> Self {
+        Self { pooling: None, normalize: true }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestParams {
     pub prompt: Prompt,
+    /// Some: the request is for the prompt's embedding, and generates nothing. `max_new_tokens` is not looked at
+    /// then, and what else shapes an output must have its default.
+    pub embedding: Option<EmbeddingParams>,
     /// At least 1.
     pub max_new_tokens: u32,
     pub sampling: SamplingParams,
@@ -111,6 +131,7 @@ impl Default for RequestParams {
     fn default() -> Self {
         Self {
             prompt: Prompt::Tokens(Vec::new()),
+            embedding: None,
             max_new_tokens: 128,
             sampling: SamplingParams::default(),
             stop_tokens: Vec::new(),
@@ -158,6 +179,7 @@ pub struct Stats {
     pub completed_cancelled: u64,
     pub completed_timed_out: u64,
     pub completed_failed: u64,
+    pub completed_embedding: u64,
     /// Waiting for admission, running, and unreleased in all.
     pub queued: u64,
     pub running: u64,

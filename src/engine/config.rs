@@ -2,6 +2,7 @@
 
 use super::api::{EngineConfig, Prompt, RequestParams};
 use crate::base::{Error, Result, Status};
+use crate::sample::SamplingParams;
 use crate::text::Tokenizer;
 
 /// Bytes of one stop string; its matcher is several times as large.
@@ -45,13 +46,34 @@ pub fn default_threads() -> usize {
 /// What a request is checked against.
 pub struct RequestLimits<'a> {
     pub vocab_size: usize,
+    /// 0: none that could be had.
+    pub hidden_size: usize,
     pub max_sequence: usize,
+    /// Which a request needs room for behind its prompt: 1, or 0 for an embedding.
+    pub new_tokens: usize,
     pub tokenizer: Option<&'a Tokenizer>,
 }
 
 impl RequestLimits<'_> {
     /// Checks everything about `params` but room in the queue, and returns the prompt's ids.
     pub fn prompt_ids(&self, params: &mut RequestParams) -> Result<Vec<u32>> {
+        match params.embedding {
+            Some(_) => self.embedding(params)?,
+            None => self.generation(params)?,
+        }
+        let ids = match std::mem::replace(&mut params.prompt, Prompt::Tokens(Vec::new())) {
+            Prompt::Tokens(ids) => ids,
+            Prompt::Text(text) => self.encode(&text, params.parse_special)?,
+        };
+        self.check_ids("the prompt", &ids)?;
+        if ids.is_empty() {
+            return Err(Error::invalid("the prompt is empty"));
+        }
+        self.size(0, ids.len())?;
+        Ok(ids)
+    }
+
+    fn generation(&self, params: &RequestParams) -> Result<()> {
         params.sampling.validate()?;
         if params.max_new_tokens == 0 {
             return Err(Error::invalid("max_new_tokens = 0 is out of range: at least 1"));
@@ -68,24 +90,51 @@ impl RequestLimits<'_> {
         if !params.stop_strings.is_empty() && self.tokenizer.is_none() {
             return Err(Error::unsupported("stop strings need a tokenizer, and the model's file has none"));
         }
-        self.check_ids("stop_tokens", &params.stop_tokens)?;
-        let ids = match std::mem::replace(&mut params.prompt, Prompt::Tokens(Vec::new())) {
-            Prompt::Tokens(ids) => ids,
-            Prompt::Text(text) => self.encode(&text, params.parse_special)?,
-        };
-        self.check_ids("the prompt", &ids)?;
-        if ids.is_empty() {
-            return Err(Error::invalid("the prompt is empty"));
+        self.check_ids("stop_tokens", &params.stop_tokens)
+    }
+
+    /// Elements of an embedding.
+    pub fn embedding_size(&self) -> Result<usize> {
+        match self.hidden_size {
+            0 => Err(Error::unsupported("the model has no hidden states to make an embedding of")),
+            size => Ok(size),
         }
-        self.size(0, ids.len())?;
-        Ok(ids)
+    }
+
+    /// What shapes an output has no meaning where there is none: set, it is a mistake that we name.
+    fn embedding(&self, params: &RequestParams) -> Result<()> {
+        self.embedding_size()?;
+        let (given, default) = (&params.sampling, SamplingParams::default());
+        let set = [
+            ("stop_tokens", !params.stop_tokens.is_empty()),
+            ("stop_strings", !params.stop_strings.is_empty()),
+            ("ignore_eos", params.ignore_eos),
+            ("echo_prompt", params.echo_prompt),
+            ("logprobs", given.logprobs),
+            ("top_logprobs", given.top_logprobs != default.top_logprobs),
+            ("seed", given.seed != default.seed),
+            ("temperature", given.temperature != default.temperature),
+            ("top_k", given.top_k != default.top_k),
+            ("top_p", given.top_p != default.top_p),
+            ("min_p", given.min_p != default.min_p),
+            ("repetition_penalty", given.repetition_penalty != default.repetition_penalty),
+            ("frequency_penalty", given.frequency_penalty != default.frequency_penalty),
+            ("presence_penalty", given.presence_penalty != default.presence_penalty),
+        ];
+        match set.iter().find(|(_, set)| *set) {
+            None => Ok(()),
+            Some((name, _)) => Err(Error::invalid(format!(
+                "{name} is set, and a request for an embedding generates nothing"
+            ))),
+        }
     }
 
     /// Refuses what is too long by its size alone: no tokenizer makes fewer tokens of a text than this.
     pub fn size(&self, bytes: usize, ids: usize) -> Result<()> {
-        let (what, unit) = if ids >= self.max_sequence { (ids, "tokens") } else { (bytes, "bytes") };
+        let most = self.max_sequence.saturating_sub(self.new_tokens);
+        let (what, unit) = if ids > most { (ids, "tokens") } else { (bytes, "bytes") };
         let fewest = self.tokenizer.map_or(bytes, |tokenizer| tokenizer.fewest_tokens(bytes));
-        if ids >= self.max_sequence || fewest >= self.max_sequence {
+        if ids > most || fewest > most {
             return Err(self.too_long(&format!("the prompt has {what} {unit}")));
         }
         Ok(())
@@ -102,11 +151,8 @@ impl RequestLimits<'_> {
     }
 
     fn too_long(&self, what: &str) -> Error {
-        let limit = self.max_sequence;
-        Error::new(
-            Status::TooLong,
-            format!("{what}; max_sequence_length = {limit} has to hold it and a new token"),
-        )
+        let (limit, more) = (self.max_sequence, if self.new_tokens > 0 { " and a new token" } else { "" });
+        Error::new(Status::TooLong, format!("{what}; max_sequence_length = {limit} has to hold it{more}"))
     }
 
     fn check_ids(&self, what: &str, ids: &[u32]) -> Result<()> {

@@ -12,7 +12,7 @@ use super::signal::Signal;
 use super::stats::{Recorder, StepRecord};
 use crate::base::clock::now_ns;
 use crate::base::{Error, Result, Status, panics};
-use crate::model::Model;
+use crate::model::{Model, Outputs};
 use crate::ops::{KvCache, RaggedBatch, SeqRows};
 use crate::sample::Sampler;
 use crate::schedule::{Plan, PlanEntry, Scheduler, SeqId};
@@ -59,7 +59,7 @@ pub struct Core {
     // Reused from step to step.
     plan: Plan,
     batch: Arc<RaggedBatch>,
-    logits: Vec<f32>,
+    outputs: Outputs,
     outbox: Vec<(u32, Event)>,
     /// Ended in this step, by themselves or by an error; they leave the scheduler after its commit.
     ended: Vec<(SeqId, Option<(FinishReason, Error)>)>,
@@ -74,12 +74,17 @@ impl Core {
         kv: KvCache,
         scheduler: Scheduler,
         max_batch_size: usize,
+        max_batch_tokens: usize,
     ) -> Result<Self> {
-        let vocab = model.facts().vocab_size;
+        let (vocab, width) = (model.facts().vocab_size, model.facts().hidden_size);
         let sampler = Sampler::new(vocab)?;
-        let mut logits = Vec::new();
-        let most = max_batch_size.saturating_mul(vocab);
-        logits.try_reserve_exact(most).map_err(|_| Error::out_of_memory("logits", most.saturating_mul(4)))?;
+        let mut outputs = Outputs::default();
+        for (what, out, most) in [
+            ("logits", &mut outputs.logits, max_batch_size.saturating_mul(vocab)),
+            ("hidden states", &mut outputs.hidden, max_batch_tokens.saturating_mul(width)),
+        ] {
+            out.try_reserve_exact(most).map_err(|_| Error::out_of_memory(what, most.saturating_mul(4)))?;
+        }
         Ok(Self {
             shared,
             model,
@@ -92,7 +97,7 @@ impl Core {
             deadlines: BinaryHeap::new(),
             plan: Plan::default(),
             batch: Arc::default(),
-            logits,
+            outputs,
             outbox: Vec::new(),
             ended: Vec::new(),
             waits: Vec::new(),
@@ -283,7 +288,10 @@ impl Core {
         let result = self.forward();
         let step_ns = now_ns() - started;
         match result {
-            Ok(()) => self.sample(entries),
+            Ok(()) => {
+                self.sample(entries);
+                self.pool(entries);
+            }
             // The shutdown's command may still be on its way, and rows that did not run must not run on.
             Err(error) if error.status == Status::Cancelled => {
                 let why = || Some(cancelled("the engine is shutting down"));
@@ -323,12 +331,15 @@ impl Core {
                 table_len: table.len() as u32,
             });
             batch.block_tables.extend_from_slice(table);
+            let first = batch.tokens.len() as u32;
             for position in entry.start..entry.start + entry.rows {
                 batch.tokens.push(sequence.token_at(position as usize));
                 batch.positions.push(position);
             }
-            if entry.sample {
-                batch.logits_rows.push(batch.tokens.len() as u32 - 1);
+            match sequence.hidden_wanted(entry) {
+                Some(wanted) => batch.hidden_rows.extend(first + wanted.start..first + wanted.end),
+                None if entry.sample => batch.logits_rows.push(batch.tokens.len() as u32 - 1),
+                None => {}
             }
         }
     }
@@ -337,8 +348,8 @@ impl Core {
         if self.batch.tokens.is_empty() {
             return Ok(());
         }
-        let Self { model, batch, kv, shared, logits, .. } = self;
-        panics::catch(|| model.forward(batch, kv, &shared.stop, logits))
+        let Self { model, batch, kv, shared, outputs, .. } = self;
+        panics::catch(|| model.forward(batch, kv, &shared.stop, outputs))
             .unwrap_or_else(|text| Err(Error::internal(format!("the forward pass panicked: {text}"))))
     }
 
@@ -350,7 +361,10 @@ impl Core {
         let mut row = 0;
         for entry in entries.iter().filter(|entry| entry.sample) {
             let Some(sequence) = self.sequences[entry.seq.0 as usize].as_mut() else { continue };
-            let logits = &mut self.logits[row * vocab..][..vocab];
+            if sequence.hidden_wanted(entry).is_some() {
+                continue;
+            }
+            let logits = &mut self.outputs.logits[row * vocab..][..vocab];
             row += 1;
             let first = sequence.output.is_empty();
             let sampler = &mut self.sampler;
@@ -364,6 +378,24 @@ impl Core {
                         self.ended.push((entry.seq, None));
                     }
                 }
+                Err(error) => self.fail(entry.seq, error),
+            }
+        }
+    }
+
+    /// Hands the hidden states to the sequences that asked for them.
+    fn pool(&mut self, entries: &[PlanEntry]) {
+        let now = now_ns();
+        let width = self.model.facts().hidden_size;
+        let mut row = 0;
+        for entry in entries {
+            let Some(sequence) = self.sequences[entry.seq.0 as usize].as_mut() else { continue };
+            let Some(wanted) = sequence.hidden_wanted(entry) else { continue };
+            let hidden = &self.outputs.hidden[row * width..][..wanted.len() * width];
+            row += wanted.len();
+            match sequence.pool(hidden, entry.sample, now) {
+                Ok(()) if entry.sample => self.ended.push((entry.seq, None)),
+                Ok(()) => {}
                 Err(error) => self.fail(entry.seq, error),
             }
         }

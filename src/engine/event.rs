@@ -1,5 +1,6 @@
 //! One request's events: what they carry and how two become one.
 
+use super::embedding::Embedding;
 use super::hub::Merge;
 use super::ids::RequestId;
 use crate::base::Status;
@@ -20,6 +21,8 @@ pub enum FinishReason {
     TimedOut = 5,
     /// `Event::status` and `Event::message` say why.
     Failed = 6,
+    /// A request for an embedding has it.
+    Embedding = 7,
 }
 
 /// Counts and times of a finished request; times in nanoseconds, 0 where a phase was not reached.
@@ -62,6 +65,8 @@ pub struct Event {
     pub message: String,
     /// Some in the terminal event.
     pub usage: Option<Box<Usage>>,
+    /// Some where finish is Embedding.
+    pub embedding: Option<Box<Embedding>>,
 }
 
 impl Event {
@@ -77,6 +82,7 @@ impl Event {
             logprobs_per_token,
             message: String::new(),
             usage: None,
+            embedding: None,
         }
     }
 }
@@ -88,6 +94,7 @@ impl Merge for Event {
         self.logprobs.extend_from_slice(&next.logprobs);
         (self.finish, self.status, self.usage) = (next.finish, next.status, next.usage);
         self.message = next.message;
+        self.embedding = next.embedding;
     }
 
     fn is_terminal(&self) -> bool {

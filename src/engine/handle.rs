@@ -109,7 +109,8 @@ impl Engine {
             blocks: self.memory.blocks as u32,
             max_wait_ns: config.max_wait_us as u64 * 1_000,
         })?;
-        let core = Core::new(self.shared.clone(), model, kv, scheduler, self.max_batch_size as usize)?;
+        let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
+        let core = Core::new(self.shared.clone(), model, kv, scheduler, batch, tokens)?;
         let mut handles = self.threads.lock();
         handles.push(threads::spawn("bn-engine".into(), move || core.main())?);
         if let Some(sink) = config.on_event.take() {
@@ -175,16 +176,20 @@ impl Engine {
     /// A checked, tokenized request and the bytes that it reserves.
     fn prepare(&self, mut params: RequestParams) -> Result<(Box<Sequence>, u64)> {
         let now = now_ns();
-        let prompt = self.limits().prompt_ids(&mut params)?;
-        let max_new = params.max_new_tokens.min((self.max_sequence - prompt.len()) as u32);
-        let bytes = memory::request_bytes(&params, prompt.len(), max_new, self.longest_token);
+        let prompt = self.limits(params.embedding.is_some()).prompt_ids(&mut params)?;
+        let max_new = match params.embedding {
+            Some(_) => 1,
+            None => params.max_new_tokens.min((self.max_sequence - prompt.len()) as u32),
+        };
+        let (longest, width) = (self.longest_token, self.facts.hidden_size);
+        let bytes = memory::request_bytes(&params, prompt.len(), max_new, longest, width);
         let timeout_ms = match params.timeout_ms {
             0 => self.default_timeout_ms,
             TIMEOUT_NONE => 0,
             ms => ms,
         };
         let ends = self.tokenizer().map_or(&[][..], |t| t.end_tokens());
-        Ok((Box::new(Sequence::new(params, prompt, max_new, ends, now, timeout_ms)?), bytes))
+        Ok((Box::new(Sequence::new(params, prompt, max_new, &self.facts, ends, now, timeout_ms)?), bytes))
     }
 
     fn refusal(&self, refused: Refused) -> Error {
@@ -213,13 +218,20 @@ impl Engine {
     }
 
     /// Refuses a prompt of so many bytes, or ids, that can never fit, before anybody copies it.
-    pub fn prompt_may_fit(&self, bytes: usize, ids: usize) -> Result<()> {
-        self.limits().size(bytes, ids)
+    pub fn prompt_may_fit(&self, bytes: usize, ids: usize, embedding: bool) -> Result<()> {
+        self.limits(embedding).size(bytes, ids)
     }
 
-    fn limits(&self) -> RequestLimits<'_> {
+    /// Elements of an embedding; `Unsupported` where the model makes none.
+    pub fn embedding_size(&self) -> Result<usize> {
+        self.limits(true).embedding_size()
+    }
+
+    fn limits(&self, embedding: bool) -> RequestLimits<'_> {
         RequestLimits {
             vocab_size: self.facts.vocab_size,
+            hidden_size: self.facts.hidden_size,
+            new_tokens: usize::from(!embedding),
             max_sequence: self.max_sequence,
             tokenizer: self.tokenizer().map(|t| &**t),
         }

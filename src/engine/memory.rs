@@ -1,6 +1,7 @@
 //! What the engine may hold (invariant 5): counted before it is allocated, refused by name and number.
 
 use super::api::{EngineConfig, RequestParams};
+use super::embedding::Pooler;
 use super::event::Event;
 use crate::base::{Error, Result, Status};
 use crate::cache;
@@ -44,7 +45,9 @@ pub fn plan(config: &EngineConfig, loaded: &Loaded, max_sequence: usize) -> Resu
     let weights = model.facts().weight_bytes.saturating_add(tables);
     let vocab = model.facts().vocab_size;
     let sampling = batch.saturating_mul(vocab * 4).saturating_add(Sampler::bytes(vocab));
-    let workspace = model.workspace_bytes(tokens, batch).saturating_add(sampling) as u64
+    let hidden = tokens.saturating_mul(model.facts().hidden_size * 4);
+    let workspace = model.workspace_bytes(tokens, batch).saturating_add(sampling).saturating_add(hidden)
+        as u64
         + config.queue_capacity as u64 * SLOT_BYTES;
     let block_bytes = cache::bytes_per_block(model.kv_shape(), block_size)?;
     let one_sequence = max_sequence.div_ceil(block_size);
@@ -84,13 +87,18 @@ fn default_kv_bytes() -> u64 {
 
 /// The most that a request can hold from submit to release: its prompt, its output and its buffered events.
 ///
-/// Output ids are held twice: by the sequence, and by events.
+/// Output ids are held twice: by the sequence, and by events. `hidden_size` is the width of an embedding.
 pub fn request_bytes(
     params: &RequestParams,
     prompt_tokens: usize,
     max_new: u32,
     longest_token: usize,
+    hidden_size: usize,
 ) -> u64 {
+    let fixed = 2 * size_of::<Event>() as u64 + 1024;
+    if params.embedding.is_some() {
+        return fixed + 4 * prompt_tokens as u64 + Pooler::bytes(hidden_size);
+    }
     let logprobs = if params.sampling.logprobs { 1 + params.sampling.top_logprobs as u64 } else { 0 };
     let echoed = if params.echo_prompt { prompt_tokens as u64 } else { 0 };
     let delivered = max_new as u64 + echoed;
@@ -98,7 +106,7 @@ pub fn request_bytes(
     let per_token = 4 + 8 * logprobs + 3 * longest_token as u64;
     // A stop string, its pattern's copy, four bytes of fallback for each of its bytes, and what is held back.
     let stops: usize = params.stop_strings.iter().map(|s| 8 * s.len() + 160).sum();
-    let fixed = 2 * size_of::<Event>() as u64 + 1024 + stops as u64 + 8 * params.stop_tokens.len() as u64;
+    let fixed = fixed + stops as u64 + 8 * params.stop_tokens.len() as u64;
     // Three times: a vector that grows is copied to one twice as long while the old one is still there.
     fixed + 4 * prompt_tokens as u64 + 2 * 4 * max_new as u64 + 3 * delivered * per_token
 }

@@ -8,6 +8,7 @@ pub mod api;
 mod callback;
 mod config;
 mod core;
+mod embedding;
 mod event;
 mod handle;
 mod memory;

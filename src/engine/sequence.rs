@@ -1,11 +1,15 @@
 //! One request as the engine thread holds it, from submit to its terminal event.
 
 use super::api::RequestParams;
+use super::embedding::Pooler;
 use super::event::{Event, FinishReason, Usage};
 use super::ids::RequestId;
 use crate::base::{Error, Result, Status};
+use crate::model::Facts;
 use crate::sample::{Logprob, Sampler, StopMatcher};
+use crate::schedule::PlanEntry;
 use crate::text::{Tokenizer, Utf8Stream};
+use std::ops::Range;
 
 /// A checked request on its way to the engine thread.
 pub struct Sequence {
@@ -13,7 +17,8 @@ pub struct Sequence {
     params: RequestParams,
     pub prompt: Vec<u32>,
     pub output: Vec<u32>,
-    /// Clamped to what `max_sequence_length` leaves.
+    /// Clamped to what `max_sequence_length` leaves. 1 for an embedding: to the scheduler it is a prompt and one new
+    /// token, which is never drawn, nor run, so it needs no position.
     pub max_new: u32,
     pub submitted_ns: u64,
     /// 0: none.
@@ -25,6 +30,8 @@ pub struct Sequence {
     utf8: Utf8Stream,
     stop: StopMatcher,
     pending: Option<Event>,
+    /// Some: the request is for an embedding.
+    pooler: Option<Pooler>,
 }
 
 impl Sequence {
@@ -33,12 +40,14 @@ impl Sequence {
         params: RequestParams,
         prompt: Vec<u32>,
         max_new: u32,
+        facts: &Facts,
         end_tokens: &[u32],
         now: u64,
         timeout_ms: u32,
     ) -> Result<Self> {
         let ends = if params.ignore_eos { &[] } else { end_tokens };
         let stop = StopMatcher::new(&params.stop_tokens, ends, &params.stop_strings)?;
+        let pooler = params.embedding.as_ref().map(|e| Pooler::new(e, facts.pooling, facts.hidden_size));
         Ok(Self {
             id: RequestId(0),
             prompt,
@@ -53,6 +62,7 @@ impl Sequence {
             utf8: Utf8Stream::default(),
             stop,
             pending: None,
+            pooler,
             params,
         })
     }
@@ -61,7 +71,13 @@ impl Sequence {
     pub fn admit(&mut self, now: u64) -> Result<u64> {
         self.admitted_ns = now;
         let new = self.max_new as usize;
-        self.output.try_reserve_exact(new).map_err(|_| Error::out_of_memory("output tokens", 4 * new))?;
+        match &mut self.pooler {
+            Some(pooler) => pooler.admit()?,
+            None => self
+                .output
+                .try_reserve_exact(new)
+                .map_err(|_| Error::out_of_memory("output tokens", 4 * new))?,
+        }
         Ok(now.saturating_sub(self.submitted_ns))
     }
 
@@ -129,7 +145,29 @@ impl Sequence {
         Ok((gap, None))
     }
 
-    /// Why `advance` ended the request, if it did.
+    /// Which of `entry`'s rows give their hidden states; None for a request that generates.
+    pub fn hidden_wanted(&self, entry: &PlanEntry) -> Option<Range<u32>> {
+        self.pooler.as_ref().map(|pooler| pooler.wanted(entry.start, entry.rows, entry.sample))
+    }
+
+    /// Takes in the hidden states that `hidden_wanted` asked for; with the prompt's last, `done`, the request has
+    /// its embedding.
+    pub fn pool(&mut self, hidden: &[f32], done: bool, now: u64) -> Result<()> {
+        let Some(pooler) = &mut self.pooler else {
+            return Err(Error::internal("hidden states for a request that generates"));
+        };
+        pooler.add(hidden);
+        if done {
+            let embedding = pooler.finish()?;
+            self.prefilled_ns = now;
+            let mut event = self.event(None);
+            (event.finish, event.embedding) = (FinishReason::Embedding, Some(Box::new(embedding)));
+            self.pending = Some(event);
+        }
+        Ok(())
+    }
+
+    /// Why `advance` or `pool` ended the request, if it did.
     pub fn finished(&self) -> FinishReason {
         self.pending.as_ref().map_or(FinishReason::None, |event| event.finish)
     }
@@ -171,7 +209,7 @@ impl Sequence {
         false
     }
 
-    /// The terminal event: with what `advance` decided, or with `why` where it is ended from outside.
+    /// The terminal event: with what `advance` or `pool` decided, or with `why` where it is ended from outside.
     pub fn finish(
         mut self: Box<Self>,
         tokenizer: Option<&Tokenizer>,

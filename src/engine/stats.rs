@@ -111,6 +111,7 @@ impl Recorder {
             FinishReason::Length => &mut stats.completed_length,
             FinishReason::Cancelled => &mut stats.completed_cancelled,
             FinishReason::TimedOut => &mut stats.completed_timed_out,
+            FinishReason::Embedding => &mut stats.completed_embedding,
             FinishReason::Failed | FinishReason::None => &mut stats.completed_failed,
         };
         *counter += 1;

@@ -1,7 +1,7 @@
 //! `bn_event` and `bn_completion`: what the engine says of a request.
 
 use super::types::{bn_logprob, bn_request, bn_usage};
-use crate::engine::api::{Event, FinishReason, Logprob, Usage};
+use crate::engine::api::{Embedding, Event, FinishReason, Logprob, Usage};
 use std::ffi::c_char;
 use std::mem::offset_of;
 
@@ -26,6 +26,22 @@ pub const BN_FINISH_CANCELLED: i32 = 4;
 pub const BN_FINISH_TIMED_OUT: i32 = 5;
 /// It failed: `status` and `message` say why.
 pub const BN_FINISH_FAILED: i32 = 6;
+/// A request with `BN_REQUEST_EMBED` has its vector.
+pub const BN_FINISH_EMBEDDING: i32 = 7;
+
+/// A prompt's embedding. It belongs to the event that points to it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct bn_embedding {
+    /// Bytes of this struct that the library wrote: fields of a newer header beyond it are not there.
+    pub struct_size: u32,
+    /// How it was made: `BN_POOLING_LAST`, `BN_POOLING_MEAN` or `BN_POOLING_FIRST`.
+    pub pooling: i32,
+    /// The vector. Never NULL.
+    pub values: *const f32,
+    /// Elements of `values`: `bn_model_facts.embedding_size`.
+    pub count: usize,
+}
 
 /// What happened to a request. The pointers belong to the library and live until the next `bn_poll` that
 /// returns an event of the same request, or its `bn_release`, or `bn_engine_destroy`; in a callback,
@@ -68,8 +84,11 @@ pub struct bn_event {
     pub usage: *const bn_usage,
     /// Bytes of `*usage` that this library wrote: fields of a newer header beyond it are not there.
     pub usage_size: u64,
+    /// The vector of a request with `BN_REQUEST_EMBED`, in its `BN_EVENT_COMPLETED` where `finish_reason` is
+    /// `BN_FINISH_EMBEDDING`; NULL otherwise.
+    pub embedding: *const bn_embedding,
     /// 0.
-    pub reserved: [u64; 2],
+    pub reserved: u64,
 }
 
 const _: () = assert!(size_of::<bn_event>() == 128, "bn_event goes in arrays and is frozen");
@@ -87,6 +106,13 @@ const _: () = {
     assert!(offset_of!(bn_usage, first_token_ns) == offset_of!(Usage, first_token_ns));
     assert!(offset_of!(bn_usage, decode_ns) == offset_of!(Usage, decode_ns));
     assert!(offset_of!(bn_usage, total_ns) == offset_of!(Usage, total_ns));
+    // A Box of Embedding is a pointer to what C sees, and tells its size by itself.
+    assert!(size_of::<bn_embedding>() == size_of::<Embedding>());
+    assert!(align_of::<bn_embedding>() == align_of::<Embedding>());
+    assert!(Embedding::OFFSETS[0] == offset_of!(bn_embedding, struct_size));
+    assert!(Embedding::OFFSETS[1] == offset_of!(bn_embedding, pooling));
+    assert!(Embedding::OFFSETS[2] == offset_of!(bn_embedding, values));
+    assert!(Embedding::OFFSETS[3] == offset_of!(bn_embedding, count));
     assert!(BN_FINISH_NONE == FinishReason::None as i32);
     assert!(BN_FINISH_STOP == FinishReason::Stop as i32);
     assert!(BN_FINISH_STOP_STRING == FinishReason::StopString as i32);
@@ -94,6 +120,7 @@ const _: () = {
     assert!(BN_FINISH_CANCELLED == FinishReason::Cancelled as i32);
     assert!(BN_FINISH_TIMED_OUT == FinishReason::TimedOut as i32);
     assert!(BN_FINISH_FAILED == FinishReason::Failed as i32);
+    assert!(BN_FINISH_EMBEDDING == FinishReason::Embedding as i32);
 };
 
 /// Never NULL and never dangling, so that C may print it whatever the length.
@@ -126,7 +153,11 @@ impl bn_event {
             message_length: event.message.len(),
             usage: usage.map_or(std::ptr::null(), |usage| (usage as *const Usage).cast()),
             usage_size: usage.map_or(0, |_| size_of::<bn_usage>() as u64),
-            reserved: [0; 2],
+            embedding: event
+                .embedding
+                .as_deref()
+                .map_or(std::ptr::null(), |e| (e as *const Embedding).cast()),
+            reserved: 0,
         }
     }
 }
@@ -174,6 +205,7 @@ pub(super) fn finish_name(reason: i32) -> &'static std::ffi::CStr {
         BN_FINISH_CANCELLED => c"cancelled",
         BN_FINISH_TIMED_OUT => c"timed_out",
         BN_FINISH_FAILED => c"failed",
+        BN_FINISH_EMBEDDING => c"embedding",
         _ => c"unknown",
     }
 }

@@ -1,6 +1,7 @@
 //! `bn_model_facts`: what a host may ask about the loaded model.
 
 use super::growth::Grown;
+use super::request::BN_POOLING_LAST;
 use crate::engine::Engine;
 use std::ffi::c_char;
 
@@ -47,6 +48,12 @@ pub struct bn_model_facts {
     pub end_tokens_count: usize,
     /// The id that the tokenizer puts in front of a text, or -1.
     pub bos_token: i64,
+    /// Elements of an embedding (`BN_REQUEST_EMBED`); 0: the model makes none.
+    pub embedding_size: u64,
+    /// What `BN_POOLING_MODEL` stands for: `BN_POOLING_LAST`, `BN_POOLING_MEAN` or `BN_POOLING_FIRST`.
+    pub pooling: i32,
+    /// 0.
+    pub reserved: i32,
 }
 
 // SAFETY: repr(C), `struct_size` first, and integers and raw pointers after it.
@@ -74,6 +81,9 @@ unsafe impl Grown for bn_model_facts {
             end_tokens: std::ptr::null(),
             end_tokens_count: 0,
             bos_token: -1,
+            embedding_size: 0,
+            pooling: BN_POOLING_LAST,
+            reserved: 0,
         }
     }
     fn set_struct_size(&mut self, size: u32) {
@@ -108,6 +118,8 @@ impl bn_model_facts {
             end_tokens: if ends.is_empty() { std::ptr::null() } else { ends.as_ptr() },
             end_tokens_count: ends.len(),
             bos_token: tokenizer.and_then(|t| t.bos()).map_or(-1, i64::from),
+            embedding_size: facts.hidden_size as u64,
+            pooling: facts.pooling as i32,
             ..Self::defaults()
         }
     }

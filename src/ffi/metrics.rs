@@ -81,6 +81,7 @@ fn counters(page: &mut Page, stats: &Stats) {
         ("stop", stats.completed_stop),
         ("stop_string", stats.completed_stop_string),
         ("length", stats.completed_length),
+        ("embedding", stats.completed_embedding),
     ];
     page.labelled("request_success_total", "Requests finished, by reason.", "finished_reason", &finished);
     let unfinished = [

@@ -6,7 +6,7 @@ use super::status::bn_error;
 use super::types::bn_string;
 use crate::base::{Error, Result, Status};
 use crate::engine::Engine;
-use crate::engine::api::{Prompt, RequestParams};
+use crate::engine::api::{EmbeddingParams, Pooling, Prompt, RequestParams};
 use crate::sample::SamplingParams;
 use std::ffi::c_char;
 
@@ -25,6 +25,29 @@ pub const BN_REQUEST_LOGPROBS: u32 = 16;
 /// Special tokens written out in a text prompt (like `<|eot_id|>`) are those tokens, not text. Leave it off
 /// for text from outside.
 pub const BN_REQUEST_PARSE_SPECIAL: u32 = 32;
+/// A request for the prompt's embedding: nothing is generated, and the one event of the request, its completion,
+/// has the vector. It goes through the same queue and steps as others. `max_new_tokens` is not looked at, and what
+/// else shapes an output (sampling, stops, `BN_REQUEST_ECHO_PROMPT`, `BN_REQUEST_IGNORE_EOS`,
+/// `BN_REQUEST_LOGPROBS`) must have its default. The prompt may be as long as `max_sequence_length`.
+pub const BN_REQUEST_EMBED: u32 = 64;
+/// With `BN_REQUEST_EMBED`: the pooled vector as it is. Without this flag it is divided by its Euclidean length (a
+/// vector of zeros stays one), so that the dot product of two is their cosine similarity.
+pub const BN_REQUEST_EMBED_RAW: u32 = 128;
+
+/// `bn_request_params.pooling`: what the model is made for, `bn_model_facts.pooling`.
+pub const BN_POOLING_MODEL: i32 = 0;
+/// The last prompt token's hidden state behind the final norm.
+pub const BN_POOLING_LAST: i32 = 1;
+/// The mean of the hidden states of all prompt tokens.
+pub const BN_POOLING_MEAN: i32 = 2;
+/// The first prompt token's hidden state.
+pub const BN_POOLING_FIRST: i32 = 3;
+
+const _: () = {
+    assert!(BN_POOLING_LAST == Pooling::Last as i32);
+    assert!(BN_POOLING_MEAN == Pooling::Mean as i32);
+    assert!(BN_POOLING_FIRST == Pooling::First as i32);
+};
 
 /// The most `stop_strings_count` and `stop_tokens_count` may be.
 pub const BN_MAX_STOPS: u32 = 256;
@@ -34,7 +57,9 @@ const FLAGS: u32 = BN_REQUEST_NO_STREAM
     | BN_REQUEST_ECHO_PROMPT
     | BN_REQUEST_IGNORE_EOS
     | BN_REQUEST_LOGPROBS
-    | BN_REQUEST_PARSE_SPECIAL;
+    | BN_REQUEST_PARSE_SPECIAL
+    | BN_REQUEST_EMBED
+    | BN_REQUEST_EMBED_RAW;
 
 /// One request. `bn_request_params_init` fills in the defaults; then set a prompt and change what you
 /// need. Everything it points to is copied before the submitting call returns.
@@ -97,6 +122,11 @@ pub struct bn_request_params {
     /// Beside each generated token, the log probabilities of this many most likely ones, at most 32. Needs
     /// `BN_REQUEST_LOGPROBS`. Default 0.
     pub top_logprobs: u32,
+    /// With `BN_REQUEST_EMBED`: which of the prompt's hidden states make the vector, `BN_POOLING_*`. Default
+    /// `BN_POOLING_MODEL`, and nothing else without that flag.
+    pub pooling: i32,
+    /// 0.
+    pub reserved: u32,
 }
 
 // SAFETY: repr(C), `struct_size` first, and numbers and raw pointers after it.
@@ -130,6 +160,8 @@ unsafe impl Grown for bn_request_params {
             frequency_penalty: sampling.frequency_penalty,
             presence_penalty: sampling.presence_penalty,
             top_logprobs: sampling.top_logprobs,
+            pooling: BN_POOLING_MODEL,
+            reserved: 0,
         }
     }
     fn set_struct_size(&mut self, size: u32) {
@@ -140,11 +172,15 @@ unsafe impl Grown for bn_request_params {
 const _: () = assert!(size_of::<bn_request_params>() >= <bn_request_params as Grown>::FIRST);
 
 impl bn_request_params {
-    /// A caller's parameters, and where they want to be told of a refusal.
+    /// A caller's parameters with `implied` added to their flags, and where they want to be told of a refusal.
     ///
     /// # Safety
     /// `from` is NULL or points to a struct as the header describes it.
-    pub(super) unsafe fn take(engine: &Engine, from: *const Self) -> (Result<RequestParams>, *mut bn_error) {
+    pub(super) unsafe fn take(
+        engine: &Engine,
+        from: *const Self,
+        implied: u32,
+    ) -> (Result<RequestParams>, *mut bn_error) {
         // SAFETY: the caller's promise.
         match unsafe { growth::read(from) } {
             // Of a newer header's parameters, with a field set that this version does not know, the known part is
@@ -157,7 +193,8 @@ impl bn_request_params {
                 (Err(error), if good { tell } else { std::ptr::null_mut() })
             }
             Err(error) => (Err(error), std::ptr::null_mut()),
-            Ok(params) => {
+            Ok(mut params) => {
+                params.flags |= implied;
                 if !params.error.is_null() {
                     // SAFETY: the caller's promise.
                     if let Err(error) = unsafe { growth::size_of_caller(params.error) } {
@@ -178,6 +215,10 @@ impl bn_request_params {
                 "flags has {unknown:#x}, which this version does not know"
             )));
         }
+        if self.reserved != 0 {
+            return Err(Error::unsupported("reserved is not 0: a field that this version does not know"));
+        }
+        let embedding = self.embedding()?;
         if self.top_logprobs > 0 && !has(BN_REQUEST_LOGPROBS) {
             return Err(Error::invalid("top_logprobs is set and needs BN_REQUEST_LOGPROBS in flags"));
         }
@@ -195,6 +236,7 @@ impl bn_request_params {
         Ok(RequestParams {
             // SAFETY: the caller's promise.
             prompt: unsafe { self.prompt(engine) }?,
+            embedding,
             max_new_tokens: self.max_new_tokens,
             sampling: self.sampling(),
             stop_tokens: guard::copy("stop_tokens", stop_tokens)?,
@@ -208,6 +250,29 @@ impl bn_request_params {
             user_data: self.user_data,
             timeout_ms: self.timeout_ms,
         })
+    }
+
+    fn embedding(&self) -> Result<Option<EmbeddingParams>> {
+        let raw = self.flags & BN_REQUEST_EMBED_RAW != 0;
+        if self.flags & BN_REQUEST_EMBED == 0 {
+            return match (raw, self.pooling) {
+                (false, BN_POOLING_MODEL) => Ok(None),
+                (true, _) => Err(Error::invalid("BN_REQUEST_EMBED_RAW needs BN_REQUEST_EMBED in flags")),
+                _ => Err(Error::invalid("pooling is set and needs BN_REQUEST_EMBED in flags")),
+            };
+        }
+        let pooling = match self.pooling {
+            BN_POOLING_MODEL => None,
+            BN_POOLING_LAST => Some(Pooling::Last),
+            BN_POOLING_MEAN => Some(Pooling::Mean),
+            BN_POOLING_FIRST => Some(Pooling::First),
+            other => {
+                return Err(Error::invalid(format!(
+                    "pooling is {other}; it goes from BN_POOLING_MODEL ({BN_POOLING_MODEL}) to BN_POOLING_FIRST ({BN_POOLING_FIRST})"
+                )));
+            }
+        };
+        Ok(Some(EmbeddingParams { pooling, normalize: !raw }))
     }
 
     fn sampling(&self) -> SamplingParams {
@@ -226,7 +291,8 @@ impl bn_request_params {
     }
 
     unsafe fn prompt(&self, engine: &Engine) -> Result<Prompt> {
-        engine.prompt_may_fit(self.prompt_length, self.prompt_tokens_count)?;
+        let embedding = self.flags & BN_REQUEST_EMBED != 0;
+        engine.prompt_may_fit(self.prompt_length, self.prompt_tokens_count, embedding)?;
         match (self.prompt.is_null(), self.prompt_tokens.is_null()) {
             (true, true) if self.prompt_length == 0 && self.prompt_tokens_count == 0 => {
                 Err(Error::invalid("prompt and prompt_tokens are both NULL: a request has one of them"))

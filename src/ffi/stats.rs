@@ -91,6 +91,8 @@ pub struct bn_stats {
     pub inter_token: bn_percentiles,
     /// From submit to the terminal event.
     pub end_to_end: bn_percentiles,
+    /// Requests finished as `BN_FINISH_EMBEDDING`.
+    pub completed_embedding: u64,
 }
 
 // SAFETY: repr(C), `struct_size` first, and numbers after it.
@@ -150,6 +152,7 @@ impl bn_stats {
             time_to_first_token: bn_percentiles::new(&of.time_to_first_token),
             inter_token: bn_percentiles::new(&of.inter_token),
             end_to_end: bn_percentiles::new(&of.end_to_end),
+            completed_embedding: of.completed_embedding,
         }
     }
 }

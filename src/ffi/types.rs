@@ -106,7 +106,7 @@ pub struct bn_usage {
 
 /// Takes one event, on the engine's delivery thread, with no lock held; one call at a time, in order for
 /// each request. What `event` points to lives until the function returns. It may submit, cancel, release,
-/// read statistics; `bn_poll`, `bn_generate` and `bn_engine_destroy` give `BN_ERR_REENTRANT`. While it
+/// read statistics; `bn_poll`, `bn_generate`, `bn_embed` and `bn_engine_destroy` give `BN_ERR_REENTRANT`. While it
 /// runs, other events wait and forward passes do not. It must return (no `longjmp`, no C++ exception).
 /// `context` is `bn_engine_config.on_event_context`.
 pub type bn_event_callback =

@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 
 /// Rows of one task.
 const TASK_ROWS: usize = 32;
+/// Fewest columns of flattened rows: padding narrower ones to whole blocks would make much of a small file.
+const MIN_COLS: usize = 64;
 /// The code of a zero.
 const ZERO: u8 = 1;
 
@@ -24,7 +26,7 @@ pub fn prepare(pool: &Pool, m: Matrix) -> Result<Matrix> {
     match m.dtype {
         DType::I2S if !m.cols.is_multiple_of(128) => flattened_i2s(pool, &m),
         DType::IQ1_BN => {
-            let scales = row_scales(&m, |row| f16_at(row))?;
+            let scales = row_scales(&m, f16_at)?;
             pack_ternary(pool, m.rows, m.cols, &scales, &|row, codes| {
                 iq1_bn_codes(packed_row(&m, row), codes);
                 Ok(())
@@ -93,26 +95,32 @@ pub fn pack_uint8(pool: &Pool, packed: &[u8], rows: usize, cols: usize, scales: 
     })
 }
 
-/// A Q2_0 matrix as `Ternary`, where it is one: no value 2, and in each row one scale. None where it is not.
+/// A Q2_0 matrix as `Ternary`, where it is one: no value 2, and in each row one scale but for blocks of zeros, whose
+/// scale ggml's quantizer sets to 0. None where it is not.
 ///
 /// A BitNet model's activations are rounded to int8 before they meet its weights; this keeps that so for BitNet files
 /// of this type, which `rows` otherwise reads as f32 weights.
 pub fn as_ternary(pool: &Pool, m: &Matrix) -> Result<Option<Matrix>> {
-    let blocks = |row| packed_row(m, row).as_chunks::<18>().0.iter();
-    let one_scale = |row: usize| {
-        let mut scales = blocks(row).map(|block| [block[0], block[1]]);
-        let first = scales.next();
-        scales.all(|scale| Some(scale) == first)
-    };
-    let three = |b: &u8| b & (b >> 1) & 0x55 != 0;
-    let is_ternary = |row| one_scale(row) && !blocks(row).any(|block| block[2..].iter().any(three));
-    if m.dtype != DType::Q2_0 || !(0..m.rows).all(is_ternary) {
+    if m.dtype != DType::Q2_0 {
         return Ok(None);
     }
+    let blocks = |row| packed_row(m, row).as_chunks::<18>().0.iter();
+    let three = |b: &u8| b & (b >> 1) & 0x55 != 0;
     let mut scales = reserve(m.rows)?;
-    scales.extend((0..m.rows).map(|row| blocks(row).next().map_or(0.0, |block| f16_at(block))));
+    for row in 0..m.rows {
+        let mut some = blocks(row).map(|block| f16_at(block)).filter(|scale| *scale != 0.0);
+        let scale = some.next().unwrap_or(0.0);
+        if some.any(|other| other != scale) || blocks(row).any(|block| block[2..].iter().any(three)) {
+            return Ok(None);
+        }
+        scales.push(scale);
+    }
     pack_ternary(pool, m.rows, m.cols, &scales, &|row, codes| {
         for (codes, block) in codes.as_chunks_mut::<64>().0.iter_mut().zip(blocks(row)) {
+            if f16_at(block) == 0.0 {
+                codes.fill(ZERO);
+                continue;
+            }
             for (codes, b) in codes.as_chunks_mut::<4>().0.iter_mut().zip(&block[2..]) {
                 *codes = [b & 3, b >> 2 & 3, b >> 4 & 3, b >> 6];
             }
@@ -122,6 +130,9 @@ pub fn as_ternary(pool: &Pool, m: &Matrix) -> Result<Option<Matrix>> {
     .map(Some)
 }
 
+/// A row's number, scratch space and output.
+type EachRow<'a, S, T> = dyn Fn(usize, &mut [S], &mut [T]) -> Result<()> + Sync + 'a;
+
 /// Runs `each(row, scratch, out)` for all rows in parallel, where `out` is the row's `stride` elements of `data` and
 /// `scratch` has `width` elements of anything. The first error ends it.
 pub(super) fn for_rows<S: Copy + Default, T: Send>(
@@ -130,7 +141,7 @@ pub(super) fn for_rows<S: Copy + Default, T: Send>(
     stride: usize,
     width: usize,
     data: &mut [T],
-    each: &(dyn Fn(usize, &mut [S], &mut [T]) -> Result<()> + Sync),
+    each: &EachRow<S, T>,
 ) -> Result<()> {
     let out = SharedOut::new(data);
     let failed = Mutex::new(None);
@@ -191,6 +202,12 @@ fn row_scales(m: &Matrix, read: impl Fn(&[u8]) -> f32) -> Result<Vec<f32>> {
 
 /// An I2_S tensor whose rows begin within blocks: the file flattens it first.
 fn flattened_i2s(pool: &Pool, m: &Matrix) -> Result<Matrix> {
+    if m.cols < MIN_COLS {
+        return Err(Error::unsupported(format!(
+            "an I2_S matrix of {} columns; rows that end within a block of 128 need at least {MIN_COLS}",
+            m.cols
+        )));
+    }
     let n = m.rows * m.cols;
     let scale = f32::from_le_bytes([m.data[n / 4], m.data[n / 4 + 1], m.data[n / 4 + 2], m.data[n / 4 + 3]]);
     let mut scales = reserve(m.rows)?;
@@ -248,7 +265,7 @@ fn iq2_bn_codes(source: &[u8], codes: &mut [u8]) {
 fn tq1_0_to_tq2_0(pool: &Pool, m: &Matrix) -> Result<Matrix> {
     const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
     let stride = m.cols / 256 * 66;
-    let mut data = zeroed(m.rows.checked_mul(stride).unwrap_or(usize::MAX))?;
+    let mut data = zeroed(m.rows.saturating_mul(stride))?;
     for_rows(pool, m.rows, stride, 256, &mut data, &|row, codes: &mut [u8], out| {
         let blocks = packed_row(m, row).as_chunks::<54>().0;
         for (block, out) in blocks.iter().zip(out.as_chunks_mut::<66>().0) {

@@ -1,6 +1,8 @@
 use super::*;
 use crate::base::Status;
 use crate::kernels::golden_tests::{case, same_bits};
+use crate::kernels::isa;
+use crate::kernels::rows::dequantize_row;
 
 fn pool() -> std::sync::Arc<Pool> {
     Pool::new(2).unwrap()
@@ -28,6 +30,14 @@ fn q2_0_is_ternary_only_with_one_scale_a_row_and_no_value_two() {
     let ternary = as_ternary(&pool(), &m).unwrap().expect("it is ternary");
     assert_eq!(ternary.dtype, DType::Ternary);
     same_bits(&ternary, &values, "ternary");
+    // A block whose scale is 0 holds zeros, whatever its codes.
+    let mut zeros = data.clone();
+    zeros[18 * 3..18 * 3 + 2].fill(0);
+    let ternary = as_ternary(&pool(), &make(zeros)).unwrap().expect("it is ternary");
+    let mut row = vec![9.0; 128];
+    dequantize_row(isa(), &ternary, 1, &mut row);
+    assert_eq!(row[..64], values[128..192]);
+    assert_eq!(row[64..], [0.0; 64]);
     let mut two = data.clone();
     two[18 + 9] |= 0b1100;
     assert!(as_ternary(&pool(), &make(two)).unwrap().is_none());
@@ -92,4 +102,11 @@ fn look_up_tables_need_their_tiling() {
     let error = prepare(&pool(), case("tl1_0").matrix()).err().expect("refused");
     assert_eq!(error.status, Status::Unsupported);
     assert!(error.message.contains("kernel_config.ini"), "{error}");
+}
+
+#[test]
+fn narrow_flattened_rows_are_refused() {
+    let m = Matrix::new(Bytes::new(vec![0u8; 64 * 2 / 4 * 16 + 32]), DType::I2S, 2048, 1).unwrap();
+    let error = prepare(&pool(), m).err().expect("refused");
+    assert!(error.status == Status::Unsupported && error.message.contains("1 columns"), "{error}");
 }

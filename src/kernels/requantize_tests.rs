@@ -43,7 +43,7 @@ fn halves_of_the_scale_become_zero_and_tiny_weights_do_not_divide_by_zero() {
     // Mean magnitude 1: half of it rounds to even, which is 0; three halves to 2, which is cut to 1.
     let m = floats(1, 128, |i| [0.5, -0.5, 1.5, -1.5][i % 4]);
     let made = quantize(&pool, &m, DType::I2S).unwrap();
-    same_bits(&made, &[0.0, 0.0, 1.0, -1.0].repeat(32).as_slice(), "halves");
+    same_bits(&made, &[0.0, 0.0, 1.0, -1.0].repeat(32), "halves");
     let zeros = quantize(&pool, &floats(2, 128, |_| 0.0), DType::I2S).unwrap();
     same_bits(&zeros, &[0.0; 256], "zeros");
     assert!((row_scale(&zeros, 0) - 1e-5).abs() < 1e-11);
@@ -100,7 +100,10 @@ fn what_cannot_be_is_refused() {
     for to in [DType::Q8_0, DType::Q4_0, DType::Ternary, DType::I2S] {
         says(&bad, to, Status::BadModel, &["row 1", "NaN"]);
     }
-    let two_scales =
-        pack_ternary(&pool, 2, 128, &[1.0, 2.0], &|_, codes: &mut [u8]| Ok(codes.fill(0))).unwrap();
+    let two_scales = pack_ternary(&pool, 2, 128, &[1.0, 2.0], &|_, codes: &mut [u8]| {
+        codes.fill(0);
+        Ok(())
+    })
+    .unwrap();
     says(&two_scales, DType::I2S, Status::Unsupported, &["row 1", "2"]);
 }

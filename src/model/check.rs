@@ -55,9 +55,14 @@ pub fn check_batch(
     if next != rows {
         return Err(Error::invalid(format!("{} of a step's {rows} rows belong to no sequence", rows - next)));
     }
-    let ascending = batch.logits_rows.windows(2).all(|w| w[0] < w[1]);
-    if !ascending || batch.logits_rows.last().is_some_and(|&r| r as usize >= rows) {
-        return Err(Error::invalid(format!("logits rows {:?} of {rows} rows", batch.logits_rows)));
+    check_wanted("logits", &batch.logits_rows, rows)?;
+    check_wanted("hidden", &batch.hidden_rows, rows)
+}
+
+fn check_wanted(what: &str, wanted: &[u32], rows: usize) -> Result<()> {
+    let ascending = wanted.windows(2).all(|w| w[0] < w[1]);
+    if !ascending || wanted.last().is_some_and(|&r| r as usize >= rows) {
+        return Err(Error::invalid(format!("{what} rows {wanted:?} of {rows} rows")));
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! A decoder's shape, whatever file said it; checked: nothing behind this trusts the file.
 
+use super::Pooling;
 use crate::base::{Error, Result};
 use crate::ops::{Activation, AttentionShape, RopeStyle};
 use std::fmt::Display;
@@ -92,16 +93,6 @@ pub struct Parts {
     pub qkv_bias: bool,
     pub output_bias: bool,
     pub ffn_bias: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pooling {
-    /// The last token's hidden state.
-    Last,
-    /// The mean over the tokens.
-    Mean,
-    /// The first token's.
-    First,
 }
 
 pub const CONTEXT: RangeInclusive<usize> = 1..=1 << 24;

@@ -3,7 +3,7 @@
 
 use super::check::check_batch;
 use super::config::DecoderConfig;
-use super::{Facts, KvShape, Model};
+use super::{Facts, KvShape, Model, Outputs};
 use crate::base::{Error, Result, Status};
 use crate::kernels::Matrix;
 use crate::ops::{Attention, KvCache, Norm, OpSet, Projections, RaggedBatch, Rope};
@@ -122,7 +122,8 @@ impl Model for Decoder {
     /// A row at a layer's widest point, in f32: the residual and a linear's output beside it, the wider of
     /// (q, k, v, attention's output) and (gate, up, their product), the rotation's angles; besides, the widest
     /// activation normalised in f32 and quantized to int8 with its scale and sum; where projections have norms of their
-    /// own, the input normed once more and the widest product by itself. A logits row: its hidden state
+    /// own, the input normed once more and the widest product by itself. That is more
+    /// than a wanted hidden state takes: the residual, the row, its norm. A logits row: its hidden state
     /// and the head's output (the caller's own buffer is not counted). A MiB for the threads' tiles.
     fn workspace_bytes(&self, rows: usize, logits_rows: usize) -> usize {
         let c = &self.config;
@@ -142,7 +143,7 @@ impl Model for Decoder {
         batch: &Arc<RaggedBatch>,
         kv: &KvCache,
         stop: &AtomicBool,
-        logits: &mut Vec<f32>,
+        out: &mut Outputs,
     ) -> Result<()> {
         check_batch(batch, kv, self.kv_shape(), self.config.vocab_size, self.config.context_length)?;
         let mut x = self.ops.embed(batch, &self.weights.embedding, self.config.embedding_scale)?;
@@ -151,13 +152,20 @@ impl Model for Decoder {
             x = self.layer(x, index, batch, kv)?;
         }
         check_stop(stop)?;
-        if batch.logits_rows.is_empty() {
-            logits.clear();
-            return Ok(());
+        out.logits.clear();
+        out.hidden.clear();
+        let norm = &self.weights.final_norm;
+        if !batch.hidden_rows.is_empty() {
+            let wanted = self.ops.rows(&x, &batch.hidden_rows)?;
+            let states = self.ops.norm(&wanted, norm)?;
+            copy_out(&states, batch.hidden_rows.len() * self.config.hidden, &mut out.hidden)?;
         }
-        let x = self.ops.rows(&x, &batch.logits_rows)?;
-        let out = self.ops.linear(&x, Some(&self.weights.final_norm), &self.weights.head)?;
-        copy_out(&out, batch.logits_rows.len() * self.config.vocab_size, logits)
+        if !batch.logits_rows.is_empty() {
+            let wanted = self.ops.rows(&x, &batch.logits_rows)?;
+            let logits = self.ops.linear(&wanted, Some(norm), &self.weights.head)?;
+            copy_out(&logits, batch.logits_rows.len() * self.config.vocab_size, &mut out.logits)?;
+        }
+        Ok(())
     }
 }
 
@@ -168,16 +176,16 @@ fn check_stop(stop: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// Copies a contiguous f32 tensor of `len` elements; reallocates only when `logits` never was that long.
-fn copy_out(tensor: &Tensor, len: usize, logits: &mut Vec<f32>) -> Result<()> {
+/// Copies a contiguous f32 tensor of `len` elements; reallocates only when `out` never was that long.
+fn copy_out(tensor: &Tensor, len: usize, out: &mut Vec<f32>) -> Result<()> {
     let (storage, layout) = tensor.storage_and_layout();
     let data = match (&*storage, layout.contiguous_offsets()) {
         (Storage::Cpu(CpuStorage::F32(data)), Some((start, end))) if end - start == len => &data[start..end],
-        _ => return Err(Error::internal(format!("the output head gave {layout:?} where {len} f32 belong"))),
+        _ => return Err(Error::internal(format!("a step gave {layout:?} where {len} f32 belong"))),
     };
-    logits.clear();
-    logits.try_reserve(len).map_err(|_| Error::out_of_memory("logits", len * 4))?;
-    logits.extend_from_slice(data);
+    out.clear();
+    out.try_reserve(len).map_err(|_| Error::out_of_memory("a step's outputs", len * 4))?;
+    out.extend_from_slice(data);
     Ok(())
 }
 
@@ -204,5 +212,6 @@ fn facts(config: &DecoderConfig, weights: &Weights, other_bytes: u64) -> Facts {
         ffn_size: config.ffn,
         parameters,
         weight_bytes,
+        pooling: config.pooling,
     }
 }

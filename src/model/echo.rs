@@ -3,9 +3,12 @@
 //! Its vocabulary is the 256 bytes, an end token and a separator. The prompt is bytes and then the separator;
 //! the reply is those bytes again and then the end. What it knows of the past it reads from the paged KV cache
 //! through the block tables, as a decoder does, so a paging mistake shows as wrong text.
+//!
+//! A row's hidden state is 1 at its token's id modulo 16 and 0 elsewhere, so that a prompt's embedding, their mean,
+//! is a histogram of its bytes.
 
 use super::check::check_batch;
-use super::{Facts, KvShape, Model};
+use super::{Facts, KvShape, Model, Outputs, Pooling};
 use crate::base::{Error, Result, Status};
 use crate::ops::{KvCache, RaggedBatch};
 use candle_core::{CpuStorage, InplaceOp1, Layout};
@@ -25,6 +28,8 @@ const CONTEXT: usize = 1 << 16;
 const PEAK: f32 = 10.0;
 /// Elements of a KV slot: a position's token, and the position of the last separator plus 1 (0: none).
 const HEAD_DIM: usize = 2;
+/// Elements of a hidden state.
+const HIDDEN: usize = 16;
 
 /// See the module's comment.
 pub struct Echo {
@@ -43,9 +48,11 @@ impl Echo {
             vocab_size: VOCAB,
             context_length: CONTEXT,
             layers: 1,
+            hidden_size: HIDDEN,
             heads: 1,
             kv_heads: 1,
             head_dim: HEAD_DIM,
+            pooling: Pooling::Mean,
             ..Facts::default()
         };
         Self { facts, cost_per_row: Duration::from_micros(us_per_token.into()), predicted: Vec::new() }
@@ -71,7 +78,7 @@ impl Model for Echo {
         batch: &Arc<RaggedBatch>,
         kv: &KvCache,
         stop: &AtomicBool,
-        logits: &mut Vec<f32>,
+        out: &mut Outputs,
     ) -> Result<()> {
         check_batch(batch, kv, self.kv_shape(), VOCAB, CONTEXT)?;
         if !self.cost_per_row.is_zero() {
@@ -83,14 +90,26 @@ impl Model for Echo {
         let step =
             EchoStep { batch, block_size: kv.block_size, predicted: RefCell::new(&mut self.predicted) };
         kv.layers[0].inplace_op1(&step).map_err(|e| Error::internal(format!("echo: {e}")))?;
-        logits.clear();
-        logits.try_reserve(wanted * VOCAB).map_err(|_| Error::out_of_memory("logits", wanted * VOCAB * 4))?;
-        logits.resize(wanted * VOCAB, 0.0);
-        for (row, &token) in logits.chunks_exact_mut(VOCAB).zip(&self.predicted) {
-            row[token as usize] = PEAK;
-        }
-        Ok(())
+        peaks(&mut out.logits, VOCAB, wanted, PEAK, self.predicted.iter().map(|&token| token as usize))?;
+        let states = batch.hidden_rows.iter().map(|&row| batch.tokens[row as usize] as usize % HIDDEN);
+        peaks(&mut out.hidden, HIDDEN, batch.hidden_rows.len(), 1.0, states)
     }
+}
+
+/// Makes `out` `rows` rows of `width` zeros, with `peak` in each where `at` says.
+fn peaks(
+    out: &mut Vec<f32>,
+    width: usize,
+    rows: usize,
+    peak: f32,
+    at: impl Iterator<Item = usize>,
+) -> Result<()> {
+    let len = rows * width;
+    out.clear();
+    out.try_reserve(len).map_err(|_| Error::out_of_memory("a step's outputs", len * 4))?;
+    out.resize(len, 0.0);
+    out.chunks_exact_mut(width).zip(at).for_each(|(row, at)| row[at] = peak);
+    Ok(())
 }
 
 /// Waits as a busy core would, asleep where the time is long enough for the clock's grain.

@@ -1,9 +1,8 @@
 //! GGUF files as checkpoints: metadata keys to a configuration, tensors under their own names.
 
+use super::Pooling;
 use super::checkpoint::Checkpoint;
-use super::config::{
-    DecoderConfig, HEADS, HIDDEN, LAYERS, LayerSpan, Names, Parts, Pooling, RopeConfig, RopeScaling,
-};
+use super::config::{DecoderConfig, HEADS, HIDDEN, LAYERS, LayerSpan, Names, Parts, RopeConfig, RopeScaling};
 use super::family::{FAMILIES, Family, REFUSED, SubNorms, Window};
 use crate::base::{Error, Result};
 use crate::formats::gguf::{FromMetadata, Gguf};

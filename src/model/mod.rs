@@ -10,15 +10,17 @@ mod gguf;
 mod hf;
 mod loader;
 mod options;
+mod pooling;
 mod reader;
 mod requantized;
 mod rope;
 
 pub use checkpoint::Checkpoint;
-pub use config::{DecoderConfig, LayerSpan, Parts, Pooling, RopeConfig, RopeScaling};
+pub use config::{DecoderConfig, LayerSpan, Parts, RopeConfig, RopeScaling};
 pub use hf::HfFolder;
 pub use loader::{Source, load, load_checkpoint, load_with, load_with_ops};
 pub use options::{LoadOptions, WeightType};
+pub use pooling::Pooling;
 
 use crate::base::Result;
 use crate::ops::{KvCache, RaggedBatch};
@@ -42,6 +44,8 @@ pub struct Facts {
     pub parameters: u64,
     /// Bytes of weights held, mapped or owned.
     pub weight_bytes: u64,
+    /// How its embeddings are made where a request doesn't say; they have `hidden_size` elements.
+    pub pooling: Pooling,
 }
 
 /// Shape of the KV cache that a model wants: `layers` tensors `[2, blocks, kv_heads, block_size, head_dim]` f32.
@@ -52,20 +56,30 @@ pub struct KvShape {
     pub head_dim: usize,
 }
 
+/// What a step gives; kept from step to step for its memory.
+#[derive(Debug, Default)]
+pub struct Outputs {
+    /// `[logits_rows.len(), vocab_size]`.
+    pub logits: Vec<f32>,
+    /// `[hidden_rows.len(), hidden_size]`.
+    pub hidden: Vec<f32>,
+}
+
 /// A model that runs one ragged step at a time. Owned by the engine thread.
 pub trait Model: Send {
     fn facts(&self) -> &Facts;
     fn kv_shape(&self) -> KvShape;
-    /// An upper bound on scratch bytes of a step of `rows` rows with `logits_rows` logits rows.
+    /// An upper bound on scratch bytes of a step of `rows` rows with `logits_rows` logits rows, where the hidden
+    /// state of every row may be wanted.
     fn workspace_bytes(&self, rows: usize, logits_rows: usize) -> usize;
-    /// Runs `batch`, appends K and V, and writes `[logits_rows.len(), vocab_size]` to `logits` (resized).
+    /// Runs `batch`, appends K and V, and writes what `batch` asks for to `out` (resized).
     /// Looks at `stop` between layers and returns `Status::Cancelled` when it is set.
     fn forward(
         &mut self,
         batch: &Arc<RaggedBatch>,
         kv: &KvCache,
         stop: &AtomicBool,
-        logits: &mut Vec<f32>,
+        out: &mut Outputs,
     ) -> Result<()>;
 }
 

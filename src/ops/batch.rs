@@ -27,6 +27,8 @@ pub struct RaggedBatch {
     pub block_tables: Vec<u32>,
     /// Rows whose logits are wanted, ascending.
     pub logits_rows: Vec<u32>,
+    /// Rows whose hidden state behind the final norm is wanted, ascending.
+    pub hidden_rows: Vec<u32>,
 }
 
 /// Paged K and V: for each layer one f32 tensor `[2, blocks, kv_heads, block_size, head_dim]`, K then V.
@@ -45,5 +47,6 @@ impl RaggedBatch {
         self.seqs.clear();
         self.block_tables.clear();
         self.logits_rows.clear();
+        self.hidden_rows.clear();
     }
 }

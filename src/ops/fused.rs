@@ -4,6 +4,7 @@ use super::attention::{Attend, KvWrite, Paging, RopeInPlace};
 use super::elementwise::{Add, Gated, Rows};
 use super::embed::Embed;
 use super::linear::{Linear, Scratch};
+use super::norm::RmsNorm;
 use super::support::ours;
 use super::{Activation, Attention, KvCache, Norm, OpSet, Projections, RaggedBatch, Rope};
 use crate::base::{Error, Result};
@@ -85,6 +86,11 @@ impl OpSet for FusedOps {
     fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Tensor> {
         let op = Linear { pool: &self.pool, isa: self.isa, scratch: &self.scratch, norm, weights };
         ours("linear", x.apply_op1_no_bwd(&op))
+    }
+
+    fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Tensor> {
+        let op = RmsNorm { pool: &self.pool, isa: self.isa, norm };
+        ours("norm", x.apply_op1_no_bwd(&op))
     }
 
     fn attention(

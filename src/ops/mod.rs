@@ -7,6 +7,7 @@ mod embed;
 mod fused;
 mod kv;
 mod linear;
+mod norm;
 mod support;
 
 pub use batch::{KvCache, RaggedBatch, SeqRows};
@@ -113,6 +114,8 @@ pub trait OpSet: Send + Sync {
     /// quantization (scale 127 / max(absmax, 1e-5), half to even), then `x · Wᵀ + bias` for each of the matrices,
     /// outputs side by side: `[T, sum of rows]`.
     fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Tensor>;
+    /// `norm` of each row of `x`.
+    fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Tensor>;
     /// Norms and rotates the q and k heads of `qkv` `[T, (heads + 2 kv_heads) * head_dim]` at `batch.positions`,
     /// writes k and v into layer `layer` of `kv`, and attends causally over the block tables, within the window:
     /// `[T, heads * head_dim]`.

@@ -154,7 +154,8 @@ void collect(answer *to, const bn_event *event) {
     CHECK(is_utf8(event->message, event->message_length));
     CHECK((event->tokens == NULL) == (event->tokens_count == 0));
     CHECK_EQ(event->logprobs_count, event->tokens_count * event->logprobs_per_token);
-    CHECK_EQ(event->reserved[0] | event->reserved[1], 0);
+    CHECK_EQ(event->reserved, 0);
+    CHECK((event->embedding != NULL) == (event->finish_reason == BN_FINISH_EMBEDDING));
     CHECK(to->text_length + event->text_length < sizeof to->text);
     memcpy(to->text + to->text_length, event->text, event->text_length);
     to->text_length += event->text_length;
@@ -170,7 +171,8 @@ void collect(answer *to, const bn_event *event) {
         return;
     }
     CHECK(event->finish_reason != BN_FINISH_NONE);
-    CHECK((event->status == BN_OK) == (event->finish_reason <= BN_FINISH_LENGTH));
+    CHECK((event->status == BN_OK) ==
+          (event->finish_reason <= BN_FINISH_LENGTH || event->finish_reason == BN_FINISH_EMBEDDING));
     CHECK(event->usage != NULL && event->usage_size >= sizeof to->usage);
     to->completed = true;
     to->finish_reason = event->finish_reason;

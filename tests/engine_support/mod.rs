@@ -30,6 +30,10 @@ pub fn with_logprobs(mut request: RequestParams) -> RequestParams {
     request
 }
 
+pub fn embedding(prompt: &str, pooling: Option<Pooling>, normalize: bool) -> RequestParams {
+    RequestParams { embedding: Some(EmbeddingParams { pooling, normalize }), ..text(prompt, 0) }
+}
+
 /// All that a request gave, and its terminal event's fields.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
@@ -40,6 +44,8 @@ pub struct Answer {
     pub events: usize,
     pub message: String,
     pub usage: Usage,
+    pub vector: Vec<f32>,
+    pub pooling: Option<Pooling>,
 }
 
 impl Answer {
@@ -52,6 +58,10 @@ impl Answer {
         self.finish = event.finish as i32;
         self.message = event.message.clone();
         self.usage = event.usage.as_deref().copied().unwrap_or_default();
+        assert_eq!(event.embedding.is_some(), event.finish == FinishReason::Embedding);
+        if let Some(embedding) = &event.embedding {
+            (self.vector, self.pooling) = (embedding.values().to_vec(), Some(embedding.pooling()));
+        }
     }
 }
 

@@ -235,6 +235,10 @@ impl OpSet for PlainOps {
         ours(linear(x, norm, weights))
     }
 
+    fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Tensor> {
+        ours(rms_norm(x, norm))
+    }
+
     fn attention(
         &self,
         qkv: &Tensor,

@@ -83,10 +83,10 @@ pub unsafe extern "C" fn bn_engine_shutdown(engine: *mut bn_engine, mode: i32) -
 
 /// Cancels and completes what is left, wakes blocked pollers (they get `BN_ERR_SHUTDOWN`; one that comes later
 /// gets `BN_ERR_INVALID_ARGUMENT`: both are the end) and waits for them, joins every thread, closes every file
-/// descriptor, frees everything. A blocked `bn_generate` returns what it has, as `BN_FINISH_CANCELLED`. In poll
-/// mode unread events are discarded: what `user_data` stands for is the caller's to clean up. In callback mode
-/// every request not released gets its terminal callback before this returns, and no callback runs after it.
-/// NULL is fine. In a forked child it does nothing.
+/// descriptor, frees everything. A blocked `bn_generate` returns what it has, as `BN_FINISH_CANCELLED`; a blocked
+/// `bn_embed` returns `BN_ERR_CANCELLED`. In poll mode unread events are discarded: what `user_data` stands for is
+/// the caller's to clean up. In callback mode every request not released gets its terminal callback before this
+/// returns, and no callback runs after it. NULL is fine. In a forked child it does nothing.
 ///
 /// [not from a callback]
 /// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: not a live engine, as after a first destroy;

@@ -2,12 +2,12 @@
 
 use crate::base::{Error, Result, Status};
 use crate::engine::Engine;
-use crate::engine::api::{Event, FinishReason, RequestId, RequestParams, Which};
+use crate::engine::api::{Embedding, Event, FinishReason, RequestId, RequestParams, Which};
 use crate::ffi::event::{Completion, bn_completion, bn_event};
 use crate::ffi::growth;
-use crate::ffi::guard::{guard, guard_saying, out, say, slice};
+use crate::ffi::guard::{copy_out, guard, guard_saying, out, say, slice};
 use crate::ffi::registry::{self, Call};
-use crate::ffi::request::bn_request_params;
+use crate::ffi::request::{BN_REQUEST_EMBED, bn_request_params};
 use crate::ffi::status::{bn_error, bn_status};
 use crate::ffi::types::*;
 use std::time::Duration;
@@ -110,7 +110,7 @@ unsafe fn take(
     requests.try_reserve_exact(from.len()).map_err(|_| Error::out_of_memory("a batch", from.len()))?;
     for (at, &params) in from.iter().enumerate() {
         // SAFETY: the caller's promise.
-        let (request, error) = unsafe { bn_request_params::take(engine, params) };
+        let (request, error) = unsafe { bn_request_params::take(engine, params, 0) };
         tell.push(error);
         requests.push(request.map_err(|error| match from.len() {
             1 => error,
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn bn_generate(
         let result = registry::with(engine, Call::Blocking, |engine| {
             crate::ffi::guard::out("out", out)?;
             // SAFETY: the caller's promise.
-            let (request, error) = unsafe { bn_request_params::take(engine, params) };
+            let (request, error) = unsafe { bn_request_params::take(engine, params, 0) };
             tell = error;
             let request = request.inspect_err(|error| engine.refused(error.status, 1))?;
             let request = RequestParams { stream: false, poll_by_id: false, ..request };
@@ -253,6 +253,69 @@ fn finished(event: Event) -> Result<Event> {
         }
         FinishReason::Failed => Err(Error::new(event.status, event.message)),
         _ => Ok(event),
+    }
+}
+
+/// Runs one request for an embedding beside all others, waits for its vector and writes it to `values`, which has
+/// room for `capacity` floats, and their number, `bn_model_facts.embedding_size`, to `*count`. As `bn_generate` of
+/// `params` with `BN_REQUEST_EMBED`, which is implied, but that a request that was cancelled or timed out is an
+/// error. `values` may be NULL where `capacity` is 0, to ask for the number: `BN_ERR_BUFFER_TOO_SMALL` is then the
+/// answer, no failure; `params` is not looked at and nothing runs. `error` (may be NULL) says in words what was wrong.
+///
+/// [not from a callback]
+/// @return as `bn_submit`; `BN_ERR_BUFFER_TOO_SMALL`: nothing but `*count` was written, and nothing ran;
+/// `BN_ERR_UNSUPPORTED`: also where the model makes no embeddings; `BN_ERR_CANCELLED`; `BN_ERR_TIMED_OUT`;
+/// `BN_ERR_REENTRANT`; or the status of a request that failed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_embed(
+    engine: *mut bn_engine,
+    params: *const bn_request_params,
+    values: *mut f32,
+    capacity: usize,
+    count: *mut usize,
+    error: *mut bn_error,
+) -> bn_status {
+    let mut tell = std::ptr::null_mut();
+    let body = || {
+        let result = registry::with(engine, Call::Blocking, |engine| {
+            out("count", count)?;
+            let width = engine.embedding_size()?;
+            if capacity < width {
+                // SAFETY: checked above.
+                unsafe { count.write(width) };
+                return Err(Error::new(
+                    Status::BufferTooSmall,
+                    format!("values needs room for {width}, has {capacity}"),
+                ));
+            }
+            out("values", values)?;
+            // SAFETY: the caller's promise.
+            let (request, error) = unsafe { bn_request_params::take(engine, params, BN_REQUEST_EMBED) };
+            tell = error;
+            let request = request.inspect_err(|error| engine.refused(error.status, 1))?;
+            embedded(engine.generate(RequestParams { poll_by_id: false, ..request })?)
+        });
+        let (embedding, result) = match result {
+            Ok(embedding) => (Some(embedding), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        // SAFETY: the caller's promise for `params->error`.
+        unsafe { say(tell, &result) };
+        if let Some(embedding) = embedding {
+            // SAFETY: `count` was checked, and `values` is the caller's promise.
+            unsafe { copy_out("values", embedding.values(), values, capacity, count) }?;
+        }
+        result
+    };
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard_saying(error, body) }
+}
+
+fn embedded(event: Event) -> Result<Box<Embedding>> {
+    match event.embedding {
+        Some(embedding) => Ok(embedding),
+        None if event.status == Status::Ok => Err(Error::internal("an embedding ended without its vector")),
+        None => Err(Error::new(event.status, event.message)),
     }
 }
 

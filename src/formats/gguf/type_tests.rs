@@ -192,3 +192,54 @@ fn kernel_config_is_read_beside_the_file() {
     assert!(Gguf::open(&path).is_ok());
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+/// Every type in one file, damaged: each tensor is refused, or holds numbers that the kernels can read.
+#[test]
+fn damaged_tensors_are_refused_or_usable() {
+    let mut writer = Writer::new().meta("general.architecture", "bitnet-b1.58");
+    for dtype in DType::IN_FILES {
+        let (rows, cols) = if dtype == DType::TL2 { (64, 320) } else { (64, 256) };
+        let len = dtype.byte_len(rows, cols).expect("possible");
+        let name = format!("blk.0.{dtype:?}");
+        let dims = [cols as u64, rows as u64];
+        writer = writer.tensor(&name, &dims, dtype as u32, &vec![0b0101_0101; len]);
+        if matches!(dtype, DType::TL1 | DType::TL2) {
+            writer = writer.tensor(&format!("{name}_scale"), &[1], 0, &0.5f32.to_le_bytes());
+        }
+    }
+    let whole = writer.build();
+    let header = whole.len() - parse(&writer).tensors().iter().filter_map(|t| t.byte_len).sum::<usize>();
+    let config = CONFIG.replace("k = 96", "k = 256");
+    let mut state = 0x1234_5678_9abc_def1u64;
+    let mut random = move |n: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % n as u64) as usize
+    };
+    let pool = Pool::new(1).expect("a pool");
+    let (mut usable, mut turned_away) = (0, 0);
+    for _ in 0..2000 {
+        let mut bytes = whole.clone();
+        for _ in 0..1 + random(3) {
+            let at = if random(3) == 0 { random(bytes.len()) } else { random(header) };
+            bytes[at] = [bytes[at] ^ 1 << random(8), 0xff, 0, random(256) as u8][random(4)];
+        }
+        let Ok(mut g) = Gguf::from_bytes(Bytes::new(bytes), "damaged") else { continue };
+        g.set_tilings(Tilings::parse(&config, "kernel_config.ini").expect("tilings"));
+        let Some(info) = g.tensors().get(random(g.tensors().len().max(1))) else { continue };
+        let (rows, cols) = (info.dims[1], info.dims[0]);
+        match g.prepared(&pool, &info.name, rows, cols).and_then(|m| ternary::validate(&m).map(|_| m)) {
+            Ok(m) => {
+                let mut row = vec![0.0; cols];
+                (0..rows).for_each(|i| dequantize_row(isa(), &m, i, &mut row));
+                usable += 1;
+            }
+            Err(error) => {
+                assert!(error.status != Status::Internal && error.message.contains("damaged"), "{error}");
+                turned_away += 1;
+            }
+        }
+    }
+    assert!(usable > 200 && turned_away > 20, "{usable} usable, {turned_away} refused");
+}

@@ -5,7 +5,8 @@ use super::fields::Fields;
 use super::quantization::{Quantization, Weights};
 use super::rope::{self, Sizes};
 use crate::base::{Error, Result};
-use crate::model::config::{DecoderConfig, HEADS, HIDDEN, LAYERS, Names, Parts, Pooling};
+use crate::model::Pooling;
+use crate::model::config::{DecoderConfig, HEADS, HIDDEN, LAYERS, Names, Parts};
 use crate::ops::{AttentionShape, RopeStyle};
 
 /// Keys that say nothing about the arithmetic of a step.

@@ -5,7 +5,7 @@ use super::config::parse;
 use super::fields::Fields;
 use crate::base::{Error, Result};
 use crate::formats::hf::Folder;
-use crate::model::config::Pooling;
+use crate::model::Pooling;
 use serde_json::Value;
 
 const MODULES: &str = "modules.json";

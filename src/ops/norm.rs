@@ -1,0 +1,35 @@
+//! RMSNorm by itself: `Linear` has its own in front of a product.
+
+use super::Norm;
+use super::support::{f32s, output, rows, zeroed};
+use crate::kernels::blocks::SharedOut;
+use crate::kernels::{Isa, Pool, norm};
+use candle_core::{CpuStorage, CustomOp1, Layout, Shape};
+
+/// Each row of `[T, width]`, normed.
+pub struct RmsNorm<'a> {
+    pub pool: &'a Pool,
+    pub isa: Isa,
+    pub norm: &'a Norm,
+}
+
+impl CustomOp1 for RmsNorm<'_> {
+    fn name(&self) -> &'static str {
+        "norm"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
+        let width = self.norm.weight.len();
+        let rows = rows(layout, width)?;
+        let x = f32s(x, layout)?;
+        let mut out = zeroed(rows * width)?;
+        let shared = SharedOut::new(&mut out);
+        self.pool.run_if_worth(x.len(), rows, &|row| {
+            let at = row * width..(row + 1) * width;
+            // SAFETY: each task has a row of its own.
+            let out = unsafe { shared.slice(at.clone()) };
+            norm::rms_norm(self.isa, &x[at], &self.norm.weight, self.norm.eps, out);
+        });
+        Ok(output(out, rows, width))
+    }
+}
