@@ -419,6 +419,11 @@ typedef struct bn_engine_config {
     int32_t head_type;
     // Zero.
     uint32_t reserved;
+    // UTF-8, `kernel_config_path_length` bytes: the `kernel_config.ini` that a GGUF file with TL1 or TL2 tensors was
+    // converted with. NULL (default): the one beside the file, or the tilings of published models.
+    const char *kernel_config_path;
+    // Bytes of `kernel_config_path`, without a NUL.
+    size_t kernel_config_path_length;
 } bn_engine_config;
 
 // Why a call failed, in words. Optional wherever it is taken (NULL: not wanted). The caller owns it; the

@@ -67,6 +67,7 @@ fn structs(facts: &mut Facts) {
             max_batch_tokens, max_sequence_length, kv_block_size, queue_capacity, memory_limit_bytes,
             max_wait_us, max_step_ms, default_timeout_ms, log_level, on_event, on_event_context, log,
             log_context, progress, progress_context, weight_type, embedding_type, head_type, reserved,
+            kernel_config_path, kernel_config_path_length,
         }
         bn_request_params {
             struct_size, flags, prompt, prompt_length, prompt_tokens, prompt_tokens_count, stop_tokens,

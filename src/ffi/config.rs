@@ -72,6 +72,11 @@ pub struct bn_engine_config {
     pub head_type: i32,
     /// Zero.
     pub reserved: u32,
+    /// UTF-8, `kernel_config_path_length` bytes: the `kernel_config.ini` that a GGUF file with TL1 or TL2 tensors was
+    /// converted with. NULL (default): the one beside the file, or the tilings of published models.
+    pub kernel_config_path: *const c_char,
+    /// Bytes of `kernel_config_path`, without a NUL.
+    pub kernel_config_path_length: usize,
 }
 
 // SAFETY: repr(C), `struct_size` first, and integers, pointers and nullable functions after it.
@@ -106,6 +111,8 @@ unsafe impl Grown for bn_engine_config {
             embedding_type: BN_WEIGHTS_KEEP,
             head_type: BN_WEIGHTS_KEEP,
             reserved: 0,
+            kernel_config_path: std::ptr::null(),
+            kernel_config_path_length: 0,
         }
     }
     fn set_struct_size(&mut self, size: u32) {
@@ -129,6 +136,22 @@ impl Context {
     fn get(&self) -> *mut c_void {
         self.0
     }
+}
+
+/// None where the pointer is NULL and the length 0.
+///
+/// # Safety
+/// `path` is NULL or points to `length` readable bytes.
+unsafe fn optional_path(field: &str, path: *const c_char, length: usize) -> Result<Option<String>> {
+    if path.is_null() && length == 0 {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    let path = unsafe { guard::text(field, path, length) }?;
+    if path.is_empty() {
+        return Err(Error::invalid(format!("{field} is empty; NULL stands for the default")));
+    }
+    guard::copy_text(field, path).map(Some)
 }
 
 fn weight_type(field: &str, value: i32) -> Result<WeightType> {
@@ -158,7 +181,7 @@ impl bn_engine_config {
         }
         Ok(EngineConfig {
             // SAFETY: the caller's promise.
-            model_path: unsafe { self.path() }?,
+            model_path: unsafe { optional_path("model_path", self.model_path, self.model_path_length) }?,
             threads: self.threads,
             max_batch_size: self.max_batch_size,
             max_batch_tokens: self.max_batch_tokens,
@@ -173,31 +196,25 @@ impl bn_engine_config {
             log: self.log_sink(),
             log_level: self.log_level,
             progress: self.progress_sink(),
-            load: self.load_options()?,
+            // SAFETY: the caller's promise.
+            load: unsafe { self.load_options() }?,
         })
     }
 
-    fn load_options(&self) -> Result<LoadOptions> {
+    /// # Safety
+    /// As `to_engine`.
+    unsafe fn load_options(&self) -> Result<LoadOptions> {
         if self.reserved != 0 {
             return Err(Error::unsupported(format!("bn_engine_config.reserved is {}, not 0", self.reserved)));
         }
+        let (path, length) = (self.kernel_config_path, self.kernel_config_path_length);
         Ok(LoadOptions {
             weights: weight_type("weight_type", self.weight_type)?,
             embedding: weight_type("embedding_type", self.embedding_type)?,
             head: weight_type("head_type", self.head_type)?,
+            // SAFETY: the caller's promise.
+            kernel_config: unsafe { optional_path("kernel_config_path", path, length) }?,
         })
-    }
-
-    unsafe fn path(&self) -> Result<Option<String>> {
-        if self.model_path.is_null() && self.model_path_length == 0 {
-            return Ok(None);
-        }
-        // SAFETY: the caller's promise.
-        let path = unsafe { guard::text("model_path", self.model_path, self.model_path_length) }?;
-        if path.is_empty() {
-            return Err(Error::invalid("model_path is empty; NULL stands for the embedded model"));
-        }
-        guard::copy_text("model_path", path).map(Some)
     }
 
     fn event_sink(&self) -> Result<Option<EventSink>> {

@@ -1,6 +1,6 @@
 //! A decoder's shape, whatever file said it; checked: nothing behind this trusts the file.
 
-use super::pooling::Pooling;
+use super::Pooling;
 use crate::base::{Error, Result};
 use crate::ops::{Activation, AttentionShape, RopeStyle};
 use std::fmt::Display;

@@ -1,9 +1,9 @@
 //! A checkpoint as a GGUF file: what `gguf.rs` reads, and llama.cpp where it knows the parts.
 
+use super::Pooling;
 use super::checkpoint::Checkpoint;
 use super::config::{DecoderConfig, Parts, RopeScaling};
 use super::family::{Family, Window};
-use super::pooling::Pooling;
 use crate::base::{Bytes, Error, Result, Status};
 use crate::formats::gguf::writer::{Meta, write_file};
 use crate::kernels::{DType, Matrix, Pool, requantize};

@@ -1,9 +1,10 @@
 //! GGUF files as checkpoints: metadata keys to a configuration, tensors under their own names.
 
+use super::Pooling;
+use super::Pooling;
 use super::checkpoint::Checkpoint;
 use super::config::{DecoderConfig, HEADS, HIDDEN, LAYERS, LayerSpan, Names, Parts, RopeConfig, RopeScaling};
 use super::family::{FAMILIES, Family, REFUSED, SubNorms, Window};
-use super::pooling::Pooling;
 use crate::base::{Error, Result};
 use crate::formats::gguf::{FromMetadata, Gguf};
 use crate::kernels::{Matrix, Pool};

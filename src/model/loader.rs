@@ -89,6 +89,7 @@ pub fn load_with_ops(
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
+    check(source, options)?;
     let files: Box<dyn Checkpoint> = match source {
         Source::Echo { us_per_token } => {
             let model = Box::new(Echo::new(*us_per_token));
@@ -96,11 +97,25 @@ pub fn load_with_ops(
         }
         Source::Embedded => Box::new(embedded()?),
         Source::File(path) if Path::new(path).is_dir() => Box::new(HfFolder::open(path)?),
-        Source::File(path) => Box::new(Gguf::open(path)?),
+        Source::File(path) => Box::new(Gguf::open_with(path, options.kernel_config.as_deref())?),
     };
-    match *options == LoadOptions::default() {
-        true => load_checkpoint(&*files, pool, ops, log, progress),
-        false => load_checkpoint(&Requantized::new(&*files, options)?, pool, ops, log, progress),
+    match options.requantizes() {
+        false => load_checkpoint(&*files, pool, ops, log, progress),
+        true => load_checkpoint(&Requantized::new(&*files, options)?, pool, ops, log, progress),
+    }
+}
+
+/// Refuses options that would do nothing.
+fn check(source: &Source, options: &LoadOptions) -> Result<()> {
+    if options.requantizes() && matches!(source, Source::Echo { .. }) {
+        return Err(Error::invalid(
+            "weight_type, embedding_type or head_type is given, and builtin:echo has no weights",
+        ));
+    }
+    let gguf = matches!(source, Source::File(path) if !Path::new(path).is_dir());
+    match options.kernel_config.is_some() && !gguf {
+        true => Err(Error::invalid("kernel_config_path is given, and the model is no GGUF file with a path")),
+        false => Ok(()),
     }
 }
 

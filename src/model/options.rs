@@ -22,4 +22,13 @@ pub struct LoadOptions {
     pub embedding: WeightType,
     /// Where it is the embedding's own table, that table becomes what either says.
     pub head: WeightType,
+    /// The `kernel_config.ini` that says how a GGUF file's TL1 and TL2 tensors are tiled; None: the one beside it.
+    pub kernel_config: Option<String>,
+}
+
+impl LoadOptions {
+    /// Some weights become something else.
+    pub fn requantizes(&self) -> bool {
+        [self.weights, self.embedding, self.head] != [WeightType::Keep; 3]
+    }
 }

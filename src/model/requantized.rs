@@ -23,7 +23,7 @@ pub struct Requantized<'a> {
 impl<'a> Requantized<'a> {
     /// `InvalidArgument` where the options contradict each other or make no sense for such a model.
     pub fn new(files: &'a dyn Checkpoint, options: &LoadOptions) -> Result<Self> {
-        let LoadOptions { weights, mut embedding, head } = *options;
+        let LoadOptions { weights, mut embedding, head, .. } = *options;
         for (name, ty) in [("embedding_type", embedding), ("head_type", head)] {
             if ty == WeightType::Ternary {
                 return Err(Error::invalid(format!(

@@ -75,6 +75,54 @@ fn json(path: &Path) -> serde_json::Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
+/// The cases of tests/golden/models/index.json that have `field`, of the formats that `wanted` takes.
+fn index(field: &str, wanted: impl Fn(&str) -> bool) -> Vec<serde_json::Value> {
+    let index = json(&root().join("tests/golden/models/index.json"));
+    let mut cases = index.as_array().expect("cases").clone();
+    cases.retain(|case| case[field].is_string() && wanted(&text(case, "format")));
+    cases
+}
+
+fn text(case: &serde_json::Value, field: &str) -> String {
+    case[field].as_str().expect(field).into()
+}
+
+fn sequences(json: &serde_json::Value) -> Vec<Vec<u32>> {
+    let ids = |s: &serde_json::Value| -> Vec<u32> {
+        s.as_array().expect("ids").iter().map(|id| id.as_u64().expect("an id") as u32).collect()
+    };
+    json["sequences"].as_array().expect("sequences").iter().map(ids).collect()
+}
+
+fn floats(path: &Path) -> Vec<f32> {
+    let raw = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    raw.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+}
+
+/// Pooled, normalised hidden states that we did not compute.
+pub struct Embeddings {
+    pub case: String,
+    pub model: String,
+    pub sequences: Vec<Vec<u32>>,
+    /// A row of the hidden size for each sequence.
+    pub rows: Vec<f32>,
+    pub tolerance: f64,
+}
+
+impl Embeddings {
+    /// As `Golden::models`.
+    pub fn models(wanted: impl Fn(&str) -> bool) -> Vec<Self> {
+        let read = |case: &serde_json::Value| Self {
+            case: text(case, "name"),
+            model: text(case, "path"),
+            sequences: sequences(case),
+            rows: floats(&root().join(text(case, "embedding"))),
+            tolerance: case["tolerance"].as_f64().expect("tolerance"),
+        };
+        index("embedding", wanted).iter().map(read).collect()
+    }
+}
+
 impl Golden {
     pub fn read(case: &str) -> Self {
         let dir = root().join("tests/golden");
@@ -85,31 +133,21 @@ impl Golden {
 
     /// The cases of tests/golden/models/index.json of the formats that `wanted` takes.
     pub fn models(wanted: impl Fn(&str) -> bool) -> Vec<Self> {
-        let index = json(&root().join("tests/golden/models/index.json"));
-        let text = |case: &serde_json::Value, field: &str| case[field].as_str().expect(field).to_owned();
-        // Those of embeddings have none.
-        let generators = index.as_array().expect("cases").iter().filter(|case| case["logits"].is_string());
-        let cases = generators.filter(|case| wanted(&text(case, "format")));
         let read = |case: &serde_json::Value| Self {
             tolerance: case["tolerance"].as_f64().expect("tolerance"),
             argmax: case["argmax"].as_f64().expect("argmax"),
             ..Self::of(&text(case, "name"), &text(case, "path"), &root().join(text(case, "logits")), case)
         };
-        cases.map(read).collect()
+        index("logits", wanted).iter().map(read).collect()
     }
 
     fn of(case: &str, model: &str, logits: &Path, json: &serde_json::Value) -> Self {
-        let sequences = json["sequences"].as_array().expect("sequences").iter();
-        let ids = |s: &serde_json::Value| -> Vec<u32> {
-            s.as_array().expect("ids").iter().map(|id| id.as_u64().expect("an id") as u32).collect()
-        };
-        let raw = std::fs::read(logits).expect("logits");
         let golden = Self {
             case: case.into(),
             model: model.into(),
-            sequences: sequences.map(ids).collect(),
+            sequences: sequences(json),
             vocab: json["vocab"].as_u64().expect("vocab") as usize,
-            logits: raw.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect(),
+            logits: floats(logits),
             tolerance: 1e-3,
             argmax: 1.0,
         };

@@ -1,7 +1,7 @@
 //! A model's logits against a reference's, and against themselves in every batch (invariant 3).
 
-use super::{Golden, Session, alone, argmax, bits, load_file, relative_error};
-use bn_engine::model::Model;
+use super::{Embeddings, Golden, Session, alone, argmax, bits, load_file, relative_error};
+use bn_engine::model::{Model, Pooling};
 
 fn agrees(how: &str, golden: &Golden, logits: &[Vec<f32>]) {
     let (case, ours) = (&golden.case, logits.concat());
@@ -46,5 +46,39 @@ pub fn check(golden: &Golden) {
             session.interleave(chunk);
             assert!(bits(&session.logits) == *expected, "{case}: chunks of {chunk} differ from alone");
         }
+    }
+}
+
+/// One sequence's hidden states `[tokens, width]` as its embedding, in f64.
+fn pooled(states: &[f32], width: usize, pooling: Pooling) -> Vec<f32> {
+    let rows: Vec<&[f32]> = states.chunks_exact(width).collect();
+    let part = match pooling {
+        Pooling::First => &rows[..1],
+        Pooling::Last => &rows[rows.len() - 1..],
+        Pooling::Mean => &rows[..],
+    };
+    let sums: Vec<f64> = (0..width).map(|i| part.iter().map(|row| row[i] as f64).sum()).collect();
+    let length = sums.iter().map(|x| x * x).sum::<f64>().sqrt();
+    sums.iter().map(|x| (x / length) as f32).collect()
+}
+
+/// The hidden states of a model, pooled as its files say; in one batch the bits of each sequence alone.
+pub fn check_embeddings(golden: &Embeddings) {
+    let case = &golden.case;
+    let mut loaded = load_file(&golden.model, 2).unwrap_or_else(|e| panic!("{case}: {e}"));
+    let model = &mut *loaded.model;
+    let (width, pooling) = (model.facts().hidden_size, model.facts().pooling);
+    assert_eq!(golden.rows.len(), golden.sequences.len() * width, "{case}: a row for each sequence");
+    let mut session = Session::new(model, &golden.sequences, 16, 3);
+    session.interleave(5);
+    let states = session.hidden;
+    let ours: Vec<f32> = states.iter().flat_map(|states| pooled(states, width, pooling)).collect();
+    let error = relative_error(&ours, &golden.rows);
+    assert!(error <= golden.tolerance, "{case}: relative error {error:.2e}");
+    for (sequence, states) in golden.sequences.iter().zip(&states) {
+        let one = [sequence.clone()];
+        let mut session = Session::new(model, &one, 32, 4);
+        session.step(&[(0, sequence.len())]);
+        assert!(bits(&session.hidden) == bits(std::slice::from_ref(states)), "{case}: alone it differs");
     }
 }

@@ -311,7 +311,7 @@ GEMMA_128 = {
     "query_pre_attn_scalar": 32,
     "sliding_window": 128,
     "layer_types": ["sliding_attention"],
-    "rope_parameters": {"sliding_attention": rope()},
+    "rope_parameters": {"sliding_attention": rope(), "full_attention": rope()},
 }
 
 CASES = {

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -52,6 +52,11 @@ impl Folder {
     /// A file of it, as errors call it.
     pub fn path_of(&self, name: &str) -> String {
         format!("{}/{name}", self.what)
+    }
+
+    /// Something of that name is there.
+    pub fn has(&self, name: &str) -> bool {
+        self.root.join(name).exists()
     }
 
     /// The whole of file `name`, None where there is none. `BadModel` where it has more than `max` bytes or
@@ -193,8 +198,7 @@ impl Tensors {
 
 /// What somebody may have meant who gave a folder without safetensors.
 fn other(folder: &Folder) -> &'static str {
-    let has = |name: &str| Path::new(&folder.root).join(name).exists();
-    if has("pytorch_model.bin") || has("pytorch_model.bin.index.json") {
+    if folder.has("pytorch_model.bin") || folder.has("pytorch_model.bin.index.json") {
         return "; pickled weights (pytorch_model.bin) are not read: save the model as safetensors";
     }
     let gguf = |entry: io::Result<std::fs::DirEntry>| {

@@ -80,6 +80,25 @@ impl Config {
     }
 }
 
+impl Config {
+    /// BitNet's embedding models say nothing of it in their `config.json`, and are known by the norms before their
+    /// projections: ternary at every step, as `autobitlinear` online with `use_rms_norm` (microsoft/BitNet,
+    /// utils/convert-bitnet-embedding-to-gguf.py).
+    pub fn is_bitnet_embedding(&mut self, what: &str) -> Result<()> {
+        if self.quantization.weights != Weights::Plain {
+            return Err(Error::unsupported(format!(
+                "{what}: it has a quantization_config, and the tensors have norms as BitNet's embedding models do, \
+                 which have none"
+            )));
+        }
+        let eps = self.decoder.rms_eps;
+        self.quantization = Quantization { weights: Weights::Online, projection_norms: Some(eps) };
+        self.decoder.parts.projection_norms = true;
+        self.decoder.projection_eps = eps;
+        Ok(())
+    }
+}
+
 /// The class that `model_type` names.
 fn class(config: &Fields, quantization: &Quantization) -> Result<&'static Class> {
     for part in ["text_config", "vision_config", "audio_config"] {

@@ -4,6 +4,7 @@ mod class;
 mod config;
 mod fields;
 mod names;
+mod pooling;
 mod quantization;
 mod rope;
 #[cfg(test)]
@@ -15,7 +16,7 @@ use crate::base::{Bytes, Error, Result, Status};
 use crate::formats::hf::{Folder, Tensors};
 use crate::formats::safetensors::{ElementType, TensorInfo};
 use crate::kernels::{DType, Matrix, Pool, pack, requantize};
-use crate::text::Tokenizer;
+use crate::text::{JsonFiles, Tokenizer, only_sentencepiece};
 use config::Config;
 use fields::Fields;
 use names::Name;
@@ -23,6 +24,10 @@ use quantization::Weights;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+const CONFIG: &str = "config.json";
+const TOKENIZER: &str = "tokenizer.json";
+/// Lists the added tokens once more, and may hold a chat template: up to 1.2 MB in real folders.
+const MAX_TOKENIZER_CONFIG_BYTES: u64 = 8 << 20;
 /// Some 2 KiB in real folders. What a JSON tree of a file takes is bounded by this, too.
 const MAX_CONFIG_BYTES: u64 = 1 << 18;
 
@@ -42,15 +47,19 @@ impl HfFolder {
     /// wrong or beyond us: one sentence that names the file and the field.
     pub fn open(path: &str) -> Result<Self> {
         let folder = Folder::open(path)?;
-        let what = folder.path_of("config.json");
-        let Some(json) = folder.read("config.json", MAX_CONFIG_BYTES)? else {
+        let what = folder.path_of(CONFIG);
+        let Some(json) = folder.read(CONFIG, MAX_CONFIG_BYTES)? else {
             let message = format!("cannot open model folder '{}': it has no config.json", folder.what());
             return Err(Error::new(Status::Io, message));
         };
         let json = config::parse(&json, &what)?;
         let name = folder.what().rsplit('/').next().unwrap_or_default();
-        let config = Config::read(&Fields::new(&json, &what)?, name)?;
+        let mut config = Config::read(&Fields::new(&json, &what)?, name)?;
+        config.decoder.pooling = pooling::read(&folder)?;
         let tensors = Tensors::open(&folder)?;
+        if tensors.iter().any(|(_, tensor)| names::is_embedding_norm(&tensor.name)) {
+            config.is_bitnet_embedding(&what)?;
+        }
         let mut opened = Self { folder, config, tensors, by_name: HashMap::new(), unknown: Vec::new() };
         opened.name_tensors()?;
         Ok(opened)
@@ -151,7 +160,7 @@ impl Checkpoint for HfFolder {
 
     fn config(&self, warn: &dyn Fn(&str)) -> Result<DecoderConfig> {
         for key in &self.config.unknown {
-            warn(&format!("{}: key '{key}' is not known and not used", self.folder.path_of("config.json")));
+            warn(&format!("{}: key '{key}' is not known and not used", self.folder.path_of(CONFIG)));
         }
         if !self.config.tied && !self.has("output.weight") {
             warn(&format!("{}: there is no lm_head.weight: the head is the embedding", self.folder.what()));
@@ -159,8 +168,22 @@ impl Checkpoint for HfFolder {
         Ok(self.config.decoder.clone())
     }
 
-    fn tokenizer(&self, _: &dyn Fn(&str)) -> Result<Option<Tokenizer>> {
-        Ok(None)
+    fn tokenizer(&self, warn: &dyn Fn(&str)) -> Result<Option<Tokenizer>> {
+        let Some(tokenizer) = self.folder.map(TOKENIZER)? else {
+            return match self.folder.has("tokenizer.model") {
+                true => Err(only_sentencepiece(self.folder.what())),
+                false => Ok(None),
+            };
+        };
+        let config = self.folder.read("tokenizer_config.json", MAX_TOKENIZER_CONFIG_BYTES)?;
+        let generation = match self.folder.read("generation_config.json", MAX_CONFIG_BYTES)? {
+            // As in transformers, which makes the one of the other.
+            None => self.folder.read(CONFIG, MAX_CONFIG_BYTES)?,
+            own => own,
+        };
+        let files =
+            JsonFiles { tokenizer: &tokenizer, config: config.as_deref(), generation: generation.as_deref() };
+        Tokenizer::from_json(&files, &self.folder.path_of(TOKENIZER), warn).map(Some)
     }
 
     fn has(&self, tensor: &str) -> bool {

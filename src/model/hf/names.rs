@@ -63,7 +63,9 @@ fn in_layer(class: &Class, layer: &str, part: &str) -> Name {
     for (hf, gguf) in PROJECTIONS {
         let Some(tensor) = part.strip_prefix(hf).and_then(|rest| rest.strip_prefix('.')) else { continue };
         return match tensor {
-            "weight" | "bias" | "rms_norm.weight" => Name::Tensor(format!("blk.{layer}.{gguf}.{tensor}")),
+            "weight" | "bias" => Name::Tensor(format!("blk.{layer}.{gguf}.{tensor}")),
+            // transformers' name, and that of BitNet's embedding models.
+            "rms_norm.weight" | "norm.weight" => Name::Tensor(format!("blk.{layer}.{gguf}_norm_in.weight")),
             "weight_scale" => Name::Scale(format!("blk.{layer}.{gguf}.weight")),
             _ => Name::Unknown,
         };
@@ -77,6 +79,11 @@ fn in_layer(class: &Class, layer: &str, part: &str) -> Name {
         .or_else(|| if class.qk_norms { found(QK_NORMS) } else { None })
         .or(sub_norm);
     gguf.map_or(Name::Unknown, |gguf| Name::Tensor(format!("blk.{layer}.{gguf}.weight")))
+}
+
+/// The norm of a projection's own, by the name that only BitNet's embedding models have.
+pub fn is_embedding_norm(name: &str) -> bool {
+    name.ends_with("_proj.norm.weight")
 }
 
 /// A projection of a layer: what a ternary model has in ternary.

@@ -309,7 +309,8 @@ fn names_in_both_styles() {
         ("layers.0.post_attention_layernorm.weight", "blk.0.ffn_norm.weight"),
         ("layers.0.self_attn.q_proj.weight", "blk.0.attn_q.weight"),
         ("layers.0.self_attn.o_proj.bias", "blk.0.attn_output.bias"),
-        ("layers.0.mlp.down_proj.rms_norm.weight", "blk.0.ffn_down.rms_norm.weight"),
+        ("layers.0.mlp.down_proj.rms_norm.weight", "blk.0.ffn_down_norm_in.weight"),
+        ("layers.0.mlp.down_proj.norm.weight", "blk.0.ffn_down_norm_in.weight"),
     ] {
         assert_eq!(of("llama", hf), tensor(gguf));
         assert_eq!(of("llama", &format!("model.{hf}")), tensor(gguf));
