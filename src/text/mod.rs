@@ -2,6 +2,7 @@
 
 mod bpe;
 mod bytes;
+pub mod chat;
 #[cfg(test)]
 mod golden;
 mod special;
