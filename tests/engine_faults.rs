@@ -73,7 +73,7 @@ fn engine(die: &Arc<AtomicBool>, change: impl FnOnce(&mut EngineConfig)) -> Engi
     let mut config = EngineConfig::default();
     change(&mut config);
     let model = Box::new(Faulty { facts, die: die.clone() });
-    Engine::with_model(config, Loaded { model, tokenizer: None }).unwrap()
+    Engine::with_model(config, Loaded { model, tokenizer: None, chat: None }).unwrap()
 }
 
 fn ids(prompt: &[u32], new: u32) -> RequestParams {

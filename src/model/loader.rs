@@ -8,7 +8,7 @@ use crate::base::{Error, Result, Status};
 use crate::formats::gguf::Gguf;
 use crate::kernels::{Matrix, Pool, ternary};
 use crate::ops::{FusedOps, Norm, OpSet, Rope};
-use crate::text::Tokenizer;
+use crate::text::{ChatTemplate, Tokenizer};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ pub fn load_with_ops(
     let gguf = match source {
         Source::Echo { us_per_token } => {
             let model = Box::new(Echo::new(*us_per_token));
-            return Ok(Loaded { model, tokenizer: Some(Arc::new(Tokenizer::bytes()?)) });
+            return Ok(Loaded { model, tokenizer: Some(Arc::new(Tokenizer::bytes()?)), chat: None });
         }
         Source::Embedded => embedded()?,
         Source::File(path) => Gguf::open(path)?,
@@ -98,11 +98,12 @@ pub fn load_gguf(
         log(WARN, &format!("{}: metadata key '{key}' is not known and not used", gguf.what()));
     }
     let tokenizer = tokenizer(gguf, config.vocab_size, log)?;
+    let chat = ChatTemplate::from_gguf(gguf, &|message| log(WARN, message))?;
     let model = Reader { gguf, used: HashSet::new(), done: 0, owned: 0, progress }.decoder(config, ops)?;
     let Facts { architecture, name, parameters, layers, hidden_size, context_length, .. } = model.facts();
     let size = format!("{parameters} parameters, {layers} layers of {hidden_size}, context {context_length}");
     log(INFO, &format!("loaded {}: {name} ({architecture}), {size}", gguf.what()));
-    Ok(Loaded { model: Box::new(model), tokenizer: tokenizer.map(Arc::new) })
+    Ok(Loaded { model: Box::new(model), tokenizer: tokenizer.map(Arc::new), chat: chat.map(Arc::new) })
 }
 
 #[cfg(feature = "demo-model")]

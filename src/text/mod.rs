@@ -12,6 +12,7 @@ mod tests;
 mod utf8;
 mod vocab;
 
+pub use chat::{ChatTemplate, Message};
 pub use utf8::Utf8Stream;
 
 use crate::base::{Error, Result};
@@ -77,7 +78,8 @@ impl Tokenizer {
     }
 
     /// Token ids of `text`, with the BOS that the model's metadata asks for when `add_special`;
-    /// special tokens written out in the text are recognised only when `parse_special`.
+    /// special tokens written out in the text are recognised only when `parse_special`. A text that then begins
+    /// with that BOS, as a chat template's does, gets no second one.
     ///
     /// At most one id per byte and one more. `TooLong` for a run of letters, spaces or signs without a break
     /// that is longer than 256 KiB; `Unsupported` for a byte that the vocabulary has no token for.
@@ -93,7 +95,8 @@ impl Tokenizer {
                 return Ok(ids);
             }
         };
-        ids.extend(self.first.filter(|_| add_special));
+        let begins = |bos| parse_special && self.specials.at_start(text) == Some(bos);
+        ids.extend(self.first.filter(|&bos| add_special && !begins(bos)));
         let mut rest = text;
         if parse_special {
             while let Some((start, end, id)) = self.specials.find(rest) {
@@ -104,6 +107,18 @@ impl Tokenizer {
         }
         bpe.encode(rest, &mut ids)?;
         Ok(ids)
+    }
+
+    /// The first control token that `text` holds, written out.
+    pub fn control_token_in(&self, text: &str) -> Option<u32> {
+        let mut rest = text;
+        while let Some((_, end, id)) = self.specials.find(rest) {
+            if self.token_bytes(id).is_some_and(<[u8]>::is_empty) {
+                return Some(id);
+            }
+            rest = &rest[end..];
+        }
+        None
     }
 
     /// The bytes that token `id` stands for; empty for control tokens. None when out of range.

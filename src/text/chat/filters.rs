@@ -261,9 +261,15 @@ fn indent(run: &Run, args: &Args) -> Outcome<Value> {
     out.into_value()
 }
 
+/// As Jinja's, `map`, `select` and their like take none for a list without items.
+fn iterate_if_any(run: &Run, args: &Args) -> Outcome<Vec<Value>> {
+    let value = args.need(0, "value")?;
+    if value.is_true() { iterate(run, &value) } else { Ok(Vec::new()) }
+}
+
 /// `map('filter', ...)` or `map(attribute='name', default=...)`.
 fn map(run: &Run, state: &mut State, args: &Args) -> Outcome<Value> {
-    let values = iterate(run, &args.need(0, "value")?)?;
+    let values = iterate_if_any(run, args)?;
     let mut out = Vec::with_capacity(values.len());
     let named = args.get(usize::MAX, "attribute");
     let default = args.get(usize::MAX, "default");
@@ -289,7 +295,7 @@ fn map(run: &Run, state: &mut State, args: &Args) -> Outcome<Value> {
 
 /// `select`, `reject`: by a test of the item, or of its attribute; by its truth without one.
 fn select(run: &Run, state: &mut State, args: &Args, by_attribute: bool, keep: bool) -> Outcome<Value> {
-    let values = iterate(run, &args.need(0, "value")?)?;
+    let values = iterate_if_any(run, args)?;
     let mut rest = &args.positional()[args.positional().len().min(1)..];
     let name = match (by_attribute, rest.split_first()) {
         (true, Some((name, others))) => {

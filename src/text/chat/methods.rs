@@ -1,7 +1,7 @@
 //! Python's methods of strings, mappings and lists, as far as chat templates call them.
 
 use super::ops::{equal, iterate, join_all};
-use super::value::{Args, List, OBJECT_BYTES, Outcome, Run, VALUE_BYTES, dict, fail, list};
+use super::value::{Args, List, OBJECT_BYTES, Outcome, Run, Sink, VALUE_BYTES, dict, fail, list};
 use minijinja::value::Value;
 use minijinja::{Error, ErrorKind};
 
@@ -17,6 +17,7 @@ pub fn call(run: &Run, of: &Value, method: &str, args: &[Value]) -> Outcome<Valu
             }
             "join" => join_all(run, &strings(run, &args.need(0, "iterable")?)?, text),
             "count" | "find" | "rfind" | "index" => find(run, method, text, &args),
+            "format" => format_fields(run, text, &args),
             _ => match predicate(method, text) {
                 Some(holds) => args.done(0).map(|()| Value::from(holds)),
                 None => change(run, method, text, &args),
@@ -207,6 +208,38 @@ fn find(run: &Run, method: &str, text: &str, args: &Args) -> Outcome<Value> {
         None if method == "index" => Err(fail("index: the substring is not there")),
         at => Ok(Value::from(at.map_or(-1, |at| text[..at].chars().count() as i64))),
     }
+}
+
+/// `text` with its `{}`, `{0}` and `{name}` filled in; no other form of field.
+fn format_fields(run: &Run, text: &str, args: &Args) -> Outcome<Value> {
+    let mut out = Sink::new(run);
+    let (mut rest, mut next) = (text, 0);
+    while let Some(at) = rest.find(['{', '}']) {
+        out.push(&rest[..at])?;
+        let (brace, after) = rest[at..].split_at(1);
+        if let Some(after) = after.strip_prefix(brace) {
+            out.push(brace)?;
+            rest = after;
+            continue;
+        }
+        let (field, after) = match after.split_once('}') {
+            Some(split) if brace == "{" => split,
+            _ => return Err(fail("format: a single brace")),
+        };
+        let value = match field.parse::<usize>() {
+            Ok(index) => args.positional().get(index).cloned(),
+            Err(_) if field.is_empty() => {
+                next += 1;
+                args.positional().get(next - 1).cloned()
+            }
+            Err(_) => args.get(usize::MAX, field),
+        };
+        let value = value.ok_or_else(|| fail("format: a field without a value, or with more than a name"))?;
+        out.push(&super::print::text(run, &value)?)?;
+        rest = after;
+    }
+    out.push(rest)?;
+    out.into_value()
 }
 
 /// Methods that make a list of strings.

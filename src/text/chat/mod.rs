@@ -33,6 +33,8 @@ use value::{Dict, List, OBJECT_BYTES, Outcome, Run};
 pub const MAX_SOURCE: usize = 256 << 10;
 /// Bytes of all roles and contents of a conversation, at most.
 pub const MAX_INPUT: usize = 64 << 20;
+/// Messages of a conversation, at most.
+pub const MAX_MESSAGES: usize = 1 << 16;
 
 /// Bytes that a rendering may allocate in all, freed ones included: this and so many for each byte of the input, of
 /// which a message counts `MESSAGE_BYTES` more. Steps and bytes looked at, likewise.
@@ -46,6 +48,9 @@ const MAX_RECURSION: usize = 200;
 /// The parser and code generator recurse as deep as expressions nest, which `source` bounds.
 const COMPILE_STACK: usize = 64 << 20;
 
+/// Bytes of a compiled step with its line, and what its constant takes besides its text.
+const STEP_BYTES: usize = 192;
+
 /// Longest part of a template's own words in a message, in characters.
 const MAX_MESSAGE: usize = 500;
 
@@ -58,9 +63,9 @@ pub struct Message<'a> {
 
 /// A compiled template. Immutable: any number of threads may render at once.
 pub struct ChatTemplate {
-    /// Borrows from `source`, and so is dropped before it.
-    code: Instructions<'static>,
-    _source: Arc<str>,
+    /// Borrows from `source`, and so is dropped before it. What `keep` kept: why there is none.
+    code: Result<Instructions<'static>>,
+    source: Arc<str>,
     /// Variables like `bos_token` and their text.
     tokens: Vec<(String, String)>,
 }
@@ -69,36 +74,55 @@ impl ChatTemplate {
     /// Compiles `source`; `tokens` are variables that it sees, `bos_token` and `eos_token` above all.
     /// `Unsupported` for what is no template that this build understands, with the line.
     pub fn new(source: &str, tokens: Vec<(String, String)>) -> Result<Self> {
-        let syntax = syntax()?;
-        let source: Arc<str> = source::prepare(source, &syntax).map_err(|e| refused(&e))?.into();
-        let owner = source.clone();
-        let code = threads::run_on_stack("bn-template", COMPILE_STACK, move || {
-            // SAFETY: the text lies on the heap and never changes; it lives as long as `owner` or a clone of it, one
-            // of which is kept beside the instructions, dropped after them. They are not given out.
-            let text: &'static str = unsafe { &*Arc::as_ptr(&owner) };
-            compile(text, syntax).map_err(|e| refused(&e))
+        source::check_size(source).map_err(|e| refused(&e))?;
+        let text = source.to_owned();
+        let (code, source) = threads::run_on_stack("bn-template", COMPILE_STACK, move || {
+            let syntax = syntax()?;
+            let source: Arc<str> = source::prepare(&text, &syntax).map_err(|e| refused(&e))?.into();
+            // SAFETY: the text lies on the heap and never changes. It lives as long as a clone of the Arc, one of
+            // which is kept beside the instructions and dropped after them; they are not given out.
+            let text: &'static str = unsafe { &*Arc::as_ptr(&source) };
+            compile(text, syntax).map(|code| (code, source)).map_err(|e| refused(&e))
         })??;
-        Ok(Self { code, _source: source, tokens })
+        Ok(Self { code: Ok(code), source, tokens })
     }
 
-    /// The template in a GGUF file's metadata. `Unsupported` where there is none, or it isn't understood.
-    pub fn from_gguf(gguf: &Gguf) -> Result<Self> {
-        source::from_gguf(gguf)
+    /// As `new`; a template that is not understood is told to `log` and fails each `render`: the model still runs.
+    pub fn keep(source: &str, tokens: Vec<(String, String)>, log: &dyn Fn(&str)) -> Self {
+        Self::new(source, tokens).unwrap_or_else(|error| {
+            log(&error.message);
+            Self { code: Err(error), source: Arc::from(""), tokens: Vec::new() }
+        })
+    }
+
+    /// The template in a GGUF file's metadata, None where there is none. `BadModel` for keys of another type.
+    pub fn from_gguf(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Option<Self>> {
+        source::from_gguf(gguf, log)
+    }
+
+    /// Heap bytes that it takes while it lives.
+    pub fn table_bytes(&self) -> usize {
+        let code = self.code.as_ref().ok();
+        let steps = code.map_or(0, |code| (0..).take_while(|&at| code.get(at).is_some()).count());
+        self.source.len() * 2 + steps * STEP_BYTES
     }
 
     /// The conversation as one text, ready for a tokenizer that recognises special tokens in it; with the beginning
     /// of the assistant's answer when `add_generation_prompt`.
     ///
-    /// `InvalidArgument` where the template refuses the messages, with its words; `TooLong` above `MAX_INPUT`;
+    /// `InvalidArgument` where the template refuses the messages, with its words; `TooLong` above `MAX_INPUT` or
+    /// `MAX_MESSAGES`;
     /// `Unsupported` where the template fails, or takes more steps or memory than it may.
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
+        let code = self.code.as_ref().map_err(Error::clone)?;
         let size = messages.iter().fold(0usize, |sum, message| {
             sum.saturating_add(message.role.len()).saturating_add(message.content.len())
         });
-        if size > MAX_INPUT {
+        if size > MAX_INPUT || messages.len() > MAX_MESSAGES {
+            let (count, most) = (messages.len(), MAX_MESSAGES);
             return Err(Error::new(
                 Status::TooLong,
-                format!("the messages have {size} bytes, at most {MAX_INPUT} are taken"),
+                format!("{count} messages of {size} bytes; at most {most} of {MAX_INPUT} are taken"),
             ));
         }
         let input = size.saturating_add(messages.len().saturating_mul(MESSAGE_BYTES));
@@ -110,7 +134,7 @@ impl ChatTemplate {
             let mut text = String::new();
             let mut out = machinery::make_string_output(&mut text);
             // What the template left in its variables goes here.
-            machinery::eval(&env, &self.code, root, &BTreeMap::new(), &mut out, AutoEscape::None)?;
+            machinery::eval(&env, code, root, &BTreeMap::new(), &mut out, AutoEscape::None)?;
             Ok(text)
         });
         result.map_err(|error| match run.raised() {

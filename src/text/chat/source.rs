@@ -1,7 +1,7 @@
 //! Where a template's text comes from, and what is checked of it before it is parsed.
 
 use super::value::{Outcome, fail};
-use super::{ChatTemplate, MAX_SOURCE, no_template};
+use super::{ChatTemplate, MAX_SOURCE};
 use crate::base::{Error, Result};
 use crate::formats::Gguf;
 use minijinja::machinery::{Token, tokenize};
@@ -10,19 +10,21 @@ use serde_json::Value as Json;
 
 /// Words and signs in one tag, at most: a chain of so many makes expressions nest.
 const MAX_TAG_TOKENS: usize = 2048;
+/// Bytes of a line, at most: minijinja's columns are 16 bits wide, and an error at the last one overflows them.
+const MAX_LINE: usize = 60_000;
 /// `elif`s of a template: each nests in the one before.
 const MAX_ELIFS: usize = 512;
 
 const KEY: &str = "tokenizer.chat_template";
 
-pub fn from_gguf(gguf: &Gguf) -> Result<ChatTemplate> {
+pub fn from_gguf(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
     let mut source = None;
     for key in [KEY.to_owned(), format!("{KEY}.default")] {
         if source.is_none() {
             source = gguf.find::<&str>(&key)?;
         }
     }
-    let source = source.ok_or_else(no_template)?;
+    let Some(source) = source else { return Ok(None) };
     let texts: Vec<&str> = gguf.find("tokenizer.ggml.tokens")?.unwrap_or_default();
     let mut tokens = Vec::new();
     for (name, key) in
@@ -33,7 +35,7 @@ pub fn from_gguf(gguf: &Gguf) -> Result<ChatTemplate> {
             tokens.push((format!("{name}_token"), (*text).to_owned()));
         }
     }
-    ChatTemplate::new(source, tokens)
+    Ok(Some(ChatTemplate::keep(source, tokens, &|message| log(&format!("{}: {message}", gguf.what())))))
 }
 
 /// The default template of `chat_template` in a `tokenizer_config.json` or `chat_template.json`: a string, or a list
@@ -56,13 +58,20 @@ pub fn template_of_json(file: &Json) -> Result<Option<&str>> {
     }
 }
 
-/// `source` as the parser gets it: its size and nesting checked, line ends as Jinja reads them, and transformers'
+pub fn check_size(source: &str) -> Outcome<()> {
+    match source.len() > MAX_SOURCE {
+        true => Err(fail(format!("it has {} bytes, at most {MAX_SOURCE} are read", source.len()))),
+        false => Ok(()),
+    }
+}
+
+/// `source` as the parser gets it: its lines and nesting checked, line ends as Jinja reads them, and transformers'
 /// `{% generation %}`, which only marks its body, as a block of no effect.
 pub fn prepare(source: &str, syntax: &SyntaxConfig) -> Outcome<String> {
-    if source.len() > MAX_SOURCE {
-        return Err(fail(format!("it has {} bytes, at most {MAX_SOURCE} are read", source.len())));
-    }
     let mut text = source.replace("\r\n", "\n").replace('\r', "\n");
+    if let Some(line) = text.split('\n').position(|line| line.len() > MAX_LINE) {
+        return Err(fail(format!("line {} has more than {MAX_LINE} bytes", line + 1)));
+    }
     let (mut in_tag, mut elifs) = (0, 0);
     let mut first = false;
     let mut marks = Vec::new();
