@@ -17,22 +17,15 @@ fn tokens() -> Vec<(String, String)> {
 
 /// Every template of `folder`; gives the cases that agreed, and says of each other one why.
 fn compare(folder: &Path) -> (usize, Vec<String>) {
-    let conversations = read(&folder.join("conversations.json"));
-    let conversations: BTreeMap<&str, Vec<Message>> = conversations
-        .as_object()
-        .unwrap()
-        .iter()
-        .map(|(title, all)| {
-            let text = |message: &'_ Value, name| {
-                message.get(name).and_then(Value::as_str).map(|text| text as *const str)
-            };
-            // SAFETY: borrowed from `conversations`, which outlives the map.
-            let message = |m| unsafe {
-                Message { role: &*text(m, "role").unwrap(), content: &*text(m, "content").unwrap() }
-            };
-            (title.as_str(), all.as_array().unwrap().iter().map(message).collect())
-        })
-        .collect();
+    let read_conversations = read(&folder.join("conversations.json"));
+    let text = |message: &'_ Value, name| message[name].as_str().unwrap().to_owned();
+    let pairs = |all: &Value| -> Vec<(String, String)> {
+        let messages = all.as_array().unwrap().iter();
+        messages.map(|message| (text(message, "role"), text(message, "content"))).collect()
+    };
+    let conversations = read_conversations.as_object().unwrap().iter();
+    let conversations: BTreeMap<_, _> =
+        conversations.map(|(title, all)| (title.as_str(), pairs(all))).collect();
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| {
@@ -52,9 +45,13 @@ fn compare(folder: &Path) -> (usize, Vec<String>) {
         };
         for case in golden["cases"].as_array().unwrap() {
             let title = case["conversation"].as_str().unwrap();
+            let messages = conversations[title].iter();
+            let messages: Vec<_> = messages.map(|(role, content)| Message { role, content }).collect();
             for (key, prompt) in [("without_prompt", false), ("with_prompt", true)] {
-                let ours = template.render(&conversations[title], prompt);
-                match (ours, case[key].as_str()) {
+                let ours = template.render(&messages, prompt);
+                let added = case["added"].as_str().filter(|_| prompt);
+                let whole = added.map(|added| case["without_prompt"].as_str().unwrap().to_owned() + added);
+                match (ours, whole.as_deref().or(case[key].as_str())) {
                     (Ok(ours), Some(theirs)) if ours == theirs => agreed += 1,
                     (Err(_), None) => agreed += 1,
                     (Ok(ours), theirs) => {

@@ -161,7 +161,7 @@ fn nasty() -> Vec<(String, bool)> {
     ];
     let fine = [
         // Deep, just within what is taken.
-        format!("{{{{ {}1{} }}}}", many("(", 100), many(")", 100)),
+        format!("{{{{ {}1{} }}}}", many("(", 60), many(")", 60)),
         format!("{{{{ x{} }}}}", many("|d", 1000)),
         format!("{{{{ 1{} }}}}", many("+1", 1000)),
         format!("{{% if 0 %}}{}{{% endif %}}", many("{% elif 0 %}", 500)),

@@ -48,7 +48,7 @@ CONVERSATIONS = {
     "tool": say(("u", "weather?"), ("a", "calling"), ("t", '{"t": 21}'), ("a", "21"), ("u", "thanks")),
     "unknown role": say(("u", "a"), ("x", "b"), ("u", "c")),
     "none": [],
-    "many": say(*[("ua"[i % 2], f"message {i}") for i in range(41)]),
+    "many": say(*[("ua"[i % 2], f"message {i}") for i in range(9)]),
 }
 
 
@@ -70,7 +70,11 @@ def golden(folder):
         cases = []
         for title, messages in CONVERSATIONS.items():
             texts = [render(template, messages, prompt) for prompt in (False, True)]
-            cases.append({"conversation": title, "without_prompt": texts[0], "with_prompt": texts[1]})
+            case = {"conversation": title, "without_prompt": texts[0], "with_prompt": texts[1]}
+            # Half the size: mostly the prompt is only put behind.
+            if None not in texts and texts[1].startswith(texts[0]):
+                case["added"] = case.pop("with_prompt")[len(texts[0]):]
+            cases.append(case)
         yield name, template, cases
 
 
@@ -89,7 +93,7 @@ def main():
     write(os.path.join(out, "conversations.json"), CONVERSATIONS)
     for name, template, cases in golden(folder):
         write(os.path.join(out, name.removesuffix(".jinja") + ".json"), {"template": template, "cases": cases})
-        failed = sum(case["with_prompt"] is None for case in cases)
+        failed = sum(case["without_prompt"] is None for case in cases)
         print(f"{name}: {len(cases)} conversations, {failed} refused")
 
 

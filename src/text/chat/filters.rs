@@ -1,6 +1,6 @@
 //! Jinja's filters, as far as chat templates use them.
 
-use super::methods::{change_case, is_space, items, replace, strip};
+use super::methods::{change_case, is_space, items, lines, replace, strip};
 use super::ops::{equal, iterate, join_all, order};
 use super::print::{json, text};
 use super::value::{Args, List, Outcome, Run, Sink, VALUE_BYTES, dict, fail, list};
@@ -252,7 +252,9 @@ fn indent(run: &Run, args: &Args) -> Outcome<Value> {
     let (first, blank) = (is(2, "first"), is(3, "blank"));
     let mut out = Sink::new(run);
     let value = text(run, &value)?;
-    for (at, line) in value.split('\n').enumerate() {
+    // Jinja's own trick: an end more, for a last line that is empty.
+    run.memory(value.len())?;
+    for (at, line) in lines(&format!("{value}\n")).enumerate() {
         out.push(if at == 0 { "" } else { "\n" })?;
         let indented = if at == 0 { first } else { blank || !line.is_empty() };
         out.push(if indented { &by } else { "" })?;

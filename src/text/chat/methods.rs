@@ -61,10 +61,10 @@ pub fn call(run: &Run, of: &Value, method: &str, args: &[Value]) -> Outcome<Valu
     Err(Error::from(ErrorKind::UnknownMethod))
 }
 
-/// Lists of a mapping's key and value.
+/// Tuples of a mapping's key and value.
 pub fn items(run: &Run, of: &Value) -> Outcome<Value> {
     let Some(dict) = dict(of) else { return Err(fail(format!("the items of a {}", of.kind()))) };
-    let pair = |(key, value): &(Value, Value)| List::make(run, vec![key.clone(), value.clone()]);
+    let pair = |(key, value): &(Value, Value)| List::tuple(run, vec![key.clone(), value.clone()]);
     List::make(run, dict.pairs.iter().map(pair).collect::<Outcome<_>>()?)
 }
 
@@ -190,8 +190,22 @@ pub fn change_case(run: &Run, how: &str, text: &str) -> Outcome<Value> {
 
 fn capitalized(text: &str) -> String {
     let mut chars = text.chars();
-    let first: String = chars.next().into_iter().flat_map(char::to_uppercase).collect();
+    let first = chars.next().map_or(String::new(), title_case);
     first + &chars.as_str().to_lowercase()
+}
+
+/// Four letters that are two have a form of their own; of one that becomes several only the first is large.
+fn title_case(c: char) -> String {
+    match c {
+        '\u{1c4}'..='\u{1c6}' => "\u{1c5}".into(),
+        '\u{1c7}'..='\u{1c9}' => "\u{1c8}".into(),
+        '\u{1ca}'..='\u{1cc}' => "\u{1cb}".into(),
+        '\u{1f1}'..='\u{1f3}' => "\u{1f2}".into(),
+        c => {
+            let mut upper = c.to_uppercase();
+            upper.next().into_iter().chain(upper.flat_map(char::to_lowercase)).collect()
+        }
+    }
 }
 
 /// Positions are in characters, as Python's.
@@ -314,7 +328,7 @@ impl<'a> Iterator for Words<'a> {
 }
 
 /// Lines without their ends, which are Python's.
-fn lines(text: &str) -> impl Iterator<Item = &str> {
+pub fn lines(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     let ends = |c: char| {
         matches!(

@@ -38,7 +38,7 @@ impl Object for Native {
 /// The operators, and the functions that templates call by name.
 pub fn register(env: &mut Environment<'_>, run: &Arc<Run>) {
     type Function = fn(&Run, &[Value]) -> Outcome<Value>;
-    let functions: [(&'static str, Function); 15] = [
+    let functions: [(&'static str, Function); 16] = [
         (names::ADD, |run, args| add(run, &args[0], &args[1])),
         (names::MUL, |run, args| multiply(run, &args[0], &args[1])),
         (names::CONCAT, |run, args| concat(run, &args[0], &args[1])),
@@ -46,6 +46,7 @@ pub fn register(env: &mut Environment<'_>, run: &Arc<Run>) {
         (names::ITEM, |run, args| item(run, &args[0], &args[1])),
         (names::SLICE, |run, args| slice(run, &args[0], [&args[1], &args[2], &args[3]])),
         (names::LIST, |run, args| List::make(run, args.to_vec())),
+        (names::TUPLE, |run, args| List::tuple(run, args.to_vec())),
         (names::MAP, |run, args| {
             Dict::make(run, args.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())))
         }),
@@ -165,9 +166,11 @@ fn add(run: &Run, a: &Value, b: &Value) -> Outcome<Value> {
     if let (Some(x), Some(y)) = (a.as_str(), b.as_str()) {
         return join(run, x, y);
     }
-    if let (Some(x), Some(y)) = (list(a), list(b)) {
+    if let (Some(x), Some(y)) = (list(a), list(b))
+        && x.is_tuple == y.is_tuple
+    {
         run.memory(VALUE_BYTES * (x.items.len() + y.items.len()))?;
-        return List::make(run, x.items.iter().chain(&y.items).cloned().collect());
+        return x.another(run, x.items.iter().chain(&y.items).cloned().collect());
     }
     arithmetic((a, b), "+", i64::checked_add, |x, y| x + y)
 }
@@ -196,7 +199,7 @@ fn multiply(run: &Run, a: &Value, b: &Value) -> Outcome<Value> {
         let times = if list.items.is_empty() { 0 } else { times()? };
         run.memory(list.items.len().saturating_mul(times).saturating_mul(VALUE_BYTES))?;
         let all = std::iter::repeat_n(&list.items, times).flatten();
-        return List::make(run, all.cloned().collect());
+        return list.another(run, all.cloned().collect());
     }
     arithmetic((a, b), "*", i64::checked_mul, |x, y| x * y)
 }
@@ -249,7 +252,7 @@ pub fn equal(run: &Run, a: &Value, b: &Value) -> Outcome<bool> {
         return Ok(order(run, a, b)? == Some(Ordering::Equal));
     }
     if let (Some(x), Some(y)) = (list(a), list(b)) {
-        if x.items.len() != y.items.len() {
+        if x.items.len() != y.items.len() || x.is_tuple != y.is_tuple {
             return Ok(false);
         }
         for (x, y) in x.items.iter().zip(&y.items) {
@@ -343,7 +346,7 @@ fn slice(run: &Run, of: &Value, parts: [&Value; 3]) -> Outcome<Value> {
     if let Some(list) = list(of) {
         let chosen = positions(start, stop, step, list.items.len())?;
         run.memory(VALUE_BYTES * list.items.len())?;
-        return List::make(run, chosen.map(|at| list.items[at].clone()).collect());
+        return list.another(run, chosen.map(|at| list.items[at].clone()).collect());
     }
     Err(fail(format!("a slice of a {}", of.kind())))
 }

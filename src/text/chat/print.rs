@@ -20,12 +20,16 @@ pub fn text<'a>(run: &Run, value: &'a Value) -> Outcome<Cow<'a, str>> {
 /// Python's `repr`.
 fn repr(value: &Value, out: &mut Sink) -> Outcome<()> {
     if let Some(list) = list(value) {
-        out.push("[")?;
+        out.push(if list.is_tuple { "(" } else { "[" })?;
         for (at, item) in list.items.iter().enumerate() {
             out.push(if at == 0 { "" } else { ", " })?;
             repr(item, out)?;
         }
-        return out.push("]");
+        return out.push(match (list.is_tuple, list.items.len()) {
+            (true, 1) => ",)",
+            (true, _) => ")",
+            (false, _) => "]",
+        });
     }
     if let Some(dict) = dict(value) {
         out.push("{")?;
@@ -85,13 +89,21 @@ fn quoted(text: &str, out: &mut Sink) -> Outcome<()> {
             '\t' => out.push("\\t")?,
             '\\' => out.push("\\\\")?,
             '\'' if quote == "'" => out.push("\\'")?,
-            c if (c as u32) < 0x20 || (0x7f..0xa1).contains(&(c as u32)) => {
-                out.push(&format!("\\x{:02x}", c as u32))?;
-            }
+            c if !is_printable(c) => out.push(&match c as u32 {
+                code @ 0..0x100 => format!("\\x{code:02x}"),
+                code @ 0x100..0x10000 => format!("\\u{code:04x}"),
+                code => format!("\\U{code:08x}"),
+            })?,
             c => out.push(c.encode_utf8(&mut buffer))?,
         }
     }
     out.push(quote)
+}
+
+/// Whether Python's `repr` leaves it as it is: Rust's escapes agree, but for what combines with a letter before it.
+fn is_printable(c: char) -> bool {
+    let escaped = || ['a', c].iter().collect::<String>().escape_debug().any(|c| c == '{');
+    c == ' ' || c.is_ascii_graphic() || !c.is_ascii() && !escaped()
 }
 
 /// `json.dumps(value, ensure_ascii=False, indent=indent)`.

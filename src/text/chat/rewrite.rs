@@ -16,6 +16,7 @@ pub mod names {
     pub const ITEM: &str = " item";
     pub const SLICE: &str = " slice";
     pub const LIST: &str = " list";
+    pub const TUPLE: &str = " tuple";
     pub const MAP: &str = " map";
     pub const SET: &str = " set";
     pub const ITER: &str = " iter";
@@ -203,7 +204,7 @@ fn expr<'a>(e: &Expr<'a>) -> Outcome<Expr<'a>> {
         Expr::GetItem(g) => call(names::ITEM, vec![expr(&g.expr)?, expr(&g.subscript_expr)?], span),
         Expr::Call(c) => Expr::Call(spanned(call_of(c)?, span)),
         Expr::List(l) => call(names::LIST, all(&l.items)?, span),
-        Expr::Tuple(t) => call(names::LIST, all(&t.items)?, span),
+        Expr::Tuple(t) => call(names::TUPLE, all(&t.items)?, span),
         Expr::Map(m) => {
             let pairs = m.keys.iter().zip(&m.values).flat_map(|(key, value)| [key, value]);
             call(names::MAP, pairs.map(expr).collect::<Outcome<_>>()?, span)

@@ -100,6 +100,7 @@ impl<'a> Sink<'a> {
 /// A list or tuple.
 pub struct List {
     pub items: Vec<Value>,
+    pub is_tuple: bool,
     depth: u16,
 }
 
@@ -120,7 +121,19 @@ impl List {
     pub fn make(run: &Run, items: Vec<Value>) -> Outcome<Value> {
         run.memory(VALUE_BYTES * items.len() + OBJECT_BYTES)?;
         let depth = depth_above(items.iter())?;
-        Ok(Value::from_object(Self { items, depth }))
+        Ok(Value::from_object(Self { items, is_tuple: false, depth }))
+    }
+
+    /// As `make`, a tuple.
+    pub fn tuple(run: &Run, items: Vec<Value>) -> Outcome<Value> {
+        run.memory(VALUE_BYTES * items.len() + OBJECT_BYTES)?;
+        let depth = depth_above(items.iter())?;
+        Ok(Value::from_object(Self { items, is_tuple: true, depth }))
+    }
+
+    /// Of the same kind as this.
+    pub fn another(&self, run: &Run, items: Vec<Value>) -> Outcome<Value> {
+        if self.is_tuple { Self::tuple(run, items) } else { Self::make(run, items) }
     }
 }
 
