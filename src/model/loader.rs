@@ -78,7 +78,8 @@ pub fn load_with_ops(
     let gguf = match source {
         Source::Echo { us_per_token } => {
             let model = Box::new(Echo::new(*us_per_token));
-            return Ok(Loaded { model, tokenizer: Some(Arc::new(Tokenizer::bytes()?)), chat: None });
+            let tokenizer = Some(Arc::new(Tokenizer::bytes()?));
+            return Ok(Loaded { model, tokenizer, chat: Some(Arc::new(Echo::chat_template()?)) });
         }
         Source::Embedded => embedded()?,
         Source::File(path) => Gguf::open(path)?,
