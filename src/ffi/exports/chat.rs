@@ -29,7 +29,7 @@ pub const BN_CHAT_REFUSE_SPECIAL: u32 = 2;
 /// `<think>` and its like, which models write, pass.
 ///
 /// Roles are the model's: mostly "system", "user" and "assistant". The template is a program that came with
-/// the model: its steps and memory are bounded (some 32 MB and 40 bytes for each byte of the messages, on this
+/// the model: its steps and memory are bounded (some 24 MB and 40 bytes for each byte of the messages, on this
 /// thread while the call runs, not counted in `memory_limit_bytes`), it reads nothing but the messages and
 /// the date, and takes up to 65,536 messages of 64 MiB in all.
 ///

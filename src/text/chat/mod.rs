@@ -50,6 +50,8 @@ const COMPILE_STACK: usize = 64 << 20;
 
 /// Bytes of a compiled step with its line, and what its constant takes besides its text.
 const STEP_BYTES: usize = 192;
+/// And of none.
+const LEAST_BYTES: usize = 16 << 10;
 
 /// Longest part of a template's own words in a message, in characters.
 const MAX_MESSAGE: usize = 500;
@@ -104,7 +106,7 @@ impl ChatTemplate {
     pub fn table_bytes(&self) -> usize {
         let code = self.code.as_ref().ok();
         let steps = code.map_or(0, |code| (0..).take_while(|&at| code.get(at).is_some()).count());
-        self.source.len() * 2 + steps * STEP_BYTES
+        LEAST_BYTES + self.source.len() * 2 + steps * STEP_BYTES
     }
 
     /// The conversation as one text, ready for a tokenizer that recognises special tokens in it; with the beginning

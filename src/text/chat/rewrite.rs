@@ -171,6 +171,8 @@ fn expr<'a>(e: &Expr<'a>) -> Outcome<Expr<'a>> {
             call(names::SLICE, args, span)
         }
         Expr::UnaryOp(u) => {
+            // It is no Copy.
+            #[allow(clippy::needless_match)]
             let op = match u.op {
                 ast::UnaryOpKind::Not => ast::UnaryOpKind::Not,
                 ast::UnaryOpKind::Neg => ast::UnaryOpKind::Neg,
