@@ -7,9 +7,6 @@ use crate::ops::{Activation, RopeStyle};
 pub struct Family {
     /// `general.architecture` of GGUF files, and the prefix of their keys.
     pub gguf: &'static [&'static str],
-    /// `architectures` of a `config.json`.
-    #[allow(dead_code)] // for folders
-    pub hf: &'static [&'static str],
     /// How GGUF files lay out q and k rows; Hugging Face's are always NEOX.
     pub gguf_rope: RopeStyle,
     /// Where the files do not name it.
@@ -45,7 +42,6 @@ pub enum Window {
 /// A decoder in Llama's clothes, which most are.
 const LLAMA: Family = Family {
     gguf: &["llama"],
-    hf: &["LlamaForCausalLM", "MistralForCausalLM"],
     gguf_rope: RopeStyle::Interleaved,
     activation: Activation::SwiGlu,
     sub_norms: SubNorms::WherePresent,
@@ -57,7 +53,6 @@ const LLAMA: Family = Family {
 pub const FAMILIES: &[Family] = &[
     Family {
         gguf: &["bitnet-b1.58", "bitnet-25"],
-        hf: &["BitNetForCausalLM"],
         gguf_rope: RopeStyle::Neox,
         activation: Activation::Relu2,
         sub_norms: SubNorms::Required,
@@ -67,7 +62,6 @@ pub const FAMILIES: &[Family] = &[
     // 1bitLLM's reproductions (bitnet_b1_58-large, -3B): their configuration says silu where the 2B-4T has relu2.
     Family {
         gguf: &["bitnet"],
-        hf: &["BitnetForCausalLM"],
         gguf_rope: RopeStyle::Neox,
         sub_norms: SubNorms::Required,
         window: Window::Never,
@@ -76,7 +70,6 @@ pub const FAMILIES: &[Family] = &[
     LLAMA,
     Family {
         gguf: &["qwen2"],
-        hf: &["Qwen2ForCausalLM"],
         gguf_rope: RopeStyle::Neox,
         sub_norms: SubNorms::Never,
         window: Window::Never,
@@ -84,7 +77,6 @@ pub const FAMILIES: &[Family] = &[
     },
     Family {
         gguf: &["qwen3"],
-        hf: &["Qwen3ForCausalLM"],
         gguf_rope: RopeStyle::Neox,
         sub_norms: SubNorms::Never,
         qk_norms: true,
@@ -93,7 +85,6 @@ pub const FAMILIES: &[Family] = &[
     },
     Family {
         gguf: &["gemma3"],
-        hf: &["Gemma3ForCausalLM"],
         gguf_rope: RopeStyle::Neox,
         activation: Activation::GeGlu,
         sub_norms: SubNorms::Never,
