@@ -136,6 +136,18 @@
 // Detail for those who work on the engine.
 #define BN_LOG_DEBUG 4
 
+// Weights stay as the model's files have them.
+#define BN_WEIGHTS_KEEP 0
+
+// 8 bits: blocks of 32 with a half-precision scale.
+#define BN_WEIGHTS_Q8_0 1
+
+// 4 bits: blocks of 32 with a half-precision scale.
+#define BN_WEIGHTS_Q4_0 2
+
+// BitNet's -1, 0 and 1, with a scale.
+#define BN_WEIGHTS_TERNARY 3
+
 // `bn_engine_shutdown`'s mode: accept nothing new, finish what is accepted.
 #define BN_SHUTDOWN_DRAIN 0
 
@@ -353,7 +365,8 @@ typedef struct bn_engine_config {
     uint32_t struct_size;
     // `BN_DELIVERY_POLL` (default) or `BN_DELIVERY_CALLBACK`, for all requests of the engine.
     int32_t delivery_mode;
-    // UTF-8, `model_path_length` bytes: a GGUF file, or `builtin:echo` (a model without weights that
+    // UTF-8, `model_path_length` bytes: a GGUF file, a Hugging Face folder (`config.json`, safetensors and
+    // `tokenizer.json`), or `builtin:echo` (a model without weights that
     // answers with its prompt; `builtin:echo?us_per_token=N` takes N microseconds a token). NULL
     // (default): the small model that ships inside the library.
     const char *model_path;
@@ -396,6 +409,21 @@ typedef struct bn_engine_config {
     bn_progress_callback progress;
     // Handed to `progress`. Not touched.
     void *progress_context;
+    // What the weights of attention and feed-forward become as they are loaded: `BN_WEIGHTS_KEEP` (default),
+    // `BN_WEIGHTS_Q8_0`, `BN_WEIGHTS_Q4_0`, or, of BitNet models, `BN_WEIGHTS_TERNARY`. Only F32, F16 and BF16
+    // weights can become something else; others are refused.
+    int32_t weight_type;
+    // The same for the embedding, without `BN_WEIGHTS_TERNARY`.
+    int32_t embedding_type;
+    // The same for the output head. Where that is the embedding (tied), either field says what both become.
+    int32_t head_type;
+    // Zero.
+    uint32_t reserved;
+    // UTF-8, `kernel_config_path_length` bytes: the `kernel_config.ini` that a GGUF file with TL1 or TL2 tensors was
+    // converted with. NULL (default): the one beside the file, or the tilings of published models.
+    const char *kernel_config_path;
+    // Bytes of `kernel_config_path`, without a NUL.
+    size_t kernel_config_path_length;
 } bn_engine_config;
 
 // Why a call failed, in words. Optional wherever it is taken (NULL: not wanted). The caller owns it; the

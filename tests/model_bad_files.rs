@@ -77,7 +77,7 @@ fn no_file_an_empty_one_and_a_foreign_one() {
     let missing = path("missing").to_string_lossy().into_owned();
     refused(open_path(&missing), Status::Io, &[&missing]);
     let directory = std::env::temp_dir().to_string_lossy().into_owned();
-    refused(open_path(&directory), Status::Io, &[&directory, "directory"]);
+    refused(open_path(&directory), Status::Io, &[&directory, "config.json"]);
     for (name, content, word) in [("empty", &b""[..], "empty"), ("foreign", &b"\x7fELF and more"[..], "GGUF")]
     {
         let path = path(name);

@@ -21,8 +21,20 @@ fn gguf() {
 }
 
 #[test]
+fn folders() {
+    all(|format| format.starts_with("hf-"), 20);
+}
+
+#[test]
 fn gguf_embeddings() {
     let cases = Embeddings::models(|format| format.starts_with("gguf-"));
     assert!(cases.len() >= 2, "{} cases", cases.len());
+    cases.iter().for_each(check_embeddings);
+}
+
+#[test]
+fn embeddings_of_folders() {
+    let cases = Embeddings::models(|format| format.starts_with("hf-"));
+    assert!(cases.len() >= 4, "{} cases", cases.len());
     cases.iter().for_each(check_embeddings);
 }

@@ -8,12 +8,35 @@ use std::sync::Arc;
 pub struct Bytes {
     owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
     range: Range<usize>,
+    /// Of a mapped file: pages that are let go come back from it.
+    mapped: bool,
 }
 
 impl Bytes {
     pub fn new(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
         let range = 0..owner.as_ref().len();
-        Self { owner: Arc::new(owner), range }
+        Self { owner: Arc::new(owner), range, mapped: false }
+    }
+
+    /// A read-only mapping of a file.
+    pub fn of_file(map: memmap2::Mmap) -> Self {
+        Self { mapped: true, ..Self::new(map) }
+    }
+
+    /// Lets the pages go that lie wholly within a mapped file's view, and that a later read fetches again: for
+    /// who has made something else of them. Does nothing to other bytes.
+    pub fn release_pages(&self) {
+        let page = match page_size() {
+            Some(page) if self.mapped => page,
+            _ => return,
+        };
+        let start = (self.as_ptr() as usize).next_multiple_of(page);
+        let end = (self.as_ptr() as usize + self.len()) / page * page;
+        if start < end {
+            // SAFETY: whole pages of a private read-only mapping of a file, which `owner` keeps: their contents
+            // are the file's before and after. A failure leaves them resident, which is harmless.
+            unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_DONTNEED) };
+        }
     }
 
     /// A sub-view, or None where `range` does not lie within this one.
@@ -22,8 +45,13 @@ impl Bytes {
             return None;
         }
         let range = self.range.start + range.start..self.range.start + range.end;
-        Some(Self { owner: self.owner.clone(), range })
+        Some(Self { owner: self.owner.clone(), range, mapped: self.mapped })
     }
+}
+
+fn page_size() -> Option<usize> {
+    // SAFETY: no pointers; it answers -1 for what it does not know.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok().filter(|n| n.is_power_of_two())
 }
 
 impl Deref for Bytes {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 pub use super::embedding::Embedding;
 pub use super::event::{Event, FinishReason, Logprob, Usage};
 pub use super::ids::{RequestId, Which};
+pub use crate::model::{LoadOptions, WeightType};
 
 /// Called with (level, message) from any thread.
 pub type LogSink = Arc<dyn Fn(i32, &str) + Send + Sync>;
@@ -53,6 +54,8 @@ pub struct EngineConfig {
     /// LOG_*; 0 is silent.
     pub log_level: i32,
     pub progress: Option<ProgressSink>,
+    /// What weights become as they are loaded.
+    pub load: LoadOptions,
 }
 
 impl Default for EngineConfig {
@@ -73,6 +76,7 @@ impl Default for EngineConfig {
             log: None,
             log_level: LOG_WARN,
             progress: None,
+            load: LoadOptions::default(),
         }
     }
 }

@@ -51,7 +51,6 @@ pub struct RequestLimits<'a> {
     pub max_sequence: usize,
     /// Which a request needs room for behind its prompt: 1, or 0 for an embedding.
     pub new_tokens: usize,
-    pub longest_token: usize,
     pub tokenizer: Option<&'a Tokenizer>,
 }
 
@@ -134,7 +133,8 @@ impl RequestLimits<'_> {
     pub fn size(&self, bytes: usize, ids: usize) -> Result<()> {
         let most = self.max_sequence.saturating_sub(self.new_tokens);
         let (what, unit) = if ids > most { (ids, "tokens") } else { (bytes, "bytes") };
-        if ids > most || bytes / self.longest_token.max(1) > most {
+        let fewest = self.tokenizer.map_or(bytes, |tokenizer| tokenizer.fewest_tokens(bytes));
+        if ids > most || fewest > most {
             return Err(self.too_long(&format!("the prompt has {what} {unit}")));
         }
         Ok(())

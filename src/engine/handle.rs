@@ -53,7 +53,7 @@ impl Engine {
         let log = Log::new(config.log.clone(), config.log_level);
         let source = Source::parse(config.model_path.as_deref())?;
         let threads = if config.threads == 0 { config::default_threads() } else { config.threads as usize };
-        let loaded = load(&source, Pool::new(threads)?, &log, config.progress.take())?;
+        let loaded = load(&source, &config.load, Pool::new(threads)?, &log, config.progress.take())?;
         Self::with_model(config, loaded)
     }
 
@@ -233,7 +233,6 @@ impl Engine {
             hidden_size: self.facts.hidden_size,
             new_tokens: usize::from(!embedding),
             max_sequence: self.max_sequence,
-            longest_token: self.longest_token,
             tokenizer: self.tokenizer().map(|t| &**t),
         }
     }
@@ -414,6 +413,7 @@ impl Drop for Engine {
 /// Loads with progress through the host's callback, and as log lines every tenth.
 fn load(
     source: &Source,
+    options: &LoadOptions,
     pool: Arc<Pool>,
     log: &Log,
     mut host: Option<ProgressSink>,
@@ -427,5 +427,5 @@ fn load(
         }
         host.as_mut().is_some_and(|host| callback::run(|| host(fraction, what)))
     };
-    model::load(source, pool, &|level, message| log.write(level, message), &mut progress)
+    model::load_with(source, options, pool, &|level, message| log.write(level, message), &mut progress)
 }

@@ -5,7 +5,7 @@ use super::growth::Grown;
 use super::guard;
 use super::types::*;
 use crate::base::{Error, Result};
-use crate::engine::api::{self, EngineConfig, EventSink, LogSink, ProgressSink};
+use crate::engine::api::{self, EngineConfig, EventSink, LoadOptions, LogSink, ProgressSink, WeightType};
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
@@ -18,7 +18,8 @@ pub struct bn_engine_config {
     pub struct_size: u32,
     /// `BN_DELIVERY_POLL` (default) or `BN_DELIVERY_CALLBACK`, for all requests of the engine.
     pub delivery_mode: i32,
-    /// UTF-8, `model_path_length` bytes: a GGUF file, or `builtin:echo` (a model without weights that
+    /// UTF-8, `model_path_length` bytes: a GGUF file, a Hugging Face folder (`config.json`, safetensors and
+    /// `tokenizer.json`), or `builtin:echo` (a model without weights that
     /// answers with its prompt; `builtin:echo?us_per_token=N` takes N microseconds a token). NULL
     /// (default): the small model that ships inside the library.
     pub model_path: *const c_char,
@@ -61,6 +62,21 @@ pub struct bn_engine_config {
     pub progress: bn_progress_callback,
     /// Handed to `progress`. Not touched.
     pub progress_context: *mut c_void,
+    /// What the weights of attention and feed-forward become as they are loaded: `BN_WEIGHTS_KEEP` (default),
+    /// `BN_WEIGHTS_Q8_0`, `BN_WEIGHTS_Q4_0`, or, of BitNet models, `BN_WEIGHTS_TERNARY`. Only F32, F16 and BF16
+    /// weights can become something else; others are refused.
+    pub weight_type: i32,
+    /// The same for the embedding, without `BN_WEIGHTS_TERNARY`.
+    pub embedding_type: i32,
+    /// The same for the output head. Where that is the embedding (tied), either field says what both become.
+    pub head_type: i32,
+    /// Zero.
+    pub reserved: u32,
+    /// UTF-8, `kernel_config_path_length` bytes: the `kernel_config.ini` that a GGUF file with TL1 or TL2 tensors was
+    /// converted with. NULL (default): the one beside the file, or the tilings of published models.
+    pub kernel_config_path: *const c_char,
+    /// Bytes of `kernel_config_path`, without a NUL.
+    pub kernel_config_path_length: usize,
 }
 
 // SAFETY: repr(C), `struct_size` first, and integers, pointers and nullable functions after it.
@@ -91,6 +107,12 @@ unsafe impl Grown for bn_engine_config {
             log_context: std::ptr::null_mut(),
             progress: None,
             progress_context: std::ptr::null_mut(),
+            weight_type: BN_WEIGHTS_KEEP,
+            embedding_type: BN_WEIGHTS_KEEP,
+            head_type: BN_WEIGHTS_KEEP,
+            reserved: 0,
+            kernel_config_path: std::ptr::null(),
+            kernel_config_path_length: 0,
         }
     }
     fn set_struct_size(&mut self, size: u32) {
@@ -116,6 +138,37 @@ impl Context {
     }
 }
 
+/// None where the pointer is NULL and the length 0.
+///
+/// # Safety
+/// `path` is NULL or points to `length` readable bytes.
+unsafe fn optional_path(field: &str, path: *const c_char, length: usize) -> Result<Option<String>> {
+    if path.is_null() && length == 0 {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    let path = unsafe { guard::text(field, path, length) }?;
+    if path.is_empty() {
+        return Err(Error::invalid(format!("{field} is empty; NULL stands for the default")));
+    }
+    guard::copy_text(field, path).map(Some)
+}
+
+fn weight_type(field: &str, value: i32) -> Result<WeightType> {
+    Ok(match value {
+        BN_WEIGHTS_KEEP => WeightType::Keep,
+        BN_WEIGHTS_Q8_0 => WeightType::Q8_0,
+        BN_WEIGHTS_Q4_0 => WeightType::Q4_0,
+        BN_WEIGHTS_TERNARY => WeightType::Ternary,
+        _ => {
+            return Err(Error::invalid(format!(
+                "{field} is {value}; it goes from BN_WEIGHTS_KEEP ({BN_WEIGHTS_KEEP}) to BN_WEIGHTS_TERNARY \
+                 ({BN_WEIGHTS_TERNARY})"
+            )));
+        }
+    })
+}
+
 impl bn_engine_config {
     /// # Safety
     /// Pointers are NULL or as the fields say.
@@ -128,7 +181,7 @@ impl bn_engine_config {
         }
         Ok(EngineConfig {
             // SAFETY: the caller's promise.
-            model_path: unsafe { self.path() }?,
+            model_path: unsafe { optional_path("model_path", self.model_path, self.model_path_length) }?,
             threads: self.threads,
             max_batch_size: self.max_batch_size,
             max_batch_tokens: self.max_batch_tokens,
@@ -143,19 +196,25 @@ impl bn_engine_config {
             log: self.log_sink(),
             log_level: self.log_level,
             progress: self.progress_sink(),
+            // SAFETY: the caller's promise.
+            load: unsafe { self.load_options() }?,
         })
     }
 
-    unsafe fn path(&self) -> Result<Option<String>> {
-        if self.model_path.is_null() && self.model_path_length == 0 {
-            return Ok(None);
+    /// # Safety
+    /// As `to_engine`.
+    unsafe fn load_options(&self) -> Result<LoadOptions> {
+        if self.reserved != 0 {
+            return Err(Error::unsupported(format!("bn_engine_config.reserved is {}, not 0", self.reserved)));
         }
-        // SAFETY: the caller's promise.
-        let path = unsafe { guard::text("model_path", self.model_path, self.model_path_length) }?;
-        if path.is_empty() {
-            return Err(Error::invalid("model_path is empty; NULL stands for the embedded model"));
-        }
-        guard::copy_text("model_path", path).map(Some)
+        let (path, length) = (self.kernel_config_path, self.kernel_config_path_length);
+        Ok(LoadOptions {
+            weights: weight_type("weight_type", self.weight_type)?,
+            embedding: weight_type("embedding_type", self.embedding_type)?,
+            head: weight_type("head_type", self.head_type)?,
+            // SAFETY: the caller's promise.
+            kernel_config: unsafe { optional_path("kernel_config_path", path, length) }?,
+        })
     }
 
     fn event_sink(&self) -> Result<Option<EventSink>> {

@@ -49,6 +49,15 @@ pub const BN_LOG_INFO: i32 = 3;
 /// Detail for those who work on the engine.
 pub const BN_LOG_DEBUG: i32 = 4;
 
+/// Weights stay as the model's files have them.
+pub const BN_WEIGHTS_KEEP: i32 = 0;
+/// 8 bits: blocks of 32 with a half-precision scale.
+pub const BN_WEIGHTS_Q8_0: i32 = 1;
+/// 4 bits: blocks of 32 with a half-precision scale.
+pub const BN_WEIGHTS_Q4_0: i32 = 2;
+/// BitNet's -1, 0 and 1, with a scale.
+pub const BN_WEIGHTS_TERNARY: i32 = 3;
+
 /// `bn_engine_shutdown`'s mode: accept nothing new, finish what is accepted.
 pub const BN_SHUTDOWN_DRAIN: i32 = 0;
 /// `bn_engine_shutdown`'s mode: accept nothing new, cancel what is accepted. May follow a drain.

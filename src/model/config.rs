@@ -185,6 +185,11 @@ impl DecoderConfig {
         names.float("attention.scale", scale, 1e-6..=1e3)
     }
 
+    /// Trained with ternary weights, whatever the files hold them in.
+    pub fn is_bitnet(&self) -> bool {
+        self.architecture.starts_with("bitnet")
+    }
+
     /// Elements of a row of q, k and v side by side.
     pub fn qkv_width(&self) -> usize {
         self.attention.qkv()

@@ -93,7 +93,12 @@ impl Checkpoint for Gguf {
     }
 
     fn matrix(&self, pool: &Pool, tensor: &str, rows: usize, cols: usize) -> Result<Matrix> {
-        self.prepared(pool, tensor, rows, cols)
+        let matrix = self.prepared(pool, tensor, rows, cols)?;
+        if !self.maps(&matrix.data) {
+            // The file's own form has served.
+            Gguf::matrix(self, tensor, rows, cols)?.data.release_pages();
+        }
+        Ok(matrix)
     }
 
     fn vector(&self, tensor: &str, len: usize) -> Result<Arc<[f32]>> {

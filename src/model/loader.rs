@@ -2,13 +2,17 @@
 
 use super::checkpoint::Checkpoint;
 use super::echo::Echo;
+use super::hf::HfFolder;
+use super::options::LoadOptions;
 use super::reader::Reader;
+use super::requantized::Requantized;
 use super::{Facts, Loaded, Model};
 use crate::base::{Error, Result, Status};
 use crate::formats::gguf::Gguf;
 use crate::kernels::Pool;
 use crate::ops::{FusedOps, OpSet};
 use crate::text::Tokenizer;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Severities that `load` logs with; the C API's numbers.
@@ -61,27 +65,58 @@ pub fn load(
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
-    let ops = Arc::new(FusedOps::new(pool.clone()));
-    load_with_ops(source, &pool, ops, log, progress)
+    load_with(source, &LoadOptions::default(), pool, log, progress)
 }
 
-/// As `load`, on any set of operations; `pool` packs weights.
+/// As `load`, changed as `options` say.
+pub fn load_with(
+    source: &Source,
+    options: &LoadOptions,
+    pool: Arc<Pool>,
+    log: &dyn Fn(i32, &str),
+    progress: &mut dyn FnMut(f32, &str) -> bool,
+) -> Result<Loaded> {
+    let ops = Arc::new(FusedOps::new(pool.clone()));
+    load_with_ops(source, options, &pool, ops, log, progress)
+}
+
+/// As `load_with`, on any set of operations; `pool` packs weights.
 pub fn load_with_ops(
     source: &Source,
+    options: &LoadOptions,
     pool: &Pool,
     ops: Arc<dyn OpSet>,
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
-    let gguf = match source {
+    check(source, options)?;
+    let files: Box<dyn Checkpoint> = match source {
         Source::Echo { us_per_token } => {
             let model = Box::new(Echo::new(*us_per_token));
             return Ok(Loaded { model, tokenizer: Some(Arc::new(Tokenizer::bytes()?)) });
         }
-        Source::Embedded => embedded()?,
-        Source::File(path) => Gguf::open(path)?,
+        Source::Embedded => Box::new(embedded()?),
+        Source::File(path) if Path::new(path).is_dir() => Box::new(HfFolder::open(path)?),
+        Source::File(path) => Box::new(Gguf::open_with(path, options.kernel_config.as_deref())?),
     };
-    load_checkpoint(&gguf, pool, ops, log, progress)
+    match options.requantizes() {
+        false => load_checkpoint(&*files, pool, ops, log, progress),
+        true => load_checkpoint(&Requantized::new(&*files, options)?, pool, ops, log, progress),
+    }
+}
+
+/// Refuses options that would do nothing.
+fn check(source: &Source, options: &LoadOptions) -> Result<()> {
+    if options.requantizes() && matches!(source, Source::Echo { .. }) {
+        return Err(Error::invalid(
+            "weight_type, embedding_type or head_type is given, and builtin:echo has no weights",
+        ));
+    }
+    let gguf = matches!(source, Source::File(path) if !Path::new(path).is_dir());
+    match options.kernel_config.is_some() && !gguf {
+        true => Err(Error::invalid("kernel_config_path is given, and the model is no GGUF file with a path")),
+        false => Ok(()),
+    }
 }
 
 /// As `load_with_ops`, of files already opened.

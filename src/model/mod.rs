@@ -7,14 +7,19 @@ mod decoder;
 mod echo;
 mod family;
 mod gguf;
+mod hf;
 mod loader;
+mod options;
 mod pooling;
 mod reader;
+mod requantized;
 mod rope;
 
 pub use checkpoint::Checkpoint;
 pub use config::{DecoderConfig, LayerSpan, Parts, RopeConfig, RopeScaling};
-pub use loader::{Source, load, load_checkpoint, load_with_ops};
+pub use hf::HfFolder;
+pub use loader::{Source, load, load_checkpoint, load_with, load_with_ops};
+pub use options::{LoadOptions, WeightType};
 pub use pooling::Pooling;
 
 use crate::base::Result;

@@ -1,21 +1,23 @@
-//! Byte-level BPE with the `tokenizers` package: its regex engine cuts the text, its merges make the tokens.
+//! Byte-level BPE: a split rule cuts the text, the `tokenizers` package's merges make the tokens.
 //!
-//! Its own pipeline (`PreTokenizedString`, `Encoding`) keeps several copies of every word with offsets, some
-//! hundred bytes for each byte of text; here one word is in flight at a time.
+//! The package's own pipeline (`PreTokenizedString`, `Encoding`) keeps several copies of every word with offsets,
+//! some hundred bytes for each byte of text; here one word is in flight at a time.
 
 use super::bytes::ByteMap;
-use super::split::SplitRule;
+use super::split::{Rule, Splitter, byte_digits};
 use crate::base::{Error, Result, Status};
 use tokenizers::Model;
 use tokenizers::models::bpe::{BPE, Vocab};
-use tokenizers::utils::SysRegex;
+use unicode_normalization_alignments::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 /// Longest word merged. Merging takes n log n time and about 130 bytes of scratch per byte of the word; a run
 /// of a quarter million letters or spaces without a cut is no language.
 pub(super) const MAX_WORD_BYTES: usize = 256 * 1024;
 
 pub(super) struct Bpe {
-    split: SysRegex,
+    splitter: Splitter,
+    byte_digits: bool,
+    pub nfc: bool,
     model: BPE,
     map: ByteMap,
     /// Whether the vocabulary has a token for the byte alone. Where it has none, the package would drop the
@@ -25,50 +27,51 @@ pub(super) struct Bpe {
 
 impl Bpe {
     /// The parts and the whole of each merge must be in `vocab`: the caller has checked.
-    pub fn new(rule: SplitRule, vocab: Vocab, merges: Vec<(String, String)>) -> Result<Self> {
+    pub fn new(rule: &Rule, vocab: Vocab, merges: Vec<(String, String)>) -> Result<Self> {
         let failed = |e| Error::internal(format!("the tokenizer could not be built: {e}"));
         let map = ByteMap::new();
         let known =
             std::array::from_fn(|b| vocab.contains_key(map.char(b as u8).encode_utf8(&mut [0; 4]) as &str));
         let model = BPE::builder()
             .vocab_and_merges(vocab, merges)
-            .ignore_merges(rule.ignores_merges())
+            .ignore_merges(rule.ignore_merges)
             // The package's cache lives in thread locals of every thread that calls, and outlives the model.
             .cache_capacity(0)
             .build()
             .map_err(failed)?;
-        Ok(Self { split: SysRegex::new(rule.pattern()).map_err(failed)?, model, map, known })
+        Ok(Self {
+            splitter: rule.splitter()?,
+            byte_digits: rule.byte_digits,
+            nfc: rule.nfc,
+            model,
+            map,
+            known,
+        })
     }
 
     /// Appends the tokens of `text`, in which nothing is special.
     pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        let composed;
+        let mut text = text;
+        if self.nfc && is_nfc_quick(text.chars()) != IsNormalized::Yes {
+            composed = compose(text)?;
+            text = &composed;
+        }
         let mut word = String::new();
-        let mut done = 0;
-        for (start, end) in self.split.find_iter(text) {
-            if start != done {
-                break;
-            }
-            self.encode_word(&text[start..end], &mut word, ids)?;
-            done = end;
-        }
-        if done == text.len() {
-            return Ok(());
-        }
-        // The patterns match every character, so the engine stopped at its backtracking limit; its iterator
-        // ends there without an error.
-        Err(too_long(text.len() - done))
+        self.splitter.words(text, &mut |piece| match self.byte_digits {
+            true => byte_digits(piece.as_bytes(), &mut |piece| self.encode_word(piece, &mut word, ids)),
+            false => self.encode_word(piece.as_bytes(), &mut word, ids),
+        })
     }
 
-    fn encode_word(&self, text: &str, word: &mut String, ids: &mut Vec<u32>) -> Result<()> {
+    fn encode_word(&self, text: &[u8], word: &mut String, ids: &mut Vec<u32>) -> Result<()> {
         if text.len() > MAX_WORD_BYTES {
             return Err(too_long(text.len()));
         }
         word.clear();
-        for byte in text.bytes() {
+        for &byte in text {
             if !self.known[byte as usize] {
-                return Err(Error::unsupported(format!(
-                    "the text holds byte 0x{byte:02x}, for which the model's vocabulary has no token"
-                )));
+                return Err(no_token(byte));
             }
             word.push(self.map.char(byte));
         }
@@ -81,7 +84,25 @@ impl Bpe {
     }
 }
 
-fn too_long(bytes: usize) -> Error {
+/// Unicode's normalization form C, at most three times as long.
+fn compose(text: &str) -> Result<String> {
+    let mut out = String::new();
+    let too_much = |_| Error::out_of_memory("composed text", text.len());
+    out.try_reserve(text.len()).map_err(too_much)?;
+    for (c, _) in text.nfc() {
+        out.try_reserve(4).map_err(too_much)?;
+        out.push(c);
+    }
+    Ok(out)
+}
+
+pub(super) fn no_token(byte: u8) -> Error {
+    Error::unsupported(format!(
+        "the text holds byte 0x{byte:02x}, for which the model's vocabulary has no token"
+    ))
+}
+
+pub(super) fn too_long(bytes: usize) -> Error {
     Error::new(
         Status::TooLong,
         format!(

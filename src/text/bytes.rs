@@ -69,6 +69,11 @@ impl TokenBytes {
         self.ends.len()
     }
 
+    /// Bytes of the longest token.
+    pub fn longest(&self) -> usize {
+        (0..self.len() as u32).filter_map(|id| self.get(id)).map(<[u8]>::len).max().unwrap_or(0)
+    }
+
     pub fn get(&self, id: u32) -> Option<&[u8]> {
         let id = id as usize;
         let end = *self.ends.get(id)?;

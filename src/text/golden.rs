@@ -1,8 +1,9 @@
-//! Token ids against the Python package's (tools/golden/tokenizer.py).
+//! Token ids against the Python packages' on 10,000 texts (tools/golden/tokenizers.py makes them by the same recipe).
 
 use super::*;
 use crate::formats::gguf::writer::{Meta, Writer};
-use serde_json::Value;
+use serde_json::{Value, json};
+use unicode_normalization_alignments::UnicodeNormalization;
 
 fn read(path: &str) -> Value {
     let root = env!("CARGO_MANIFEST_DIR");
@@ -19,43 +20,227 @@ fn numbers<T: TryFrom<i64, Error: std::fmt::Debug>>(v: &Value) -> Vec<T> {
     v.as_array().unwrap().iter().map(|n| n.as_i64().unwrap().try_into().unwrap()).collect()
 }
 
-fn load(case: &Value) -> Tokenizer {
-    let w = Writer::new()
-        .meta("tokenizer.ggml.model", "gpt2")
-        .meta("tokenizer.ggml.pre", case["pre"].as_str().unwrap())
-        .meta("tokenizer.ggml.tokens", Meta::Strs(strings(&case["tokens"])))
-        .meta("tokenizer.ggml.token_type", Meta::I32s(numbers(&case["types"])))
-        .meta("tokenizer.ggml.merges", Meta::Strs(strings(&case["merges"])));
-    let gguf = Gguf::from_bytes(w.bytes(), "golden").unwrap();
-    Tokenizer::from_gguf(&gguf, &|_| {}).unwrap().unwrap()
+/// CRC-32 as zlib has it, continued from `crc`.
+fn crc32(crc: u32, bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!crc, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 })
+    })
+}
+
+/// splitmix64.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ z >> 31) >> 33) as usize % n
+    }
+}
+
+struct Golden {
+    texts: Vec<String>,
+    block: usize,
+}
+
+impl Golden {
+    fn new() -> Self {
+        let parts = read("tests/golden/tokenizers/parts.json");
+        let list = |key: &str| strings(&parts[key]);
+        let (words, specials, code, spaces) = (list("words"), list("specials"), list("code"), list("spaces"));
+        let chars: Vec<String> = parts["chars"].as_str().unwrap().chars().map(String::from).collect();
+        let mut draw = Draw(5);
+        let text = |draw: &mut Draw| {
+            let mut out: Vec<u8> = Vec::new();
+            for _ in 0..1 + draw.below(14) {
+                let kind = draw.below(40);
+                let mut pick = |list: &[String]| out.extend(list[draw.below(list.len())].as_bytes());
+                match kind {
+                    0..22 => pick(&words),
+                    22..25 => (0..1 + draw.below(8)).for_each(|_| out.push(32 + draw.below(95) as u8)),
+                    25..30 => pick(&chars),
+                    30..32 => (0..1 + draw.below(40)).for_each(|_| out.push(b' ')),
+                    32..34 => (0..1 + draw.below(12)).for_each(|_| out.push(b'0' + draw.below(10) as u8)),
+                    34..37 => pick(&specials),
+                    37 => (0..1 + draw.below(4)).for_each(|_| out.push(draw.below(256) as u8)),
+                    _ => pick(&code),
+                }
+                out.extend(spaces[draw.below(spaces.len())].as_bytes());
+            }
+            // Bytes that are no UTF-8 become U+FFFD, a maximal part each, as a caller would repair them.
+            String::from_utf8_lossy(&out).into_owned()
+        };
+        let count = parts["texts"].as_u64().unwrap();
+        let texts: Vec<String> = (0..count).map(|_| text(&mut draw)).collect();
+        let crc = texts.iter().fold(0, |crc, text| crc32(crc32(crc, text.as_bytes()), &[0xff]));
+        assert_eq!(parts["crc"], crc, "the recipe makes other texts than Python's");
+        assert!(texts.len() >= 10_000);
+        Self { texts, block: parts["block"].as_u64().unwrap() as usize }
+    }
+
+    /// The blocks whose ids differ from those of `want`, into `differences`. Texts come back as `back` says, and
+    /// a stream of tokens says what decoding says.
+    fn check(
+        &self,
+        t: &Tokenizer,
+        parse_special: bool,
+        want: &Value,
+        name: &str,
+        differences: &mut Vec<String>,
+        back: impl Fn(&str) -> Option<String>,
+    ) {
+        let want: Vec<u32> = numbers(want);
+        assert_eq!(want.len(), self.texts.len().div_ceil(self.block));
+        for (i, (texts, want)) in self.texts.chunks(self.block).zip(want).enumerate() {
+            let mut crc = 0;
+            for text in texts {
+                let ids = t.encode(text, false, parse_special).unwrap();
+                assert!(ids.len() >= t.fewest_tokens(text.len()));
+                crc = ids.iter().chain(&[u32::MAX]).fold(crc, |crc, id| crc32(crc, &id.to_le_bytes()));
+                let decoded = streamed(t, &ids);
+                assert_eq!(t.decode(&ids).unwrap(), decoded, "{name}");
+                if let Some(back) = back(text).filter(|_| !parse_special) {
+                    assert_eq!(decoded, back, "{name}");
+                }
+            }
+            if crc != want {
+                differences
+                    .push(format!("{name}, special tokens {parse_special}: texts {} and on", i * self.block));
+            }
+        }
+    }
+}
+
+/// The text of `ids` as it would be streamed, but for the space before a text.
+fn streamed(t: &Tokenizer, ids: &[u32]) -> String {
+    let (mut text, mut utf8) = (String::new(), Utf8Stream::default());
+    ids.iter().for_each(|&id| utf8.push(t.token_bytes(id).unwrap(), &mut text));
+    utf8.finish(&mut text);
+    text.strip_prefix(' ').filter(|_| t.space_prefix).map(str::to_owned).unwrap_or(text)
+}
+
+fn from_gguf(w: &Writer) -> Tokenizer {
+    Tokenizer::from_gguf(&Gguf::from_bytes(w.bytes(), "golden").unwrap(), &|_| {}).unwrap().unwrap()
+}
+
+/// The case's `tokenizer.json` with its vocabulary filled in; merges as pairs or, as of old, as lines.
+fn from_json(case: &Value, tokens: &[String], lines: bool) -> Tokenizer {
+    let mut file = case["json"].clone();
+    let vocab = tokens.iter().enumerate().map(|(id, token)| (token.clone(), json!(id)));
+    file["model"]["vocab"] = Value::Object(vocab.collect());
+    let pair = |line: &Value| json!(line.as_str().unwrap().split(' ').collect::<Vec<_>>());
+    let merges = case["merges"].as_array().unwrap();
+    file["model"]["merges"] = if lines { json!(merges) } else { merges.iter().map(pair).collect() };
+    let bytes = serde_json::to_vec(&file).unwrap();
+    let files = JsonFiles { tokenizer: &bytes, config: None, generation: None };
+    Tokenizer::from_json(&files, "tokenizer.json", &|_| {}).unwrap()
+}
+
+fn each_case(file: &str, expected: usize, check: impl Fn(usize, &Value, &str, &mut Vec<String>)) {
+    let golden = read(file);
+    let cases = golden["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), expected);
+    let mut differences = Vec::new();
+    for (i, case) in cases.iter().enumerate() {
+        check(i, case, case["name"].as_str().unwrap(), &mut differences);
+    }
+    assert!(differences.is_empty(), "{} blocks differ:\n{}", differences.len(), differences.join("\n"));
+}
+
+fn byte_level(through_json: bool) {
+    let golden = Golden::new();
+    each_case("tests/golden/tokenizers/byte_level.json", 13, |i, case, name, differences| {
+        let map = bytes::ByteMap::new();
+        let mut tokens: Vec<String> = (0..=255).map(|b| map.char(b).to_string()).collect();
+        tokens.sort();
+        for merge in strings(&case["merges"]) {
+            let made = merge.replace(' ', "");
+            if !tokens.contains(&made) {
+                tokens.push(made);
+            }
+        }
+        tokens.extend(strings(&case["unmerged"]));
+        let (control, user) = (strings(&case["control"]), strings(&case["user_defined"]));
+        let bos = tokens.len() as u32;
+        let t = if through_json {
+            from_json(case, &tokens, i % 2 == 0)
+        } else {
+            let mut types = vec![1; tokens.len()];
+            types.resize(types.len() + control.len(), 3);
+            types.resize(types.len() + user.len(), 4);
+            from_gguf(
+                &Writer::new()
+                    .meta("tokenizer.ggml.model", "gpt2")
+                    .meta("tokenizer.ggml.pre", name)
+                    .meta("tokenizer.ggml.tokens", Meta::Strs([tokens, control, user].concat()))
+                    .meta("tokenizer.ggml.token_type", Meta::I32s(types))
+                    .meta("tokenizer.ggml.bos_token_id", Meta::U32(bos))
+                    .meta("tokenizer.ggml.merges", Meta::Strs(strings(&case["merges"]))),
+            )
+        };
+        for (text, ids) in golden.texts.iter().zip(case["shown"].as_array().unwrap()) {
+            assert_eq!(t.encode(text, false, false).unwrap(), numbers::<u32>(ids), "{name} {text:?}");
+        }
+        let first = t.encode("", true, false).unwrap();
+        assert_eq!(first, if case["adds_bos"] == true { vec![bos] } else { vec![] }, "{name}");
+        let nfc = case["nfc"] == true;
+        let back =
+            |text: &str| Some(if nfc { text.nfc().map(|(c, _)| c).collect() } else { text.to_owned() });
+        golden.check(&t, false, &case["plain"], name, differences, back);
+        golden.check(&t, true, &case["special"], name, differences, back);
+    });
 }
 
 #[test]
-fn ids_are_those_of_the_python_package() {
-    let path = std::env::var("BN_TOKENIZER_GOLDEN").unwrap_or("tests/golden/tokenizer.json".into());
-    let golden = read(&path);
-    let texts = strings(&golden["texts"]);
-    assert!(texts.len() >= 200);
-    let cases = golden["cases"].as_array().unwrap();
-    assert_eq!(cases.len(), 3);
-    let mut differences = Vec::new();
-    for case in cases {
-        let t = load(case);
-        let with_special = case["ids_with_special"].as_array().unwrap();
-        assert!(with_special.iter().filter(|ids| !ids.is_null()).count() > 10);
-        for ((text, ids), special) in texts.iter().zip(case["ids"].as_array().unwrap()).zip(with_special) {
-            let special = if special.is_null() { ids } else { special };
-            for (want, parse_special) in [(ids, false), (special, true)] {
-                let got = t.encode(text, false, parse_special).unwrap();
-                if got != numbers::<u32>(want) {
-                    differences
-                        .push(format!("{} {parse_special} {text:?}: {got:?}, not {want}", case["pre"]));
-                }
+fn byte_level_ids_are_those_of_the_python_package() {
+    byte_level(false);
+}
+
+#[test]
+fn byte_level_ids_through_tokenizer_json() {
+    byte_level(true);
+}
+
+#[test]
+fn score_based_ids_are_those_of_the_python_packages() {
+    let golden = Golden::new();
+    each_case("tests/golden/tokenizers/score_based.json", 6, |i, case, name, differences| {
+        let pieces = strings(&case["pieces"]);
+        let scores = case["scores"].as_array().unwrap().iter().map(|s| s.as_f64().unwrap() as f32);
+        let is = |flag: &str| case[flag] == true;
+        // Squeezing and unknown characters lose something; Hugging Face's "first" adds no second space.
+        let back = |text: &str| {
+            let spaced = text.replace('\u{2581}', " ");
+            let lossy =
+                is("squeeze") || name == "spm-unknown" || name == "spm-first" && spaced.starts_with(' ');
+            Some(spaced).filter(|_| !lossy)
+        };
+        if name != "spm-first" {
+            let w = Writer::new()
+                .meta("tokenizer.ggml.model", "llama")
+                .meta("tokenizer.ggml.tokens", Meta::Strs(pieces.clone()))
+                .meta("tokenizer.ggml.scores", Meta::F32s(scores.collect()))
+                .meta("tokenizer.ggml.token_type", Meta::I32s(numbers(&case["types"])))
+                .meta("tokenizer.ggml.add_space_prefix", Meta::Bool(is("prefix")))
+                .meta("tokenizer.ggml.remove_extra_whitespaces", Meta::Bool(is("squeeze")));
+            let t = from_gguf(&w);
+            assert_eq!(
+                (t.bos(), t.end_tokens(), t.encode("", true, false).unwrap()),
+                (Some(1), &[2][..], vec![1])
+            );
+            golden.check(&t, false, &case["sentencepiece"], name, differences, back);
+            if !is("squeeze") {
+                golden.check(&t, true, &case["special"], name, differences, back);
             }
-            assert_eq!(t.decode(&t.encode(text, false, false).unwrap()).unwrap(), *text);
         }
-    }
-    assert!(differences.is_empty(), "{} differ:\n{}", differences.len(), differences.join("\n"));
+        if !is("squeeze") {
+            let t = from_json(case, &pieces, i % 2 == 0);
+            assert_eq!((t.bos(), t.encode("", true, false).unwrap()), (Some(1), vec![1]));
+            golden.check(&t, false, &case["plain"], &format!("{name} (json)"), differences, back);
+            golden.check(&t, true, &case["special"], &format!("{name} (json)"), differences, back);
+        }
+    });
 }
 
 /// The embedded model's vocabulary is the one that its training used.

@@ -2,15 +2,23 @@
 
 mod bpe;
 mod bytes;
+mod decoder;
 #[cfg(test)]
 mod golden;
+mod json;
+#[cfg(test)]
+mod json_tests;
 mod special;
 mod split;
+mod spm;
+#[cfg(test)]
+mod spm_tests;
 #[cfg(test)]
 mod tests;
 mod utf8;
 mod vocab;
 
+pub use json::{JsonFiles, only_sentencepiece};
 pub use utf8::Utf8Stream;
 
 use crate::base::{Error, Result};
@@ -25,19 +33,29 @@ pub struct Tokenizer {
     bytes: TokenBytes,
     /// Control and user-defined tokens as they are written out.
     specials: Specials,
+    /// The user-defined ones of them, which are found in every text.
+    always: Specials,
     bos: Option<u32>,
-    /// The token that begins every prompt; `bos` where the model's metadata asks for it.
-    first: Option<u32>,
+    /// The tokens that begin every prompt; `bos` where the model's metadata asks for it.
+    first: Vec<u32>,
     /// Sorted.
     ends: Vec<u32>,
     /// See [`Tokenizer::longest_token`].
     longest: usize,
+    /// See [`Tokenizer::fewest_tokens`]; `usize::MAX` where one token can stand for any length.
+    text_of_a_token: usize,
+    /// Whether a text's first token has a space before it that [`Tokenizer::decode`] takes away.
+    space_prefix: bool,
+    /// See [`Tokenizer::table_bytes`].
+    table_bytes: usize,
 }
 
 enum Kind {
     /// One token a byte.
     Bytes,
     Bpe(Box<bpe::Bpe>),
+    Spm(Box<spm::Spm>),
+    Json(Box<json::Json>),
 }
 
 /// The byte tokenizer's end token.
@@ -54,6 +72,15 @@ impl Tokenizer {
         vocab::load(gguf, log)
     }
 
+    /// The tokenizer of a Hugging Face folder. `what` names it in messages, `log` hears what was guessed or left
+    /// out.
+    ///
+    /// `Unsupported` for a model that isn't BPE or a part that this build doesn't read, `BadModel` for a file that
+    /// is none or contradicts itself, naming file and field.
+    pub fn from_json(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<Self> {
+        json::load(files, what, log)
+    }
+
     /// The echo model's: ids 0..=255 are bytes, 256 ends a generation, 257 separates the prompt (appended when
     /// `add_special`) from the reply.
     pub fn bytes() -> Result<Self> {
@@ -63,46 +90,71 @@ impl Tokenizer {
         }
         bytes.push(b"")?;
         bytes.push(b"")?;
-        let specials = Specials::new(std::iter::empty());
+        let none = || Specials::new(std::iter::empty());
         Ok(Self {
             kind: Kind::Bytes,
             bytes,
-            specials,
+            specials: none(),
+            always: none(),
             bos: None,
-            first: None,
+            first: Vec::new(),
             ends: vec![BYTES_END],
             longest: 1,
+            text_of_a_token: 1,
+            space_prefix: false,
+            table_bytes: 16 << 10,
         })
     }
 
     /// Token ids of `text`, with the BOS that the model's metadata asks for when `add_special`;
-    /// special tokens written out in the text are recognised only when `parse_special`.
+    /// control tokens written out in the text are recognised only when `parse_special`, user-defined ones (which
+    /// stand for their text) always.
     ///
-    /// At most one id per byte and one more. `TooLong` for a run of letters, spaces or signs without a break
-    /// that is longer than 256 KiB; `Unsupported` for a byte that the vocabulary has no token for.
+    /// A vocabulary that puts a space before its texts gets one before what follows a special token too, as
+    /// llama.cpp does and the `tokenizer.json` of Llama 1 and 2 says; a `tokenizer.json` does as it says.
+    ///
+    /// `TooLong` for a run of letters, spaces or signs without a break that is longer than 256 KiB, in
+    /// vocabularies by score than 2 MiB; `Unsupported` for a byte that the vocabulary has no token for.
     pub fn encode(&self, text: &str, add_special: bool, parse_special: bool) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
-        let bpe = match &self.kind {
-            Kind::Bpe(bpe) => bpe,
+        if add_special {
+            ids.extend_from_slice(&self.first);
+        }
+        match &self.kind {
             Kind::Bytes => {
                 let too_much = |_| Error::out_of_memory("token ids", text.len().saturating_mul(4));
                 ids.try_reserve_exact(text.len() + 1).map_err(too_much)?;
                 ids.extend(text.bytes().map(u32::from));
                 ids.extend(add_special.then_some(BYTES_SEPARATOR));
-                return Ok(ids);
             }
-        };
-        ids.extend(self.first.filter(|_| add_special));
-        let mut rest = text;
-        if parse_special {
-            while let Some((start, end, id)) = self.specials.find(rest) {
-                bpe.encode(&rest[..start], &mut ids)?;
-                ids.push(id);
-                rest = &rest[end..];
+            Kind::Bpe(bpe) => {
+                self.between_specials(text, parse_special, &mut ids, |text, ids| bpe.encode(text, ids))?
             }
+            Kind::Spm(spm) => {
+                self.between_specials(text, parse_special, &mut ids, |text, ids| spm.encode(text, ids))?
+            }
+            Kind::Json(json) => json.encode(text, parse_special, &mut ids)?,
         }
-        bpe.encode(rest, &mut ids)?;
         Ok(ids)
+    }
+
+    /// Special tokens as they are, and by `encode` what lies between them.
+    fn between_specials(
+        &self,
+        text: &str,
+        parse_special: bool,
+        ids: &mut Vec<u32>,
+        encode: impl Fn(&str, &mut Vec<u32>) -> Result<()>,
+    ) -> Result<()> {
+        let forms = if parse_special { &self.specials } else { &self.always };
+        let mut rest = text;
+        while let Some((start, end, id)) = forms.find(rest) {
+            encode(&rest[..start], ids)?;
+            ids.try_reserve(1).map_err(|_| Error::out_of_memory("token ids", 4))?;
+            ids.push(id);
+            rest = &rest[end..];
+        }
+        encode(rest, ids)
     }
 
     /// The bytes that token `id` stands for; empty for control tokens. None when out of range.
@@ -110,19 +162,20 @@ impl Tokenizer {
         self.bytes.get(id)
     }
 
-    /// The most bytes of text that one token can stand for, special tokens' written forms included: a text of
-    /// n bytes has at least n / this many tokens.
+    /// The most bytes that one token stands for in [`Self::token_bytes`] or is written with.
     pub fn longest_token(&self) -> usize {
         self.longest
     }
 
-    /// Heap bytes that the tables take, at their peak while loading: about 630 a token measured for BPE, whose
-    /// vocabulary and merges the `tokenizers` crate keeps both ways.
+    /// A text of `bytes` bytes has at least so many tokens: most tokenizers stand for a bounded length each, but
+    /// composing characters shortens a text, and some make one token of any run that they don't know.
+    pub fn fewest_tokens(&self, bytes: usize) -> usize {
+        bytes / self.text_of_a_token
+    }
+
+    /// Heap bytes that the tables take, at their peak while loading, as measured for each kind.
     pub fn table_bytes(&self) -> usize {
-        match self.kind {
-            Kind::Bytes => 16 << 10,
-            Kind::Bpe(_) => 640 * self.vocab_size(),
-        }
+        self.table_bytes
     }
 
     pub fn vocab_size(&self) -> usize {
@@ -138,7 +191,10 @@ impl Tokenizer {
         &self.ends
     }
 
-    /// Bytes of `ids` joined, invalid UTF-8 replaced by U+FFFD. `InvalidArgument` naming an id out of range.
+    /// Bytes of `ids` joined, invalid UTF-8 replaced by U+FFFD. Where the vocabulary puts a space before every
+    /// text, that one is taken away, so that a text comes back as it was; a stream of [`Self::token_bytes`] keeps
+    /// it, for what goes on behind a prompt begins with a space of its own. `InvalidArgument` naming an id out
+    /// of range.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         let mut utf8 = Utf8Stream::default();
         let mut out = String::new();
@@ -155,6 +211,9 @@ impl Tokenizer {
             utf8.push(bytes, &mut out);
         }
         utf8.finish(&mut out);
+        if self.space_prefix && out.starts_with(' ') {
+            out.remove(0);
+        }
         Ok(out)
     }
 }

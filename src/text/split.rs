@@ -1,86 +1,309 @@
 //! The rules that cut text into words before byte-pair merging: `tokenizer.ggml.pre`.
+//!
+//! Names, merging flags and BOS defaults are llama.cpp's (src/llama-vocab.cpp); what is cut is what the models'
+//! own `tokenizer.json` cuts, which llama.cpp rewrites for its regex engine and sometimes only comes near to.
 
+use super::bpe::too_long;
 use crate::base::{Error, Result};
 use crate::formats::Gguf;
+use fancy_regex::Regex;
+use unicode_categories::UnicodeCategories;
 
-/// The split rules this build knows. Each pattern covers every character, so that words join to the text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SplitRule {
-    Gpt2,
-    LlamaBpe,
-    Qwen2,
+/// One pass over each piece that the passes before have made: its matches and what lies between them become
+/// pieces ("isolated", in the `tokenizers` package's words).
+enum Pass {
+    Pattern(&'static str),
+    /// Runs of punctuation, by the package's own table (an older Unicode's than the regex engine's).
+    Punctuation,
 }
 
-pub(super) const PRE_KEY: &str = "tokenizer.ggml.pre";
+/// A split rule that this build knows.
+pub(super) struct Rule {
+    /// As `tokenizer.ggml.pre` writes it, the usual name first.
+    names: &'static [&'static str],
+    passes: &'static [Pass],
+    /// Falcon looks for digits once more, among the bytes' stand-ins. See [`byte_digits`].
+    pub byte_digits: bool,
+    /// Text is brought into Unicode's composed form (NFC) first.
+    pub nfc: bool,
+    /// A word that is a token is that token, whatever the merges would make of it.
+    pub ignore_merges: bool,
+    /// Whether a BOS comes first where `add_bos_token` is absent.
+    pub adds_bos: bool,
+}
+
+const PRE_KEY: &str = "tokenizer.ggml.pre";
 
 /// Llama 3's vocabulary begins here; nothing smaller is cut by its rule.
 const LLAMA3_VOCAB: usize = 128_000;
 
-impl SplitRule {
-    /// The pattern as the models' own `tokenizer.json` gives it.
-    pub fn pattern(self) -> &'static str {
-        match self {
-            SplitRule::Gpt2 => r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-            SplitRule::LlamaBpe => concat!(
-                r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|",
-                r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-            ),
-            SplitRule::Qwen2 => concat!(
-                r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|",
-                r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-            ),
-        }
-    }
+const GPT2: Pass =
+    Pass::Pattern(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+");
+/// Each digit alone.
+const DIGIT: Pass = Pass::Pattern(r"\p{N}");
+const LINE_BREAK: Pass = Pass::Pattern(r"[\r\n]");
+/// As DeepSeek writes it: the ideographs up to U+9FA5, and two ranges that were meant to be something else.
+const DEEPSEEK_CJK: Pass = Pass::Pattern(r"[一-龥ࠀ-一가-퟿]+");
 
-    /// Llama 3 takes a word that is a token as that token, whatever the merges would make of it.
-    pub fn ignores_merges(self) -> bool {
-        self == SplitRule::LlamaBpe
-    }
+macro_rules! contractions {
+    () => {
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+    };
+}
 
-    /// Whether a BOS comes first where `add_bos_token` is absent: Llama 3 files leave it out and mean yes
-    /// (llama.cpp's rule).
-    pub fn adds_bos(self) -> bool {
-        self == SplitRule::LlamaBpe
-    }
+macro_rules! tail {
+    () => {
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+    };
+}
 
+/// GPT-4's pattern, and with another count of digits a word what came after it.
+macro_rules! gpt4 {
+    ($digits:literal) => {
+        concat!(
+            contractions!(),
+            r"|[^\r\n\p{L}\p{N}]?\p{L}+|",
+            $digits,
+            r"| ?[^\s\p{L}\p{N}]+[\r\n]*",
+            tail!()
+        )
+    };
+}
+
+/// Words cut where capitals follow small letters.
+macro_rules! gpt4o {
+    ($contractions:expr, $digits:literal) => {
+        concat!(
+            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
+            $contractions,
+            r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
+            $contractions,
+            "|",
+            $digits,
+            r"| ?[^\s\p{L}\p{N}]+[\r\n/]*",
+            tail!()
+        )
+    };
+}
+
+const PLAIN: Rule =
+    Rule { names: &[], passes: &[], byte_digits: false, nfc: false, ignore_merges: false, adds_bos: false };
+
+static LLAMA_BPE: Rule = Rule {
+    names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon_e"],
+    passes: &[Pass::Pattern(gpt4!(r"\p{N}{1,3}"))],
+    ignore_merges: true,
+    adds_bos: true,
+    ..PLAIN
+};
+static QWEN2: Rule = Rule {
+    names: &["qwen2", "deepseek-r1-qwen"],
+    passes: &[Pass::Pattern(gpt4!(r"\p{N}"))],
+    nfc: true,
+    ..PLAIN
+};
+static GPT_2: Rule = Rule { names: &["gpt-2", "phi-2"], passes: &[GPT2], ..PLAIN };
+/// GPT-NeoX's: GPT-2's with composed text.
+static NEOX: Rule = Rule { names: &["mpt", "olmo"], passes: &[GPT2], nfc: true, ..PLAIN };
+static SMOLLM: Rule = Rule { names: &["smollm", "starcoder", "refact"], passes: &[DIGIT, GPT2], ..PLAIN };
+static COMMAND_R: Rule = Rule { names: &["command-r"], passes: &[DIGIT, GPT2], nfc: true, ..PLAIN };
+static DBRX: Rule = Rule { names: &["dbrx"], passes: &[Pass::Pattern(gpt4!(r"\p{N}{1,3}"))], ..PLAIN };
+/// llama.cpp leaves the digits among stand-ins out, which a vocabulary made with them hardly shows.
+static FALCON: Rule =
+    Rule { names: &["falcon"], passes: &[Pass::Punctuation, GPT2], byte_digits: true, ..PLAIN };
+/// llama.cpp takes a run of digits for one word; the vocabulary was made of single ones.
+static DEEPSEEK_LLM: Rule = Rule {
+    names: &["deepseek-llm"],
+    passes: &[
+        LINE_BREAK,
+        Pass::Pattern(concat!(
+            r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚ",
+            r"Ḁ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝ\x{1F5F}-\x{1F7D}ᾀ-ᾴᾶ-ᾼ\x{1FBE}ῂ-ῄῆ-ῌ\x{1FD0}-\x{1FD3}\x{1FD6}-\x{1FDB}ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\x{2126}ℨ\x{212A}-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄ",
+            r"Ⰰ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+"
+        )),
+        Pass::Pattern(r"\s?[!-/:-~！-／：-～‘-‟　-。]+"),
+        Pass::Pattern(r"\s+$"),
+        DEEPSEEK_CJK,
+        DIGIT,
+    ],
+    ..PLAIN
+};
+static DEEPSEEK_CODER: Rule = Rule {
+    names: &["deepseek-coder"],
+    passes: &[LINE_BREAK, Pass::Pattern(r"\s?\p{L}+"), Pass::Pattern(r"\s?\p{P}+"), DEEPSEEK_CJK, DIGIT],
+    ..PLAIN
+};
+static DEEPSEEK_V3: Rule = Rule {
+    names: &["deepseek-v3"],
+    passes: &[
+        Pass::Pattern(r"\p{N}{1,3}"),
+        Pass::Pattern(r"[一-龥぀-ゟ゠-ヿ]+"),
+        Pass::Pattern(concat!(
+            r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"##,
+            r"| ?[\p{P}\p{S}]+[\r\n]*",
+            tail!()
+        )),
+    ],
+    ..PLAIN
+};
+static GPT_4O: Rule = Rule {
+    names: &["gpt-4o", "llama4"],
+    passes: &[Pass::Pattern(gpt4o!(concat!(contractions!(), "?"), r"\p{N}{1,3}"))],
+    ..PLAIN
+};
+static TEKKEN: Rule = Rule {
+    names: &["tekken"],
+    passes: &[Pass::Pattern(gpt4o!("", r"\p{N}"))],
+    ignore_merges: true,
+    adds_bos: true,
+    ..PLAIN
+};
+
+/// The order in which an error lists them.
+static RULES: [&Rule; 13] = [
+    &GPT_2,
+    &LLAMA_BPE,
+    &QWEN2,
+    &FALCON,
+    &SMOLLM,
+    &DEEPSEEK_LLM,
+    &DEEPSEEK_CODER,
+    &DEEPSEEK_V3,
+    &NEOX,
+    &COMMAND_R,
+    &DBRX,
+    &GPT_4O,
+    &TEKKEN,
+];
+
+impl Rule {
     /// The rule that the file names, or what its architecture and vocabulary tell where it names none.
-    pub fn of(gguf: &Gguf, vocab_size: usize, log: &dyn Fn(&str)) -> Result<Self> {
-        match gguf.find::<&str>(PRE_KEY)? {
-            None | Some("default") => Self::guess(gguf, vocab_size, log),
-            Some("gpt-2") => Ok(SplitRule::Gpt2),
-            Some("llama-bpe" | "llama3" | "llama-v3" | "falcon3" | "falcon_e") => Ok(SplitRule::LlamaBpe),
-            Some("qwen2") => Ok(SplitRule::Qwen2),
-            Some(other) => Err(Error::unsupported(format!(
-                "{}: metadata key '{PRE_KEY}' names the split rule '{}'; known are gpt-2, llama-bpe and qwen2",
+    pub fn of(gguf: &Gguf, vocab_size: usize, log: &dyn Fn(&str)) -> Result<&'static Self> {
+        let name = match gguf.find::<&str>(PRE_KEY)? {
+            None | Some("default") => return Self::guess(gguf, vocab_size, log),
+            Some(name) => name,
+        };
+        Self::named(name).ok_or_else(|| {
+            let known: Vec<&str> = RULES.iter().flat_map(|rule| rule.names).copied().collect();
+            Error::unsupported(format!(
+                "{}: metadata key '{PRE_KEY}' names the split rule '{}'; known are {}",
                 gguf.what(),
-                other.escape_debug()
-            ))),
-        }
+                name.escape_debug(),
+                known.join(", ")
+            ))
+        })
+    }
+
+    pub fn named(name: &str) -> Option<&'static Self> {
+        RULES.into_iter().find(|rule| rule.names.contains(&name))
     }
 
     /// Converters for BitNet leave the rule out; a wrong guess would tokenize everything wrong in silence.
-    fn guess(gguf: &Gguf, vocab_size: usize, log: &dyn Fn(&str)) -> Result<Self> {
+    fn guess(gguf: &Gguf, vocab_size: usize, log: &dyn Fn(&str)) -> Result<&'static Self> {
         let architecture = gguf.find::<&str>("general.architecture")?.unwrap_or("");
-        let (rule, name) = match architecture {
-            "bitnet" | "bitnet-25" | "bitnet-b1.58" | "llama" if vocab_size >= LLAMA3_VOCAB => {
-                (SplitRule::LlamaBpe, "llama-bpe")
-            }
-            "qwen2" | "qwen3" => (SplitRule::Qwen2, "qwen2"),
-            "gpt2" => (SplitRule::Gpt2, "gpt-2"),
+        let rule = match architecture {
+            "bitnet" | "bitnet-25" | "bitnet-b1.58" | "llama" if vocab_size >= LLAMA3_VOCAB => &LLAMA_BPE,
+            "qwen2" | "qwen3" => &QWEN2,
+            "gpt2" => &GPT_2,
             _ => {
                 return Err(Error::unsupported(format!(
                     "{}: metadata key '{PRE_KEY}' names no split rule, and architecture '{}' with a vocabulary of \
-                     {vocab_size} tells none; set it to gpt-2, llama-bpe or qwen2",
+                     {vocab_size} tells none; set it to the model's (gpt-2, llama-bpe, qwen2, ...)",
                     gguf.what(),
                     architecture.escape_debug()
                 )));
             }
         };
         log(&format!(
-            "{}: metadata key '{PRE_KEY}' names no split rule; taking {name} from architecture '{architecture}' \
+            "{}: metadata key '{PRE_KEY}' names no split rule; taking {} from architecture '{architecture}' \
              and a vocabulary of {vocab_size}",
-            gguf.what()
+            gguf.what(),
+            rule.names[0]
         ));
         Ok(rule)
     }
+
+    pub fn splitter(&self) -> Result<Splitter> {
+        let compiled = |pass: &Pass| match pass {
+            Pass::Punctuation => Ok(Cutter::Punctuation),
+            Pass::Pattern(pattern) => Regex::new(pattern)
+                .map(Cutter::Regex)
+                .map_err(|e| Error::internal(format!("a split pattern could not be built: {e}"))),
+        };
+        Ok(Splitter { passes: self.passes.iter().map(compiled).collect::<Result<_>>()? })
+    }
+}
+
+enum Cutter {
+    Regex(Regex),
+    Punctuation,
+}
+
+/// A rule's passes, ready to cut.
+pub(super) struct Splitter {
+    passes: Vec<Cutter>,
+}
+
+impl Splitter {
+    /// Calls `each` with every word of `text` in order; together they are the text.
+    /// `TooLong` where a run without a break exhausts the regex engine.
+    pub fn words(&self, text: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        cut(&self.passes, text, each)
+    }
+}
+
+fn cut(passes: &[Cutter], text: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    let Some((pass, rest)) = passes.split_first() else { return each(text) };
+    match pass {
+        Cutter::Regex(regex) => {
+            let mut done = 0;
+            for found in regex.find_iter(text) {
+                let found = found.map_err(|_| too_long(text.len() - done))?;
+                cut(rest, &text[done..found.start()], each)?;
+                cut(rest, found.as_str(), each)?;
+                done = found.end();
+            }
+            cut(rest, &text[done..], each)
+        }
+        Cutter::Punctuation => {
+            let is = |c: char| c.is_ascii_punctuation() || c.is_punctuation();
+            let mut left = text;
+            while let Some(first) = left.chars().next() {
+                let end = left.find(|c| is(c) != is(first)).unwrap_or(left.len());
+                cut(rest, &left[..end], each)?;
+                left = &left[end..];
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Where Falcon's last two passes cut `word`: around runs of digits, each run into threes from the left. They
+/// run on stand-in characters, six of which (those of 0xb2, 0xb3, 0xb9, 0xbc, 0xbd, 0xbe: `²³¹¼½¾`) count as
+/// digits although they are only bytes in the midst of other characters.
+pub(super) fn byte_digits(word: &[u8], each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let is = |b: u8| b.is_ascii_digit() || matches!(b, 0xb2 | 0xb3 | 0xb9 | 0xbc | 0xbd | 0xbe);
+    for run in word.chunk_by(|&a, &b| is(a) == is(b)) {
+        // Threes of ASCII digits; what stands between or behind them is a piece of its own.
+        let (mut start, mut at) = (0, 0);
+        while at + 3 <= run.len() {
+            if !run[at..at + 3].iter().all(u8::is_ascii_digit) {
+                at += 1;
+                continue;
+            }
+            if start < at {
+                each(&run[start..at])?;
+            }
+            each(&run[at..at + 3])?;
+            at += 3;
+            start = at;
+        }
+        if start < run.len() {
+            each(&run[start..])?;
+        }
+    }
+    Ok(())
 }

@@ -3,7 +3,8 @@
 use super::bpe::Bpe;
 use super::bytes::{ByteMap, TokenBytes};
 use super::special::Specials;
-use super::split::SplitRule;
+use super::split::Rule;
+use super::spm::{Spaces, Spm, spaced};
 use super::{Kind, Tokenizer};
 use crate::base::{Error, Result};
 use crate::formats::Gguf;
@@ -14,6 +15,9 @@ const MODEL: &str = "tokenizer.ggml.model";
 const TOKENS: &str = "tokenizer.ggml.tokens";
 const TOKEN_TYPE: &str = "tokenizer.ggml.token_type";
 const MERGES: &str = "tokenizer.ggml.merges";
+const SCORES: &str = "tokenizer.ggml.scores";
+const CHARSMAP: &str = "tokenizer.ggml.precompiled_charsmap";
+const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
 const BOS: &str = "tokenizer.ggml.bos_token_id";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 /// Each of these, where the file has it, ends a generation: end of sequence, of turn, of message.
@@ -21,7 +25,7 @@ const ENDS: [&str; 3] =
     ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
 /// Control tokens of these names end a generation too: most files name only one id, and chat models end their
 /// turns with another.
-const END_NAMES: [&str; 7] = [
+pub(super) const END_NAMES: [&str; 7] = [
     "<|eot_id|>",
     "<|eom_id|>",
     "<|end_of_text|>",
@@ -34,18 +38,31 @@ const END_NAMES: [&str; 7] = [
 /// What `token_type` says of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TokenType {
-    /// Text in stand-in characters.
+    /// Text: in stand-in characters, or with U+2581 for spaces.
     Normal,
-    /// Unknown and control tokens: they stand for no text.
+    /// What can't be spelled; it stands for no text.
+    Unknown,
+    /// Stands for no text.
     Control,
     /// Added by hand, written as it is.
     UserDefined,
     /// Padding of the vocabulary.
     Unused,
+    /// One byte, written `<0x0A>`.
+    Byte,
 }
 
 fn bad(gguf: &Gguf, key: &str, message: impl std::fmt::Display) -> Error {
     Error::bad_model(format!("{}: metadata key '{key}': {message}", gguf.what()))
+}
+
+/// What both kinds of vocabulary have.
+struct Common<'a> {
+    gguf: &'a Gguf,
+    tokens: Vec<&'a str>,
+    types: Vec<TokenType>,
+    bos: Option<u32>,
+    ends: Vec<u32>,
 }
 
 /// See [`Tokenizer::from_gguf`].
@@ -54,52 +71,188 @@ pub(super) fn load(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Option<Tokenizer>>
         return Ok(None);
     }
     match gguf.get::<&str>(MODEL)? {
-        "gpt2" => {}
-        "none" | "no_vocab" => return Ok(None),
-        other => {
-            return Err(Error::unsupported(format!(
-                "{}: metadata key '{MODEL}' is '{}'; only gpt2 (byte-level BPE) is read, so this model takes and \
-                 gives token ids only",
-                gguf.what(),
-                other.escape_debug()
-            )));
+        "gpt2" => load_bpe(Common::read(gguf, false, log)?, log).map(Some),
+        "llama" => load_spm(Common::read(gguf, true, log)?, log).map(Some),
+        "none" | "no_vocab" => Ok(None),
+        other => Err(Error::unsupported(format!(
+            "{}: metadata key '{MODEL}' is '{}'; only gpt2 (byte-level BPE) and llama (SentencePiece BPE) are read, \
+             so this model takes and gives token ids only",
+            gguf.what(),
+            other.escape_debug()
+        ))),
+    }
+}
+
+impl<'a> Common<'a> {
+    /// `spm`: BOS is token 1 and EOS 2 where the file names none and they are control tokens, as in llama.cpp.
+    fn read(gguf: &'a Gguf, spm: bool, log: &dyn Fn(&str)) -> Result<Self> {
+        let tokens: Vec<&str> = gguf.get(TOKENS)?;
+        if tokens.is_empty() || tokens.len() > i32::MAX as usize {
+            return Err(bad(gguf, TOKENS, format_args!("{} tokens", tokens.len())));
+        }
+        let mut bos = special_id(gguf, BOS, tokens.len())?;
+        let mut ends = Vec::new();
+        for key in ENDS {
+            ends.extend(special_id(gguf, key, tokens.len())?);
+        }
+        let types = token_types(gguf, tokens.len(), bos, &ends, log)?;
+        if spm {
+            let control =
+                |id: u32| Some(id).filter(|&id| types.get(id as usize) == Some(&TokenType::Control));
+            bos = bos.or(control(1));
+            if gguf.find::<u32>(ENDS[0])?.is_none() {
+                ends.extend(control(2));
+            }
+        }
+        ends.extend((0u32..).zip(&tokens).zip(&types).filter_map(|((id, token), ty)| {
+            (*ty == TokenType::Control && END_NAMES.contains(token)).then_some(id)
+        }));
+        ends.sort_unstable();
+        ends.dedup();
+        if ends.is_empty() {
+            log(&format!(
+                "{}: the file names no end token; generations end by their limits only",
+                gguf.what()
+            ));
+        }
+        Ok(Self { gguf, tokens, types, bos, ends })
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (u32, &'a str, TokenType)> {
+        (0u32..).zip(&self.tokens).zip(&self.types).map(|((id, &token), &ty)| (id, token, ty))
+    }
+
+    /// No text stands there twice; converters may pad a vocabulary with equal fillers.
+    fn check_unique(&self) -> Result<()> {
+        let mut seen = HashSet::new();
+        for (id, token, ty) in self.entries() {
+            if !seen.insert(token) && ty != TokenType::Unused {
+                return Err(bad(
+                    self.gguf,
+                    TOKENS,
+                    format_args!("token {id}, '{}', stands there twice", shown(token)),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// `text`: how a token is written in texts.
+    fn specials(&self, text: impl Fn(&str) -> Vec<u8>, which: &[TokenType]) -> Specials {
+        let forms = self.entries().filter(|(_, _, ty)| which.contains(ty));
+        Specials::new(forms.map(|(id, token, _)| (text(token), id)))
+    }
+}
+
+const CONTROLS: [TokenType; 3] = [TokenType::Control, TokenType::Unknown, TokenType::UserDefined];
+
+fn load_bpe(mut common: Common, log: &dyn Fn(&str)) -> Result<Tokenizer> {
+    let gguf = common.gguf;
+    for ty in &mut common.types {
+        match ty {
+            TokenType::Byte => *ty = TokenType::Normal,
+            TokenType::Unknown => *ty = TokenType::Control,
+            _ => {}
         }
     }
-    let tokens: Vec<&str> = gguf.get(TOKENS)?;
-    if tokens.is_empty() || tokens.len() > i32::MAX as usize {
-        return Err(bad(gguf, TOKENS, format_args!("{} tokens", tokens.len())));
-    }
-    let bos = special_id(gguf, BOS, tokens.len())?;
-    let mut ends = Vec::new();
-    for key in ENDS {
-        ends.extend(special_id(gguf, key, tokens.len())?);
-    }
-    let types = token_types(gguf, tokens.len(), bos, &ends, log)?;
-    ends.extend((0u32..).zip(&tokens).zip(&types).filter_map(|((id, token), ty)| {
-        (*ty == TokenType::Control && END_NAMES.contains(token)).then_some(id)
-    }));
-    ends.sort_unstable();
-    ends.dedup();
-    if ends.is_empty() {
-        log(&format!("{}: the file names no end token; generations end by their limits only", gguf.what()));
-    }
-    let rule = SplitRule::of(gguf, tokens.len(), log)?;
-    let vocab = build_vocab(gguf, &tokens, &types)?;
+    let rule = Rule::of(gguf, common.tokens.len(), log)?;
+    common.check_unique()?;
+    let vocab = build_vocab(&common);
     let merges = build_merges(gguf, &vocab)?;
-    let is_special = |ty: &TokenType| matches!(ty, TokenType::Control | TokenType::UserDefined);
-    let forms = (0u32..).zip(&tokens).zip(&types).filter(|(_, ty)| is_special(ty));
-    let specials = Specials::new(forms.map(|((id, token), _)| (token.as_bytes().to_vec(), id)));
-    let bytes = token_bytes(&tokens, &types)?;
-    let longest_text = (0..bytes.len() as u32).filter_map(|id| bytes.get(id)).map(<[u8]>::len).max();
-    Ok(Some(Tokenizer {
-        longest: longest_text.unwrap_or(0).max(specials.longest()).max(1),
+    let written = |token: &str| token.as_bytes().to_vec();
+    let specials = common.specials(written, &CONTROLS);
+    let bytes = token_bytes(&common)?;
+    let longest = bytes.longest().max(specials.longest()).max(1);
+    Ok(Tokenizer {
+        longest,
+        // Composing makes a third of three bytes at most (a Hangul syllable, the Kelvin sign).
+        text_of_a_token: if rule.nfc { longest.saturating_mul(3) } else { longest },
+        space_prefix: false,
+        // The `tokenizers` crate keeps vocabulary and merges both ways.
+        table_bytes: 640 * bytes.len(),
         bytes,
         specials,
-        first: first_token(gguf, bos, rule, log)?,
+        always: common.specials(written, &[TokenType::UserDefined]),
+        first: first_token(&common, rule.adds_bos, log)?,
         kind: Kind::Bpe(Box::new(Bpe::new(rule, vocab, merges)?)),
-        bos,
-        ends,
-    }))
+        bos: common.bos,
+        ends: common.ends,
+    })
+}
+
+fn load_spm(common: Common, log: &dyn Fn(&str)) -> Result<Tokenizer> {
+    let gguf = common.gguf;
+    let n = common.tokens.len();
+    if gguf.contains(CHARSMAP) {
+        return Err(Error::unsupported(format!(
+            "{}: metadata key '{CHARSMAP}' asks for a text normalization that is not read; the model takes and gives \
+             token ids only",
+            gguf.what()
+        )));
+    }
+    let scores: Vec<f32> = gguf.get(SCORES)?;
+    if scores.len() != n {
+        return Err(bad(gguf, SCORES, format_args!("{} entries, but '{TOKENS}' has {n}", scores.len())));
+    }
+    if let Some(i) = scores.iter().position(|score| score.is_nan()) {
+        return Err(bad(gguf, SCORES, format_args!("entry {i} is not a number")));
+    }
+    common.check_unique()?;
+    let mut spelled = [None; 256];
+    let mut bytes = TokenBytes::new(n)?;
+    for (id, token, ty) in common.entries() {
+        match ty {
+            TokenType::Control | TokenType::Unknown => bytes.push(b"")?,
+            TokenType::Byte => {
+                let byte = byte_token(token).ok_or_else(|| {
+                    let why = format_args!(
+                        "token {id}, '{}', is of type byte and not written <0x00>",
+                        shown(token)
+                    );
+                    bad(gguf, TOKENS, why)
+                })?;
+                spelled[byte as usize].get_or_insert(id);
+                bytes.push(&[byte])?;
+            }
+            _ => bytes.push(spaced(token).as_bytes())?,
+        }
+    }
+    let unknown = match special_id(gguf, UNKNOWN, n)? {
+        None => common.types.iter().position(|ty| *ty == TokenType::Unknown).map(|id| id as u32),
+        id => id,
+    };
+    let spaces = Spaces {
+        prefix: gguf.find::<bool>("tokenizer.ggml.add_space_prefix")?.unwrap_or(true),
+        squeeze: gguf.find::<bool>("tokenizer.ggml.remove_extra_whitespaces")?.unwrap_or(false),
+    };
+    let pieces = common.entries().filter(|(_, token, ty)| *ty == TokenType::Normal && !token.is_empty());
+    let spm =
+        Spm::new(pieces.map(|(id, token, _)| (id, token, scores[id as usize])), spelled, unknown, spaces);
+    let written = |token: &str| spaced(token).into_bytes();
+    let specials = common.specials(written, &CONTROLS);
+    let longest = bytes.longest().max(specials.longest()).max(1);
+    // U+2581 in a text is a space of one byte in a token; a run of unknown characters is one token.
+    let bounded = spm.spells_all_bytes() && !spaces.squeeze;
+    Ok(Tokenizer {
+        longest,
+        text_of_a_token: if bounded { longest.saturating_mul(3) } else { usize::MAX },
+        space_prefix: spaces.prefix,
+        table_bytes: 256 * n,
+        bytes,
+        specials,
+        always: common.specials(written, &[TokenType::UserDefined]),
+        first: first_token(&common, true, log)?,
+        kind: Kind::Spm(Box::new(spm)),
+        bos: common.bos,
+        ends: common.ends,
+    })
+}
+
+/// The byte that `<0x0A>` stands for.
+pub(super) fn byte_token(token: &str) -> Option<u8> {
+    let hex = token.strip_prefix("<0x")?.strip_suffix('>')?;
+    let digits = hex.len() == 2 && hex.bytes().all(|b| b.is_ascii_hexdigit());
+    u8::from_str_radix(hex, 16).ok().filter(|_| digits)
 }
 
 fn special_id(gguf: &Gguf, key: &str, n: usize) -> Result<Option<u32>> {
@@ -111,8 +264,9 @@ fn special_id(gguf: &Gguf, key: &str, n: usize) -> Result<Option<u32>> {
     }
 }
 
-/// The token that begins every prompt, if the file asks for one.
-fn first_token(gguf: &Gguf, bos: Option<u32>, rule: SplitRule, log: &dyn Fn(&str)) -> Result<Option<u32>> {
+/// The token that begins every prompt, if the file asks for one or, where it says nothing, its kind does.
+fn first_token(common: &Common, by_default: bool, log: &dyn Fn(&str)) -> Result<Vec<u32>> {
+    let Common { gguf, bos, .. } = *common;
     if gguf.find::<bool>("tokenizer.ggml.add_eos_token")? == Some(true) {
         log(&format!(
             "{}: add_eos_token is not followed: a prompt that is to go on ends with no EOS",
@@ -121,9 +275,8 @@ fn first_token(gguf: &Gguf, bos: Option<u32>, rule: SplitRule, log: &dyn Fn(&str
     }
     match (gguf.find::<bool>(ADD_BOS)?, bos) {
         (Some(true), None) => Err(bad(gguf, ADD_BOS, format_args!("it is true, but '{BOS}' is missing"))),
-        (Some(true), bos) => Ok(bos),
-        (None, bos) if rule.adds_bos() => Ok(bos),
-        _ => Ok(None),
+        (asked, bos) if asked.unwrap_or(by_default) => Ok(bos.into_iter().collect()),
+        _ => Ok(Vec::new()),
     }
 }
 
@@ -147,38 +300,22 @@ fn token_types(
         return Err(bad(gguf, TOKEN_TYPE, format_args!("{} entries, but '{TOKENS}' has {n}", numbers.len())));
     }
     let known = |(i, number): (usize, &i32)| match number {
-        // Undefined, normal, byte.
-        0 | 1 | 6 => Ok(TokenType::Normal),
-        2 | 3 => Ok(TokenType::Control),
+        // Undefined, normal.
+        0 | 1 => Ok(TokenType::Normal),
+        2 => Ok(TokenType::Unknown),
+        3 => Ok(TokenType::Control),
         4 => Ok(TokenType::UserDefined),
         5 => Ok(TokenType::Unused),
+        6 => Ok(TokenType::Byte),
         other => Err(bad(gguf, TOKEN_TYPE, format_args!("entry {i} is {other}, types go from 0 to 6"))),
     };
     numbers.iter().enumerate().map(known).collect()
 }
 
 /// What merging may produce: all but control tokens, so that no text can become one by its letters.
-fn build_vocab(gguf: &Gguf, tokens: &[&str], types: &[TokenType]) -> Result<Vocab> {
-    let mut seen = HashSet::new();
-    let mut vocab = Vocab::default();
-    for ((id, &token), &ty) in (0u32..).zip(tokens).zip(types) {
-        let fresh = seen.insert(token);
-        // Converters may pad a vocabulary with equal fillers.
-        if ty == TokenType::Unused {
-            continue;
-        }
-        if !fresh {
-            return Err(bad(
-                gguf,
-                TOKENS,
-                format_args!("token {id}, '{}', stands there twice", shown(token)),
-            ));
-        }
-        if ty != TokenType::Control {
-            vocab.insert(token.to_owned(), id);
-        }
-    }
-    Ok(vocab)
+fn build_vocab(common: &Common) -> Vocab {
+    let made = common.entries().filter(|(.., ty)| !matches!(ty, TokenType::Control | TokenType::Unused));
+    made.map(|(id, token, _)| (token.to_owned(), id)).collect()
 }
 
 fn build_merges(gguf: &Gguf, vocab: &Vocab) -> Result<Vec<(String, String)>> {
@@ -202,10 +339,10 @@ fn build_merges(gguf: &Gguf, vocab: &Vocab) -> Result<Vec<(String, String)>> {
     Ok(merges)
 }
 
-fn token_bytes(tokens: &[&str], types: &[TokenType]) -> Result<TokenBytes> {
+fn token_bytes(common: &Common) -> Result<TokenBytes> {
     let map = ByteMap::new();
-    let mut bytes = TokenBytes::new(tokens.len())?;
-    for (token, ty) in tokens.iter().zip(types) {
+    let mut bytes = TokenBytes::new(common.tokens.len())?;
+    for (_, token, ty) in common.entries() {
         match (ty, map.bytes(token)) {
             (TokenType::Control, _) => bytes.push(b"")?,
             (TokenType::Normal | TokenType::Unused, Some(text)) => bytes.push(&text)?,
@@ -216,6 +353,6 @@ fn token_bytes(tokens: &[&str], types: &[TokenType]) -> Result<TokenBytes> {
 }
 
 /// A token in an error message: escaped, and cut where a bad file made it long.
-fn shown(token: &str) -> String {
+pub(super) fn shown(token: &str) -> String {
     token.chars().take(40).flat_map(char::escape_debug).collect()
 }

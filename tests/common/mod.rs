@@ -6,7 +6,7 @@ pub mod parity;
 
 use bn_engine::base::Result;
 use bn_engine::kernels::Pool;
-use bn_engine::model::{Loaded, Model, Outputs, Source, load, load_with_ops};
+use bn_engine::model::{LoadOptions, Loaded, Model, Outputs, Source, load, load_with_ops};
 use bn_engine::ops::{KvCache, OpSet, RaggedBatch, SeqRows};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,14 @@ pub fn load_file(path: &str, threads: usize) -> Result<Loaded> {
 
 pub fn load_on(path: &str, ops: Arc<dyn OpSet>) -> Result<Loaded> {
     let path = root().join(path).to_string_lossy().into_owned();
-    load_with_ops(&Source::File(path), &*Pool::new(1)?, ops, &|_, _| (), &mut |_, _| false)
+    load_with_ops(
+        &Source::File(path),
+        &LoadOptions::default(),
+        &*Pool::new(1)?,
+        ops,
+        &|_, _| (),
+        &mut |_, _| false,
+    )
 }
 
 /// A reference that we did not compute.

@@ -75,13 +75,21 @@ impl Gguf {
     /// The file must not be truncated or rewritten while the engine lives: the kernel answers a read of
     /// missing pages with SIGBUS, which no check here can foresee. Replace model files by renaming.
     pub fn open(path: &str) -> Result<Self> {
+        Self::open_with(path, None)
+    }
+
+    /// As `open`, with the path of the `kernel_config.ini` to read in place of the one beside the file.
+    pub fn open_with(path: &str, config: Option<&str>) -> Result<Self> {
         let mut gguf = Self::parse(map(path)?, path)?;
         if gguf.split_count()? > 1 {
             gguf = split::join(path, gguf)?;
         }
-        if gguf.tensors.iter().any(|t| matches!(t.dtype(), Some(DType::TL1 | DType::TL2)))
-            && let Some(tilings) = kernel_config(path)?
-        {
+        if gguf.tensors.iter().any(|t| matches!(t.dtype(), Some(DType::TL1 | DType::TL2))) {
+            let tilings = match config {
+                Some(config) => read_tilings(config)?
+                    .ok_or_else(|| cannot_open(config, "it does not exist (kernel_config_path)"))?,
+                None => tilings_beside(path)?.unwrap_or_default(),
+            };
             gguf.set_tilings(tilings);
         }
         Ok(gguf)
@@ -389,16 +397,19 @@ fn map(path: &str) -> Result<Bytes> {
     // SAFETY: the mapping is private and read-only and outlives every view of it (`Bytes` owns it).
     // That nobody truncates or rewrites the file meanwhile is asked of `open`'s caller.
     let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| cannot_open(path, e))?;
-    Ok(Bytes::new(map))
+    Ok(Bytes::of_file(map))
 }
 
 /// `kernel_config.ini` in the folder of the model at `path`, None where there is none.
-fn kernel_config(path: &str) -> Result<Option<Tilings>> {
+fn tilings_beside(path: &str) -> Result<Option<Tilings>> {
     let folder = path.rfind('/').map_or("", |at| &path[..=at]);
-    let path = format!("{folder}{KERNEL_CONFIG}");
-    let (file, len) = match open_regular(&path) {
+    read_tilings(&format!("{folder}{KERNEL_CONFIG}"))
+}
+
+fn read_tilings(path: &str) -> Result<Option<Tilings>> {
+    let (file, len) = match open_regular(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        result => result.map_err(|e| cannot_open(&path, e))?.map_err(|why| cannot_open(&path, why))?,
+        result => result.map_err(|e| cannot_open(path, e))?.map_err(|why| cannot_open(path, why))?,
     };
     let mut text = String::new();
     if len > MAX_KERNEL_CONFIG {
@@ -407,11 +418,11 @@ fn kernel_config(path: &str) -> Result<Option<Tilings>> {
         )));
     }
     match file.take(MAX_KERNEL_CONFIG).read_to_string(&mut text) {
-        Ok(_) => Tilings::parse(&text, &path).map(Some),
+        Ok(_) => Tilings::parse(&text, path).map(Some),
         Err(e) if e.kind() == io::ErrorKind::InvalidData => {
             Err(Error::bad_model(format!("{path} is not UTF-8")))
         }
-        Err(e) => Err(cannot_open(&path, e)),
+        Err(e) => Err(cannot_open(path, e)),
     }
 }
 

@@ -1,0 +1,211 @@
+//! A Hugging Face folder: which files there are, read or mapped, and its tensors by name.
+//!
+//! Nothing outside of the folder is opened: names are plain file names, and a link that leads out is refused.
+
+mod index;
+#[cfg(test)]
+mod tests;
+
+use crate::base::{Bytes, Error, Result, Status};
+use crate::formats::safetensors::{SafeTensors, TensorInfo};
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+/// An index has some 90 bytes for each tensor.
+const MAX_INDEX_BYTES: u64 = 32 << 20;
+/// Files that the tensors of one model may lie in.
+const MAX_SHARDS: usize = 1 << 10;
+
+/// An opened folder.
+pub struct Folder {
+    /// Without links; everything that is opened lies below it.
+    root: PathBuf,
+    /// As errors call it: what the caller wrote.
+    what: String,
+}
+
+impl Folder {
+    /// `Io` where there is no such folder.
+    pub fn open(path: &str) -> Result<Self> {
+        let io_error =
+            |e: io::Error| Error::new(Status::Io, format!("cannot open model folder '{path}': {e}"));
+        let root = std::fs::canonicalize(path).map_err(io_error)?;
+        if !root.metadata().map_err(io_error)?.is_dir() {
+            return Err(Error::new(
+                Status::Io,
+                format!("cannot open model folder '{path}': it is no folder"),
+            ));
+        }
+        Ok(Self { root, what: path.trim_end_matches('/').to_owned() })
+    }
+
+    /// The folder, as errors call it.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// A file of it, as errors call it.
+    pub fn path_of(&self, name: &str) -> String {
+        format!("{}/{name}", self.what)
+    }
+
+    /// Something of that name is there.
+    pub fn has(&self, name: &str) -> bool {
+        self.root.join(name).exists()
+    }
+
+    /// The whole of file `name`, None where there is none. `BadModel` where it has more than `max` bytes or
+    /// does not lie in the folder.
+    pub fn read(&self, name: &str, max: u64) -> Result<Option<Vec<u8>>> {
+        let Some((file, len)) = self.file(name)? else { return Ok(None) };
+        if len > max {
+            return Err(self.bad(name, format_args!("it has {len} bytes; at most {max} are read")));
+        }
+        let mut bytes = Vec::new();
+        let size = usize::try_from(len).unwrap_or(usize::MAX);
+        bytes.try_reserve_exact(size).map_err(|_| Error::out_of_memory(&self.path_of(name), size))?;
+        // A file that grows meanwhile is read up to the length it had.
+        file.take(len).read_to_end(&mut bytes).map_err(|e| self.io(name, e))?;
+        Ok(Some(bytes))
+    }
+
+    /// File `name`, mapped; None where there is none. As for GGUF files, nobody may truncate or rewrite it
+    /// while the engine lives.
+    pub fn map(&self, name: &str) -> Result<Option<Bytes>> {
+        let Some((file, len)) = self.file(name)? else { return Ok(None) };
+        if len == 0 {
+            return Err(self.bad(name, "the file is empty"));
+        }
+        // SAFETY: the mapping is private and read-only and outlives every view of it (`Bytes` owns it).
+        // That nobody truncates or rewrites the file meanwhile is asked of the caller above.
+        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| self.io(name, e))?;
+        Ok(Some(Bytes::of_file(map)))
+    }
+
+    /// Opens the regular file `name` (a plain name, or one below a folder that we name ourselves).
+    fn file(&self, name: &str) -> Result<Option<(File, u64)>> {
+        let path = self.root.join(name);
+        let real = match std::fs::canonicalize(&path) {
+            Ok(real) => real,
+            // A link that leads nowhere is no missing file.
+            Err(e) if e.kind() == io::ErrorKind::NotFound && std::fs::symlink_metadata(&path).is_err() => {
+                return Ok(None);
+            }
+            Err(e) => return Err(self.io(name, e)),
+        };
+        if !real.starts_with(&self.root) {
+            return Err(self.bad(
+                name,
+                format_args!(
+                    "it is a link to '{}', outside of the folder; a cache's snapshot has such links: give a \
+                     folder with the files themselves (`huggingface-cli download --local-dir`, `cp -rL`)",
+                    real.display()
+                ),
+            ));
+        }
+        // O_NOFOLLOW: what was checked is what is opened. O_NONBLOCK: a FIFO must not wait for a writer.
+        let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+        let file =
+            OpenOptions::new().read(true).custom_flags(flags).open(&real).map_err(|e| self.io(name, e))?;
+        let stat = file.metadata().map_err(|e| self.io(name, e))?;
+        if !stat.is_file() {
+            return Err(self.bad(name, "it is no regular file"));
+        }
+        Ok(Some((file, stat.len())))
+    }
+
+    fn io(&self, name: &str, e: io::Error) -> Error {
+        Error::new(Status::Io, format!("cannot open '{}': {e}", self.path_of(name)))
+    }
+
+    fn bad(&self, name: &str, message: impl std::fmt::Display) -> Error {
+        Error::bad_model(format!("{}: {message}", self.path_of(name)))
+    }
+}
+
+/// The tensors of a folder, in one file or in several.
+pub struct Tensors {
+    shards: Vec<SafeTensors>,
+    by_name: HashMap<String, usize>,
+}
+
+impl Tensors {
+    /// Opens `model.safetensors`, or what `model.safetensors.index.json` names. `Io` where there is neither.
+    pub fn open(folder: &Folder) -> Result<Self> {
+        if let Some(bytes) = folder.map(SINGLE)? {
+            return Self::of_shards(vec![SafeTensors::from_bytes(bytes, &folder.path_of(SINGLE))?]);
+        }
+        let Some(json) = folder.read(INDEX, MAX_INDEX_BYTES)? else {
+            let message = format!("'{}' has neither {SINGLE} nor {INDEX}{}", folder.what(), other(folder));
+            return Err(Error::new(Status::Io, message));
+        };
+        let index = index::parse(&json, &folder.path_of(INDEX))?;
+        let mut shards: Vec<SafeTensors> = Vec::new();
+        for file in &index.files {
+            let bytes = folder.map(file)?.ok_or_else(|| {
+                folder.bad(INDEX, format_args!("weight_map names '{file}', and there is no such file"))
+            })?;
+            shards.push(SafeTensors::from_bytes(bytes, &folder.path_of(file))?);
+        }
+        let tensors = Self::of_shards(shards)?;
+        for (name, file) in &index.tensors {
+            if tensors.by_name.get(name.as_ref()) != Some(file) {
+                let file = &index.files[*file];
+                let why = format_args!("weight_map has tensor '{name}' in '{file}', and it is not there");
+                return Err(folder.bad(INDEX, why));
+            }
+        }
+        Ok(tensors)
+    }
+
+    fn of_shards(shards: Vec<SafeTensors>) -> Result<Self> {
+        let mut by_name: HashMap<String, usize> = HashMap::new();
+        for (i, shard) in shards.iter().enumerate() {
+            for tensor in shard.tensors() {
+                if let Some(first) = by_name.insert(tensor.name.clone(), i) {
+                    return Err(Error::bad_model(format!(
+                        "tensor '{}' lies in '{}' and in '{}'",
+                        tensor.name,
+                        shards[first].what(),
+                        shard.what()
+                    )));
+                }
+            }
+        }
+        Ok(Self { shards, by_name })
+    }
+
+    /// Every tensor, with its file.
+    pub fn iter(&self) -> impl Iterator<Item = (&SafeTensors, &TensorInfo)> {
+        self.shards.iter().flat_map(|shard| shard.tensors().iter().map(move |t| (shard, t)))
+    }
+
+    pub fn find(&self, name: &str) -> Option<(&SafeTensors, &TensorInfo)> {
+        let shard = &self.shards[*self.by_name.get(name)?];
+        Some((shard, shard.tensor(name)?))
+    }
+
+    /// Bytes of the files that are no tensors.
+    pub fn header_bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.header_bytes() as u64).sum()
+    }
+}
+
+/// What somebody may have meant who gave a folder without safetensors.
+fn other(folder: &Folder) -> &'static str {
+    if folder.has("pytorch_model.bin") || folder.has("pytorch_model.bin.index.json") {
+        return "; pickled weights (pytorch_model.bin) are not read: save the model as safetensors";
+    }
+    let gguf = |entry: io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| entry.path().extension().is_some_and(|e| e == "gguf"))
+    };
+    match std::fs::read_dir(&folder.root).is_ok_and(|mut entries| entries.any(gguf)) {
+        true => "; it has a GGUF file: give that file's path",
+        false => "",
+    }
+}

@@ -1,0 +1,185 @@
+//! Safetensors files: mapped bytes to named tensors, without copying one.
+//!
+//! Layout: u64 length of the header, the header (JSON: name to `dtype`, `shape`, `data_offsets`, and
+//! `__metadata__`), the tensors' data without holes (github.com/huggingface/safetensors, README).
+//!
+//! A file is not trusted: arithmetic is checked, and what is allocated on opening is bounded by
+//! [`MAX_TENSORS`] records plus the bytes of their names.
+
+mod header;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use header::Text;
+
+use crate::base::{Bytes, Error, Result};
+use header::Record;
+use std::collections::HashMap;
+
+/// Most tensors of one file: a hundred times what large dense models have.
+pub const MAX_TENSORS: usize = 1 << 16;
+/// The format's own limit on the header.
+const MAX_HEADER: usize = 100_000_000;
+const LENGTH_BYTES: usize = 8;
+
+/// What the file's elements are. Types that no weights have are known by their size alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ElementType {
+    F32,
+    F16,
+    BF16,
+    U8,
+    /// One that is not read; its name is in [`TensorInfo::type_name`].
+    Other,
+}
+
+/// One tensor of the file.
+#[derive(Clone, Debug)]
+pub struct TensorInfo {
+    pub name: String,
+    pub ty: ElementType,
+    /// As the file spells the type, for errors.
+    pub type_name: String,
+    /// The slowest dimension first; empty for a scalar.
+    pub shape: Vec<usize>,
+    start: usize,
+    end: usize,
+}
+
+impl TensorInfo {
+    pub fn byte_len(&self) -> usize {
+        self.end - self.start
+    }
+
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+/// An opened file.
+pub struct SafeTensors {
+    data: Bytes,
+    what: String,
+    header_bytes: usize,
+    tensors: Vec<TensorInfo>,
+    by_name: HashMap<String, usize>,
+}
+
+impl SafeTensors {
+    /// Parses `bytes`; errors call them `what`. `BadModel` for anything that the format does not allow: also for
+    /// data that overlap or leave holes.
+    pub fn from_bytes(bytes: Bytes, what: &str) -> Result<Self> {
+        let error = |message: String| Error::bad_model(format!("{what}: {message}"));
+        let length = bytes.first_chunk::<LENGTH_BYTES>().map(|b| u64::from_le_bytes(*b));
+        let length = length.ok_or_else(|| {
+            error(format!("the file has {} bytes, not the 8 of a header's length", bytes.len()))
+        })?;
+        let fits = |n: &usize| *n <= MAX_HEADER && *n <= bytes.len() - LENGTH_BYTES;
+        let header_len = usize::try_from(length).ok().filter(fits).ok_or_else(|| {
+            error(format!(
+                "the header's length is {length}, more than the file's {} bytes or the format's {MAX_HEADER}; \
+                 is it a safetensors file?",
+                bytes.len()
+            ))
+        })?;
+        let start = LENGTH_BYTES + header_len;
+        let records = header::parse(&bytes[LENGTH_BYTES..start]).map_err(error)?;
+        let data = bytes
+            .slice(start..bytes.len())
+            .ok_or_else(|| Error::internal("a checked header lies beyond its file"))?;
+        let (tensors, by_name) = tensors(records).map_err(error)?;
+        covers(&tensors, data.len()).map_err(error)?;
+        Ok(Self { data, what: what.to_owned(), header_bytes: start, tensors, by_name })
+    }
+
+    /// The file, as errors call it.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// Bytes in front of the tensors' data.
+    pub fn header_bytes(&self) -> usize {
+        self.header_bytes
+    }
+
+    /// In the order of their data.
+    pub fn tensors(&self) -> &[TensorInfo] {
+        &self.tensors
+    }
+
+    pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
+        self.by_name.get(name).map(|&i| &self.tensors[i])
+    }
+
+    /// The tensor's bytes, little-endian, not copied.
+    pub fn data(&self, tensor: &TensorInfo) -> Result<Bytes> {
+        self.data
+            .slice(tensor.start..tensor.end)
+            .ok_or_else(|| Error::internal(format!("tensor '{}' was not checked on opening", tensor.name)))
+    }
+}
+
+/// Checks every record by itself, and sorts by place.
+fn tensors(records: Vec<Record>) -> std::result::Result<(Vec<TensorInfo>, HashMap<String, usize>), String> {
+    let mut tensors: Vec<TensorInfo> =
+        records.into_iter().map(info).collect::<std::result::Result<_, _>>()?;
+    tensors.sort_by_key(|t| (t.start, t.end));
+    let mut by_name = HashMap::with_capacity(tensors.len());
+    for (i, tensor) in tensors.iter().enumerate() {
+        if by_name.insert(tensor.name.clone(), i).is_some() {
+            return Err(format!("tensor '{}' stands there twice", tensor.name));
+        }
+    }
+    Ok((tensors, by_name))
+}
+
+fn info(record: Record) -> std::result::Result<TensorInfo, String> {
+    let Record { name, type_name, shape, offsets: (start, end) } = record;
+    if name.is_empty() {
+        return Err("a tensor has an empty name".into());
+    }
+    let ty = match type_name.as_str() {
+        "F32" => ElementType::F32,
+        "F16" => ElementType::F16,
+        "BF16" => ElementType::BF16,
+        "U8" => ElementType::U8,
+        _ => ElementType::Other,
+    };
+    let bits = header::type_bits(&type_name);
+    // Multiplied without the zeros: a 0 must not hide an overflow from `elements`.
+    let bound = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d.max(1)));
+    let bound = bound.and_then(|n| n.checked_mul(bits.unwrap_or(1).max(8)));
+    if bound.is_none() {
+        return Err(format!("tensor '{name}' has the shape {shape:?}, too large to be"));
+    }
+    let len = end.checked_sub(start).ok_or_else(|| {
+        format!("tensor '{name}' has data_offsets [{start}, {end}], which end before they begin")
+    })?;
+    let elements: usize = shape.iter().product();
+    // Of a type that nobody here knows, the length is believed: it is refused when somebody asks for it.
+    if let Some(bits) = bits
+        && elements * bits != len.saturating_mul(8)
+    {
+        return Err(format!("tensor '{name}' ({type_name}, shape {shape:?}) has {len} bytes of data"));
+    }
+    Ok(TensorInfo { name, ty, type_name, shape, start, end })
+}
+
+/// The data of all tensors, in order, are all of the file's `len` bytes of data, each byte once.
+fn covers(tensors: &[TensorInfo], len: usize) -> std::result::Result<(), String> {
+    let mut at = 0;
+    for tensor in tensors {
+        if tensor.start != at {
+            let fault =
+                if tensor.start < at { "overlap those of the tensor before it" } else { "leave a hole" };
+            return Err(format!("the data of tensor '{}', at {}, {fault}", tensor.name, tensor.start));
+        }
+        at = tensor.end;
+    }
+    match at == len {
+        true => Ok(()),
+        false => Err(format!(
+            "its tensors have {at} bytes of data, and {len} follow the header; is the file truncated?"
+        )),
+    }
+}

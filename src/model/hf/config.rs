@@ -1,0 +1,241 @@
+//! `config.json` to a decoder's configuration.
+
+use super::class::{ACTIVATIONS, Biases, CLASSES, Class, KvHeads, ONE_BIT, activation};
+use super::fields::Fields;
+use super::quantization::{Quantization, Weights};
+use super::rope::{self, Sizes};
+use crate::base::{Error, Result};
+use crate::model::Pooling;
+use crate::model::config::{DecoderConfig, HEADS, HIDDEN, LAYERS, Names, Parts};
+use crate::ops::{AttentionShape, RopeStyle};
+
+/// Keys that say nothing about the arithmetic of a step.
+const IGNORED: &[&str] = &[
+    "_attn_implementation_autoset",
+    "_name_or_path",
+    "_sliding_window_pattern",
+    "add_cross_attention",
+    "architectures",
+    "attention_dropout",
+    "attn_implementation",
+    "auto_map",
+    "bos_token_id",
+    "cache_implementation",
+    "chunk_size_feed_forward",
+    "dtype",
+    "eos_token_id",
+    "hidden_dropout",
+    "id2label",
+    "initializer_range",
+    "is_decoder",
+    "is_encoder_decoder",
+    "label2id",
+    "max_window_layers",
+    "output_attentions",
+    "output_hidden_states",
+    "pad_token_id",
+    "pretraining_tp",
+    "problem_type",
+    "resid_pdrop",
+    "return_dict",
+    "rope_local_base_freq",
+    "torch_dtype",
+    "transformers_version",
+    "unsloth_fixed",
+    "unsloth_version",
+    "use_cache",
+];
+
+/// Keys that change the arithmetic in ways that this decoder does not compute, where they are set.
+const FEATURES: &[&str] =
+    &["attn_logit_softcapping", "final_logit_softcapping", "num_experts", "num_local_experts"];
+
+/// What a `config.json` says of a model.
+pub struct Config {
+    pub class: &'static Class,
+    pub decoder: DecoderConfig,
+    pub quantization: Quantization,
+    /// The head is the embedding's table.
+    pub tied: bool,
+    /// Keys that nothing here reads.
+    pub unknown: Vec<String>,
+}
+
+impl Config {
+    /// `name` is the model's, for facts. Every error names the field.
+    pub fn read(config: &Fields, name: &str) -> Result<Self> {
+        let quantization = Quantization::read(config)?;
+        let class = class(config, &quantization)?;
+        for key in FEATURES {
+            if config.contains(key) && config.float(key)?.is_some_and(|value| value != 0.0) {
+                return Err(config.unsupported(key, "this decoder has no such part"));
+            }
+        }
+        if config.flag("use_bidirectional_attention")?.unwrap_or(false) {
+            return Err(config.unsupported("use_bidirectional_attention", "attention here is causal"));
+        }
+        let decoder = decoder(config, class, &quantization, name)?;
+        let tied = config.flag("tie_word_embeddings")?.unwrap_or(class.tied);
+        Ok(Self { class, decoder, quantization, tied, unknown: config.unknown(IGNORED) })
+    }
+}
+
+impl Config {
+    /// BitNet's embedding models say nothing of it in their `config.json`, and are known by the norms before their
+    /// projections: ternary at every step, as `autobitlinear` online with `use_rms_norm` (microsoft/BitNet,
+    /// utils/convert-bitnet-embedding-to-gguf.py).
+    pub fn is_bitnet_embedding(&mut self, what: &str) -> Result<()> {
+        if self.quantization.weights != Weights::Plain {
+            return Err(Error::unsupported(format!(
+                "{what}: it has a quantization_config, and the tensors have norms as BitNet's embedding models do, \
+                 which have none"
+            )));
+        }
+        let eps = self.decoder.rms_eps;
+        self.quantization = Quantization { weights: Weights::Online, projection_norms: Some(eps) };
+        self.decoder.parts.projection_norms = true;
+        self.decoder.projection_eps = eps;
+        Ok(())
+    }
+}
+
+/// The class that `model_type` names.
+fn class(config: &Fields, quantization: &Quantization) -> Result<&'static Class> {
+    for part in ["text_config", "vision_config", "audio_config"] {
+        if config.object(part)?.is_some() {
+            return Err(config.unsupported(part, "multimodal models are not read, nor their text part alone"));
+        }
+    }
+    let Some(model_type) = config.text("model_type")? else {
+        return Err(config.bad("model_type", "it must name the architecture"));
+    };
+    let class = CLASSES.iter().find(|class| class.model_type == model_type).ok_or_else(|| {
+        let known: Vec<_> = CLASSES.iter().map(|class| class.model_type).collect();
+        config.unsupported("model_type", format_args!("supported are {}", known.join(", ")))
+    })?;
+    // Its own class is told by widths that `Quantization` has checked.
+    let one_bit = quantization.weights == Weights::Online && config.size("weight_bits")?.is_some();
+    match (one_bit, model_type) {
+        (false, _) => Ok(class),
+        (true, "llama" | "bitnet") => Ok(&ONE_BIT),
+        (true, _) => Err(config.unsupported("model_type", "of that class it is llama or bitnet")),
+    }
+}
+
+fn decoder(config: &Fields, class: &Class, q: &Quantization, name: &str) -> Result<DecoderConfig> {
+    let names = Names { what: config.what(), key: &key };
+    let hidden = config.need("hidden_size")?;
+    names.within("embedding_length", hidden, HIDDEN)?;
+    let layers = config.need("num_hidden_layers")?;
+    names.within("block_count", layers, LAYERS)?;
+    let context = config.need("max_position_embeddings")?;
+    let attention = attention(config, class, hidden, &names)?;
+    let sizes = Sizes { layers, head_dim: attention.head_dim, context };
+    let (ropes, spans) = rope::read(config, class, &sizes)?;
+    let (act_key, act) = class.activation;
+    let act = match config.text(act_key)? {
+        None => act,
+        Some(name) => activation(name)
+            .ok_or_else(|| config.unsupported(act_key, format_args!("known are {ACTIVATIONS}")))?,
+    };
+    let rms_eps = config.float("rms_norm_eps")?.unwrap_or(class.rms_eps);
+    let decoder = DecoderConfig {
+        architecture: class.model_type.to_owned(),
+        name: name.to_owned(),
+        vocab_size: config.need("vocab_size")?,
+        context_length: context,
+        layers,
+        hidden,
+        ffn: config.need("intermediate_size")?,
+        attention,
+        spans,
+        ropes,
+        rope_style: RopeStyle::Neox,
+        rms_eps,
+        projection_eps: q.projection_norms.unwrap_or(rms_eps),
+        norm_offset: if class.gemma { 1.0 } else { 0.0 },
+        activation: act,
+        embedding_scale: if class.gemma { (hidden as f32).sqrt() } else { 1.0 },
+        parts: parts(config, class, q)?,
+        pooling: Pooling::Last,
+    };
+    decoder.check(&names)?;
+    Ok(decoder)
+}
+
+fn attention(config: &Fields, class: &Class, hidden: usize, names: &Names) -> Result<AttentionShape> {
+    let heads = config.need("num_attention_heads")?;
+    names.within("attention.head_count", heads, HEADS)?;
+    let kv_heads = match (config.size("num_key_value_heads")?, class.kv_heads) {
+        (Some(kv_heads), _) => kv_heads,
+        (None, KvHeads::Heads) => heads,
+        // null stands for as many as heads, in all classes.
+        (None, KvHeads::Needed) if config.contains("num_key_value_heads") => heads,
+        (None, KvHeads::Needed) => config.need("num_key_value_heads")?,
+    };
+    let head_dim = match config.size("head_dim")?.or(class.head_dim) {
+        Some(head_dim) => head_dim,
+        None if hidden.is_multiple_of(heads) => hidden / heads,
+        None => {
+            let why = format!("it must divide hidden_size, {hidden}, where there is no head_dim");
+            return Err(config.bad("num_attention_heads", why));
+        }
+    };
+    let mut shape = AttentionShape::new(heads, kv_heads, head_dim);
+    if class.gemma {
+        let scalar = config.float("query_pre_attn_scalar")?.unwrap_or(256.0);
+        shape.scale = (scalar as f64).powf(-0.5) as f32;
+    }
+    Ok(shape)
+}
+
+fn parts(config: &Fields, class: &Class, q: &Quantization) -> Result<Parts> {
+    let (attention, mlp) = match class.biases {
+        Biases::None | Biases::Qkv => (false, false),
+        Biases::ByKey { mlp } => {
+            let attention = config.flag("attention_bias")?.unwrap_or(false);
+            (attention, mlp && config.flag("mlp_bias")?.unwrap_or(false))
+        }
+    };
+    Ok(Parts {
+        sub_norms: class.sub_norms.is_some(),
+        qk_norms: class.qk_norms,
+        post_norms: class.gemma,
+        projection_norms: q.projection_norms.is_some(),
+        qkv_bias: attention || class.biases == Biases::Qkv,
+        output_bias: attention,
+        ffn_bias: mlp,
+    })
+}
+
+/// GGUF's key to this file's.
+fn key(gguf: &str) -> String {
+    let name = match gguf {
+        "context_length" => "max_position_embeddings",
+        "block_count" => "num_hidden_layers",
+        "embedding_length" => "hidden_size",
+        "feed_forward_length" => "intermediate_size",
+        "attention.head_count" => "num_attention_heads",
+        "attention.head_count_kv" => "num_key_value_heads",
+        "attention.key_length" | "rope.dimension_count" => "head_dim",
+        "attention.layer_norm_rms_epsilon" => "rms_norm_eps",
+        "attention.scale" => "query_pre_attn_scalar",
+        "projection_epsilon" => "quantization_config.rms_norm_eps",
+        "attention.sliding_window" => "sliding_window",
+        "rope.freq_base" => "rope_theta",
+        "rope.scaling.original_context_length" => "rope_scaling.original_max_position_embeddings",
+        "rope.scaling.yarn_beta_fast" => "rope_scaling.beta_fast",
+        "rope.scaling.yarn_beta_slow" => "rope_scaling.beta_slow",
+        "rope.scaling.attn_factor" => "rope_scaling.attention_factor",
+        other => match other.strip_prefix("rope.scaling.") {
+            Some(key) => return format!("rope_scaling.{key}"),
+            None => other,
+        },
+    };
+    name.to_owned()
+}
+
+/// The file's JSON, whatever it holds.
+pub fn parse(json: &[u8], what: &str) -> Result<serde_json::Value> {
+    serde_json::from_slice(json).map_err(|e| Error::bad_model(format!("{what}: {e}")))
+}

@@ -1,0 +1,125 @@
+//! The fields of one JSON object, each read with its type and range, named in errors.
+
+use crate::base::{Error, Result};
+use serde_json::{Map, Value};
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::fmt::Display;
+
+/// Values longer than this are cut in messages.
+const SHOWN: usize = 60;
+
+/// An object of a JSON file. A `null` is as good as no field, as everywhere in transformers.
+pub struct Fields<'a> {
+    map: &'a Map<String, Value>,
+    /// The file, as errors call it.
+    what: &'a str,
+    /// In front of keys: `` or `rope_scaling.`.
+    prefix: String,
+    asked: RefCell<HashSet<String>>,
+}
+
+impl<'a> Fields<'a> {
+    /// `BadModel` where `value` is no object.
+    pub fn new(value: &'a Value, what: &'a str) -> Result<Self> {
+        let map = value.as_object();
+        let map = map.ok_or_else(|| Error::bad_model(format!("{what}: it is not a JSON object")))?;
+        Ok(Self { map, what, prefix: String::new(), asked: RefCell::default() })
+    }
+
+    pub fn what(&self) -> &str {
+        self.what
+    }
+
+    fn get(&self, key: &str) -> Option<&'a Value> {
+        self.asked.borrow_mut().insert(key.to_owned());
+        self.map.get(key).filter(|value| !value.is_null())
+    }
+
+    /// The key is there, `null` or not.
+    pub fn contains(&self, key: &str) -> bool {
+        self.asked.borrow_mut().insert(key.to_owned());
+        self.map.contains_key(key)
+    }
+
+    pub fn bad(&self, key: &str, why: impl Display) -> Error {
+        let value = self.map.get(key).map_or("missing".into(), shown);
+        Error::bad_model(format!("{}: '{}{key}' is {value}; {why}", self.what, self.prefix))
+    }
+
+    pub fn unsupported(&self, key: &str, why: impl Display) -> Error {
+        Error { status: crate::base::Status::Unsupported, ..self.bad(key, why) }
+    }
+
+    fn read<T>(&self, key: &str, kind: &str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        read(value).map(Some).ok_or_else(|| self.bad(key, format_args!("it must be {kind}")))
+    }
+
+    /// A size; also written as `4096.0`.
+    pub fn size(&self, key: &str) -> Result<Option<usize>> {
+        self.read(key, "a whole number from 0 on", |value| match value.as_u64() {
+            Some(n) => usize::try_from(n).ok(),
+            None => {
+                value.as_f64().filter(|f| f.fract() == 0.0 && (0.0..1e15).contains(f)).map(|f| f as usize)
+            }
+        })
+    }
+
+    /// As `size`, where the file must say it.
+    pub fn need(&self, key: &str) -> Result<usize> {
+        self.size(key)?.ok_or_else(|| self.bad(key, "it must be a whole number"))
+    }
+
+    /// Finite.
+    pub fn float(&self, key: &str) -> Result<Option<f32>> {
+        let finite = |value: &Value| value.as_f64().map(|f| f as f32).filter(|f| f.is_finite());
+        self.read(key, "a number", finite)
+    }
+
+    pub fn flag(&self, key: &str) -> Result<Option<bool>> {
+        self.read(key, "true or false", Value::as_bool)
+    }
+
+    pub fn text(&self, key: &str) -> Result<Option<&'a str>> {
+        self.read(key, "a string", Value::as_str)
+    }
+
+    pub fn texts(&self, key: &str) -> Result<Option<Vec<&'a str>>> {
+        let strings = |value: &'a Value| value.as_array()?.iter().map(Value::as_str).collect();
+        self.read(key, "an array of strings", strings)
+    }
+
+    pub fn object(&self, key: &str) -> Result<Option<Fields<'a>>> {
+        let map = self.read(key, "an object", Value::as_object)?;
+        let prefix = format!("{}{key}.", self.prefix);
+        Ok(map.map(|map| Fields { map, what: self.what, prefix, asked: RefCell::default() }))
+    }
+
+    /// Keys that nobody asked for, but for `ignored` ones and nulls, in the file's order.
+    pub fn unknown(&self, ignored: &[&str]) -> Vec<String> {
+        let asked = self.asked.borrow();
+        let unknown = |(key, value): &(&String, &Value)| {
+            !value.is_null() && !asked.contains(*key) && !ignored.contains(&key.as_str())
+        };
+        let name = |(key, _): (&String, &Value)| format!("{}{}", self.prefix, cut(key.clone()));
+        self.map.iter().filter(unknown).map(name).collect()
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("'{}'", cut(text.clone())),
+        Value::Array(list) => format!("an array of {}", list.len()),
+        Value::Object(map) => format!("an object of {} fields", map.len()),
+        other => other.to_string(),
+    }
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > SHOWN {
+        text.truncate(text.floor_char_boundary(SHOWN));
+        text.push('…');
+    }
+    text
+}

@@ -1,0 +1,279 @@
+//! Hugging Face folders as checkpoints: `config.json` to a configuration, safetensors under GGUF's names.
+
+mod class;
+mod config;
+mod fields;
+mod names;
+mod pooling;
+mod quantization;
+mod rope;
+#[cfg(test)]
+mod tests;
+
+use super::checkpoint::Checkpoint;
+use super::config::DecoderConfig;
+use crate::base::{Bytes, Error, Result, Status};
+use crate::formats::hf::{Folder, Tensors};
+use crate::formats::safetensors::{ElementType, TensorInfo};
+use crate::kernels::{DType, Matrix, Pool, pack, requantize};
+use crate::text::{JsonFiles, Tokenizer, only_sentencepiece};
+use config::Config;
+use fields::Fields;
+use names::Name;
+use quantization::Weights;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+const CONFIG: &str = "config.json";
+const TOKENIZER: &str = "tokenizer.json";
+/// Lists the added tokens once more, and may hold a chat template: up to 1.2 MB in real folders.
+const MAX_TOKENIZER_CONFIG_BYTES: u64 = 8 << 20;
+/// Some 2 KiB in real folders. What a JSON tree of a file takes is bounded by this, too.
+const MAX_CONFIG_BYTES: u64 = 1 << 18;
+
+/// An opened folder.
+pub struct HfFolder {
+    folder: Folder,
+    config: Config,
+    tensors: Tensors,
+    /// The files' own names, by GGUF's.
+    by_name: HashMap<String, String>,
+    /// Names of the files that are no part of a model that we know.
+    unknown: Vec<String>,
+}
+
+impl HfFolder {
+    /// `Io` for what cannot be opened, `BadModel` and `Unsupported` for a `config.json` or safetensors that are
+    /// wrong or beyond us: one sentence that names the file and the field.
+    pub fn open(path: &str) -> Result<Self> {
+        let folder = Folder::open(path)?;
+        let what = folder.path_of(CONFIG);
+        let Some(json) = folder.read(CONFIG, MAX_CONFIG_BYTES)? else {
+            let message = format!("cannot open model folder '{}': it has no config.json", folder.what());
+            return Err(Error::new(Status::Io, message));
+        };
+        let json = config::parse(&json, &what)?;
+        let name = folder.what().rsplit('/').next().unwrap_or_default();
+        let mut config = Config::read(&Fields::new(&json, &what)?, name)?;
+        config.decoder.pooling = pooling::read(&folder)?;
+        let tensors = Tensors::open(&folder)?;
+        if tensors.iter().any(|(_, tensor)| names::is_embedding_norm(&tensor.name)) {
+            config.is_bitnet_embedding(&what)?;
+        }
+        let mut opened = Self { folder, config, tensors, by_name: HashMap::new(), unknown: Vec::new() };
+        opened.name_tensors()?;
+        Ok(opened)
+    }
+
+    /// Gives each tensor its GGUF name, and drops what is no part of the model.
+    fn name_tensors(&mut self) -> Result<()> {
+        let packed = matches!(self.config.quantization.weights, Weights::Packed { .. });
+        for (file, tensor) in self.tensors.iter() {
+            match names::canonical(self.config.class, &tensor.name) {
+                Name::Buffer => {}
+                // transformers, too, lets a tied head in the files be and takes the embedding.
+                Name::Tensor(name) if name == "output.weight" && self.config.tied => {}
+                Name::Tensor(name) => {
+                    if let Some(first) = self.by_name.insert(name, tensor.name.clone()) {
+                        return Err(Error::bad_model(format!(
+                            "{}: tensors '{first}' and '{}' are the same part of the model",
+                            file.what(),
+                            tensor.name
+                        )));
+                    }
+                }
+                // Read with its weights.
+                Name::Scale(_) if packed => {}
+                Name::Scale(_) | Name::Unknown => self.unknown.push(tensor.name.clone()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The tensor of that GGUF name, its bytes, and what to call it.
+    fn find(&self, name: &str) -> Result<(Bytes, &TensorInfo, Place<'_>)> {
+        let own = self.by_name.get(name).map(String::as_str);
+        let found = own.and_then(|own| self.tensors.find(own));
+        let Some((file, tensor)) = found else {
+            return Err(Error::bad_model(format!(
+                "{}: there is no tensor for '{name}' ({}), which its config.json asks for",
+                self.folder.what(),
+                self.config.class.model_type
+            )));
+        };
+        Ok((file.data(tensor)?, tensor, Place { file: file.what(), tensor: &tensor.name }))
+    }
+
+    /// uint8 codes and their scale.
+    fn unpack(&self, pool: &Pool, name: &str, rows: usize, cols: usize, divide: bool) -> Result<Matrix> {
+        let (data, tensor, at) = self.find(name)?;
+        if tensor.ty != ElementType::U8 {
+            let why = format!("is {} where quantization_config says packed ternary, U8", tensor.type_name);
+            return Err(at.unsupported(&why));
+        }
+        if !rows.is_multiple_of(4) {
+            return Err(at.unsupported(&format!("has {rows} rows, which are not packed by four")));
+        }
+        at.shape(tensor, &[rows / 4, cols])?;
+        let scale = self.scale(tensor, divide)?;
+        let mut scales: Vec<f32> = Vec::new();
+        scales.try_reserve_exact(rows).map_err(|_| Error::out_of_memory(name, rows * 4))?;
+        scales.resize(rows, scale);
+        let matrix = pack::pack_uint8(pool, &data, rows, cols, &scales).map_err(|e| at.of(e))?;
+        data.release_pages();
+        Ok(matrix)
+    }
+
+    /// What the codes of `weights` are multiplied with.
+    fn scale(&self, weights: &TensorInfo, divide: bool) -> Result<f32> {
+        let name = format!("{}_scale", weights.name);
+        let Some((file, tensor)) = self.tensors.find(&name) else {
+            let what = self.folder.what();
+            return Err(Error::bad_model(format!("{what}: tensor '{name}' is missing beside its weights")));
+        };
+        let at = Place { file: file.what(), tensor: &name };
+        if tensor.elements() != 1 {
+            return Err(at.bad(&format!("has the shape {:?} where one scale belongs", tensor.shape)));
+        }
+        let scale = floats(&file.data(tensor)?, tensor.ty, 1).ok_or_else(|| at.not_float(tensor))?[0];
+        let scale = if divide { 1.0 / scale } else { scale };
+        match scale.is_finite() {
+            true => Ok(scale),
+            false => Err(at.bad(&format!("makes a scale of {scale}"))),
+        }
+    }
+
+    fn pages_of(&self, name: &str) -> Option<&TensorInfo> {
+        self.by_name.get(name).and_then(|own| self.tensors.find(own)).map(|(_, tensor)| tensor)
+    }
+}
+
+impl Checkpoint for HfFolder {
+    fn what(&self) -> &str {
+        self.folder.what()
+    }
+
+    fn config(&self, warn: &dyn Fn(&str)) -> Result<DecoderConfig> {
+        for key in &self.config.unknown {
+            warn(&format!("{}: key '{key}' is not known and not used", self.folder.path_of(CONFIG)));
+        }
+        if !self.config.tied && !self.has("output.weight") {
+            warn(&format!("{}: there is no lm_head.weight: the head is the embedding", self.folder.what()));
+        }
+        Ok(self.config.decoder.clone())
+    }
+
+    fn tokenizer(&self, warn: &dyn Fn(&str)) -> Result<Option<Tokenizer>> {
+        let Some(tokenizer) = self.folder.map(TOKENIZER)? else {
+            return match self.folder.has("tokenizer.model") {
+                true => Err(only_sentencepiece(self.folder.what())),
+                false => Ok(None),
+            };
+        };
+        let config = self.folder.read("tokenizer_config.json", MAX_TOKENIZER_CONFIG_BYTES)?;
+        let generation = match self.folder.read("generation_config.json", MAX_CONFIG_BYTES)? {
+            // As in transformers, which makes the one of the other.
+            None => self.folder.read(CONFIG, MAX_CONFIG_BYTES)?,
+            own => own,
+        };
+        let files =
+            JsonFiles { tokenizer: &tokenizer, config: config.as_deref(), generation: generation.as_deref() };
+        Tokenizer::from_json(&files, &self.folder.path_of(TOKENIZER), warn).map(Some)
+    }
+
+    fn has(&self, tensor: &str) -> bool {
+        self.by_name.contains_key(tensor)
+    }
+
+    fn matrix(&self, pool: &Pool, tensor: &str, rows: usize, cols: usize) -> Result<Matrix> {
+        let ternary = names::is_projection(tensor);
+        if let (true, Weights::Packed { divide }) = (ternary, self.config.quantization.weights) {
+            return self.unpack(pool, tensor, rows, cols, divide);
+        }
+        let (data, info, at) = self.find(tensor)?;
+        at.shape(info, &[rows, cols])?;
+        let dtype = match info.ty {
+            ElementType::F32 => DType::F32,
+            ElementType::F16 => DType::F16,
+            ElementType::BF16 => DType::BF16,
+            ElementType::U8 | ElementType::Other => return Err(at.not_float(info)),
+        };
+        let matrix = Matrix::new(data, dtype, rows, cols).map_err(|e| at.of(e))?;
+        if !(ternary && self.config.quantization.weights == Weights::Online) {
+            return Ok(matrix);
+        }
+        let ternary = requantize::quantize(pool, &matrix, DType::Ternary).map_err(|e| at.of(e))?;
+        matrix.data.release_pages();
+        Ok(ternary)
+    }
+
+    fn vector(&self, tensor: &str, len: usize) -> Result<Arc<[f32]>> {
+        let (data, info, at) = self.find(tensor)?;
+        at.shape(info, &[len])?;
+        let floats = floats(&data, info.ty, len).ok_or_else(|| at.not_float(info))?;
+        Ok(floats.into())
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.by_name.keys().chain(&self.unknown).cloned().collect()
+    }
+
+    fn tensor_bytes(&self) -> u64 {
+        self.tensors.iter().map(|(_, tensor)| tensor.byte_len() as u64).sum()
+    }
+
+    fn bytes_of(&self, tensor: &str) -> u64 {
+        self.pages_of(tensor).map_or(0, |tensor| tensor.byte_len() as u64)
+    }
+
+    fn other_bytes(&self) -> u64 {
+        self.tensors.header_bytes()
+    }
+}
+
+/// A tensor of a file, for errors.
+struct Place<'a> {
+    file: &'a str,
+    tensor: &'a str,
+}
+
+impl Place<'_> {
+    fn bad(&self, why: &str) -> Error {
+        Error::bad_model(format!("{}: tensor '{}' {why}", self.file, self.tensor))
+    }
+
+    fn unsupported(&self, why: &str) -> Error {
+        Error { status: Status::Unsupported, ..self.bad(why) }
+    }
+
+    fn of(&self, e: Error) -> Error {
+        Error::new(e.status, format!("{}: tensor '{}': {}", self.file, self.tensor, e.message))
+    }
+
+    fn not_float(&self, tensor: &TensorInfo) -> Error {
+        self.unsupported(&format!("is {}; F32, F16 and BF16 are read here", tensor.type_name))
+    }
+
+    fn shape(&self, tensor: &TensorInfo, wanted: &[usize]) -> Result<()> {
+        match tensor.shape == wanted {
+            true => Ok(()),
+            false => {
+                Err(self
+                    .bad(&format!("has the shape {:?} where config.json asks for {wanted:?}", tensor.shape)))
+            }
+        }
+    }
+}
+
+/// `len` elements as f32; None where the type is no float's. Memory is bounded by twice the tensor's bytes.
+fn floats(data: &[u8], ty: ElementType, len: usize) -> Option<Vec<f32>> {
+    let halves = data.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b));
+    let out: Vec<f32> = match ty {
+        ElementType::F32 => data.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
+        ElementType::F16 => halves.map(|h| half::f16::from_bits(h).to_f32()).collect(),
+        ElementType::BF16 => halves.map(|h| half::bf16::from_bits(h).to_f32()).collect(),
+        ElementType::U8 | ElementType::Other => return None,
+    };
+    debug_assert_eq!(out.len(), len, "checked on opening");
+    Some(out)
+}

@@ -1,0 +1,94 @@
+//! Hugging Face's tensor names to GGUF's.
+
+use super::class::Class;
+
+/// What a name stands for.
+#[derive(Debug, PartialEq)]
+pub enum Name {
+    /// A tensor of the model's, by GGUF's name.
+    Tensor(String),
+    /// The scale of a packed projection, by the GGUF name of its weights.
+    Scale(String),
+    /// A buffer that old files keep and that follows from the configuration.
+    Buffer,
+    Unknown,
+}
+
+/// Below `model.layers.N.`, but for norms that are not the same in all families.
+const PROJECTIONS: &[(&str, &str)] = &[
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.o_proj", "attn_output"),
+    ("mlp.gate_proj", "ffn_gate"),
+    ("mlp.up_proj", "ffn_up"),
+    ("mlp.down_proj", "ffn_down"),
+];
+const LLAMA_NORMS: &[(&str, &str)] =
+    &[("input_layernorm", "attn_norm"), ("post_attention_layernorm", "ffn_norm")];
+const GEMMA_NORMS: &[(&str, &str)] = &[
+    ("input_layernorm", "attn_norm"),
+    ("post_attention_layernorm", "post_attention_norm"),
+    ("pre_feedforward_layernorm", "ffn_norm"),
+    ("post_feedforward_layernorm", "post_ffw_norm"),
+];
+const QK_NORMS: &[(&str, &str)] = &[("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm")];
+
+/// Names of the whole model have `model.` in front, those of a model without a head need not.
+pub fn canonical(class: &Class, name: &str) -> Name {
+    if name == "lm_head.weight" {
+        return Name::Tensor("output.weight".into());
+    }
+    let name = name.strip_prefix("model.").unwrap_or(name);
+    match name {
+        "embed_tokens.weight" => return Name::Tensor("token_embd.weight".into()),
+        "norm.weight" => return Name::Tensor("output_norm.weight".into()),
+        "rotary_emb.inv_freq" => return Name::Buffer,
+        _ => {}
+    }
+    let Some((layer, part)) = name.strip_prefix("layers.").and_then(|rest| rest.split_once('.')) else {
+        return Name::Unknown;
+    };
+    // A canonical number: "+1" and "01" are other names.
+    if layer.parse::<u16>().ok().is_none_or(|n| n.to_string() != layer) {
+        return Name::Unknown;
+    }
+    if part == "self_attn.rotary_emb.inv_freq" {
+        return Name::Buffer;
+    }
+    in_layer(class, layer, part)
+}
+
+fn in_layer(class: &Class, layer: &str, part: &str) -> Name {
+    for (hf, gguf) in PROJECTIONS {
+        let Some(tensor) = part.strip_prefix(hf).and_then(|rest| rest.strip_prefix('.')) else { continue };
+        return match tensor {
+            "weight" | "bias" => Name::Tensor(format!("blk.{layer}.{gguf}.{tensor}")),
+            // transformers' name, and that of BitNet's embedding models.
+            "rms_norm.weight" | "norm.weight" => Name::Tensor(format!("blk.{layer}.{gguf}_norm_in.weight")),
+            "weight_scale" => Name::Scale(format!("blk.{layer}.{gguf}.weight")),
+            _ => Name::Unknown,
+        };
+    }
+    let Some(part) = part.strip_suffix(".weight") else { return Name::Unknown };
+    let found =
+        |table: &[(&str, &'static str)]| table.iter().find(|(hf, _)| *hf == part).map(|(_, gguf)| *gguf);
+    let sub_norm =
+        class.sub_norms.and_then(|sub| found(&[(sub.attention, "attn_sub_norm"), (sub.ffn, "ffn_sub_norm")]));
+    let gguf = found(if class.gemma { GEMMA_NORMS } else { LLAMA_NORMS })
+        .or_else(|| if class.qk_norms { found(QK_NORMS) } else { None })
+        .or(sub_norm);
+    gguf.map_or(Name::Unknown, |gguf| Name::Tensor(format!("blk.{layer}.{gguf}.weight")))
+}
+
+/// The norm of a projection's own, by the name that only BitNet's embedding models have.
+pub fn is_embedding_norm(name: &str) -> bool {
+    name.ends_with("_proj.norm.weight")
+}
+
+/// A projection of a layer: what a ternary model has in ternary.
+pub fn is_projection(gguf: &str) -> bool {
+    let part = gguf.strip_prefix("blk.").and_then(|rest| rest.split_once('.')).map(|(_, part)| part);
+    let part = part.and_then(|part| part.strip_suffix(".weight"));
+    part.is_some_and(|part| PROJECTIONS.iter().any(|(_, name)| *name == part))
+}

@@ -1,0 +1,103 @@
+//! `quantization_config`: which weights are ternary, and in what form they lie in the files.
+
+use super::class::ONE_BIT_CLASS;
+use super::fields::Fields;
+use crate::base::{Error, Result, Status};
+
+/// Of the projections of every layer; embedding, head and norms are never quantized.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Weights {
+    /// As their tensors are.
+    Plain,
+    /// uint8, four rows in one, and a scale, by which the codes are divided (`bitlinear`) or multiplied
+    /// (`autobitlinear`).
+    Packed { divide: bool },
+    /// Floats that every step rounds to ternary ones by mean |w|.
+    Online,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quantization {
+    pub weights: Weights,
+    /// The eps of a norm before each projection (`use_rms_norm`).
+    pub projection_norms: Option<f32>,
+}
+
+impl Quantization {
+    /// From a whole `config.json`. `Unsupported` for methods that are not BitNet's, naming them.
+    pub fn read(config: &Fields) -> Result<Self> {
+        let plain = Self { weights: Weights::Plain, projection_norms: None };
+        let one_bit = config.texts("architectures")?.is_some_and(|names| names.contains(&ONE_BIT_CLASS));
+        let q = config.object("quantization_config")?;
+        if one_bit {
+            return Self::one_bit(config, q.is_some());
+        }
+        // Weight widths mean nothing to transformers' own classes, and ternary ones to their users.
+        for key in ["weight_bits", "input_bits"] {
+            if config.size(key)?.is_some() {
+                let why = format!("it is known of the class {ONE_BIT_CLASS} only");
+                return Err(config.unsupported(key, why));
+            }
+        }
+        let Some(q) = q else { return Ok(plain) };
+        match q.text("quant_method")? {
+            Some("bitnet") => {}
+            Some(_) => {
+                return Err(q.unsupported(
+                    "quant_method",
+                    "of quantized folders only bitnet is read: give the unquantized model, or a GGUF file",
+                ));
+            }
+            None => return Err(q.bad("quant_method", "it must name the method")),
+        }
+        modules(&q)?;
+        let mode = q.text("quantization_mode")?.unwrap_or("offline");
+        if !["offline", "online"].contains(&mode) {
+            return Err(q.unsupported("quantization_mode", "it is offline or online"));
+        }
+        let weights = match q.text("linear_class")? {
+            // The class that Falcon3, Falcon-E and Llama3-8B-1.58 were made with: the mode means nothing to it.
+            None | Some("bitlinear") => Weights::Packed { divide: true },
+            Some("autobitlinear") if mode == "online" => Weights::Online,
+            Some("autobitlinear") => Weights::Packed { divide: false },
+            Some(_) => return Err(q.unsupported("linear_class", "it is bitlinear or autobitlinear")),
+        };
+        let norms = q.flag("use_rms_norm")?.unwrap_or(false);
+        let eps = q.float("rms_norm_eps")?.unwrap_or(1e-6);
+        if let Some(key) = q.unknown(&["_load_in_8bit", "_load_in_4bit"]).first() {
+            let message = format!("{}: '{key}' is not known; it may change what is computed", config.what());
+            return Err(Error::new(Status::Unsupported, message));
+        }
+        Ok(Self { weights, projection_norms: norms.then_some(eps) })
+    }
+
+    /// 1bitLLM's class: its code knows these widths, and ignores a `quantization_config`.
+    fn one_bit(config: &Fields, quantized: bool) -> Result<Self> {
+        for (key, bits) in [("weight_bits", 1), ("input_bits", 8)] {
+            if config.size(key)? != Some(bits) {
+                return Err(
+                    config.unsupported(key, format_args!("of the class {ONE_BIT_CLASS} only {bits} is read"))
+                );
+            }
+        }
+        if quantized {
+            let why = format!("with the class {ONE_BIT_CLASS} it is not read");
+            return Err(config.unsupported("quantization_config", why));
+        }
+        Ok(Self { weights: Weights::Online, projection_norms: None })
+    }
+}
+
+/// Only the head may be left alone: a list without it, or with a layer's part, is some other model.
+fn modules(q: &Fields) -> Result<()> {
+    let Some(modules) = q.texts("modules_to_not_convert")? else { return Ok(()) };
+    let dense = ["lm_head", "model.embed_tokens", "embed_tokens", "model.norm", "norm"];
+    if let Some(other) = modules.iter().find(|name| !dense.contains(name)) {
+        let why = format!("'{}' names a part of which only ternary weights are read", other.escape_debug());
+        return Err(q.unsupported("modules_to_not_convert", why));
+    }
+    match modules.contains(&"lm_head") {
+        true => Ok(()),
+        false => Err(q.unsupported("modules_to_not_convert", "without 'lm_head' in it the head is ternary")),
+    }
+}

@@ -1,0 +1,215 @@
+//! A checkpoint whose weights become another type as they are read.
+
+use super::checkpoint::Checkpoint;
+use super::config::DecoderConfig;
+use super::options::{LoadOptions, WeightType};
+use crate::base::{Error, Result};
+use crate::kernels::rows::dequantize_row;
+use crate::kernels::{DType, Matrix, Pool, isa, pack, requantize};
+use crate::text::Tokenizer;
+use std::sync::Arc;
+
+const EMBEDDING: &str = "token_embd.weight";
+const HEAD: &str = "output.weight";
+
+pub struct Requantized<'a> {
+    files: &'a dyn Checkpoint,
+    weights: WeightType,
+    embedding: WeightType,
+    head: WeightType,
+    bitnet: bool,
+}
+
+impl<'a> Requantized<'a> {
+    /// `InvalidArgument` where the options contradict each other or make no sense for such a model.
+    pub fn new(files: &'a dyn Checkpoint, options: &LoadOptions) -> Result<Self> {
+        let LoadOptions { weights, mut embedding, head, .. } = *options;
+        for (name, ty) in [("embedding_type", embedding), ("head_type", head)] {
+            if ty == WeightType::Ternary {
+                return Err(Error::invalid(format!(
+                    "{name} is ternary; only layers' weights may become ternary"
+                )));
+            }
+        }
+        if !files.has(HEAD) {
+            embedding = match (embedding, head) {
+                (WeightType::Keep, ty) | (ty, WeightType::Keep) => ty,
+                (a, b) if a == b => a,
+                (a, b) => {
+                    return Err(Error::invalid(format!(
+                        "{}: embedding_type is {a:?} and head_type {b:?}, and the model's head is its embedding: \
+                         give one of them, or both the same",
+                        files.what()
+                    )));
+                }
+            };
+        }
+        let bitnet = weights == WeightType::Ternary && files.config(&|_| ())?.is_bitnet();
+        Ok(Self { files, weights, embedding, head, bitnet })
+    }
+
+    fn wanted(&self, tensor: &str) -> WeightType {
+        match tensor {
+            EMBEDDING => self.embedding,
+            HEAD => self.head,
+            // Whatever else is read as a matrix is a projection of a layer.
+            _ => self.weights,
+        }
+    }
+
+    fn at(&self, tensor: &str, e: Error) -> Error {
+        Error::new(e.status, format!("{}: tensor '{tensor}': {}", self.files.what(), e.message))
+    }
+}
+
+impl Checkpoint for Requantized<'_> {
+    fn what(&self) -> &str {
+        self.files.what()
+    }
+
+    fn config(&self, warn: &dyn Fn(&str)) -> Result<DecoderConfig> {
+        self.files.config(warn)
+    }
+
+    fn tokenizer(&self, warn: &dyn Fn(&str)) -> Result<Option<Tokenizer>> {
+        self.files.tokenizer(warn)
+    }
+
+    fn has(&self, tensor: &str) -> bool {
+        self.files.has(tensor)
+    }
+
+    fn matrix(&self, pool: &Pool, tensor: &str, rows: usize, cols: usize) -> Result<Matrix> {
+        let matrix = self.files.matrix(pool, tensor, rows, cols)?;
+        let to = match self.wanted(tensor) {
+            WeightType::Keep => return Ok(matrix),
+            WeightType::Ternary if matrix.dtype.is_ternary() => return Ok(matrix),
+            WeightType::Q8_0 => DType::Q8_0,
+            WeightType::Q4_0 => DType::Q4_0,
+            WeightType::Ternary => DType::Ternary,
+        };
+        if matrix.dtype == to {
+            return Ok(matrix);
+        }
+        if !matches!(matrix.dtype, DType::F32 | DType::F16 | DType::BF16) {
+            return Err(Error::unsupported(format!(
+                "{}: tensor '{tensor}' is {:?}; only F32, F16 and BF16 weights become {to:?} at load",
+                self.what(),
+                matrix.dtype
+            )));
+        }
+        if to == DType::Ternary && !self.bitnet {
+            return Err(Error::unsupported(format!(
+                "{}: weight_type is ternary, and tensor '{tensor}' is {:?} and of no BitNet model: other models \
+                 were not trained for ternary weights",
+                self.what(),
+                matrix.dtype
+            )));
+        }
+        let made = match to {
+            DType::Ternary => ternary(pool, &matrix),
+            _ => requantize::quantize(pool, &matrix, to),
+        };
+        let made = made.map_err(|e| self.at(tensor, e))?;
+        matrix.data.release_pages();
+        Ok(made)
+    }
+
+    fn vector(&self, tensor: &str, len: usize) -> Result<Arc<[f32]>> {
+        self.files.vector(tensor, len)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.files.names()
+    }
+
+    fn tensor_bytes(&self) -> u64 {
+        self.files.tensor_bytes()
+    }
+
+    fn bytes_of(&self, tensor: &str) -> u64 {
+        self.files.bytes_of(tensor)
+    }
+
+    fn other_bytes(&self) -> u64 {
+        self.files.other_bytes()
+    }
+}
+
+/// Floats that are -s, 0 and s already, as converters write ternary weights, keep their s: the rule by mean |w| would
+/// give them a smaller one. All others, weights of a model in training, are rounded by that rule.
+fn ternary(pool: &Pool, matrix: &Matrix) -> Result<Matrix> {
+    let Some(scale) = ternary_scale(matrix)? else {
+        return requantize::quantize(pool, matrix, DType::Ternary);
+    };
+    let mut scales: Vec<f32> = Vec::new();
+    scales.try_reserve_exact(matrix.rows).map_err(|_| Error::out_of_memory("scales", 4 * matrix.rows))?;
+    scales.resize(matrix.rows, scale);
+    pack::pack_ternary(pool, matrix.rows, matrix.cols, &scales, &|row, codes| {
+        let mut weights = row_buffer(matrix)?;
+        dequantize_row(isa(), matrix, row, &mut weights);
+        // 0.0 == -0.0, as it should be.
+        let code = |w: f32| if w == 0.0 { 1 } else { 1 + w.signum() as i8 };
+        codes.iter_mut().zip(&weights).for_each(|(c, w)| *c = code(*w) as u8);
+        Ok(())
+    })
+}
+
+/// The one magnitude of all that is not zero; None where there are several, or none.
+fn ternary_scale(matrix: &Matrix) -> Result<Option<f32>> {
+    let mut weights = row_buffer(matrix)?;
+    let mut scale = None;
+    for row in 0..matrix.rows {
+        dequantize_row(isa(), matrix, row, &mut weights);
+        for w in weights.iter().map(|w| w.abs()).filter(|w| *w != 0.0) {
+            if !w.is_finite() || *scale.get_or_insert(w) != w {
+                return Ok(None);
+            }
+        }
+    }
+    Ok(scale)
+}
+
+fn row_buffer(matrix: &Matrix) -> Result<Vec<f32>> {
+    let mut row: Vec<f32> = Vec::new();
+    row.try_reserve_exact(matrix.cols)
+        .map_err(|_| Error::out_of_memory("a row of weights", 4 * matrix.cols))?;
+    row.resize(matrix.cols, 0.0);
+    Ok(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Bytes;
+
+    fn matrix(values: &[f32], cols: usize) -> Matrix {
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        Matrix::new(Bytes::new(bytes), DType::F32, values.len() / cols, cols).unwrap()
+    }
+
+    fn values(m: &Matrix) -> Vec<f32> {
+        let mut out = vec![0.0; m.rows * m.cols];
+        (0..m.rows).for_each(|row| dequantize_row(isa(), m, row, &mut out[row * m.cols..(row + 1) * m.cols]));
+        out
+    }
+
+    #[test]
+    fn weights_that_are_ternary_keep_their_scale() {
+        let pool = Pool::new(2).unwrap();
+        let source: Vec<f32> = (0..6 * 40).map(|i| [0.75f32, 0.0, -0.75, -0.0][i % 4]).collect();
+        let m = ternary(&pool, &matrix(&source, 40)).unwrap();
+        assert_eq!(m.dtype, DType::Ternary);
+        assert_eq!(values(&m), source);
+    }
+
+    #[test]
+    fn others_are_rounded_by_their_mean() {
+        let pool = Pool::new(1).unwrap();
+        // mean |w| is 0.5: 0.2 goes to 0, 0.3 and more to the mean.
+        let m = ternary(&pool, &matrix(&[0.2, -0.3, 1.0, -0.5], 2)).unwrap();
+        assert_eq!(values(&m), [0.0, -0.5, 0.5, -0.5]);
+        assert!(ternary(&pool, &matrix(&[f32::NAN, 1.0], 2)).is_err());
+        assert_eq!(values(&ternary(&pool, &matrix(&[0.0; 4], 2)).unwrap()), [0.0; 4]);
+    }
+}

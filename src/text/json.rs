@@ -1,0 +1,487 @@
+//! `tokenizer.json` of a Hugging Face folder: the `tokenizers` package's parts, run by its rules.
+//!
+//! The package's `Tokenizer` is not used whole: its BPE model caches words in thread locals that outlive it, and its
+//! `Encoding` keeps offsets of everything. The parts are the same, in the same order: added tokens are taken
+//! out, what lies between is normalized, cut into words and merged.
+
+use super::bpe::{MAX_WORD_BYTES, too_long};
+use super::bytes::TokenBytes;
+use super::decoder::Spelling;
+use super::special::Specials;
+use super::vocab::{END_NAMES, shown};
+use super::{Kind, Tokenizer};
+use crate::base::{Error, Result, Status, panics};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::HashMap;
+use tokenizers::models::bpe::BPE;
+use tokenizers::{
+    AddedToken, AddedVocabulary, Encoding, Model, NormalizerWrapper, OffsetReferential, OffsetType,
+    PostProcessor, PostProcessorWrapper, PreTokenizer, PreTokenizerWrapper, Token,
+};
+
+/// Largest file read; vocabularies of a quarter million tokens have 35 MiB.
+const MAX_FILE_BYTES: usize = 256 << 20;
+const MAX_TOKENS: usize = 1 << 22;
+/// Most tokens that a post-processor may put before a text.
+const MAX_PREFIX: usize = 16;
+/// Longest text tokenized at once where a pattern cuts it into words, and where it is merged as a whole: the parts
+/// take some 120 bytes for each of its bytes.
+const MAX_TEXT_BYTES: usize = 4 << 20;
+const MAX_WHOLE_TEXT_BYTES: usize = 2 << 20;
+
+/// What a folder holds on its tokenizer, each file's bytes.
+pub struct JsonFiles<'a> {
+    /// `tokenizer.json`
+    pub tokenizer: &'a [u8],
+    /// `tokenizer_config.json`
+    pub config: Option<&'a [u8]>,
+    /// `generation_config.json`
+    pub generation: Option<&'a [u8]>,
+}
+
+/// What to say of a folder that has SentencePiece's `tokenizer.model` and no `tokenizer.json`.
+pub fn only_sentencepiece(folder: &str) -> Error {
+    Error::unsupported(format!(
+        "{folder}: it has a tokenizer.model but no tokenizer.json, which is what is read; make one with Python: \
+         transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+    ))
+}
+
+#[derive(Deserialize)]
+struct Probe {
+    model: ProbeModel,
+}
+
+#[derive(Deserialize)]
+struct ProbeModel {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct File {
+    #[serde(default)]
+    added_tokens: Vec<AddedEntry>,
+    normalizer: Option<Value>,
+    pre_tokenizer: Option<Value>,
+    post_processor: Option<Value>,
+    decoder: Option<Value>,
+    model: ModelEntry,
+}
+
+#[derive(Deserialize)]
+struct AddedEntry {
+    id: u32,
+    #[serde(flatten)]
+    token: AddedToken,
+}
+
+#[derive(Deserialize)]
+struct ModelEntry {
+    vocab: HashMap<String, u32>,
+    merges: Vec<Merge>,
+    unk_token: Option<String>,
+    continuing_subword_prefix: Option<String>,
+    end_of_word_suffix: Option<String>,
+    #[serde(default)]
+    fuse_unk: bool,
+    #[serde(default)]
+    byte_fallback: bool,
+    #[serde(default)]
+    ignore_merges: bool,
+}
+
+/// Older files write a merge as one line.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Merge {
+    Line(String),
+    Pair(String, String),
+}
+
+/// The parts that encode.
+pub(super) struct Json {
+    normalizer: Option<NormalizerWrapper>,
+    pre_tokenizer: Option<PreTokenizerWrapper>,
+    /// Finds all added tokens.
+    special: AddedVocabulary,
+    /// Finds those that are not special only.
+    plain: AddedVocabulary,
+    model: BPE,
+    /// Whether a pattern cuts text into words.
+    cuts: bool,
+}
+
+fn bad(what: &str, field: &str, message: impl std::fmt::Display) -> Error {
+    Error::bad_model(format!("{what}: '{field}': {message}"))
+}
+
+/// `f` of the package, whose panics and errors are the file's fault.
+fn guarded<T, E: std::fmt::Display>(
+    what: &str,
+    field: &str,
+    f: impl FnOnce() -> std::result::Result<T, E>,
+) -> Result<T> {
+    panics::catch(f).map_err(|text| bad(what, field, text))?.map_err(|e| bad(what, field, e))
+}
+
+/// See [`Tokenizer::from_json`].
+pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<Tokenizer> {
+    let file = parse(files.tokenizer, what)?;
+    let config = side_file(files.config, what, "tokenizer_config.json")?;
+    let generation = side_file(files.generation, what, "generation_config.json")?;
+    let normalizer: Option<NormalizerWrapper> = part(what, "normalizer", &file.normalizer)?;
+    let pre_tokenizer: Option<PreTokenizerWrapper> = part(what, "pre_tokenizer", &file.pre_tokenizer)?;
+    let post: Option<PostProcessorWrapper> = part(what, "post_processor", &file.post_processor)?;
+    let spelling = Spelling::of(file.decoder.as_ref(), what, log)?;
+    let words = Words::of(&file)?;
+    let table = table(&file, &spelling, what)?;
+    let bounded = words.bounded && spelling.spells_all(&file.model.vocab, file.model.byte_fallback);
+    let added: Vec<AddedToken> = file.added_tokens.iter().map(|entry| entry.token.clone()).collect();
+    let declared: Vec<(String, u32)> =
+        file.added_tokens.iter().map(|entry| (entry.token.content.clone(), entry.id)).collect();
+    let model = model(file.model, what)?;
+    let vocabulary = |plain: bool| {
+        guarded(what, "added_tokens", || {
+            let mut vocabulary = AddedVocabulary::new();
+            vocabulary.add_tokens(added.iter().cloned(), &model, normalizer.as_ref())?;
+            vocabulary.set_encode_special_tokens(plain);
+            Ok::<_, tokenizers::Error>(vocabulary)
+        })
+    };
+    let (special, plain) = (vocabulary(false)?, vocabulary(true)?);
+    for (token, id) in declared {
+        match special.token_to_id(&token, &model) {
+            got if got == Some(id) || token.is_empty() => {}
+            got => {
+                let why = format_args!("'{}' says id {id}, but by its place it has {got:?}", shown(&token));
+                return Err(bad(what, "added_tokens", why));
+            }
+        }
+    }
+    let id_of = |token: &str| special.token_to_id(token, &model);
+    let names = Names { what, config: &config, generation: &generation, id_of: &id_of, n: table.len() };
+    let bos = names.bos()?;
+    let mut ends = names.ends()?;
+    ends.extend(
+        added
+            .iter()
+            .filter(|t| t.special && END_NAMES.contains(&&*t.content))
+            .filter_map(|t| id_of(&t.content)),
+    );
+    ends.sort_unstable();
+    ends.dedup();
+    if ends.is_empty() {
+        log(&format!("{what}: the files name no end token; generations end by their limits only"));
+    }
+    let prefix = prefix(post.as_ref(), table.len(), what, log)?;
+    let first = names.with_bos(prefix, bos)?;
+    let forms = added.iter().filter_map(|t| Some((t.content.clone().into_bytes(), id_of(&t.content)?)));
+    let specials = Specials::new(forms);
+    let longest = table.longest().max(specials.longest()).max(1);
+    let json = Json { normalizer, pre_tokenizer, special, plain, model, cuts: words.cuts };
+    Ok(Tokenizer {
+        longest,
+        // Composing text, and U+2581 for a space, make a third of three bytes.
+        text_of_a_token: if bounded { longest.saturating_mul(3) } else { usize::MAX },
+        space_prefix: spelling.strips_space,
+        table_bytes: 16 * files.tokenizer.len() + (1 << 20),
+        bytes: table,
+        specials,
+        always: Specials::new(std::iter::empty()),
+        bos: bos.or(first.first().copied()),
+        first,
+        ends,
+        kind: Kind::Json(Box::new(json)),
+    })
+}
+
+fn parse(bytes: &[u8], what: &str) -> Result<File> {
+    if bytes.len() > MAX_FILE_BYTES {
+        return Err(Error::bad_model(format!(
+            "{what}: it has {} bytes; at most {MAX_FILE_BYTES} are read",
+            bytes.len()
+        )));
+    }
+    let wrong = |e: serde_json::Error| Error::bad_model(format!("{what}: it is no tokenizer.json: {e}"));
+    let probe: Probe = serde_json::from_slice(bytes).map_err(wrong)?;
+    // Files before the package's version 0.9 leave the type out, and can be told by their merges only.
+    if let Some(kind) = probe.model.kind.filter(|kind| kind != "BPE") {
+        return Err(Error::unsupported(format!(
+            "{what}: 'model.type' is '{}'; only BPE is read, so this model takes and gives token ids only",
+            shown(&kind)
+        )));
+    }
+    let file: File = serde_json::from_slice(bytes).map_err(wrong)?;
+    let affixes = [
+        ("model.continuing_subword_prefix", &file.model.continuing_subword_prefix),
+        ("model.end_of_word_suffix", &file.model.end_of_word_suffix),
+    ];
+    for (field, affix) in affixes {
+        if affix.as_ref().is_some_and(|affix| !affix.is_empty()) {
+            return Err(Error::unsupported(format!(
+                "{what}: '{field}' marks word parts, which is not read; the model takes and gives token ids only"
+            )));
+        }
+    }
+    Ok(file)
+}
+
+/// An empty object where the folder has no such file.
+fn side_file(bytes: Option<&[u8]>, what: &str, name: &str) -> Result<Value> {
+    let Some(bytes) = bytes else { return Ok(Value::Null) };
+    if bytes.len() > MAX_FILE_BYTES {
+        return Err(Error::bad_model(format!("{name} beside {what}: it has {} bytes", bytes.len())));
+    }
+    serde_json::from_slice(bytes)
+        .map_err(|e| Error::bad_model(format!("{name} beside {what}: it is no JSON: {e}")))
+}
+
+fn part<T: DeserializeOwned>(what: &str, field: &str, value: &Option<Value>) -> Result<Option<T>> {
+    let Some(value) = value else { return Ok(None) };
+    guarded(what, field, || T::deserialize(value).map(Some))
+}
+
+/// What each id stands for.
+fn table(file: &File, spelling: &Spelling, what: &str) -> Result<TokenBytes> {
+    let added =
+        file.added_tokens.iter().map(|entry| (entry.token.content.as_str(), entry.id, Some(&entry.token)));
+    let model = file.model.vocab.iter().map(|(token, &id)| (token.as_str(), id, None));
+    let n = model.clone().chain(added.clone()).map(|(_, id, _)| id as usize + 1).max().unwrap_or(0);
+    if n == 0 || n > MAX_TOKENS {
+        return Err(bad(what, "model.vocab", format_args!("{n} ids; 1 to {MAX_TOKENS} are read")));
+    }
+    let mut texts: Vec<Option<(&str, Option<&AddedToken>)>> = Vec::new();
+    texts.try_reserve_exact(n).map_err(|_| Error::out_of_memory("the vocabulary", n * 24))?;
+    texts.resize(n, None);
+    // Added tokens come last: they often stand in the model's vocabulary too, where they are mere text.
+    for (text, id, token) in model.chain(added) {
+        if let Some((other, _)) = texts[id as usize].filter(|(other, _)| *other != text) {
+            let why = format_args!("'{}' and '{}' both have id {id}", shown(other), shown(text));
+            return Err(bad(what, "model.vocab", why));
+        }
+        texts[id as usize] = Some((text, token));
+    }
+    let mut table = TokenBytes::new(n)?;
+    for entry in texts {
+        match entry {
+            None => table.push(b"")?,
+            Some((_, Some(token))) if token.special => table.push(b"")?,
+            Some((text, token)) => table.push(&spelling.bytes(text, token.is_some()))?,
+        }
+    }
+    Ok(table)
+}
+
+fn model(entry: ModelEntry, what: &str) -> Result<BPE> {
+    let mut merges = Vec::new();
+    let wrong = |i: usize, why: &str| bad(what, "model.merges", format_args!("entry {i} {why}"));
+    for (i, merge) in entry.merges.into_iter().enumerate() {
+        let (a, b) = match merge {
+            Merge::Pair(a, b) => (a, b),
+            Merge::Line(line) if i == 0 && line.starts_with("#version") => continue,
+            Merge::Line(line) => match line.split_once(' ') {
+                Some((a, b)) if !b.contains(' ') => (a.to_owned(), b.to_owned()),
+                _ => return Err(wrong(i, "is not two tokens with a space between")),
+            },
+        };
+        for part in [&a, &b, &format!("{a}{b}")] {
+            if !entry.vocab.contains_key(part) {
+                return Err(wrong(
+                    i,
+                    &format!("needs '{}', which is no token of the vocabulary", shown(part)),
+                ));
+            }
+        }
+        merges.push((a, b));
+    }
+    let mut builder = BPE::builder()
+        .vocab_and_merges(entry.vocab.into_iter().collect::<tokenizers::models::bpe::Vocab>(), merges)
+        .fuse_unk(entry.fuse_unk)
+        .byte_fallback(entry.byte_fallback)
+        .ignore_merges(entry.ignore_merges)
+        .cache_capacity(0);
+    if let Some(unknown) = entry.unk_token {
+        builder = builder.unk_token(unknown);
+    }
+    guarded(what, "model", || builder.build())
+}
+
+/// What the normalizer and the pre-tokenizer do to a text's length and cuts.
+struct Words {
+    /// A pattern cuts.
+    cuts: bool,
+    /// No text of any length can vanish.
+    bounded: bool,
+}
+
+impl Words {
+    fn of(file: &File) -> Result<Self> {
+        let mut words = Self { cuts: false, bounded: true };
+        let mut todo: Vec<&Value> = [&file.normalizer, &file.pre_tokenizer].into_iter().flatten().collect();
+        while let Some(value) = todo.pop() {
+            let text = |key: &str| value.get(key).and_then(Value::as_str);
+            match text("type") {
+                Some("Sequence") => {
+                    let parts = value.get("normalizers").or(value.get("pretokenizers"));
+                    todo.extend(parts.and_then(Value::as_array).into_iter().flatten());
+                }
+                Some("NFC" | "Prepend" | "Metaspace" | "Digits") => {}
+                Some("Replace") => {
+                    let pattern = value.get("pattern").and_then(|p| p.get("String")).and_then(Value::as_str);
+                    words.bounded &= pattern == Some(" ") && text("content") == Some("\u{2581}");
+                }
+                Some("ByteLevel") => words.cuts |= value.get("use_regex") != Some(&Value::Bool(false)),
+                Some("Split") => {
+                    words.cuts |= value.get("pattern").is_some_and(|p| p.get("Regex").is_some());
+                    words.bounded &= text("behavior") != Some("Removed");
+                }
+                Some("Punctuation") => words.bounded &= text("behavior") != Some("Removed"),
+                _ => words.bounded = false,
+            }
+        }
+        let eats_space = |entry: &AddedEntry| entry.token.lstrip || entry.token.rstrip;
+        words.bounded &= !file.added_tokens.iter().any(eats_space);
+        Ok(words)
+    }
+}
+
+/// What the post-processor puts before a text.
+fn prefix(post: Option<&PostProcessorWrapper>, n: usize, what: &str, log: &dyn Fn(&str)) -> Result<Vec<u32>> {
+    let Some(post) = post else { return Ok(Vec::new()) };
+    const TEXT: u32 = u32::MAX;
+    let ids = guarded(what, "post_processor", || {
+        let text = Encoding::from_tokens(vec![Token::new(TEXT, "text".into(), (0, 4))], 0);
+        Ok::<_, tokenizers::Error>(post.process(text, None, true)?.get_ids().to_vec())
+    })?;
+    let at = ids.iter().position(|&id| id == TEXT);
+    let at = at.ok_or_else(|| bad(what, "post_processor", "it leaves the text out"))?;
+    if ids.len() > at + 1 {
+        log(&format!(
+            "{what}: the post-processor's tokens behind a text are left out: a prompt that is to go on has no end"
+        ));
+    }
+    if let Some(id) = ids[..at].iter().find(|&&id| id as usize >= n) {
+        return Err(bad(what, "post_processor", format_args!("id {id} is out of range, there are {n}")));
+    }
+    if at > MAX_PREFIX {
+        return Err(bad(what, "post_processor", format_args!("{at} tokens before a text")));
+    }
+    Ok(ids[..at].to_vec())
+}
+
+/// What the side files say of BOS and EOS.
+struct Names<'a> {
+    what: &'a str,
+    config: &'a Value,
+    generation: &'a Value,
+    id_of: &'a dyn Fn(&str) -> Option<u32>,
+    n: usize,
+}
+
+impl Names<'_> {
+    /// A token that `tokenizer_config.json` names, as a string or as an object with its `content`.
+    fn token(&self, key: &str) -> Result<Option<u32>> {
+        let value = match self.config.get(key) {
+            None | Some(Value::Null) => return Ok(None),
+            Some(value) => value.get("content").unwrap_or(value),
+        };
+        let id = value.as_str().and_then(self.id_of);
+        id.map(Some).ok_or_else(|| {
+            Error::bad_model(format!(
+                "tokenizer_config.json beside {}: '{key}' is {}, which is no token",
+                self.what,
+                shown(&value.to_string())
+            ))
+        })
+    }
+
+    /// One id or several that `generation_config.json` names.
+    fn ids(&self, key: &str) -> Result<Vec<u32>> {
+        let values = match self.generation.get(key) {
+            None | Some(Value::Null) => return Ok(Vec::new()),
+            Some(Value::Array(values)) => values.as_slice(),
+            Some(value) => std::slice::from_ref(value),
+        };
+        let id = |value: &Value| {
+            let id = value.as_u64().filter(|&id| id < self.n as u64);
+            id.map(|id| id as u32).ok_or_else(|| {
+                Error::bad_model(format!(
+                    "generation_config.json beside {}: '{key}' is {}; the vocabulary has {} tokens",
+                    self.what,
+                    shown(&value.to_string()),
+                    self.n
+                ))
+            })
+        };
+        values.iter().map(id).collect()
+    }
+
+    fn bos(&self) -> Result<Option<u32>> {
+        match self.token("bos_token")? {
+            None => Ok(self.ids("bos_token_id")?.first().copied()),
+            id => Ok(id),
+        }
+    }
+
+    fn ends(&self) -> Result<Vec<u32>> {
+        let mut ends = self.ids("eos_token_id")?;
+        ends.extend(self.token("eos_token")?);
+        Ok(ends)
+    }
+
+    /// The post-processor's `prefix`, with or without BOS where `add_bos_token` says so.
+    fn with_bos(&self, mut prefix: Vec<u32>, bos: Option<u32>) -> Result<Vec<u32>> {
+        match (self.config.get("add_bos_token").and_then(Value::as_bool), bos) {
+            (Some(true), None) if prefix.is_empty() => {
+                return Err(Error::bad_model(format!(
+                    "tokenizer_config.json beside {}: 'add_bos_token' is true, but 'bos_token' names none",
+                    self.what
+                )));
+            }
+            (Some(true), Some(bos)) if !prefix.contains(&bos) => prefix.insert(0, bos),
+            (Some(false), Some(bos)) => prefix.retain(|&id| id != bos),
+            _ => {}
+        }
+        Ok(prefix)
+    }
+}
+
+impl Json {
+    /// Appends the tokens of `text`.
+    pub fn encode(&self, text: &str, parse_special: bool, ids: &mut Vec<u32>) -> Result<()> {
+        let most = if self.cuts { MAX_TEXT_BYTES } else { MAX_WHOLE_TEXT_BYTES };
+        if text.len() > most {
+            let why = format!("the text has {} bytes; at most {most} are tokenized at once", text.len());
+            return Err(Error::new(Status::TooLong, why));
+        }
+        let vocabulary = if parse_special { &self.special } else { &self.plain };
+        panics::catch(|| self.run(text, vocabulary, ids))
+            .map_err(|text| Error::internal(format!("tokenizing failed: {text}")))?
+    }
+
+    fn run(&self, text: &str, vocabulary: &AddedVocabulary, ids: &mut Vec<u32>) -> Result<()> {
+        let failed = |e: tokenizers::Error| Error::internal(format!("tokenizing failed: {e}"));
+        let mut pieces = vocabulary.extract_and_normalize(self.normalizer.as_ref(), text);
+        if let Some(pre_tokenizer) = &self.pre_tokenizer {
+            pre_tokenizer.pre_tokenize(&mut pieces).map_err(failed)?;
+        }
+        for (piece, _, tokens) in pieces.get_splits(OffsetReferential::Normalized, OffsetType::None) {
+            let made;
+            let tokens = match tokens {
+                Some(tokens) => tokens,
+                // A regex that gives up leaves all the rest as one piece. Stand-ins take up to two bytes.
+                None if self.cuts && piece.len() > 2 * MAX_WORD_BYTES => return Err(too_long(piece.len())),
+                None => {
+                    made = self.model.tokenize(piece).map_err(failed)?;
+                    &made
+                }
+            };
+            ids.try_reserve(tokens.len()).map_err(|_| Error::out_of_memory("token ids", 4 * tokens.len()))?;
+            ids.extend(tokens.iter().map(|token| token.id));
+        }
+        Ok(())
+    }
+}
