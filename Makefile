@@ -4,6 +4,7 @@
 #   make bench     throughput and latency by batch size, and the engine's own cost per token
 #   make install   PREFIX=/usr/local DESTDIR=
 #   make header    regenerate include/bn_engine.h from src/ffi
+#   make parity    write docs/parity.md: how near the numbers are to the references'
 #   make tsan      the engine's tests under ThreadSanitizer, std and all (a nightly with rust-src; ten minutes)
 #   make lint, make clean
 
@@ -44,7 +45,7 @@ SYMBOLS := tests/abi/symbols.txt
 comma := ,
 say = @printf '\n== %s\n' "$(1)"
 
-.PHONY: all lib examples demo bench header lint clean install
+.PHONY: all lib examples demo bench header parity lint clean install
 .PHONY: test test-rust test-loom test-c test-checked test-abi test-install tsan
 
 all: lib examples
@@ -72,6 +73,10 @@ bench: $(C)/bench
 header:
 	$(CARGO) check --quiet --lib
 	@cp "$$(ls -t target/debug/build/bn-engine-*/out/bn_engine.h | head -n 1)" include/bn_engine.h
+
+parity:
+	$(CARGO) test --quiet --test model_parity -- --ignored document
+	@echo "docs/parity.md is written"
 
 lint:
 	$(CARGO) fmt --check

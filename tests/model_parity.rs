@@ -7,10 +7,7 @@ use common::{Embeddings, Golden};
 
 /// Of these formats; none at all would prove nothing.
 fn all(wanted: impl Fn(&str) -> bool, least: usize) {
-    let mut cases = Golden::models(wanted);
-    // Its reference rounds activations to int8. A Llama's Q2_0 says nothing of that, so ours are f32 there, as in the
-    // case against llama.cpp.
-    cases.retain(|golden| golden.case != "type-q2_0");
+    let cases = Golden::models(wanted);
     assert!(cases.len() >= least, "{} cases", cases.len());
     cases.iter().for_each(check);
 }
@@ -37,4 +34,15 @@ fn embeddings_of_folders() {
     let cases = Embeddings::models(|format| format.starts_with("hf-"));
     assert!(cases.len() >= 4, "{} cases", cases.len());
     cases.iter().for_each(check_embeddings);
+}
+
+/// `make parity`: writes docs/parity.md.
+#[test]
+#[ignore = "writes docs/parity.md"]
+fn document() {
+    let mut logits: Vec<Golden> = common::GOLDEN.iter().map(|case| Golden::read(case)).collect();
+    logits.extend(Golden::models(|_| true));
+    let text = common::parity_document::write(&logits, &Embeddings::models(|_| true));
+    let path = common::root().join("docs/parity.md");
+    std::fs::write(&path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
 }

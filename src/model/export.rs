@@ -72,6 +72,13 @@ pub fn export(
             files.what()
         )));
     }
+    if config.parts.projection_norms && config.projection_eps != config.rms_eps {
+        return Err(Error::unsupported(format!(
+            "{}: the eps of the projections' own norms, {:e}, has no key in GGUF",
+            files.what(),
+            config.projection_eps
+        )));
+    }
     let mut pairs = metadata(&config, architecture, family)?;
     pairs.extend(extra);
     let items = items(&config, turn, &|name| files.has(name));
@@ -176,13 +183,13 @@ impl Source<'_> {
             Kind::RopeFactors => floats(out, llama3_factors(self.config).into_iter()),
             Kind::Table { rows, cols } => {
                 let m = self.files.matrix(self.pool, name, rows, cols)?;
-                self.matrix(&retyped(self.pool, m, self.types.embedding)?, out)
+                self.matrix(&retyped(self.pool, name, m, self.types.embedding)?, out)
             }
             Kind::Projection { rows, cols, heads } => {
                 let m = self.files.matrix(self.pool, name, rows, cols)?;
                 let m = if heads.is_some() { reordered(&m, heads)? } else { m };
                 let to = if m.dtype.is_ternary() { Some(self.types.ternary) } else { self.types.weights };
-                self.matrix(&retyped(self.pool, m, to)?, out)
+                self.matrix(&retyped(self.pool, name, m, to)?, out)
             }
         }
     }
@@ -204,11 +211,14 @@ fn floats(out: &mut dyn Write, values: impl Iterator<Item = f32>) -> Result<u32>
     Ok(DType::F32 as u32)
 }
 
-fn retyped(pool: &Pool, m: Matrix, to: Option<DType>) -> Result<Matrix> {
-    match to {
-        Some(to) if to != m.dtype => requantize::quantize(pool, &m, to),
-        _ => Ok(m),
+fn retyped(pool: &Pool, name: &str, m: Matrix, to: Option<DType>) -> Result<Matrix> {
+    let Some(to) = to.filter(|to| *to != m.dtype) else { return Ok(m) };
+    // Nobody reads rows that end within a block where they are so short (`pack::prepare`).
+    if to == DType::I2S && m.cols < 64 {
+        return Err(Error::unsupported(format!("tensor '{name}' has {} columns, too few for I2_S", m.cols)));
     }
+    requantize::quantize(pool, &m, to)
+        .map_err(|e| Error::new(e.status, format!("tensor '{name}' as {to:?}: {}", e.message)))
 }
 
 /// Which row of a NEOX layout stands at `row` of an interleaved one: pair i of a head is rows 2i and 2i + 1 here, i

@@ -1,7 +1,8 @@
 //! Token ids against the Python packages' on 10,000 texts (tools/golden/make_tokenizers.py makes them by the same recipe).
 
 use super::*;
-use crate::formats::gguf::writer::{Meta, Writer};
+use crate::base::Bytes;
+use crate::formats::gguf::writer::{Meta, Writer, metadata_only};
 use serde_json::{Value, json};
 use unicode_normalization_alignments::UnicodeNormalization;
 
@@ -125,14 +126,18 @@ fn from_gguf(w: &Writer) -> Tokenizer {
 }
 
 /// The case's `tokenizer.json` with its vocabulary filled in; merges as pairs or, as of old, as lines.
-fn from_json(case: &Value, tokens: &[String], lines: bool) -> Tokenizer {
+fn json_bytes(case: &Value, tokens: &[String], lines: bool) -> Vec<u8> {
     let mut file = case["json"].clone();
     let vocab = tokens.iter().enumerate().map(|(id, token)| (token.clone(), json!(id)));
     file["model"]["vocab"] = Value::Object(vocab.collect());
     let pair = |line: &Value| json!(line.as_str().unwrap().split(' ').collect::<Vec<_>>());
     let merges = case["merges"].as_array().unwrap();
     file["model"]["merges"] = if lines { json!(merges) } else { merges.iter().map(pair).collect() };
-    let bytes = serde_json::to_vec(&file).unwrap();
+    serde_json::to_vec(&file).unwrap()
+}
+
+fn from_json(case: &Value, tokens: &[String], lines: bool) -> Tokenizer {
+    let bytes = json_bytes(case, tokens, lines);
     let files = JsonFiles { tokenizer: &bytes, config: None, generation: None };
     Tokenizer::from_json(&files, "tokenizer.json", &|_| {}).unwrap()
 }
@@ -148,19 +153,24 @@ fn each_case(file: &str, expected: usize, check: impl Fn(usize, &Value, &str, &m
     assert!(differences.is_empty(), "{} blocks differ:\n{}", differences.len(), differences.join("\n"));
 }
 
+fn byte_level_tokens(case: &Value) -> Vec<String> {
+    let map = bytes::ByteMap::new();
+    let mut tokens: Vec<String> = (0..=255).map(|b| map.char(b).to_string()).collect();
+    tokens.sort();
+    for merge in strings(&case["merges"]) {
+        let made = merge.replace(' ', "");
+        if !tokens.contains(&made) {
+            tokens.push(made);
+        }
+    }
+    tokens.extend(strings(&case["unmerged"]));
+    tokens
+}
+
 fn byte_level(through_json: bool) {
     let golden = Golden::new();
     each_case("tests/golden/tokenizers/byte_level.json", 13, |i, case, name, differences| {
-        let map = bytes::ByteMap::new();
-        let mut tokens: Vec<String> = (0..=255).map(|b| map.char(b).to_string()).collect();
-        tokens.sort();
-        for merge in strings(&case["merges"]) {
-            let made = merge.replace(' ', "");
-            if !tokens.contains(&made) {
-                tokens.push(made);
-            }
-        }
-        tokens.extend(strings(&case["unmerged"]));
+        let tokens = byte_level_tokens(case);
         let (control, user) = (strings(&case["control"]), strings(&case["user_defined"]));
         let bos = tokens.len() as u32;
         let t = if through_json {
@@ -239,6 +249,65 @@ fn score_based_ids_are_those_of_the_python_packages() {
             assert_eq!((t.bos(), t.encode("", true, false).unwrap()), (Some(1), vec![1]));
             golden.check(&t, false, &case["plain"], &format!("{name} (json)"), differences, back);
             golden.check(&t, true, &case["special"], &format!("{name} (json)"), differences, back);
+        }
+    });
+}
+
+/// A `tokenizer.json` written as GGUF metadata, as `bn-convert` does, cuts texts as before.
+fn exported(
+    case: &Value,
+    tokens: &[String],
+    texts: &[String],
+    rule: Option<&str>,
+    differences: &mut Vec<String>,
+) {
+    let name = case["name"].as_str().unwrap();
+    let bytes = json_bytes(case, tokens, false);
+    let files = JsonFiles { tokenizer: &bytes, config: None, generation: None };
+    let original = Tokenizer::from_json(&files, name, &|_| {}).unwrap();
+    let pairs = match tokenizer_pairs(&files, original.vocab_size() + 3, name, &|_| {}) {
+        Ok(pairs) => pairs,
+        Err(error) => return differences.push(error.to_string()),
+    };
+    let gguf = Gguf::from_bytes(Bytes::new(metadata_only(&pairs)), name).unwrap();
+    let named = gguf.find::<&str>("tokenizer.ggml.pre").unwrap();
+    let same_rule =
+        |a: &str, b: &str| std::ptr::eq(split::Rule::named(a).unwrap(), split::Rule::named(b).unwrap());
+    assert!(rule.is_none_or(|rule| same_rule(rule, named.unwrap())), "{name} became {named:?}");
+    let copy = Tokenizer::from_gguf(&gguf, &|_| {}).unwrap().unwrap();
+    assert_eq!(copy.vocab_size(), original.vocab_size() + 3);
+    for text in texts {
+        assert_eq!(
+            copy.encode(text, true, true).unwrap(),
+            original.encode(text, true, true).unwrap(),
+            "{name} {text:?}"
+        );
+    }
+}
+
+#[test]
+fn exported_tokenizers_cut_as_before_or_are_refused() {
+    let texts = &Golden::new().texts[..300];
+    // Rules whose passes no name in GGUF spells the same way.
+    let nameless = ["falcon", "deepseek-llm", "deepseek-coder", "deepseek-v3"];
+    each_case("tests/golden/tokenizers/byte_level.json", 13, |_, case, name, differences| {
+        let mut refused = Vec::new();
+        exported(case, &byte_level_tokens(case), texts, Some(name), &mut refused);
+        if refused.is_empty() == nameless.contains(&name) {
+            differences.push(format!("{name}: {refused:?}"));
+        }
+    });
+    // One space before a text that begins with one, and what is cut around unknown characters.
+    let other = ["spm-first", "spm-unknown"];
+    each_case("tests/golden/tokenizers/score_based.json", 6, |_, case, name, differences| {
+        // SentencePiece's squeezing of spaces has no tokenizer.json.
+        if case["squeeze"] == true {
+            return;
+        }
+        let mut refused = Vec::new();
+        exported(case, &strings(&case["pieces"]), texts, None, &mut refused);
+        if refused.is_empty() == other.contains(&name) {
+            differences.push(format!("{name}: {refused:?}"));
         }
     });
 }

@@ -3,6 +3,7 @@
 
 pub mod gguf;
 pub mod parity;
+pub mod parity_document;
 
 use bn_engine::base::Result;
 use bn_engine::kernels::Pool;
@@ -57,6 +58,10 @@ pub fn load_on(path: &str, ops: Arc<dyn OpSet>) -> Result<Loaded> {
     )
 }
 
+/// The references beside those of tests/golden/models, sorted.
+pub const GOLDEN: [&str; 5] =
+    ["bitnet-tiny-i2_s", "bitnet-tiny-tq2_0", "demo", "llama-tiny-f32", "llama-tiny-mha"];
+
 /// A reference that we did not compute.
 pub struct Golden {
     pub case: String,
@@ -68,6 +73,8 @@ pub struct Golden {
     /// Relative error, at most, and rows with the same best token, at least, of all.
     pub tolerance: f64,
     pub argmax: f64,
+    /// Who computed it.
+    pub source: String,
 }
 
 fn json(path: &Path) -> serde_json::Value {
@@ -81,6 +88,12 @@ fn index(field: &str, wanted: impl Fn(&str) -> bool) -> Vec<serde_json::Value> {
     let mut cases = index.as_array().expect("cases").clone();
     cases.retain(|case| case[field].is_string() && wanted(&text(case, "format")));
     cases
+}
+
+/// The case of that name in the index.
+pub fn index_case(name: &str) -> Option<serde_json::Value> {
+    let index = json(&root().join("tests/golden/models/index.json"));
+    index.as_array().expect("cases").iter().find(|case| case["name"] == name).cloned()
 }
 
 fn text(case: &serde_json::Value, field: &str) -> String {
@@ -150,6 +163,7 @@ impl Golden {
             logits: floats(logits),
             tolerance: 1e-3,
             argmax: 1.0,
+            source: text(json, "source"),
         };
         let tokens: usize = golden.sequences.iter().map(Vec::len).sum();
         assert_eq!(golden.logits.len(), tokens * golden.vocab, "{case}: a row for each token");

@@ -3,15 +3,19 @@
 use super::{Embeddings, Golden, Session, alone, argmax, bits, load_file, relative_error};
 use bn_engine::model::{Model, Pooling};
 
-fn agrees(how: &str, golden: &Golden, logits: &[Vec<f32>]) {
-    let (case, ours) = (&golden.case, logits.concat());
-    let error = relative_error(&ours, &golden.logits);
-    assert!(error <= golden.tolerance, "{case}, {how}: relative error {error:.2e}");
+/// Relative error, rows with the same best token, and all rows.
+pub fn agreement(golden: &Golden, logits: &[Vec<f32>]) -> (f64, usize, usize) {
+    let ours = logits.concat();
     let rows = ours.chunks_exact(golden.vocab).zip(golden.logits.chunks_exact(golden.vocab));
-    let same: Vec<bool> = rows.map(|(ours, theirs)| argmax(ours) == argmax(theirs)).collect();
-    let share = same.iter().filter(|same| **same).count() as f64 / same.len() as f64;
-    let odd = same.iter().position(|same| !same);
-    assert!(share >= golden.argmax, "{case}, {how}: row {odd:?} is the first with another best token");
+    let same = rows.clone().filter(|(ours, theirs)| argmax(ours) == argmax(theirs)).count();
+    (relative_error(&ours, &golden.logits), same, rows.len())
+}
+
+fn agrees(how: &str, golden: &Golden, logits: &[Vec<f32>]) {
+    let (case, (error, same, rows)) = (&golden.case, agreement(golden, logits));
+    assert!(error <= golden.tolerance, "{case}, {how}: relative error {error:.2e}");
+    let share = same as f64 / rows as f64;
+    assert!(share >= golden.argmax, "{case}, {how}: {same} rows of {rows} have the same best token");
 }
 
 fn ragged(model: &mut dyn Model, sequences: &[Vec<u32>], block_size: usize, seed: u64) -> Vec<Vec<f32>> {
@@ -62,18 +66,29 @@ fn pooled(states: &[f32], width: usize, pooling: Pooling) -> Vec<f32> {
     sums.iter().map(|x| (x / length) as f32).collect()
 }
 
-/// The hidden states of a model, pooled as its files say; in one batch the bits of each sequence alone.
-pub fn check_embeddings(golden: &Embeddings) {
-    let case = &golden.case;
-    let mut loaded = load_file(&golden.model, 2).unwrap_or_else(|e| panic!("{case}: {e}"));
-    let model = &mut *loaded.model;
+/// Hidden states of every sequence, all in one batch, and the relative error of what they pool to as the model's
+/// files say.
+fn embed(golden: &Embeddings, model: &mut dyn Model) -> (Vec<Vec<f32>>, f64) {
     let (width, pooling) = (model.facts().hidden_size, model.facts().pooling);
-    assert_eq!(golden.rows.len(), golden.sequences.len() * width, "{case}: a row for each sequence");
+    assert_eq!(golden.rows.len(), golden.sequences.len() * width, "{}: a row for each sequence", golden.case);
     let mut session = Session::new(model, &golden.sequences, 16, 3);
     session.interleave(5);
     let states = session.hidden;
     let ours: Vec<f32> = states.iter().flat_map(|states| pooled(states, width, pooling)).collect();
-    let error = relative_error(&ours, &golden.rows);
+    (states, relative_error(&ours, &golden.rows))
+}
+
+pub fn embedding_error(golden: &Embeddings) -> f64 {
+    let mut loaded = load_file(&golden.model, 2).unwrap_or_else(|e| panic!("{}: {e}", golden.case));
+    embed(golden, &mut *loaded.model).1
+}
+
+/// Within the reference's limit; in one batch the bits of each sequence alone.
+pub fn check_embeddings(golden: &Embeddings) {
+    let case = &golden.case;
+    let mut loaded = load_file(&golden.model, 2).unwrap_or_else(|e| panic!("{case}: {e}"));
+    let model = &mut *loaded.model;
+    let (states, error) = embed(golden, model);
     assert!(error <= golden.tolerance, "{case}: relative error {error:.2e}");
     for (sequence, states) in golden.sequences.iter().zip(&states) {
         let one = [sequence.clone()];

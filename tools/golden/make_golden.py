@@ -327,8 +327,7 @@ def demo_case():
 
 
 CASES = {
-    "llama-tiny": lambda: llama("llama-tiny", {"f32": g.F32, "f16": g.F16, "bf16": g.BF16, "q8_0": g.Q8_0}, 7),
-    "llama-tiny-tied": lambda: llama("llama-tiny-tied", {"": g.F16}, 8, tied=True),
+    "llama-tiny": lambda: llama("llama-tiny", {"f32": g.F32}, 7),
     "llama-tiny-mha": lambda: llama("llama-tiny-mha", {"": g.F16}, 9, heads=4, kv_heads=4, head_dim=32),
     "bitnet-tiny": bitnet,
     "demo": demo_case,

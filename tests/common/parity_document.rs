@@ -1,0 +1,89 @@
+//! docs/parity.md: how near our numbers are to each reference's, by architecture and format.
+
+use super::parity::{agreement, embedding_error};
+use super::{Embeddings, Golden, alone, index_case, load_file};
+use std::fmt::Write;
+
+const HEAD: &str = "# Parity
+
+Written by `make parity` from the references in `tests/golden/models` (made by `tools/golden`); `cargo test --test model_parity`
+holds each to its limit, alone and in ragged batches, which give the same bits. Errors are ‖ours − reference‖ / ‖reference‖ over the
+logits of all positions (for embeddings: over the vectors); argmax: positions with the same best token.
+";
+
+const EXACT: &str = "
+## Against transformers, f32 on the CPU
+
+Ternary models compute with int8 activations on both sides; GGUF types are compared with the model that has the file's own
+dequantized weights.
+
+| model | architecture | format | what it covers | error | limit | argmax |
+|---|---|---|---|---|---|---|
+";
+
+const THEIRS: &str = "
+## Against llama.cpp on the same file
+
+llama.cpp rounds activations to 8 bits for its quantized products (to f16 for F16 and BF16), ours stay f32: its own distance from
+the exact result is the noise that ours may differ by.
+
+| model | format | error | llama.cpp's noise | limit | argmax |
+|---|---|---|---|---|---|
+";
+
+const POOLED: &str = "
+## Embeddings, against transformers
+
+| model | architecture | format | what it covers | error | limit |
+|---|---|---|---|---|---|
+";
+
+fn field(case: &serde_json::Value, name: &str) -> String {
+    case[name].as_str().unwrap_or_default().replace('|', "\\|")
+}
+
+fn number(x: f64) -> String {
+    format!("{x:.1e}")
+}
+
+/// The first references have no entry in the index.
+fn by_name(golden: &Golden, architecture: &str) -> serde_json::Value {
+    let format = match golden.case.rsplit_once('-') {
+        Some((_, "tied" | "mha")) => "gguf-f16".into(),
+        Some((_, kind)) => format!("gguf-{kind}"),
+        None => "gguf-i2_s".into(),
+    };
+    serde_json::json!({ "arch": architecture, "format": format, "reference": "", "covers": golden.source })
+}
+
+pub fn write(logits: &[Golden], embeddings: &[Embeddings]) -> String {
+    let (mut exact, mut theirs, mut pooled) = (EXACT.to_owned(), THEIRS.to_owned(), POOLED.to_owned());
+    for golden in logits {
+        let mut loaded = load_file(&golden.model, 2).unwrap_or_else(|e| panic!("{}: {e}", golden.case));
+        let case =
+            index_case(&golden.case).unwrap_or_else(|| by_name(golden, &loaded.model.facts().architecture));
+        let ours = alone(&mut *loaded.model, &golden.sequences, 16);
+        let (error, same, rows) = agreement(golden, &ours);
+        let (name, format) = (&golden.case, field(&case, "format"));
+        let (error, limit, argmax) = (number(error), number(golden.tolerance), format!("{same}/{rows}"));
+        match field(&case, "reference").as_str() {
+            "llama.cpp" => {
+                let noise = case["noise"]["activations"].as_f64().map_or(String::new(), number);
+                writeln!(theirs, "| {name} | {format} | {error} | {noise} | {limit} | {argmax} |")
+            }
+            _ => {
+                let (arch, covers) = (field(&case, "arch"), field(&case, "covers"));
+                writeln!(exact, "| {name} | {arch} | {format} | {covers} | {error} | {limit} | {argmax} |")
+            }
+        }
+        .expect("text");
+    }
+    for golden in embeddings {
+        let case = index_case(&golden.case).expect("a case");
+        let (arch, format, covers) = (field(&case, "arch"), field(&case, "format"), field(&case, "covers"));
+        let (error, limit) = (number(embedding_error(golden)), number(golden.tolerance));
+        let name = &golden.case;
+        writeln!(pooled, "| {name} | {arch} | {format} | {covers} | {error} | {limit} |").expect("text");
+    }
+    format!("{HEAD}{exact}{theirs}{pooled}")
+}
