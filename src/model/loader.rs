@@ -107,6 +107,7 @@ pub fn load_with_ops(
 
 /// Refuses options that would do nothing.
 fn check(source: &Source, options: &LoadOptions) -> Result<()> {
+    options.check()?;
     if options.requantizes() && matches!(source, Source::Echo { .. }) {
         return Err(Error::invalid(
             "weight_type, embedding_type or head_type is given, and builtin:echo has no weights",
