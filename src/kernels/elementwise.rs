@@ -21,7 +21,7 @@ fn swiglu_scalar(gate: &[f32], up: &[f32], out: &mut [f32]) {
 }
 
 /// 2 sqrt(2/pi), and that times 0.044715: twice the argument of GELU's tanh is `g (GELU_1 + GELU_3 g^2)`.
-const GELU_1: f32 = 1.595_769_1;
+const GELU_1: f32 = 1.595_769_2;
 const GELU_3: f32 = 0.071_354_814;
 
 /// `out = gelu(gate) * up` in the tanh form, g/2 (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) (Hendrycks and Gimpel 2016),

@@ -209,7 +209,7 @@ impl RopeConfig {
     fn check(&self, head_dim: usize, names: &Names) -> Result<()> {
         names.float("rope.freq_base", self.base, 1.0..=1e12)?;
         names.within("rope.dimension_count", self.dims, 2..=head_dim)?;
-        if self.dims % 2 != 0 {
+        if !self.dims.is_multiple_of(2) {
             return Err(names.bad("rope.dimension_count", self.dims, "it must be even"));
         }
         let original = |context| names.within("rope.scaling.original_context_length", context, CONTEXT);

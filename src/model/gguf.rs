@@ -238,7 +238,9 @@ impl<'a> Keys<'a> {
                 let base = self.float("rope.freq_base_swa", local_base)?;
                 ropes.push(RopeConfig { base, dims, scaling: RopeScaling::None });
                 let local = LayerSpan { window: Some(window), rope: 1 };
-                let span = |layer: usize| if (layer + 1) % every == 0 { LayerSpan::default() } else { local };
+                let span = |layer: usize| {
+                    if (layer + 1).is_multiple_of(every) { LayerSpan::default() } else { local }
+                };
                 (0..layers).map(span).collect()
             }
         };

@@ -32,6 +32,7 @@ struct Angles {
 struct Table {
     /// Whose they are; None where they are of another step.
     inv_freq: Option<Arc<[f32]>>,
+    factor: f32,
     values: Vec<f32>,
 }
 
@@ -44,8 +45,11 @@ impl Angles {
             self.positions.clone_from(&batch.positions);
             self.tables.iter_mut().for_each(|table| table.inv_freq = None);
         }
-        let is = |known: &Option<Arc<[f32]>>| known.as_ref().is_some_and(|f| Arc::ptr_eq(f, &rope.inv_freq));
-        if let Some(at) = self.tables.iter().position(|table| is(&table.inv_freq)) {
+        let is = |table: &Table| {
+            let same = table.inv_freq.as_ref().is_some_and(|known| Arc::ptr_eq(known, &rope.inv_freq));
+            same && table.factor == rope.factor
+        };
+        if let Some(at) = self.tables.iter().position(is) {
             return &self.tables[at].values;
         }
         let free = self.tables.iter().position(|table| table.inv_freq.is_none());
@@ -58,7 +62,7 @@ impl Angles {
             }
         };
         let table = &mut self.tables[at];
-        table.inv_freq = Some(rope.inv_freq.clone());
+        (table.inv_freq, table.factor) = (Some(rope.inv_freq.clone()), rope.factor);
         rope::table(&batch.positions, &rope.inv_freq, rope.factor, &mut table.values);
         &table.values
     }
