@@ -26,10 +26,12 @@ const MAX_FILE_BYTES: usize = 256 << 20;
 const MAX_TOKENS: usize = 1 << 22;
 /// Most tokens that a post-processor may put before a text.
 const MAX_PREFIX: usize = 16;
-/// Longest text tokenized at once where a pattern cuts it into words, and where it is merged as a whole: the parts
-/// take some 120 bytes for each of its bytes.
-const MAX_TEXT_BYTES: usize = 4 << 20;
-const MAX_WHOLE_TEXT_BYTES: usize = 2 << 20;
+/// Longest text tokenized at once: the parts take 80 to 260 bytes for each of its bytes, most where words are short.
+const MAX_TEXT_BYTES: usize = 2 << 20;
+
+/// Parts of normalizer and pre-tokenizer, and how much longer they may make a text together.
+const MAX_PARTS: usize = 64;
+const MAX_GROWTH: usize = 64;
 
 /// What a folder holds on its tokenizer, each file's bytes.
 pub struct JsonFiles<'a> {
@@ -136,12 +138,13 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     let pre_tokenizer: Option<PreTokenizerWrapper> = part(what, "pre_tokenizer", &file.pre_tokenizer)?;
     let post: Option<PostProcessorWrapper> = part(what, "post_processor", &file.post_processor)?;
     let spelling = Spelling::of(file.decoder.as_ref(), what, log)?;
-    let words = Words::of(&file)?;
+    let words = Words::of(&file, what)?;
     let table = table(&file, &spelling, what)?;
     let bounded = words.bounded && spelling.spells_all(&file.model.vocab, file.model.byte_fallback);
     let added: Vec<AddedToken> = file.added_tokens.iter().map(|entry| entry.token.clone()).collect();
     let declared: Vec<(String, u32)> =
         file.added_tokens.iter().map(|entry| (entry.token.content.clone(), entry.id)).collect();
+    let merges = file.model.merges.len();
     let model = model(file.model, what)?;
     let vocabulary = |plain: bool| {
         guarded(what, "added_tokens", || {
@@ -187,7 +190,8 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
         // Composing text, and U+2581 for a space, make a third of three bytes.
         text_of_a_token: if bounded { longest.saturating_mul(3) } else { usize::MAX },
         space_prefix: spelling.strips_space,
-        table_bytes: 16 * files.tokenizer.len() + (1 << 20),
+        // Some 260 bytes a merge measured, beside the texts.
+        table_bytes: 300 * table.len().max(merges) + files.tokenizer.len() + (1 << 20),
         bytes: table,
         specials,
         always: Specials::new(std::iter::empty()),
@@ -250,8 +254,10 @@ fn table(file: &File, spelling: &Spelling, what: &str) -> Result<TokenBytes> {
         file.added_tokens.iter().map(|entry| (entry.token.content.as_str(), entry.id, Some(&entry.token)));
     let model = file.model.vocab.iter().map(|(token, &id)| (token.as_str(), id, None));
     let n = model.clone().chain(added.clone()).map(|(_, id, _)| id as usize + 1).max().unwrap_or(0);
-    if n == 0 || n > MAX_TOKENS {
-        return Err(bad(what, "model.vocab", format_args!("{n} ids; 1 to {MAX_TOKENS} are read")));
+    // Holes stand for nothing, but a few tokens must not ask for a huge table.
+    let most = (4 * (file.model.vocab.len() + file.added_tokens.len()) + 65_536).min(MAX_TOKENS);
+    if n == 0 || n > most {
+        return Err(bad(what, "model.vocab", format_args!("ids up to {n}; 1 to {most} are read")));
     }
     let mut texts: Vec<Option<(&str, Option<&AddedToken>)>> = Vec::new();
     texts.try_reserve_exact(n).map_err(|_| Error::out_of_memory("the vocabulary", n * 24))?;
@@ -315,36 +321,70 @@ struct Words {
     cuts: bool,
     /// No text of any length can vanish.
     bounded: bool,
+    /// How many times as long a text may become.
+    growth: usize,
 }
 
 impl Words {
-    fn of(file: &File) -> Result<Self> {
-        let mut words = Self { cuts: false, bounded: true };
+    /// `Unsupported` for what makes texts longer than any language needs.
+    fn of(file: &File, what: &str) -> Result<Self> {
+        let mut words = Self { cuts: false, bounded: true, growth: 1 };
         let mut todo: Vec<&Value> = [&file.normalizer, &file.pre_tokenizer].into_iter().flatten().collect();
+        let mut seen = 0;
         while let Some(value) = todo.pop() {
-            let text = |key: &str| value.get(key).and_then(Value::as_str);
-            match text("type") {
-                Some("Sequence") => {
-                    let parts = value.get("normalizers").or(value.get("pretokenizers"));
-                    todo.extend(parts.and_then(Value::as_array).into_iter().flatten());
-                }
-                Some("NFC" | "Prepend" | "Metaspace" | "Digits") => {}
-                Some("Replace") => {
-                    let pattern = value.get("pattern").and_then(|p| p.get("String")).and_then(Value::as_str);
-                    words.bounded &= pattern == Some(" ") && text("content") == Some("\u{2581}");
-                }
-                Some("ByteLevel") => words.cuts |= value.get("use_regex") != Some(&Value::Bool(false)),
-                Some("Split") => {
-                    words.cuts |= value.get("pattern").is_some_and(|p| p.get("Regex").is_some());
-                    words.bounded &= text("behavior") != Some("Removed");
-                }
-                Some("Punctuation") => words.bounded &= text("behavior") != Some("Removed"),
-                _ => words.bounded = false,
+            seen += 1;
+            if value.get("type").and_then(Value::as_str) == Some("Sequence") {
+                let parts = value.get("normalizers").or(value.get("pretokenizers"));
+                todo.extend(parts.and_then(Value::as_array).into_iter().flatten());
+            } else {
+                words.add(value);
+            }
+            if seen > MAX_PARTS || words.growth > MAX_GROWTH {
+                return Err(Error::unsupported(format!(
+                    "{what}: 'normalizer' and 'pre_tokenizer' have more than {MAX_PARTS} parts or make a text more \
+                     than {MAX_GROWTH} times as long"
+                )));
             }
         }
         let eats_space = |entry: &AddedEntry| entry.token.lstrip || entry.token.rstrip;
         words.bounded &= !file.added_tokens.iter().any(eats_space);
         Ok(words)
+    }
+
+    fn add(&mut self, part: &Value) {
+        let text = |key: &str| part.get(key).and_then(Value::as_str);
+        let pattern = |kind: &str| part.get("pattern").and_then(|p| p.get(kind)).and_then(Value::as_str);
+        let growth = match text("type") {
+            Some("NFC") => 3,
+            Some("Metaspace") => 3,
+            Some("Digits") => 1,
+            // What is put before each piece, though it were a byte long.
+            Some("Prepend") => 1 + text("prepend").map_or(0, str::len),
+            Some("Replace") => {
+                let content = text("content").unwrap_or("");
+                self.bounded &= pattern("String") == Some(" ") && content == "\u{2581}";
+                content.len().div_ceil(pattern("String").map_or(1, str::len).max(1)).max(1)
+            }
+            Some("ByteLevel") => {
+                self.cuts |= part.get("use_regex") != Some(&Value::Bool(false));
+                2
+            }
+            Some("Split") => {
+                self.cuts |= pattern("Regex").is_some();
+                self.bounded &= text("behavior") != Some("Removed");
+                1
+            }
+            Some("Punctuation") => {
+                self.bounded &= text("behavior") != Some("Removed");
+                1
+            }
+            kind => {
+                self.bounded = false;
+                // The longest compatibility decompositions; the rest cuts, strips or lowers case.
+                if matches!(kind, Some("NFKC" | "NFKD" | "Nmt" | "Precompiled")) { 11 } else { 3 }
+            }
+        };
+        self.growth = self.growth.saturating_mul(growth);
     }
 }
 
@@ -452,10 +492,11 @@ impl Names<'_> {
 impl Json {
     /// Appends the tokens of `text`.
     pub fn encode(&self, text: &str, parse_special: bool, ids: &mut Vec<u32>) -> Result<()> {
-        let most = if self.cuts { MAX_TEXT_BYTES } else { MAX_WHOLE_TEXT_BYTES };
-        if text.len() > most {
-            let why = format!("the text has {} bytes; at most {most} are tokenized at once", text.len());
-            return Err(Error::new(Status::TooLong, why));
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(Error::new(
+                Status::TooLong,
+                format!("the text has {} bytes; at most {MAX_TEXT_BYTES} are tokenized at once", text.len()),
+            ));
         }
         let vocabulary = if parse_special { &self.special } else { &self.plain };
         panics::catch(|| self.run(text, vocabulary, ids))

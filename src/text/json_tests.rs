@@ -130,6 +130,14 @@ fn what_is_not_read_is_named() {
         unsupported,
         "continuing_subword_prefix",
     );
+    let doubled = json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"});
+    let parts = vec![doubled; 7];
+    refused(
+        &|f| f["normalizer"] = json!({"type": "Sequence", "normalizers": parts}),
+        unsupported,
+        "64 times as long",
+    );
+    refused(&|f| f["model"]["vocab"]["a"] = json!(70_000), bad, "model.vocab");
     refused(&|f| f["decoder"] = json!({"type": "CTC"}), unsupported, "CTC");
     refused(&|f| f["normalizer"] = json!({"type": "Nonsense"}), bad, "normalizer");
     refused(

@@ -298,6 +298,28 @@ fn one_long_run_takes_linear_time_or_is_refused() {
     assert_eq!(t.encode(&" ".repeat(3 << 20), false, false).unwrap_err().status, Status::TooLong);
 }
 
+/// Patterns that try a run in several ways, and text that composing holds back whole.
+#[test]
+fn long_runs_under_every_rule() {
+    let start = Instant::now();
+    for pre in
+        ["llama-bpe", "qwen2", "falcon", "smollm", "deepseek-llm", "deepseek-coder", "deepseek-v3", "tekken"]
+    {
+        let t = Toy { pre: Some(pre), ..Toy::new() }.load();
+        for unit in
+            ["x", "A", " ", "1", "'", "\n", " \n", "\u{301}", "e\u{301}", "\u{1100}\u{1161}", "。", "A1", "²"]
+        {
+            let text = "a".to_owned() + &unit.repeat((1 << 17) / unit.len());
+            match t.encode(&text, false, true) {
+                Ok(ids) => assert!(ids.len() >= t.fewest_tokens(text.len()), "{pre} {unit:?}"),
+                Err(e) => assert_eq!(e.status, Status::TooLong, "{}", e.message),
+            }
+        }
+    }
+    // 13 MiB in all. Quadratic time in any would take minutes.
+    assert!(start.elapsed() < Duration::from_secs(120), "{:?}", start.elapsed());
+}
+
 #[test]
 fn byte_tokenizer() {
     let t = Tokenizer::bytes().unwrap();
@@ -322,6 +344,21 @@ proptest! {
             };
             prop_assert!(ids.len() <= composed.len() && ids.len() >= t.fewest_tokens(text.len()));
             prop_assert_eq!(t.decode(&ids).unwrap(), composed);
+        }
+    }
+
+    /// A byte of the metadata is bent: an error or a tokenizer, never a panic.
+    #[test]
+    fn bent_metadata_is_refused_or_works(at in any::<proptest::sample::Index>(), byte in any::<u8>()) {
+        let mut bytes = Toy::new().writer().build();
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        if let Ok(gguf) = Gguf::from_bytes(crate::base::Bytes::new(bytes), "bent.gguf") {
+            match Tokenizer::from_gguf(&gguf, &|_| {}) {
+                Ok(Some(t)) => drop(t.encode("hello é <|eos|> <tag>", true, true).map(|ids| t.decode(&ids).unwrap())),
+                Ok(None) => {}
+                Err(e) => prop_assert!(e.message.contains("bent.gguf"), "{}", e.message),
+            }
         }
     }
 }
