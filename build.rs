@@ -5,7 +5,7 @@ use std::env;
 use std::path::PathBuf;
 
 /// In the order in which the header tells them.
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 12] = [
     "status.rs",
     "types.rs",
     "config.rs",
@@ -16,6 +16,7 @@ const SOURCES: [&str; 11] = [
     "exports/engine.rs",
     "exports/request.rs",
     "exports/text.rs",
+    "exports/chat.rs",
     "exports/info.rs",
 ];
 

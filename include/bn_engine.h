@@ -238,6 +238,13 @@
 // `bn_tokenize`'s flags: special tokens written out in the text are those tokens.
 #define BN_TOKENIZE_PARSE_SPECIAL 2
 
+// `bn_chat_format`'s flags: end with what begins the assistant's answer, so that the model goes on with it.
+#define BN_CHAT_ADD_GENERATION_PROMPT 1
+
+// `bn_chat_format`'s flags: refuse a role or content that holds a control token written out (like
+// `<|eot_id|>`), with which its author could end the message and begin another in another's name.
+#define BN_CHAT_REFUSE_SPECIAL 2
+
 // An engine: a loaded model, its threads, its requests. Made by `bn_engine_create`, freed by
 // `bn_engine_destroy`. All its functions may be called from several threads at once. The pointer is a
 // name and not to be read through; one that was destroyed is refused with `BN_ERR_INVALID_ARGUMENT`,
@@ -659,6 +666,14 @@ typedef struct bn_completion {
     struct bn_event event;
 } bn_completion;
 
+// A message of a conversation, for `bn_chat_format`.
+typedef struct bn_chat_message {
+    // Whose it is: "system", "user", "assistant", or what else the model's template knows.
+    struct bn_string role;
+    // What it says.
+    struct bn_string content;
+} bn_chat_message;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -904,6 +919,37 @@ bn_status bn_detokenize(struct bn_engine *engine,
                         char *text,
                         size_t capacity,
                         size_t *length);
+
+// Writes a conversation as the one text that the model was trained to read, by the model's own chat
+// template: `count` messages, first to last, as UTF-8 to `text`, which has room for `capacity` bytes, not
+// NUL-terminated, and the bytes of it all to `*length`. `flags`: `BN_CHAT_*`, or'ed. `text` may be NULL where
+// `capacity` is 0, to ask for the length: `BN_ERR_BUFFER_TOO_SMALL` (`BN_OK` where it is 0) is then the answer,
+// no failure. Each call runs the template.
+//
+// Submit the text with `BN_REQUEST_PARSE_SPECIAL`: it holds special tokens written out. A BOS that the template
+// writes is not doubled by submit. With that flag, special tokens that somebody wrote in a message are
+// recognised too, and the text does not tell them from the template's own: for messages from outside,
+// set `BN_CHAT_REFUSE_SPECIAL`. It looks at each role and content by itself, and at control tokens only, so
+// `<think>` and its like, which models write, pass.
+//
+// Roles are the model's: mostly "system", "user" and "assistant". The template is a program that came with
+// the model: its steps and memory are bounded (some 24 MB and 40 bytes for each byte of the messages, on this
+// thread while the call runs, not counted in `memory_limit_bytes`), it reads nothing but the messages and
+// the date, and takes up to 65,536 messages of 64 MiB in all.
+//
+// [any thread]
+// @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: nothing but `*length` was written; `BN_ERR_INVALID_ARGUMENT`: NULL,
+// not UTF-8, not an engine, the template refuses these messages (roles that don't alternate, say), or
+// `BN_CHAT_REFUSE_SPECIAL` does; `BN_ERR_UNSUPPORTED`: unknown flag, or the model has no chat template, or one that
+// is not understood or fails (the log says why); `BN_ERR_TOO_LONG`; `BN_ERR_OUT_OF_MEMORY`;
+// `BN_ERR_ENGINE_DEAD`; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
+bn_status bn_chat_format(struct bn_engine *engine,
+                         const struct bn_chat_message *messages,
+                         size_t count,
+                         uint32_t flags,
+                         char *text,
+                         size_t capacity,
+                         size_t *length);
 
 // Empties `*error` and sets its `struct_size`, `sizeof(bn_error)`.
 //

@@ -3,6 +3,7 @@
 
 use bn_engine::ffi::config::bn_engine_config;
 use bn_engine::ffi::event::*;
+use bn_engine::ffi::exports::chat::{BN_CHAT_ADD_GENERATION_PROMPT, BN_CHAT_REFUSE_SPECIAL};
 use bn_engine::ffi::exports::text::{BN_TOKENIZE_ADD_SPECIAL, BN_TOKENIZE_PARSE_SPECIAL};
 use bn_engine::ffi::facts::bn_model_facts;
 use bn_engine::ffi::request::*;
@@ -12,7 +13,7 @@ use bn_engine::ffi::types::{
     BN_ABI_VERSION, BN_ANY, BN_DELIVERY_CALLBACK, BN_DELIVERY_POLL, BN_LOG_DEBUG, BN_LOG_ERROR, BN_LOG_INFO,
     BN_LOG_OFF, BN_LOG_WARN, BN_SHUTDOWN_CANCEL, BN_SHUTDOWN_DRAIN, BN_TIMEOUT_NONE, BN_VERSION_MAJOR,
     BN_VERSION_MINOR, BN_VERSION_PATCH, BN_WAIT_FOREVER, BN_WEIGHTS_KEEP, BN_WEIGHTS_Q4_0, BN_WEIGHTS_Q8_0,
-    BN_WEIGHTS_TERNARY, bn_logprob, bn_request, bn_string, bn_usage,
+    BN_WEIGHTS_TERNARY, bn_chat_message, bn_logprob, bn_request, bn_string, bn_usage,
 };
 use std::fmt::Write;
 use std::mem::offset_of;
@@ -53,6 +54,7 @@ fn structs(facts: &mut Facts) {
     structs! { facts;
         bn_error { struct_size, status, message }
         bn_string { data, length }
+        bn_chat_message { role, content }
         bn_logprob { token, logprob }
         bn_usage { prompt_tokens, generated_tokens, queued_ns, prefill_ns, first_token_ns, decode_ns, total_ns }
         bn_event {
@@ -112,6 +114,7 @@ fn constants(facts: &mut Facts) {
         BN_FINISH_NONE BN_FINISH_STOP BN_FINISH_STOP_STRING BN_FINISH_LENGTH BN_FINISH_CANCELLED
         BN_FINISH_TIMED_OUT BN_FINISH_FAILED BN_FINISH_EMBEDDING
         BN_TOKENIZE_ADD_SPECIAL BN_TOKENIZE_PARSE_SPECIAL
+        BN_CHAT_ADD_GENERATION_PROMPT BN_CHAT_REFUSE_SPECIAL
     }
 }
 

@@ -5,6 +5,7 @@ mod common;
 use bn_engine::base::{Error, Result, Status};
 use bn_engine::kernels::Pool;
 use bn_engine::model::{LoadOptions, Loaded, Source, WeightType, load, load_with};
+use bn_engine::text::Message;
 use common::{Golden, Rng, alone, bits, relative_error, root};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -251,6 +252,30 @@ fn the_tokenizer_of_a_folder() {
     copy.config(|c| c["eos_token_id"] = json!(1));
     assert_eq!(copy.load().unwrap().tokenizer.unwrap().end_tokens(), [1]);
     copy.put("tokenizer.json", "{}").refused(Status::BadModel, &["tokenizer.json"]);
+}
+
+#[test]
+fn the_chat_template_of_a_folder() {
+    let copy = Copy::of("llama-f32");
+    let render = |copy: &Copy| {
+        let chat = copy.load().unwrap().chat?;
+        let message = Message { role: "user", content: "hi" };
+        Some(chat.render(&[message], true).unwrap())
+    };
+    assert_eq!(render(&copy), None);
+    let template = |start: &str| format!("{start}{{{{ bos_token }}}}{{{{ messages[0]['content'] }}}}");
+    let config = json!({"bos_token": {"content": "<s>", "special": true}, "chat_template": template("c")});
+    copy.put("tokenizer_config.json", config.to_string());
+    assert_eq!(render(&copy).unwrap(), "c<s>hi");
+    copy.put("chat_template.json", json!({ "chat_template": template("j") }).to_string());
+    assert_eq!(render(&copy).unwrap(), "j<s>hi");
+    copy.put("chat_template.jinja", template("f"));
+    assert_eq!(render(&copy).unwrap(), "f<s>hi");
+    copy.put("chat_template.jinja", [0xff]).refused(Status::BadModel, &["chat_template.jinja", "UTF-8"]);
+    std::fs::remove_file(copy.0.join("chat_template.jinja")).unwrap();
+    copy.put("chat_template.json", r#"{"chat_template": 1}"#)
+        .refused(Status::BadModel, &["chat_template.json"]);
+    copy.put("chat_template.json", "[").refused(Status::BadModel, &["chat_template.json"]);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::model::{Model, Outputs};
 use crate::ops::{KvCache, RaggedBatch, SeqRows};
 use crate::sample::Sampler;
 use crate::schedule::{Plan, PlanEntry, Scheduler, SeqId};
-use crate::text::Tokenizer;
+use crate::text::{ChatTemplate, Tokenizer};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -42,6 +42,7 @@ pub struct Shared {
     pub recorder: Recorder,
     pub log: Log,
     pub tokenizer: Option<Arc<Tokenizer>>,
+    pub chat: Option<Arc<ChatTemplate>>,
 }
 
 /// What the engine thread owns outright.

@@ -16,7 +16,8 @@ use crate::kernels::Pool;
 use crate::model::{self, Facts, Model, Source};
 use crate::ops::KvCache;
 use crate::schedule::{Scheduler, SchedulerConfig};
-use crate::text::Tokenizer;
+use crate::text::chat::no_template;
+use crate::text::{ChatTemplate, Message, Tokenizer};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,6 +82,7 @@ impl Engine {
             recorder: Recorder::default(),
             log,
             tokenizer: loaded.tokenizer,
+            chat: loaded.chat,
         });
         let engine = Self {
             shared: shared.clone(),
@@ -380,6 +382,17 @@ impl Engine {
 
     pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
         self.shared.tokenizer.as_ref()
+    }
+
+    pub fn chat_template(&self) -> Option<&Arc<ChatTemplate>> {
+        self.shared.chat.as_ref()
+    }
+
+    /// The conversation as a prompt; a failure is logged too. See `ChatTemplate::render`.
+    pub fn format_chat(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
+        let template = self.chat_template().ok_or_else(no_template)?;
+        let text = template.render(messages, add_generation_prompt);
+        text.inspect_err(|error| self.shared.log.write(LOG_WARN, &error.message))
     }
 
     fn is_forked(&self) -> bool {

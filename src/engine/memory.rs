@@ -11,7 +11,7 @@ use crate::sample::Sampler;
 /// Where the bytes go. All but the requests' share are fixed at create.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryPlan {
-    /// The tokenizer's tables included.
+    /// The tokenizer's tables and the chat template included.
     pub weights: u64,
     pub workspace: u64,
     pub kv: u64,
@@ -41,7 +41,8 @@ pub fn plan(config: &EngineConfig, loaded: &Loaded, max_sequence: usize) -> Resu
     let overflow = || Error::new(Status::MemoryLimit, "the KV cache's size overflows; lower max_batch_size");
     let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
     let block_size = config.kv_block_size as usize;
-    let tables = loaded.tokenizer.as_ref().map_or(0, |t| t.table_bytes()) as u64;
+    let tokenizer = loaded.tokenizer.as_ref().map_or(0, |t| t.table_bytes()) as u64;
+    let tables = tokenizer + loaded.chat.as_ref().map_or(0, |chat| chat.table_bytes()) as u64;
     let weights = model.facts().weight_bytes.saturating_add(tables);
     let vocab = model.facts().vocab_size;
     let sampling = batch.saturating_mul(vocab * 4).saturating_add(Sampler::bytes(vocab));

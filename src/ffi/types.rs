@@ -73,6 +73,16 @@ pub struct bn_string {
     pub length: usize,
 }
 
+/// A message of a conversation, for `bn_chat_format`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct bn_chat_message {
+    /// Whose it is: "system", "user", "assistant", or what else the model's template knows.
+    pub role: bn_string,
+    /// What it says.
+    pub content: bn_string,
+}
+
 /// A token and the natural logarithm of its probability.
 #[repr(C)]
 #[derive(Clone, Copy)]

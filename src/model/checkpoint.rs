@@ -3,7 +3,7 @@
 use super::config::DecoderConfig;
 use crate::base::Result;
 use crate::kernels::{Matrix, Pool};
-use crate::text::Tokenizer;
+use crate::text::{ChatTemplate, Tokenizer};
 use std::sync::Arc;
 
 /// A model's shape, tensors and tokenizer. Tensors go by the names that GGUF gives them (`blk.0.attn_q.weight`,
@@ -17,6 +17,8 @@ pub trait Checkpoint {
     fn config(&self, warn: &dyn Fn(&str)) -> Result<DecoderConfig>;
     /// None where there is none in the files; `Unsupported` where there is one that we do not know.
     fn tokenizer(&self, warn: &dyn Fn(&str)) -> Result<Option<Tokenizer>>;
+    /// None where there is none. One that is not understood is told to `warn` and fails when it is used.
+    fn chat(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>>;
     fn has(&self, tensor: &str) -> bool;
     /// `[rows, cols]` weights, in a type that the products know: mapped where the file holds such a type,
     /// otherwise repacked on `pool`. `BadModel` where it is missing or has another shape, `Unsupported` where

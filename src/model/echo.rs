@@ -11,6 +11,7 @@ use super::check::check_batch;
 use super::{Facts, KvShape, Model, Outputs, Pooling};
 use crate::base::{Error, Result, Status};
 use crate::ops::{KvCache, RaggedBatch};
+use crate::text::ChatTemplate;
 use candle_core::{CpuStorage, InplaceOp1, Layout};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -56,6 +57,13 @@ impl Echo {
             ..Facts::default()
         };
         Self { facts, cost_per_row: Duration::from_micros(us_per_token.into()), predicted: Vec::new() }
+    }
+
+    /// One line a message, `role: content`, so that hosts can try their conversations too.
+    pub fn chat_template() -> Result<ChatTemplate> {
+        let source = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}\
+                      {% if add_generation_prompt %}assistant: {% endif %}";
+        ChatTemplate::new(source, Vec::new())
     }
 }
 

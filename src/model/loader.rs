@@ -93,7 +93,8 @@ pub fn load_with_ops(
     let files: Box<dyn Checkpoint> = match source {
         Source::Echo { us_per_token } => {
             let model = Box::new(Echo::new(*us_per_token));
-            return Ok(Loaded { model, tokenizer: Some(Arc::new(Tokenizer::bytes()?)) });
+            let tokenizer = Some(Arc::new(Tokenizer::bytes()?));
+            return Ok(Loaded { model, tokenizer, chat: Some(Arc::new(Echo::chat_template()?)) });
         }
         Source::Embedded => Box::new(embedded()?),
         Source::File(path) if Path::new(path).is_dir() => Box::new(HfFolder::open(path)?),
@@ -130,11 +131,12 @@ pub fn load_checkpoint(
 ) -> Result<Loaded> {
     let config = files.config(&|message| log(WARN, message))?;
     let tokenizer = tokenizer(files, config.vocab_size, log)?;
+    let chat = files.chat(&|message| log(WARN, message))?;
     let model = Reader::new(files, pool, progress).decoder(config, ops)?;
     let Facts { architecture, name, parameters, layers, hidden_size, context_length, .. } = model.facts();
     let size = format!("{parameters} parameters, {layers} layers of {hidden_size}, context {context_length}");
     log(INFO, &format!("loaded {}: {name} ({architecture}), {size}", files.what()));
-    Ok(Loaded { model: Box::new(model), tokenizer: tokenizer.map(Arc::new) })
+    Ok(Loaded { model: Box::new(model), tokenizer: tokenizer.map(Arc::new), chat: chat.map(Arc::new) })
 }
 
 #[cfg(feature = "demo-model")]

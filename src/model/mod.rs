@@ -24,7 +24,7 @@ pub use pooling::Pooling;
 
 use crate::base::Result;
 use crate::ops::{KvCache, RaggedBatch};
-use crate::text::Tokenizer;
+use crate::text::{ChatTemplate, Tokenizer};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -83,8 +83,9 @@ pub trait Model: Send {
     ) -> Result<()>;
 }
 
-/// A model and, where its file has one, its tokenizer.
+/// A model and, where its file has them, its tokenizer and chat template.
 pub struct Loaded {
     pub model: Box<dyn Model>,
     pub tokenizer: Option<Arc<Tokenizer>>,
+    pub chat: Option<Arc<ChatTemplate>>,
 }

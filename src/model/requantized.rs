@@ -6,7 +6,7 @@ use super::options::{LoadOptions, WeightType};
 use crate::base::{Error, Result};
 use crate::kernels::rows::dequantize_row;
 use crate::kernels::{DType, Matrix, Pool, isa, pack, requantize};
-use crate::text::Tokenizer;
+use crate::text::{ChatTemplate, Tokenizer};
 use std::sync::Arc;
 
 const EMBEDDING: &str = "token_embd.weight";
@@ -66,6 +66,10 @@ impl Checkpoint for Requantized<'_> {
 
     fn tokenizer(&self, warn: &dyn Fn(&str)) -> Result<Option<Tokenizer>> {
         self.files.tokenizer(warn)
+    }
+
+    fn chat(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
+        self.files.chat(warn)
     }
 
     fn has(&self, tensor: &str) -> bool {

@@ -2,6 +2,7 @@
 
 mod bpe;
 mod bytes;
+pub mod chat;
 mod decoder;
 #[cfg(test)]
 mod golden;
@@ -18,6 +19,7 @@ mod tests;
 mod utf8;
 mod vocab;
 
+pub use chat::{ChatTemplate, Message};
 pub use json::{JsonFiles, only_sentencepiece};
 pub use utf8::Utf8Stream;
 
@@ -108,7 +110,8 @@ impl Tokenizer {
 
     /// Token ids of `text`, with the BOS that the model's metadata asks for when `add_special`;
     /// control tokens written out in the text are recognised only when `parse_special`, user-defined ones (which
-    /// stand for their text) always.
+    /// stand for their text) always. A text that then begins with that BOS, as a chat template's does, gets no
+    /// second one.
     ///
     /// A vocabulary that puts a space before its texts gets one before what follows a special token too, as
     /// llama.cpp does and the `tokenizer.json` of Llama 1 and 2 says; a `tokenizer.json` does as it says.
@@ -117,7 +120,9 @@ impl Tokenizer {
     /// vocabularies by score than 2 MiB; `Unsupported` for a byte that the vocabulary has no token for.
     pub fn encode(&self, text: &str, add_special: bool, parse_special: bool) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
-        if add_special {
+        let begins =
+            parse_special && self.first.len() == 1 && self.specials.at_start(text) == Some(self.first[0]);
+        if add_special && !begins {
             ids.extend_from_slice(&self.first);
         }
         match &self.kind {
@@ -155,6 +160,18 @@ impl Tokenizer {
             rest = &rest[end..];
         }
         encode(rest, ids)
+    }
+
+    /// The first control token that `text` holds, written out.
+    pub fn control_token_in(&self, text: &str) -> Option<u32> {
+        let mut rest = text;
+        while let Some((_, end, id)) = self.specials.find(rest) {
+            if self.token_bytes(id).is_some_and(<[u8]>::is_empty) {
+                return Some(id);
+            }
+            rest = &rest[end..];
+        }
+        None
     }
 
     /// The bytes that token `id` stands for; empty for control tokens. None when out of range.

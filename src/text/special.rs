@@ -35,6 +35,11 @@ impl Specials {
         })
     }
 
+    /// The longest special token that `text` begins with.
+    pub fn at_start(&self, text: &str) -> Option<u32> {
+        self.longest_prefix(text.as_bytes()).map(|(_, id)| id)
+    }
+
     /// Narrows the sorted forms to those that share ever longer prefixes with `text`.
     fn longest_prefix(&self, text: &[u8]) -> Option<(usize, u32)> {
         let mut candidates = &self.forms[..];
@@ -70,6 +75,7 @@ mod tests {
         assert_eq!(s.find("x<ab"), Some((1, 3, 5)));
         assert_eq!(s.find("x<"), Some((1, 2, 2)));
         assert_eq!(s.find("xé<"), Some((1, 3, 3)));
+        assert_eq!((s.at_start("<a><b>y"), s.at_start("x<a>")), (Some(1), None));
         assert_eq!(s.find("nothing > here è"), None);
         assert_eq!(specials(&[]).find("<a>"), None);
     }

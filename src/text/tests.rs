@@ -175,6 +175,52 @@ fn bos_as_the_file_asks() {
 }
 
 #[test]
+fn a_written_bos_is_not_doubled() {
+    let toy = Toy::new().with("tokenizer.ggml.add_bos_token", Meta::Bool(true));
+    let (t, x) = (toy.load(), toy.id("x"));
+    assert_eq!(t.encode("<|bos|>x", true, true).unwrap(), [0, x]);
+    assert_eq!(t.encode("<|bos|><|bos|>x", true, true).unwrap(), [0, 0, x]);
+    assert_eq!(t.encode("x<|bos|>", true, true).unwrap(), [0, x, 0]);
+    assert_eq!(t.encode("<|eos|>", true, true).unwrap(), [0, 1]);
+    assert_eq!(t.encode("<|bos|>x", false, true).unwrap(), [0, x]);
+    // As text it is no BOS.
+    let as_text = t.encode("<|bos|>x", true, false).unwrap();
+    assert_eq!((as_text[0], as_text.len() > 3), (0, true));
+}
+
+#[test]
+fn control_tokens_are_found_in_text() {
+    let toy = Toy::new();
+    let t = toy.load();
+    assert_eq!(t.control_token_in("a <tag> b <|eot_id|>"), Some(toy.id("<|eot_id|>")));
+    assert_eq!(t.control_token_in("a <tag> <|eot_id >"), None);
+}
+
+#[test]
+fn chat_template_of_a_file() {
+    let of = |pairs: &[(&'static str, Meta)]| {
+        let toy = pairs.iter().fold(Toy::new(), |toy, (key, value)| toy.with(key, value.clone()));
+        let gguf = Gguf::from_bytes(toy.writer().bytes(), "toy").unwrap();
+        let said = RefCell::new(String::new());
+        let chat = ChatTemplate::from_gguf(&gguf, &|message| said.borrow_mut().push_str(message));
+        (chat, said.into_inner())
+    };
+    let messages = [Message { role: "user", content: "hi" }];
+    let source = "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{{ pad_token }}";
+    let (chat, _) = of(&[("tokenizer.chat_template", source.into())]);
+    assert_eq!(chat.unwrap().unwrap().render(&messages, true).unwrap(), "<|bos|>hi<|eos|>");
+    let (chat, _) = of(&[("tokenizer.chat_template.default", "named".into())]);
+    assert_eq!(chat.unwrap().unwrap().render(&messages, true).unwrap(), "named");
+    assert!(of(&[]).0.unwrap().is_none());
+    // One that is not understood is told of, and the model goes on without.
+    let (chat, said) = of(&[("tokenizer.chat_template", "{% nonsense %}".into())]);
+    assert!(said.contains("toy") && said.contains("nonsense"), "{said}");
+    assert_eq!(chat.unwrap().unwrap().render(&messages, true).unwrap_err().status, Status::Unsupported);
+    let error = of(&[("tokenizer.chat_template", Meta::U32(7))]).0.err().unwrap();
+    assert!(error.message.contains("tokenizer.chat_template"), "{error}");
+}
+
+#[test]
 fn files_without_a_tokenizer() {
     assert!(load(&Writer::new().meta("general.architecture", "llama"), &|_| {}).unwrap().is_none());
     assert!(load(&Toy::new().with("tokenizer.ggml.model", "none").writer(), &|_| {}).unwrap().is_none());

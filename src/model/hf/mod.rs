@@ -1,5 +1,6 @@
 //! Hugging Face folders as checkpoints: `config.json` to a configuration, safetensors under GGUF's names.
 
+mod chat;
 mod class;
 mod config;
 mod fields;
@@ -16,7 +17,7 @@ use crate::base::{Bytes, Error, Result, Status};
 use crate::formats::hf::{Folder, Tensors};
 use crate::formats::safetensors::{ElementType, TensorInfo};
 use crate::kernels::{DType, Matrix, Pool, pack, requantize};
-use crate::text::{JsonFiles, Tokenizer, only_sentencepiece};
+use crate::text::{ChatTemplate, JsonFiles, Tokenizer, only_sentencepiece};
 use config::Config;
 use fields::Fields;
 use names::Name;
@@ -179,6 +180,10 @@ impl Checkpoint for HfFolder {
         let files =
             JsonFiles { tokenizer: &tokenizer, config: config.as_deref(), generation: generation.as_deref() };
         Tokenizer::from_json(&files, &self.folder.path_of(TOKENIZER), warn).map(Some)
+    }
+
+    fn chat(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
+        chat::read(&self.folder, warn)
     }
 
     fn has(&self, tensor: &str) -> bool {

@@ -1,0 +1,224 @@
+//! Chat templates: a model's own Jinja template makes one text of a conversation.
+//!
+//! A template comes with a file from outside, so it is a program by a stranger. minijinja parses and runs it with its
+//! steps counted; what can grow is done by `ops`, `filters` and `methods` here, which count bytes (`value::Run`).
+//! The meaning is transformers': Jinja2 with trimmed blocks, loop controls, `raise_exception`, `strftime_now`, its
+//! `tojson`, `{% generation %}`, and Python's methods of strings.
+
+mod checks;
+mod filters;
+mod methods;
+mod ops;
+mod print;
+mod rewrite;
+mod source;
+#[cfg(test)]
+mod tests;
+mod time;
+mod value;
+
+pub use source::template_of_json;
+
+use crate::base::{Error, Result, Status, threads};
+use crate::formats::Gguf;
+use minijinja::machinery::{self, CodeGenerator, Instructions};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Value;
+use minijinja::{AutoEscape, Environment, ErrorKind};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use value::{Dict, List, OBJECT_BYTES, Outcome, Run};
+
+/// Bytes of a template's source, at most; real ones have under 32 KiB.
+pub const MAX_SOURCE: usize = 256 << 10;
+/// Bytes of all roles and contents of a conversation, at most.
+pub const MAX_INPUT: usize = 64 << 20;
+/// Messages of a conversation, at most.
+pub const MAX_MESSAGES: usize = 1 << 16;
+
+/// Bytes that a rendering may allocate in all, freed ones included: this and so many for each byte of the input, of
+/// which a message counts `MESSAGE_BYTES` more. Steps and bytes looked at, likewise.
+const MEMORY: (usize, usize) = (8 << 20, 32);
+const WORK: (usize, usize) = (64 << 20, 256);
+const STEPS: (usize, usize) = (200_000, 2_000);
+const MESSAGE_BYTES: usize = 256;
+
+/// Loops, blocks and macros in each other: a macro counts 5, so 40 of them.
+const MAX_RECURSION: usize = 200;
+/// The parser and code generator recurse as deep as expressions nest, which `source` bounds.
+const COMPILE_STACK: usize = 64 << 20;
+
+/// Bytes of a compiled step with its line, and what its constant takes besides its text.
+const STEP_BYTES: usize = 192;
+/// And of none.
+const LEAST_BYTES: usize = 16 << 10;
+
+/// Longest part of a template's own words in a message, in characters.
+const MAX_MESSAGE: usize = 500;
+
+/// One message of a conversation.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    pub role: &'a str,
+    pub content: &'a str,
+}
+
+/// A compiled template. Immutable: any number of threads may render at once.
+pub struct ChatTemplate {
+    /// Borrows from `source`, and so is dropped before it. What `keep` kept: why there is none.
+    code: Result<Instructions<'static>>,
+    source: Arc<str>,
+    /// Variables like `bos_token` and their text.
+    tokens: Vec<(String, String)>,
+}
+
+impl ChatTemplate {
+    /// Compiles `source`; `tokens` are variables that it sees, `bos_token` and `eos_token` above all.
+    /// `Unsupported` for what is no template that this build understands, with the line.
+    pub fn new(source: &str, tokens: Vec<(String, String)>) -> Result<Self> {
+        source::check_size(source).map_err(|e| refused(&e))?;
+        let text = source.to_owned();
+        let (code, source) = threads::run_on_stack("bn-template", COMPILE_STACK, move || {
+            let syntax = syntax()?;
+            let source: Arc<str> = source::prepare(&text, &syntax).map_err(|e| refused(&e))?.into();
+            // SAFETY: the text lies on the heap and never changes. It lives as long as a clone of the Arc, one of
+            // which is kept beside the instructions and dropped after them; they are not given out.
+            let text: &'static str = unsafe { &*Arc::as_ptr(&source) };
+            compile(text, syntax).map(|code| (code, source)).map_err(|e| refused(&e))
+        })??;
+        Ok(Self { code: Ok(code), source, tokens })
+    }
+
+    /// As `new`; a template that is not understood is told to `log` and fails each `render`: the model still runs.
+    pub fn keep(source: &str, tokens: Vec<(String, String)>, log: &dyn Fn(&str)) -> Self {
+        Self::new(source, tokens).unwrap_or_else(|error| {
+            log(&error.message);
+            Self { code: Err(error), source: Arc::from(""), tokens: Vec::new() }
+        })
+    }
+
+    /// The template in a GGUF file's metadata, None where there is none. `BadModel` for keys of another type.
+    pub fn from_gguf(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Option<Self>> {
+        source::from_gguf(gguf, log)
+    }
+
+    /// Heap bytes that it takes while it lives.
+    pub fn table_bytes(&self) -> usize {
+        let code = self.code.as_ref().ok();
+        let steps = code.map_or(0, |code| (0..).take_while(|&at| code.get(at).is_some()).count());
+        LEAST_BYTES + self.source.len() * 2 + steps * STEP_BYTES
+    }
+
+    /// The conversation as one text, ready for a tokenizer that recognises special tokens in it; with the beginning
+    /// of the assistant's answer when `add_generation_prompt`.
+    ///
+    /// `InvalidArgument` where the template refuses the messages, with its words; `TooLong` above `MAX_INPUT` or
+    /// `MAX_MESSAGES`;
+    /// `Unsupported` where the template fails, or takes more steps or memory than it may.
+    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
+        let code = self.code.as_ref().map_err(Error::clone)?;
+        let size = messages.iter().fold(0usize, |sum, message| {
+            sum.saturating_add(message.role.len()).saturating_add(message.content.len())
+        });
+        if size > MAX_INPUT || messages.len() > MAX_MESSAGES {
+            let (count, most) = (messages.len(), MAX_MESSAGES);
+            return Err(Error::new(
+                Status::TooLong,
+                format!("{count} messages of {size} bytes; at most {most} of {MAX_INPUT} are taken"),
+            ));
+        }
+        let input = size.saturating_add(messages.len().saturating_mul(MESSAGE_BYTES));
+        let allowed =
+            |(base, per): (usize, usize), of: usize| (base as u64).saturating_add(per as u64 * of as u64);
+        let run = Arc::new(Run::new(allowed(MEMORY, input), allowed(WORK, input)));
+        let env = environment(&run, allowed(STEPS, messages.len()));
+        let result = self.variables(&run, messages, add_generation_prompt).and_then(|root| {
+            let mut text = String::new();
+            let mut out = machinery::make_string_output(&mut text);
+            // What the template left in its variables goes here.
+            machinery::eval(&env, code, root, &BTreeMap::new(), &mut out, AutoEscape::None)?;
+            Ok(text)
+        });
+        result.map_err(|error| match run.raised() {
+            Some(why) => {
+                Error::invalid(format!("the model's chat template refuses these messages: {}", cut(&why)))
+            }
+            None => Error::unsupported(format!("the model's chat template failed: {}", explained(&error))),
+        })
+    }
+
+    fn variables(&self, run: &Run, messages: &[Message], add_generation_prompt: bool) -> Outcome<Value> {
+        let list = messages.iter().map(|message| {
+            let pairs = [("role", message.role), ("content", message.content)];
+            let pairs = pairs.map(|(name, text)| run.string(text).map(|text| (Value::from(name), text)));
+            let [role, content] = pairs;
+            Dict::make(run, [role?, content?].into_iter())
+        });
+        let list = List::make(run, list.collect::<Outcome<_>>()?)?;
+        let nothing = || Value::from(());
+        let fixed = [
+            ("messages", list),
+            ("add_generation_prompt", Value::from(add_generation_prompt)),
+            ("tools", nothing()),
+            ("documents", nothing()),
+        ];
+        let tokens = self.tokens.iter().map(|(name, text)| (Value::from(&**name), Value::from(&**text)));
+        Dict::make(run, fixed.into_iter().map(|(name, value)| (Value::from(name), value)).chain(tokens))
+    }
+}
+
+fn syntax() -> Result<SyntaxConfig> {
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    syntax.map_err(|e| Error::internal(format!("the syntax of templates: {e}")))
+}
+
+fn compile(text: &'static str, syntax: SyntaxConfig) -> Outcome<Instructions<'static>> {
+    let parsed = machinery::parse(text, "chat_template", syntax)?;
+    let bounded = rewrite::template(&parsed)?;
+    let mut generator = CodeGenerator::new("chat_template", text);
+    generator.compile_stmt(&bounded);
+    Ok(generator.finish().0)
+}
+
+/// Everything that a template can name. Made for each rendering: its functions hold what may still be spent.
+fn environment<'a>(run: &Arc<Run>, steps: u64) -> Environment<'a> {
+    let mut env = Environment::empty();
+    env.set_fuel(Some(steps));
+    env.set_recursion_limit(MAX_RECURSION);
+    ops::register(&mut env, run);
+    filters::register(&mut env, run);
+    checks::register(&mut env, run);
+    let methods = run.clone();
+    env.set_unknown_method_callback(move |_, of, method, args| methods::call(&methods, of, method, args));
+    let output = run.clone();
+    env.set_formatter(move |out, _, value| {
+        let text = print::text(&output, value)?;
+        output.memory(text.len())?;
+        Ok(out.write_str(&text)?)
+    });
+    env
+}
+
+fn refused(error: &minijinja::Error) -> Error {
+    Error::unsupported(format!("the model's chat template is not understood: {}", explained(error)))
+}
+
+fn explained(error: &minijinja::Error) -> String {
+    let what = match (error.kind(), error.detail()) {
+        (ErrorKind::OutOfFuel, _) => "it takes more steps than a template may".into(),
+        (_, Some(detail)) => cut(detail),
+        (kind, None) => kind.to_string(),
+    };
+    error.line().map_or(what.clone(), |line| format!("{what} (line {line})"))
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(MAX_MESSAGE).collect()
+}
+
+/// What a model without a template answers.
+pub fn no_template() -> Error {
+    Error::unsupported("this model has no chat template: submit prompts as the model expects them")
+}
+
+const _: () = assert!(OBJECT_BYTES >= 4 * size_of::<usize>());

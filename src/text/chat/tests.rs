@@ -1,0 +1,124 @@
+use super::*;
+
+fn render(source: &str, messages: &[(&str, &str)]) -> Result<String> {
+    let messages: Vec<_> = messages.iter().map(|&(role, content)| Message { role, content }).collect();
+    let tokens =
+        vec![("bos_token".to_owned(), "<s>".to_owned()), ("eos_token".to_owned(), "</s>".to_owned())];
+    ChatTemplate::new(source, tokens)?.render(&messages, true)
+}
+
+/// Of a template about nothing but itself.
+fn value(source: &str) -> String {
+    render(source, &[("user", "hi")]).unwrap_or_else(|e| format!("{:?}: {e}", e.status))
+}
+
+#[test]
+fn a_conversation() {
+    let source = "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m['content'] | trim }}\n{% endfor %}\
+                  {% if add_generation_prompt %}[assistant]{% endif %}";
+    let text = render(source, &[("system", " be brief "), ("user", "hé")]).unwrap();
+    assert_eq!(text, "<s>[system] be brief\n[user] hé\n[assistant]");
+}
+
+#[test]
+fn refusals_say_why() {
+    let refused = |source: &str| {
+        let error = render(source, &[("user", "hi")]).unwrap_err();
+        (error.status, error.message)
+    };
+    let (status, message) = refused("\n{{ raise_exception('roles must ' ~ 'alternate') }}");
+    assert_eq!(status, Status::InvalidArgument);
+    assert!(message.ends_with("refuses these messages: roles must alternate"), "{message}");
+    for (source, part) in [
+        ("{{ messages.x.y }}", "undefined"),
+        ("a\nb{{ 1 + 'a' }}", "a number + a string (line 2)"),
+        ("{{ 'a' | nothing }}", "nothing"),
+        ("{{ 'a'.nothing() }}", "nothing"),
+        ("{{ 'a' is nothing }}", "nothing"),
+        ("{% if %}", "not understood"),
+        ("{% include 'x' %}", "several templates"),
+        ("{% do x() %}", "'do'"),
+        ("{% set a.b = 1 %}", "only of a namespace"),
+        ("{{ {'a': 1}['a'](1) }}", "not callable"),
+        ("{{ 'a'.upper(1) }}", "at most 0"),
+        ("{{ 'a' | trim(bad=1) }}", "bad"),
+        ("{{ {[1]: 2} }}", "mapping's key"),
+        ("{{ range(1, 2, 0) }}", "step is 0"),
+        ("{{ 'a'[::0] }}", "step is 0"),
+        ("{{ [1] < [2] }}", "no order"),
+        ("{{ range }}", "can't be written out"),
+        ("{{ messages | tojson(indent='x') }}", "indent"),
+        ("{% for x in 5 %}{% endfor %}", "iterated"),
+        ("{{ '{} {}'.format(1) }}", "format"),
+        ("{{ strftime_now('%Q') }}", "%Q"),
+    ] {
+        let (status, message) = refused(source);
+        assert_eq!(status, Status::Unsupported, "{source}: {message}");
+        assert!(message.contains(part), "{source}: {message}");
+    }
+}
+
+#[test]
+fn line_ends_are_one() {
+    assert_eq!(value("a\r\nb\rc\n{{ 'x\r\ny' }}\n"), "a\nb\nc\nx\ny");
+}
+
+#[test]
+fn generation_marks_are_blocks_of_no_effect() {
+    assert_eq!(value("a{% generation %}b{{ 1 }}{% endgeneration %}c"), "ab1c");
+    assert_eq!(value("a\n  {%- generation -%}  \n b {%+ endgeneration %}\nc"), "ab c");
+    assert_eq!(
+        value("{{ 'generation' }}{# {% generation %} #}{% raw %}{% generation %}{% endraw %}"),
+        "generation{% generation %}"
+    );
+}
+
+#[test]
+fn the_date_is_todays() {
+    let today = time::format("%Y-%m-%d", std::time::SystemTime::now()).unwrap();
+    let rendered = value("{{ strftime_now('%Y-%m-%d') if strftime_now is defined else 'none' }}");
+    // Midnight may pass between the two.
+    assert!(rendered == today || rendered > today, "{rendered}");
+}
+
+#[test]
+fn operators_of_templates_cannot_be_taken_over() {
+    assert_eq!(value("{% set range = 5 %}{% set x = 'a' ~ 'b' %}{{ x + 'c' }}{{ range }}"), "abc5");
+}
+
+#[test]
+fn many_threads_may_render_one_template() {
+    let template =
+        ChatTemplate::new("{% for m in messages %}{{ m.content * 3 }}{% endfor %}", Vec::new()).unwrap();
+    std::thread::scope(|scope| {
+        for i in 0..4 {
+            let (template, content) = (&template, i.to_string());
+            scope.spawn(move || {
+                for _ in 0..50 {
+                    let messages = [Message { role: "user", content: &content }];
+                    assert_eq!(template.render(&messages, false).unwrap(), content.repeat(3));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn json_gives_the_default_template() {
+    let of = |text: &str| {
+        let json = serde_json::from_str(text).unwrap();
+        template_of_json(&json).map(|template| template.map(str::to_owned)).map_err(|e| e.status)
+    };
+    let some = |text: &str| Ok(Some(text.to_owned()));
+    assert_eq!(of(r#"{"chat_template": "a"}"#), some("a"));
+    let two = r#"[{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]"#;
+    assert_eq!(of(&format!(r#"{{"chat_template": {two}}}"#)), some("d"));
+    assert_eq!(of(r#"{"chat_template": [{"name": "x", "template": "only"}]}"#), some("only"));
+    let others = r#"{"chat_template": [{"name": "x", "template": "1"}, {"name": "y", "template": "2"}]}"#;
+    assert_eq!(of(others), Ok(None));
+    assert_eq!(of("{}"), Ok(None));
+    assert_eq!(of(r#"{"chat_template": null}"#), Ok(None));
+    for bad in ["5", r#"[5]"#, r#"[{"name": "default"}]"#, r#"{"default": "x"}"#] {
+        assert_eq!(of(&format!(r#"{{"chat_template": {bad}}}"#)), Err(Status::BadModel), "{bad}");
+    }
+}
