@@ -170,7 +170,7 @@ fn nasty() -> Vec<(String, bool)> {
         "{% macro f(x) %}{% if x %}{{ f(x - 1) }}{% endif %}{% endmacro %}{{ f(30) }}".into(),
         "{% set ns = namespace(x=1) %}{% for i in range(60) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}"
             .into(),
-        format!("{}", many("{{ messages[0].content }}{% set a = 1 %}", 5_000)),
+        many("{{ messages[0].content }}{% set a = 1 %}", 5_000),
         "{% for i in range(9999) %}{{ i }}, {% endfor %}".into(),
     ];
     let failing = runtime.into_iter().chain(source).map(|source| (source, true));

@@ -60,3 +60,40 @@ impl Deref for Bytes {
         &(*self.owner).as_ref()[self.range.clone()]
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    /// KiB of the view's mapping that this process has in memory.
+    #[cfg(target_os = "linux")]
+    fn resident(bytes: &Bytes) -> u64 {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let start = format!("{:x}-", bytes.as_ptr() as usize);
+        let own = smaps.lines().skip_while(|line| !line.starts_with(&start));
+        let rss = own.skip(1).find_map(|line| line.strip_prefix("Rss:")).unwrap();
+        rss.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    #[test]
+    fn released_pages_come_back_with_the_same_bytes() {
+        let path = std::env::temp_dir().join(format!("bn-bytes-{}", std::process::id()));
+        let content: Vec<u8> = (0..1 << 20).map(|i: u32| (i.wrapping_mul(2654435761) >> 24) as u8).collect();
+        std::fs::write(&path, &content).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        // SAFETY: nobody changes the file while the test runs.
+        let bytes = Bytes::of_file(unsafe { memmap2::Mmap::map(&file) }.unwrap());
+        assert!(bytes[..] == content[..]);
+        // An odd part keeps its neighbours' bytes, too.
+        bytes.slice(5000..900_001).unwrap().release_pages();
+        assert!(bytes[..] == content[..]);
+        bytes.release_pages();
+        #[cfg(target_os = "linux")]
+        assert_eq!(resident(&bytes), 0);
+        assert!(bytes[..] == content[..]);
+        std::fs::remove_file(path).unwrap();
+        let owned = Bytes::new(content.clone());
+        owned.release_pages();
+        assert!(owned[..] == content[..]);
+    }
+}

@@ -17,8 +17,8 @@ pub trait Checkpoint {
     fn config(&self, warn: &dyn Fn(&str)) -> Result<DecoderConfig>;
     /// None where there is none in the files; `Unsupported` where there is one that we do not know.
     fn tokenizer(&self, warn: &dyn Fn(&str)) -> Result<Option<Tokenizer>>;
-    /// None where there is none; one that we do not understand is told to `warn` and fails when it is used.
-    fn chat_template(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>>;
+    /// None where there is none. One that is not understood is told to `warn` and fails when it is used.
+    fn chat(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>>;
     fn has(&self, tensor: &str) -> bool;
     /// `[rows, cols]` weights, in a type that the products know: mapped where the file holds such a type,
     /// otherwise repacked on `pool`. `BadModel` where it is missing or has another shape, `Unsupported` where

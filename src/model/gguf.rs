@@ -88,7 +88,7 @@ impl Checkpoint for Gguf {
         Tokenizer::from_gguf(self, warn)
     }
 
-    fn chat_template(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
+    fn chat(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
         ChatTemplate::from_gguf(self, warn)
     }
 

@@ -108,6 +108,7 @@ pub fn load_with_ops(
 
 /// Refuses options that would do nothing.
 fn check(source: &Source, options: &LoadOptions) -> Result<()> {
+    options.check()?;
     if options.requantizes() && matches!(source, Source::Echo { .. }) {
         return Err(Error::invalid(
             "weight_type, embedding_type or head_type is given, and builtin:echo has no weights",
@@ -130,7 +131,7 @@ pub fn load_checkpoint(
 ) -> Result<Loaded> {
     let config = files.config(&|message| log(WARN, message))?;
     let tokenizer = tokenizer(files, config.vocab_size, log)?;
-    let chat = files.chat_template(&|message| log(WARN, message))?;
+    let chat = files.chat(&|message| log(WARN, message))?;
     let model = Reader::new(files, pool, progress).decoder(config, ops)?;
     let Facts { architecture, name, parameters, layers, hidden_size, context_length, .. } = model.facts();
     let size = format!("{parameters} parameters, {layers} layers of {hidden_size}, context {context_length}");

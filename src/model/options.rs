@@ -1,5 +1,7 @@
 //! What a caller may change about a model as it is loaded.
 
+use crate::base::{Error, Result};
+
 /// What the weights of a part become.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightType {
@@ -30,5 +32,18 @@ impl LoadOptions {
     /// Some weights become something else.
     pub fn requantizes(&self) -> bool {
         [self.weights, self.embedding, self.head] != [WeightType::Keep; 3]
+    }
+
+    /// Refuses what no model can become: quantizing the inputs of an embedding or a head to int8 is nothing that one
+    /// was trained for.
+    pub fn check(&self) -> Result<()> {
+        for (field, ty) in [("embedding_type", self.embedding), ("head_type", self.head)] {
+            if ty == WeightType::Ternary {
+                let message =
+                    format!("{field} is ternary; only the weights of layers (weight_type) may become that");
+                return Err(Error::invalid(message));
+            }
+        }
+        Ok(())
     }
 }

@@ -21,16 +21,9 @@ pub struct Requantized<'a> {
 }
 
 impl<'a> Requantized<'a> {
-    /// `InvalidArgument` where the options contradict each other or make no sense for such a model.
+    /// `InvalidArgument` where the options contradict each other for such a model.
     pub fn new(files: &'a dyn Checkpoint, options: &LoadOptions) -> Result<Self> {
         let LoadOptions { weights, mut embedding, head, .. } = *options;
-        for (name, ty) in [("embedding_type", embedding), ("head_type", head)] {
-            if ty == WeightType::Ternary {
-                return Err(Error::invalid(format!(
-                    "{name} is ternary; only layers' weights may become ternary"
-                )));
-            }
-        }
         if !files.has(HEAD) {
             embedding = match (embedding, head) {
                 (WeightType::Keep, ty) | (ty, WeightType::Keep) => ty,
@@ -75,8 +68,8 @@ impl Checkpoint for Requantized<'_> {
         self.files.tokenizer(warn)
     }
 
-    fn chat_template(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
-        self.files.chat_template(warn)
+    fn chat(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
+        self.files.chat(warn)
     }
 
     fn has(&self, tensor: &str) -> bool {

@@ -112,8 +112,8 @@ impl Tokenizer {
 
     /// Token ids of `text`, with the BOS that the model's metadata asks for when `add_special`;
     /// control tokens written out in the text are recognised only when `parse_special`, user-defined ones (which
-    /// stand for their text) always. A text that then begins with that BOS, as a chat template's does, gets no second
-    /// one.
+    /// stand for their text) always. A text that then begins with that BOS, as a chat template's does, gets no
+    /// second one.
     ///
     /// A vocabulary that puts a space before its texts gets one before what follows a special token too, as
     /// llama.cpp does and the `tokenizer.json` of Llama 1 and 2 says; a `tokenizer.json` does as it says.
@@ -122,8 +122,9 @@ impl Tokenizer {
     /// vocabularies by score than 2 MiB; `Unsupported` for a byte that the vocabulary has no token for.
     pub fn encode(&self, text: &str, add_special: bool, parse_special: bool) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
-        let begins = |bos: &u32| parse_special && self.specials.at_start(text) == Some(*bos);
-        if add_special && !self.first.first().is_some_and(begins) {
+        let begins =
+            parse_special && self.first.len() == 1 && self.specials.at_start(text) == Some(self.first[0]);
+        if add_special && !begins {
             ids.extend_from_slice(&self.first);
         }
         match &self.kind {

@@ -27,8 +27,13 @@ TEST(init_checks_pointer_and_size) {
     CHECK_STATUS(bn_stats_init(NULL, sizeof(bn_stats)), BN_ERR_INVALID_ARGUMENT);
     CHECK_STATUS(bn_model_facts_init(NULL, sizeof(bn_model_facts)), BN_ERR_INVALID_ARGUMENT);
     CHECK_STATUS(bn_error_init(NULL, sizeof(bn_error)), BN_ERR_INVALID_ARGUMENT);
-    for (uint32_t size = 0; size < sizeof(bn_engine_config); size++)
+    // The first version ended before `weight_type`; who was compiled with it is still served.
+    uint32_t first = offsetof(bn_engine_config, weight_type);
+    for (uint32_t size = 0; size < first; size++)
         CHECK_STATUS(bn_engine_config_init((void *)space, size), BN_ERR_INVALID_ARGUMENT);
+    memset(space, 0xaa, sizeof space);
+    CHECK_OK(bn_engine_config_init((void *)space, first));
+    CHECK_EQ(space[first], 0xaa);
     CHECK_STATUS(bn_request_params_init((void *)space, 4), BN_ERR_INVALID_ARGUMENT);
     CHECK_STATUS(bn_stats_init((void *)space, UINT32_MAX), BN_ERR_INVALID_ARGUMENT);
 }
@@ -137,7 +142,23 @@ TEST(config_ranges_are_refused_by_name) {
     BAD(log_level, 5);
     BAD(delivery_mode, 2);
     BAD(delivery_mode, -1);
+    BAD(weight_type, -1);
+    BAD(weight_type, BN_WEIGHTS_TERNARY + 1);
+    BAD(embedding_type, 4);
+    BAD(embedding_type, BN_WEIGHTS_TERNARY);
+    BAD(head_type, -1);
+    BAD(head_type, BN_WEIGHTS_TERNARY);
+    BAD(kernel_config_path, "kernel_config.ini");
 #undef BAD
+    c = good;
+    c.embedding_type = BN_WEIGHTS_TERNARY;
+    refuse(&c, BN_ERR_INVALID_ARGUMENT, "embedding_type is ternary");
+    c = good;
+    c.reserved = 1;
+    refuse(&c, BN_ERR_UNSUPPORTED, "reserved");
+    c = good;
+    c.weight_type = BN_WEIGHTS_Q8_0;
+    refuse(&c, BN_ERR_INVALID_ARGUMENT, "builtin:echo has no weights");
     c = good;
     c.model_path_length = 0;
     refuse(&c, BN_ERR_INVALID_ARGUMENT, "model_path is empty");

@@ -1,50 +1,55 @@
-//! A folder's chat template: a file of its own, or `tokenizer_config.json`'s.
+//! The chat template of a folder: `chat_template.jinja`, `chat_template.json`, or a field of `tokenizer_config.json`,
+//! the first that is there, as transformers takes them.
 
 use super::MAX_TOKENIZER_CONFIG_BYTES;
+use super::config::parse;
 use crate::base::{Error, Result};
 use crate::formats::hf::Folder;
 use crate::text::ChatTemplate;
 use crate::text::chat::template_of_json;
 use serde_json::Value;
 
-const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
 const JINJA: &str = "chat_template.jinja";
+const JSON: &str = "chat_template.json";
 const CONFIG: &str = "tokenizer_config.json";
+const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
 
-/// transformers' order: a file of its own comes first.
-pub fn template(folder: &Folder, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
-    let config = json(folder, CONFIG, MAX_TOKENIZER_CONFIG_BYTES)?;
-    let warn = |message: &str| warn(&format!("{}: {message}", folder.what()));
-    let tokens = config.as_ref().map(tokens).unwrap_or_default();
-    if let Some(bytes) = folder.read(JINJA, MAX_TEMPLATE_BYTES)? {
-        let source = std::str::from_utf8(&bytes)
-            .map_err(|e| Error::bad_model(format!("{}: it is no UTF-8: {e}", folder.path_of(JINJA))))?;
-        return Ok(Some(ChatTemplate::keep(source, tokens, &warn)));
-    }
-    for (name, file) in
-        [("chat_template.json", json(folder, "chat_template.json", MAX_TEMPLATE_BYTES)?), (CONFIG, config)]
-    {
-        let Some(file) = file else { continue };
-        let found = template_of_json(&file)
-            .map_err(|e| Error::new(e.status, format!("{}: {}", folder.path_of(name), e.message)))?;
-        if let Some(source) = found {
-            return Ok(Some(ChatTemplate::keep(source, tokens, &warn)));
+/// Tokens that templates name.
+const TOKENS: &[&str] = &["bos_token", "eos_token", "unk_token", "pad_token", "sep_token"];
+
+pub fn read(folder: &Folder, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
+    let json = |name: &str| -> Result<Value> {
+        let bytes = folder.read(name, MAX_TOKENIZER_CONFIG_BYTES)?;
+        bytes.map_or(Ok(Value::Null), |bytes| parse(&bytes, &folder.path_of(name)))
+    };
+    let config = json(CONFIG)?;
+    let (name, source) = match folder.read(JINJA, MAX_TEMPLATE_BYTES)? {
+        Some(bytes) => {
+            let text = String::from_utf8(bytes);
+            let not_utf8 = |_| Error::bad_model(format!("{}: it is not UTF-8", folder.path_of(JINJA)));
+            (JINJA, Some(text.map_err(not_utf8)?))
         }
-    }
-    Ok(None)
+        None => match template(folder, JSON, &json(JSON)?)? {
+            Some(source) => (JSON, Some(source)),
+            None => (CONFIG, template(folder, CONFIG, &config)?),
+        },
+    };
+    let Some(source) = source else { return Ok(None) };
+    let what = folder.path_of(name);
+    let warn = |message: &str| warn(&format!("{what}: {message}"));
+    Ok(Some(ChatTemplate::keep(&source, tokens(&config), &warn)))
 }
 
-fn json(folder: &Folder, name: &str, max: u64) -> Result<Option<Value>> {
-    let Some(bytes) = folder.read(name, max)? else { return Ok(None) };
-    let value = serde_json::from_slice(&bytes)
-        .map_err(|e| Error::bad_model(format!("{}: it is no JSON: {e}", folder.path_of(name))))?;
-    Ok(Some(value))
+fn template(folder: &Folder, name: &str, file: &Value) -> Result<Option<String>> {
+    let at = |e: Error| Error::new(e.status, format!("{}: {}", folder.path_of(name), e.message));
+    Ok(template_of_json(file).map_err(at)?.map(str::to_owned))
 }
 
-/// `bos_token` and its like: strings, or objects with their `content`.
+/// A token is a string, or an object that has it as `content`.
 fn tokens(config: &Value) -> Vec<(String, String)> {
-    let Some(config) = config.as_object() else { return Vec::new() };
-    let text = |value: &Value| value.get("content").unwrap_or(value).as_str().map(String::from);
-    let named = config.iter().filter(|(key, _)| key.ends_with("_token") && !key.starts_with("add_"));
-    named.filter_map(|(key, value)| Some((key.clone(), text(value)?))).collect()
+    let text = |name: &str| {
+        let token = config.get(name)?;
+        token.as_str().or_else(|| token.get("content")?.as_str()).map(str::to_owned)
+    };
+    TOKENS.iter().filter_map(|name| Some(((*name).to_owned(), text(name)?))).collect()
 }

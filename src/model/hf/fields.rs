@@ -118,7 +118,8 @@ fn shown(value: &Value) -> String {
 
 fn cut(mut text: String) -> String {
     if text.len() > SHOWN {
-        text.truncate(text.floor_char_boundary(SHOWN));
+        let end = (0..=SHOWN).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        text.truncate(end);
         text.push('…');
     }
     text

@@ -101,10 +101,10 @@ impl HfFolder {
         let own = self.by_name.get(name).map(String::as_str);
         let found = own.and_then(|own| self.tensors.find(own));
         let Some((file, tensor)) = found else {
+            let wanted = names::own(self.config.class, name).unwrap_or_else(|| name.to_owned());
             return Err(Error::bad_model(format!(
-                "{}: there is no tensor for '{name}' ({}), which its config.json asks for",
-                self.folder.what(),
-                self.config.class.model_type
+                "{}: there is no tensor '{wanted}', which the config.json asks for",
+                self.folder.what()
             )));
         };
         Ok((file.data(tensor)?, tensor, Place { file: file.what(), tensor: &tensor.name }))
@@ -187,8 +187,8 @@ impl Checkpoint for HfFolder {
         Tokenizer::from_json(&files, &self.folder.path_of(TOKENIZER), warn).map(Some)
     }
 
-    fn chat_template(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
-        chat::template(&self.folder, warn)
+    fn chat(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
+        chat::read(&self.folder, warn)
     }
 
     fn has(&self, tensor: &str) -> bool {

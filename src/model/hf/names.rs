@@ -71,14 +71,34 @@ fn in_layer(class: &Class, layer: &str, part: &str) -> Name {
         };
     }
     let Some(part) = part.strip_suffix(".weight") else { return Name::Unknown };
-    let found =
-        |table: &[(&str, &'static str)]| table.iter().find(|(hf, _)| *hf == part).map(|(_, gguf)| *gguf);
-    let sub_norm =
-        class.sub_norms.and_then(|sub| found(&[(sub.attention, "attn_sub_norm"), (sub.ffn, "ffn_sub_norm")]));
-    let gguf = found(if class.gemma { GEMMA_NORMS } else { LLAMA_NORMS })
-        .or_else(|| if class.qk_norms { found(QK_NORMS) } else { None })
-        .or(sub_norm);
-    gguf.map_or(Name::Unknown, |gguf| Name::Tensor(format!("blk.{layer}.{gguf}.weight")))
+    let gguf = norms(class).find(|(hf, _)| *hf == part);
+    gguf.map_or(Name::Unknown, |(_, gguf)| Name::Tensor(format!("blk.{layer}.{gguf}.weight")))
+}
+
+/// The norms of a layer.
+fn norms(class: &Class) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let own = if class.gemma { GEMMA_NORMS } else { LLAMA_NORMS };
+    let heads = if class.qk_norms { QK_NORMS } else { &[] };
+    let sub = class.sub_norms.map(|sub| [(sub.attention, "attn_sub_norm"), (sub.ffn, "ffn_sub_norm")]);
+    own.iter().chain(heads).copied().chain(sub.into_iter().flatten())
+}
+
+/// The way back, for errors: what a folder calls the tensor `gguf`.
+pub fn own(class: &Class, gguf: &str) -> Option<String> {
+    match gguf {
+        "token_embd.weight" => return Some("model.embed_tokens.weight".into()),
+        "output_norm.weight" => return Some("model.norm.weight".into()),
+        "output.weight" => return Some("lm_head.weight".into()),
+        _ => {}
+    }
+    let (layer, part) = gguf.strip_prefix("blk.")?.split_once('.')?;
+    let (part, tensor) = part.rsplit_once('.')?;
+    let (part, tensor) = match part.strip_suffix("_norm_in") {
+        Some(part) => (part, "rms_norm.weight"),
+        None => (part, tensor),
+    };
+    let mut parts = PROJECTIONS.iter().copied().chain(norms(class));
+    parts.find(|(_, gguf)| *gguf == part).map(|(hf, _)| format!("model.layers.{layer}.{hf}.{tensor}"))
 }
 
 /// The norm of a projection's own, by the name that only BitNet's embedding models have.

@@ -314,6 +314,9 @@ fn names_in_both_styles() {
     ] {
         assert_eq!(of("llama", hf), tensor(gguf));
         assert_eq!(of("llama", &format!("model.{hf}")), tensor(gguf));
+        if !hf.ends_with(".norm.weight") {
+            assert_eq!(names::own(&CLASSES[0], gguf).unwrap(), format!("model.{hf}"));
+        }
     }
     assert_eq!(of("llama", "lm_head.weight"), tensor("output.weight"));
     assert_eq!(
