@@ -232,7 +232,8 @@
 // A request with `BN_REQUEST_EMBED` has its vector.
 #define BN_FINISH_EMBEDDING 7
 
-// `bn_tokenize`'s flags: put in front what the model wants there (BOS), as submitting a text does.
+// `bn_tokenize`'s flags: put in front what the model wants there (BOS), as submitting a text does. What a request for
+// an embedding has behind its text (EOS, where the model's files ask for it) is not added.
 #define BN_TOKENIZE_ADD_SPECIAL 1
 
 // `bn_tokenize`'s flags: special tokens written out in the text are those tokens.
@@ -599,8 +600,8 @@ typedef struct bn_request_params {
     uint32_t struct_size;
     // `BN_REQUEST_*`, or'ed. Default 0. An unknown one is `BN_ERR_UNSUPPORTED`.
     uint32_t flags;
-    // The prompt as UTF-8, `prompt_length` bytes; the tokenizer adds what the model wants in front. This or
-    // `prompt_tokens`, not both.
+    // The prompt as UTF-8, `prompt_length` bytes; the tokenizer adds what the model wants in front and, to
+    // a text that is embedded, behind it. This or `prompt_tokens`, not both.
     const char *prompt;
     // Bytes of `prompt`, without a NUL.
     size_t prompt_length;

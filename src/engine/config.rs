@@ -63,7 +63,7 @@ impl RequestLimits<'_> {
         }
         let ids = match std::mem::replace(&mut params.prompt, Prompt::Tokens(Vec::new())) {
             Prompt::Tokens(ids) => ids,
-            Prompt::Text(text) => self.encode(&text, params.parse_special)?,
+            Prompt::Text(text) => self.encode(&text, params.parse_special, params.embedding.is_some())?,
         };
         self.check_ids("the prompt", &ids)?;
         if ids.is_empty() {
@@ -140,14 +140,18 @@ impl RequestLimits<'_> {
         Ok(())
     }
 
-    fn encode(&self, text: &str, parse_special: bool) -> Result<Vec<u32>> {
+    /// `whole`: nothing is to follow the text.
+    fn encode(&self, text: &str, parse_special: bool, whole: bool) -> Result<Vec<u32>> {
         let tokenizer = self.tokenizer.ok_or_else(|| {
             Error::unsupported(
                 "a text prompt needs a tokenizer, and the model's file has none; pass token ids",
             )
         })?;
         self.size(text.len(), 0)?;
-        tokenizer.encode(text, true, parse_special)
+        match whole {
+            true => tokenizer.encode_whole(text, parse_special),
+            false => tokenizer.encode(text, true, parse_special),
+        }
     }
 
     fn too_long(&self, what: &str) -> Error {
@@ -163,5 +167,43 @@ impl RequestLimits<'_> {
                 ids[at], self.vocab_size
             ))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::api::EmbeddingParams;
+    use super::*;
+    use crate::base::Bytes;
+    use crate::formats::Gguf;
+    use crate::formats::gguf::writer::{self, Meta};
+
+    #[test]
+    fn only_texts_to_embed_end_with_eos() {
+        let pair = |key: &str, value: Meta| (format!("tokenizer.ggml.{key}"), value);
+        let tokens = ["<unk>", "<s>", "</s>", "\u{2581}", "a"].map(String::from);
+        let pairs = [
+            pair("model", "llama".into()),
+            pair("tokens", Meta::Strs(tokens.to_vec())),
+            pair("scores", Meta::F32s(vec![0.0; 5])),
+            pair("token_type", Meta::I32s(vec![2, 3, 3, 1, 1])),
+            pair("add_eos_token", Meta::Bool(true)),
+        ];
+        let gguf = Gguf::from_bytes(Bytes::new(writer::metadata_only(&pairs)), "x").unwrap();
+        let tokenizer = Tokenizer::from_gguf(&gguf, &|_| {}).unwrap().unwrap();
+        let tokenizer = Some(&tokenizer);
+        let limits =
+            RequestLimits { vocab_size: 5, hidden_size: 8, max_sequence: 4, new_tokens: 0, tokenizer };
+        let ids = |prompt: Prompt, embedding: Option<EmbeddingParams>| {
+            limits.prompt_ids(&mut RequestParams { prompt, embedding, ..Default::default() })
+        };
+        let text = |text: &str| Prompt::Text(text.into());
+        let embedding = || Some(EmbeddingParams::default());
+        assert_eq!(ids(text("a"), None).unwrap(), [1, 3, 4]);
+        assert_eq!(ids(text("a"), embedding()).unwrap(), [1, 3, 4, 2]);
+        assert_eq!(ids(Prompt::Tokens(vec![4]), embedding()).unwrap(), [4]);
+        // What stands behind a text counts.
+        assert_eq!(ids(text("aa"), None).unwrap().len(), 4);
+        assert_eq!(ids(text("aa"), embedding()).unwrap_err().status, Status::TooLong);
     }
 }

@@ -69,8 +69,8 @@ pub struct bn_request_params {
     pub struct_size: u32,
     /// `BN_REQUEST_*`, or'ed. Default 0. An unknown one is `BN_ERR_UNSUPPORTED`.
     pub flags: u32,
-    /// The prompt as UTF-8, `prompt_length` bytes; the tokenizer adds what the model wants in front. This or
-    /// `prompt_tokens`, not both.
+    /// The prompt as UTF-8, `prompt_length` bytes; the tokenizer adds what the model wants in front and, to
+    /// a text that is embedded, behind it. This or `prompt_tokens`, not both.
     pub prompt: *const c_char,
     /// Bytes of `prompt`, without a NUL.
     pub prompt_length: usize,

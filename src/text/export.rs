@@ -46,12 +46,22 @@ pub fn tokenizer_pairs(
     };
     pairs.push(pair("tokens", Meta::Strs(tokens)));
     pairs.push(pair("token_type", Meta::I32s(types)));
-    let mut ends = original.ends.iter();
+    // GGUF can put its EOS behind a text, and nothing else.
+    let last = match original.last[..] {
+        [] => None,
+        [id] => Some(id),
+        ref ids => {
+            log(&format!("{what}: the {} tokens behind a text that is embedded are left out", ids.len()));
+            None
+        }
+    };
+    let mut ends = last.into_iter().chain(original.ends.iter().copied().filter(|id| Some(*id) != last));
     for key in ["eos_token_id", "eot_token_id", "eom_token_id"] {
-        pairs.extend(ends.next().map(|id| pair(key, Meta::U32(*id))));
+        pairs.extend(ends.next().map(|id| pair(key, Meta::U32(id))));
     }
     pairs.extend(original.bos.map(|id| pair("bos_token_id", Meta::U32(id))));
     pairs.push(pair("add_bos_token", Meta::Bool(!original.first.is_empty())));
+    pairs.push(pair("add_eos_token", Meta::Bool(last.is_some())));
     compare(&original, &pairs, what, log)?;
     Ok(pairs)
 }

@@ -24,8 +24,8 @@ use tokenizers::{
 /// Largest file read; vocabularies of a quarter million tokens have 35 MiB.
 const MAX_FILE_BYTES: usize = 256 << 20;
 const MAX_TOKENS: usize = 1 << 22;
-/// Most tokens that a post-processor may put before a text.
-const MAX_PREFIX: usize = 16;
+/// Most tokens that a post-processor may put before or behind a text.
+const MAX_AROUND: usize = 16;
 /// Longest text tokenized at once: the parts take 80 to 260 bytes for each of its bytes, most where words are short.
 const MAX_TEXT_BYTES: usize = 2 << 20;
 
@@ -189,8 +189,8 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     if ends.is_empty() {
         log(&format!("{what}: the files name no end token; generations end by their limits only"));
     }
-    let prefix = prefix(post.as_ref(), table.len(), what, log)?;
-    let first = names.with_bos(prefix, bos)?;
+    let [before, behind] = around(post.as_ref(), table.len(), what)?;
+    let (first, last) = (names.with_bos(before, bos)?, names.with_eos(behind)?);
     let forms = added.iter().filter_map(|t| Some((t.content.clone().into_bytes(), id_of(&t.content)?)));
     let specials = Specials::new(forms);
     let longest = table.longest().max(specials.longest()).max(1);
@@ -207,6 +207,7 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
         always: Specials::new(std::iter::empty()),
         bos: bos.or(first.first().copied()),
         first,
+        last,
         ends,
         kind: Kind::Json(Box::new(json)),
     })
@@ -398,9 +399,9 @@ impl Words {
     }
 }
 
-/// What the post-processor puts before a text.
-fn prefix(post: Option<&PostProcessorWrapper>, n: usize, what: &str, log: &dyn Fn(&str)) -> Result<Vec<u32>> {
-    let Some(post) = post else { return Ok(Vec::new()) };
+/// What the post-processor puts before a text, and behind it.
+fn around(post: Option<&PostProcessorWrapper>, n: usize, what: &str) -> Result<[Vec<u32>; 2]> {
+    let Some(post) = post else { return Ok([Vec::new(), Vec::new()]) };
     const TEXT: u32 = u32::MAX;
     let ids = guarded(what, "post_processor", || {
         let text = Encoding::from_tokens(vec![Token::new(TEXT, "text".into(), (0, 4))], 0);
@@ -408,18 +409,14 @@ fn prefix(post: Option<&PostProcessorWrapper>, n: usize, what: &str, log: &dyn F
     })?;
     let at = ids.iter().position(|&id| id == TEXT);
     let at = at.ok_or_else(|| bad(what, "post_processor", "it leaves the text out"))?;
-    if ids.len() > at + 1 {
-        log(&format!(
-            "{what}: the post-processor's tokens behind a text are left out: a prompt that is to go on has no end"
-        ));
-    }
-    if let Some(id) = ids[..at].iter().find(|&&id| id as usize >= n) {
+    let (before, behind) = (&ids[..at], &ids[at + 1..]);
+    if let Some(id) = before.iter().chain(behind).find(|&&id| id as usize >= n) {
         return Err(bad(what, "post_processor", format_args!("id {id} is out of range, there are {n}")));
     }
-    if at > MAX_PREFIX {
-        return Err(bad(what, "post_processor", format_args!("{at} tokens before a text")));
+    if ids.len() - 1 > MAX_AROUND {
+        return Err(bad(what, "post_processor", format_args!("{} tokens around a text", ids.len() - 1)));
     }
-    Ok(ids[..at].to_vec())
+    Ok([before.to_vec(), behind.to_vec()])
 }
 
 /// What the side files say of BOS and EOS.
@@ -482,20 +479,39 @@ impl Names<'_> {
         Ok(ends)
     }
 
-    /// The post-processor's `prefix`, with or without BOS where `add_bos_token` says so.
-    fn with_bos(&self, mut prefix: Vec<u32>, bos: Option<u32>) -> Result<Vec<u32>> {
+    /// What the post-processor puts `before` a text, with or without BOS where `add_bos_token` says so.
+    fn with_bos(&self, mut before: Vec<u32>, bos: Option<u32>) -> Result<Vec<u32>> {
         match (self.config.get("add_bos_token").and_then(Value::as_bool), bos) {
-            (Some(true), None) if prefix.is_empty() => {
+            (Some(true), None) if before.is_empty() => {
                 return Err(Error::bad_model(format!(
                     "tokenizer_config.json beside {}: 'add_bos_token' is true, but 'bos_token' names none",
                     self.what
                 )));
             }
-            (Some(true), Some(bos)) if !prefix.contains(&bos) => prefix.insert(0, bos),
-            (Some(false), Some(bos)) => prefix.retain(|&id| id != bos),
+            (Some(true), Some(bos)) if !before.contains(&bos) => before.insert(0, bos),
+            (Some(false), Some(bos)) => before.retain(|&id| id != bos),
             _ => {}
         }
-        Ok(prefix)
+        Ok(before)
+    }
+
+    /// As `with_bos`, of what stands `behind` a text, by `add_eos_token`.
+    fn with_eos(&self, mut behind: Vec<u32>) -> Result<Vec<u32>> {
+        let Some(asked) = self.config.get("add_eos_token").and_then(Value::as_bool) else {
+            return Ok(behind);
+        };
+        match (asked, self.token("eos_token")?) {
+            (true, None) if behind.is_empty() => {
+                return Err(Error::bad_model(format!(
+                    "tokenizer_config.json beside {}: 'add_eos_token' is true, but 'eos_token' names none",
+                    self.what
+                )));
+            }
+            (true, Some(eos)) if !behind.contains(&eos) => behind.push(eos),
+            (false, Some(eos)) => behind.retain(|&id| id != eos),
+            _ => {}
+        }
+        Ok(behind)
     }
 }
 

@@ -4,7 +4,6 @@ use super::*;
 use crate::base::Status;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 /// A small Llama: specials 0 to 2, bytes, pieces, `<|im_end|>` (special) and `<tag>` (not special).
@@ -100,17 +99,31 @@ fn side_files_name_bos_and_ends() {
 }
 
 #[test]
-fn a_tokenizer_that_ends_its_texts_does_not_end_prompts() {
+fn what_stands_behind_a_text_ends_whole_ones_only() {
     let mut file = file();
     let eos = json!({"SpecialToken": {"id": "</s>", "type_id": 0}});
     file["post_processor"]["single"].as_array_mut().unwrap().push(eos);
     file["post_processor"]["special_tokens"]["</s>"] = json!({"id": "</s>", "ids": [2], "tokens": ["</s>"]});
-    let said = RefCell::new(String::new());
-    let bytes = serde_json::to_vec(&file).unwrap();
-    let files = JsonFiles { tokenizer: &bytes, config: None, generation: None };
-    let t = Tokenizer::from_json(&files, "x", &|line| *said.borrow_mut() += line).unwrap();
+    let t = load(&file).unwrap();
     assert_eq!(t.encode("", true, false).unwrap(), [1]);
-    assert!(said.take().contains("left out"));
+    assert_eq!(t.encode_whole("", false).unwrap(), [1, 2]);
+    assert_eq!(t.encode_whole("</s>", true).unwrap(), [1, 2]);
+    assert_eq!(t.encode_whole("</s></s>", true).unwrap(), [1, 2, 2]);
+    let as_text = t.encode("</s>", true, false).unwrap();
+    assert_eq!(t.encode_whole("</s>", false).unwrap(), [&as_text[..], &[2]].concat());
+    // tokenizer_config.json has the last word, as of BOS.
+    let whole = |file: &Value, config: Value| load_with(file, Some(config), None)?.encode_whole("", false);
+    let plain = self::file();
+    assert_eq!(whole(&plain, json!({"eos_token": "</s>"})).unwrap(), [1]);
+    assert_eq!(whole(&plain, json!({"eos_token": "</s>", "add_eos_token": true})).unwrap(), [1, 2]);
+    assert_eq!(whole(&file, json!({"eos_token": "</s>", "add_eos_token": true})).unwrap(), [1, 2]);
+    assert_eq!(whole(&file, json!({"eos_token": "</s>", "add_eos_token": false})).unwrap(), [1]);
+    let e = whole(&plain, json!({"add_eos_token": true})).unwrap_err();
+    assert!(e.status == Status::BadModel && e.message.contains("add_eos_token"), "{}", e.message);
+    file["post_processor"]["special_tokens"]["</s>"]["ids"] = json!(vec![2; 17]);
+    file["post_processor"]["special_tokens"]["</s>"]["tokens"] = json!(vec!["</s>"; 17]);
+    let e = load(&file).err().unwrap();
+    assert!(e.status == Status::BadModel && e.message.contains("around"), "{}", e.message);
 }
 
 #[test]

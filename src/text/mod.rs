@@ -42,6 +42,8 @@ pub struct Tokenizer {
     bos: Option<u32>,
     /// The tokens that begin every prompt; `bos` where the model's metadata asks for it.
     first: Vec<u32>,
+    /// The tokens that the files put behind a text that is whole; see [`Tokenizer::encode_whole`].
+    last: Vec<u32>,
     /// Sorted.
     ends: Vec<u32>,
     /// See [`Tokenizer::longest_token`].
@@ -102,6 +104,7 @@ impl Tokenizer {
             always: none(),
             bos: None,
             first: Vec::new(),
+            last: Vec::new(),
             ends: vec![BYTES_END],
             longest: 1,
             text_of_a_token: 1,
@@ -110,7 +113,8 @@ impl Tokenizer {
         })
     }
 
-    /// Token ids of `text`, with the BOS that the model's metadata asks for when `add_special`;
+    /// Token ids of `text`, with the BOS that the model's metadata asks for when `add_special`, and never with an
+    /// EOS behind it: what stands there is to go on;
     /// control tokens written out in the text are recognised only when `parse_special`, user-defined ones (which
     /// stand for their text) always. A text that then begins with that BOS, as a chat template's does, gets no
     /// second one.
@@ -141,6 +145,20 @@ impl Tokenizer {
                 self.between_specials(text, parse_special, &mut ids, |text, ids| spm.encode(text, ids))?
             }
             Kind::Json(json) => json.encode(text, parse_special, &mut ids)?,
+        }
+        Ok(ids)
+    }
+
+    /// As [`Self::encode`] with `add_special`, of a text that nothing is to follow, as an embedding's: behind it stand
+    /// the tokens that the files put there (EOS, in most embedding models). A text that ends with that one token,
+    /// written out, gets no second one.
+    pub fn encode_whole(&self, text: &str, parse_special: bool) -> Result<Vec<u32>> {
+        let mut ids = self.encode(text, true, parse_special)?;
+        let ends = parse_special && self.last.len() == 1 && ids.last() == self.last.first();
+        if !ends {
+            let more = self.last.len();
+            ids.try_reserve(more).map_err(|_| Error::out_of_memory("token ids", 4 * more))?;
+            ids.extend_from_slice(&self.last);
         }
         Ok(ids)
     }

@@ -189,6 +189,25 @@ fn a_written_bos_is_not_doubled() {
 }
 
 #[test]
+fn eos_behind_whole_texts_as_the_file_asks() {
+    const ADD: &str = "tokenizer.ggml.add_eos_token";
+    let x = Toy::new().id("x");
+    let t = Toy::new().load();
+    assert_eq!(t.encode_whole("x", true).unwrap(), [x]);
+    let toy = Toy::new().with(ADD, Meta::Bool(true)).with("tokenizer.ggml.add_bos_token", Meta::Bool(true));
+    let t = toy.load();
+    assert_eq!(t.encode_whole("x", true).unwrap(), [0, x, 1]);
+    assert_eq!(t.encode("x", true, true).unwrap(), [0, x]);
+    assert_eq!(t.encode_whole("x<|eos|>", true).unwrap(), [0, x, 1]);
+    assert_eq!(t.encode_whole("<|eos|>x", true).unwrap(), [0, 1, x, 1]);
+    let as_text = t.encode("x<|eos|>", true, false).unwrap();
+    assert_eq!(t.encode_whole("x<|eos|>", false).unwrap(), [&as_text[..], &[1]].concat());
+    let mut w = toy.writer();
+    w.pairs.retain(|(key, _)| key != "tokenizer.ggml.eos_token_id");
+    assert!(load(&w, &|_| {}).err().unwrap().message.contains(ADD));
+}
+
+#[test]
 fn control_tokens_are_found_in_text() {
     let toy = Toy::new();
     let t = toy.load();

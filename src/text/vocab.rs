@@ -20,6 +20,7 @@ const CHARSMAP: &str = "tokenizer.ggml.precompiled_charsmap";
 const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
 const BOS: &str = "tokenizer.ggml.bos_token_id";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
+const ADD_EOS: &str = "tokenizer.ggml.add_eos_token";
 /// Each of these, where the file has it, ends a generation: end of sequence, of turn, of message.
 const ENDS: [&str; 3] =
     ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
@@ -62,6 +63,7 @@ struct Common<'a> {
     tokens: Vec<&'a str>,
     types: Vec<TokenType>,
     bos: Option<u32>,
+    eos: Option<u32>,
     ends: Vec<u32>,
 }
 
@@ -91,6 +93,7 @@ impl<'a> Common<'a> {
             return Err(bad(gguf, TOKENS, format_args!("{} tokens", tokens.len())));
         }
         let mut bos = special_id(gguf, BOS, tokens.len())?;
+        let mut eos = special_id(gguf, ENDS[0], tokens.len())?;
         let mut ends = Vec::new();
         for key in ENDS {
             ends.extend(special_id(gguf, key, tokens.len())?);
@@ -100,9 +103,8 @@ impl<'a> Common<'a> {
             let control =
                 |id: u32| Some(id).filter(|&id| types.get(id as usize) == Some(&TokenType::Control));
             bos = bos.or(control(1));
-            if gguf.find::<u32>(ENDS[0])?.is_none() {
-                ends.extend(control(2));
-            }
+            eos = eos.or(control(2));
+            ends.extend(eos);
         }
         ends.extend((0u32..).zip(&tokens).zip(&types).filter_map(|((id, token), ty)| {
             (*ty == TokenType::Control && END_NAMES.contains(token)).then_some(id)
@@ -115,7 +117,7 @@ impl<'a> Common<'a> {
                 gguf.what()
             ));
         }
-        Ok(Self { gguf, tokens, types, bos, ends })
+        Ok(Self { gguf, tokens, types, bos, eos, ends })
     }
 
     fn entries(&self) -> impl Iterator<Item = (u32, &'a str, TokenType)> {
@@ -173,7 +175,8 @@ fn load_bpe(mut common: Common, log: &dyn Fn(&str)) -> Result<Tokenizer> {
         bytes,
         specials,
         always: common.specials(written, &[TokenType::UserDefined]),
-        first: first_token(&common, rule.adds_bos, log)?,
+        first: first_token(&common, rule.adds_bos)?,
+        last: last_token(&common)?,
         kind: Kind::Bpe(Box::new(Bpe::new(rule, vocab, merges)?)),
         bos: common.bos,
         ends: common.ends,
@@ -241,7 +244,8 @@ fn load_spm(common: Common, log: &dyn Fn(&str)) -> Result<Tokenizer> {
         bytes,
         specials,
         always: common.specials(written, &[TokenType::UserDefined]),
-        first: first_token(&common, true, log)?,
+        first: first_token(&common, true)?,
+        last: last_token(&common)?,
         kind: Kind::Spm(Box::new(spm)),
         bos: common.bos,
         ends: common.ends,
@@ -265,17 +269,23 @@ fn special_id(gguf: &Gguf, key: &str, n: usize) -> Result<Option<u32>> {
 }
 
 /// The token that begins every prompt, if the file asks for one or, where it says nothing, its kind does.
-fn first_token(common: &Common, by_default: bool, log: &dyn Fn(&str)) -> Result<Vec<u32>> {
+fn first_token(common: &Common, by_default: bool) -> Result<Vec<u32>> {
     let Common { gguf, bos, .. } = *common;
-    if gguf.find::<bool>("tokenizer.ggml.add_eos_token")? == Some(true) {
-        log(&format!(
-            "{}: add_eos_token is not followed: a prompt that is to go on ends with no EOS",
-            gguf.what()
-        ));
-    }
     match (gguf.find::<bool>(ADD_BOS)?, bos) {
         (Some(true), None) => Err(bad(gguf, ADD_BOS, format_args!("it is true, but '{BOS}' is missing"))),
         (asked, bos) if asked.unwrap_or(by_default) => Ok(bos.into_iter().collect()),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// The token behind every text that is whole, if the file asks for one.
+fn last_token(common: &Common) -> Result<Vec<u32>> {
+    let Common { gguf, eos, .. } = *common;
+    match (gguf.find::<bool>(ADD_EOS)?, eos) {
+        (Some(true), None) => {
+            Err(bad(gguf, ADD_EOS, format_args!("it is true, but '{}' is missing", ENDS[0])))
+        }
+        (Some(true), Some(eos)) => Ok(vec![eos]),
         _ => Ok(Vec::new()),
     }
 }

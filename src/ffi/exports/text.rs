@@ -10,7 +10,8 @@ use crate::text::Tokenizer;
 use std::ffi::c_char;
 use std::sync::Arc;
 
-/// `bn_tokenize`'s flags: put in front what the model wants there (BOS), as submitting a text does.
+/// `bn_tokenize`'s flags: put in front what the model wants there (BOS), as submitting a text does. What a request for
+/// an embedding has behind its text (EOS, where the model's files ask for it) is not added.
 pub const BN_TOKENIZE_ADD_SPECIAL: u32 = 1;
 /// `bn_tokenize`'s flags: special tokens written out in the text are those tokens.
 pub const BN_TOKENIZE_PARSE_SPECIAL: u32 = 2;
