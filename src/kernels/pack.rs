@@ -4,8 +4,9 @@ use super::blocks::SharedOut;
 use super::rows::{f16_at, packed_row};
 use super::ternary::padded;
 use super::{DType, Matrix, Pool};
-use crate::base::{Bytes, Error, Result};
+use crate::base::{Bytes, Error, Result, Status};
 use parking_lot::Mutex;
+use std::ops::Range;
 
 /// Rows of one task.
 const TASK_ROWS: usize = 32;
@@ -106,14 +107,18 @@ pub fn as_ternary(pool: &Pool, m: &Matrix) -> Result<Option<Matrix>> {
     }
     let blocks = |row| packed_row(m, row).as_chunks::<18>().0.iter();
     let three = |b: &u8| b & (b >> 1) & 0x55 != 0;
-    let mut scales = reserve(m.rows)?;
-    for row in 0..m.rows {
+    let mut scales = zeroed(m.rows)?;
+    let other = || Error::unsupported("a matrix that is not ternary");
+    let looked = for_rows(pool, m.rows, 1, m.cols, &mut scales, &|row, _: &mut [u8], out| {
         let mut some = blocks(row).map(|block| f16_at(block)).filter(|scale| *scale != 0.0);
-        let scale = some.next().unwrap_or(0.0);
-        if some.any(|other| other != scale) || blocks(row).any(|block| block[2..].iter().any(three)) {
-            return Ok(None);
-        }
-        scales.push(scale);
+        out[0] = some.next().unwrap_or(0.0);
+        let none = some.any(|scale| scale != out[0]) || blocks(row).any(|b| b[2..].iter().any(three));
+        if none { Err(other()) } else { Ok(()) }
+    });
+    match looked {
+        Ok(()) => {}
+        Err(error) if error.status == Status::Unsupported => return Ok(None),
+        Err(error) => return Err(error),
     }
     pack_ternary(pool, m.rows, m.cols, &scales, &|row, codes| {
         for (codes, block) in codes.as_chunks_mut::<64>().0.iter_mut().zip(blocks(row)) {
@@ -144,20 +149,29 @@ pub(super) fn for_rows<S: Copy + Default, T: Send>(
     each: &EachRow<S, T>,
 ) -> Result<()> {
     let out = SharedOut::new(data);
+    by_tasks(pool, rows.saturating_mul(width.max(stride)), rows, &|task| {
+        let mut scratch = zeroed(width)?;
+        for row in task {
+            // SAFETY: each row is one task's, and rows do not overlap.
+            let out = unsafe { out.slice(row * stride..(row + 1) * stride) };
+            each(row, &mut scratch, out)?;
+        }
+        Ok(())
+    })
+}
+
+/// Runs `each` for all rows, a few a task, in parallel where `work`, the operations in all, is worth it. The first
+/// error ends it.
+pub fn by_tasks(
+    pool: &Pool,
+    work: usize,
+    rows: usize,
+    each: &(dyn Fn(Range<usize>) -> Result<()> + Sync),
+) -> Result<()> {
     let failed = Mutex::new(None);
-    let work = rows.saturating_mul(width.max(stride));
     pool.run_if_worth(work, rows.div_ceil(TASK_ROWS), &|task| {
-        let block = || {
-            let mut scratch = zeroed(width)?;
-            for row in task * TASK_ROWS..rows.min((task + 1) * TASK_ROWS) {
-                // SAFETY: each row is one task's, and rows do not overlap.
-                let out = unsafe { out.slice(row * stride..(row + 1) * stride) };
-                each(row, &mut scratch, out)?;
-            }
-            Ok(())
-        };
         if failed.lock().is_none()
-            && let Err(error) = block()
+            && let Err(error) = each(task * TASK_ROWS..rows.min((task + 1) * TASK_ROWS))
         {
             failed.lock().get_or_insert(error);
         }

@@ -66,7 +66,7 @@ fn codes_that_are_no_weights_and_odd_scales_are_refused() {
     let last = bad.packed.len() - 2;
     bad.packed[last..].copy_from_slice(&half::f16::NAN.to_le_bytes());
     let read = bad.load(&pool()).unwrap();
-    refused(crate::kernels::ternary::validate(&read).map(|_| read), &["row 2", "NaN"]);
+    refused(crate::kernels::ternary::validate(&pool(), &read).map(|_| read), &["row 2", "NaN"]);
     let mut bad = case("i2_s_within");
     bad.packed[479] |= 0b11;
     refused(bad.load(&pool()), &["row 5"]);

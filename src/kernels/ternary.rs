@@ -1,6 +1,7 @@
 //! Products of int8 activations and ternary weights: integers are exact, so order never shows.
 
 use super::blocks::{RowBlock, SharedOut, block_count, nth_block};
+use super::pack::by_tasks;
 use super::quantize::QuantRow;
 use super::rows::{f16_at, packed_row, row_scale};
 #[cfg(target_arch = "x86_64")]
@@ -45,35 +46,32 @@ impl Activations<'_> {
 }
 
 /// Refuses a ternary matrix with a code 3, which means no weight, or a scale that is not finite, with `BadModel`;
-/// the products rely on both. Other types pass.
-pub fn validate(m: &Matrix) -> Result<()> {
+/// the products rely on both. Other types pass. Each byte is read once, on `pool`.
+pub fn validate(pool: &Pool, m: &Matrix) -> Result<()> {
     if !m.dtype.is_ternary() {
         return Ok(());
     }
-    let finite = |scale: f32, row: usize| match scale.is_finite() {
+    by_tasks(pool, m.data.len(), m.rows, &|mut rows| rows.try_for_each(|row| validate_row(m, row)))
+}
+
+fn validate_row(m: &Matrix, row: usize) -> Result<()> {
+    let finite = |scale: f32| match scale.is_finite() {
         true => Ok(()),
         false => Err(Error::bad_model(format!("a {:?} scale in row {row} is {scale}", m.dtype))),
     };
-    for row in 0..m.rows {
-        let packed = packed_row(m, row);
-        let invalid = match m.dtype {
-            DType::I2S | DType::Ternary => has_three(packed),
-            _ => packed.chunks_exact(66).any(|block| has_three(&block[..64])),
-        };
-        if invalid {
-            return Err(Error::bad_model(format!(
-                "a {:?} matrix holds the invalid code 3 in row {row}",
-                m.dtype
-            )));
-        }
-        match m.dtype {
-            DType::TQ2_0 => {
-                packed.chunks_exact(66).try_for_each(|block| finite(f16_at(&block[64..]), row))?
-            }
-            _ => finite(row_scale(m, row), row)?,
-        }
+    let packed = packed_row(m, row);
+    let invalid = match m.dtype {
+        DType::TQ2_0 => packed.chunks_exact(66).any(|block| has_three(&block[..64])),
+        _ => has_three(packed),
+    };
+    if invalid {
+        let message = format!("a {:?} matrix holds the invalid code 3 in row {row}", m.dtype);
+        return Err(Error::bad_model(message));
     }
-    Ok(())
+    match m.dtype {
+        DType::TQ2_0 => packed.chunks_exact(66).try_for_each(|block| finite(f16_at(&block[64..]))),
+        _ => finite(row_scale(m, row)),
+    }
 }
 
 /// `bytes` is a multiple of 32 long.

@@ -197,6 +197,7 @@ fn dequantized_rows_are_the_codes() {
 
 #[test]
 fn invalid_codes_and_scales_are_refused() {
+    let pool = Pool::new(2).unwrap();
     for dtype in [DType::I2S, DType::TQ2_0, DType::Ternary] {
         for place in [0, 1, 255, 256, 700, 767, 768, 4 * 768 - 1] {
             let mut n = 0;
@@ -205,18 +206,26 @@ fn invalid_codes_and_scales_are_refused() {
                 if n - 1 == bad { 3 } else { (n % 3) as u8 }
             };
             let (m, _) = pack(dtype, 4, 768, &mut || code(place));
-            let error = validate(&m).unwrap_err();
+            let error = validate(&pool, &m).unwrap_err();
             assert_eq!(error.status, Status::BadModel);
             assert!(error.message.contains(&format!("row {}", place / 768)), "{}", error.message);
         }
         let (m, _) = pack(dtype, 4, 768, &mut || 2);
-        validate(&m).unwrap();
+        validate(&pool, &m).unwrap();
         let mut data = m.data.to_vec();
         match dtype {
             DType::I2S | DType::Ternary => data[768..772].copy_from_slice(&f32::NAN.to_le_bytes()),
             _ => data[64..66].copy_from_slice(&f16::INFINITY.to_le_bytes()),
         }
         let m = Matrix::new(Bytes::new(data), dtype, 4, 768).unwrap();
-        assert!(validate(&m).unwrap_err().message.contains("scale"));
+        assert!(validate(&pool, &m).unwrap_err().message.contains("scale"));
+        // Many tasks: the one bad row among them is found.
+        let mut n = 0;
+        let mut code = || {
+            n += 1;
+            if n == 411 * 768 { 3 } else { (n % 3) as u8 }
+        };
+        let (m, _) = pack(dtype, 500, 768, &mut code);
+        assert!(validate(&pool, &m).unwrap_err().message.contains("row 410"));
     }
 }

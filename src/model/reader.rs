@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
     fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
         let matrix = self.files.matrix(self.pool, name, rows, cols)?;
         if matrix.dtype.is_ternary() {
-            ternary::validate(&matrix)
+            ternary::validate(self.pool, &matrix)
                 .map_err(|e| Error::new(e.status, format!("{}: tensor '{name}': {e}", self.files.what())))?;
         } else if matrix.data.len() as u64 == self.files.bytes_of(name) {
             self.prefault(name, &matrix.data)?;

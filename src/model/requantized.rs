@@ -7,6 +7,7 @@ use crate::base::{Error, Result};
 use crate::kernels::rows::dequantize_row;
 use crate::kernels::{DType, Matrix, Pool, isa, pack, requantize};
 use crate::text::{ChatTemplate, Tokenizer};
+use parking_lot::Mutex;
 use std::sync::Arc;
 
 const EMBEDDING: &str = "token_embd.weight";
@@ -136,7 +137,7 @@ impl Checkpoint for Requantized<'_> {
 /// Floats that are -s, 0 and s already, as converters write ternary weights, keep their s: the rule by mean |w| would
 /// give them a smaller one. All others, weights of a model in training, are rounded by that rule.
 fn ternary(pool: &Pool, matrix: &Matrix) -> Result<Matrix> {
-    let Some(scale) = ternary_scale(matrix)? else {
+    let Some(scale) = ternary_scale(pool, matrix)? else {
         return requantize::quantize(pool, matrix, DType::Ternary);
     };
     let mut scales: Vec<f32> = Vec::new();
@@ -153,18 +154,27 @@ fn ternary(pool: &Pool, matrix: &Matrix) -> Result<Matrix> {
 }
 
 /// The one magnitude of all that is not zero; None where there are several, or none.
-fn ternary_scale(matrix: &Matrix) -> Result<Option<f32>> {
-    let mut weights = row_buffer(matrix)?;
-    let mut scale = None;
-    for row in 0..matrix.rows {
-        dequantize_row(isa(), matrix, row, &mut weights);
-        for w in weights.iter().map(|w| w.abs()).filter(|w| *w != 0.0) {
-            if !w.is_finite() || *scale.get_or_insert(w) != w {
-                return Ok(None);
+fn ternary_scale(pool: &Pool, matrix: &Matrix) -> Result<Option<f32>> {
+    // The first magnitude found, and whether all others are equal.
+    let found = Mutex::new((None, true));
+    let Matrix { rows, cols, .. } = *matrix;
+    pack::by_tasks(pool, rows.saturating_mul(cols), rows, &|task| {
+        let mut weights = row_buffer(matrix)?;
+        for row in task {
+            if !found.lock().1 {
+                break;
             }
+            dequantize_row(isa(), matrix, row, &mut weights);
+            let mut own = weights.iter().map(|w| w.abs()).filter(|w| *w != 0.0);
+            let Some(first) = own.next() else { continue };
+            let one = first.is_finite() && own.all(|w| w == first);
+            let mut found = found.lock();
+            found.1 &= one && *found.0.get_or_insert(first) == first;
         }
-    }
-    Ok(scale)
+        Ok(())
+    })?;
+    let (scale, one) = found.into_inner();
+    Ok(scale.filter(|_| one))
 }
 
 fn row_buffer(matrix: &Matrix) -> Result<Vec<f32>> {
@@ -198,6 +208,21 @@ mod tests {
         let m = ternary(&pool, &matrix(&source, 40)).unwrap();
         assert_eq!(m.dtype, DType::Ternary);
         assert_eq!(values(&m), source);
+    }
+
+    #[test]
+    fn one_scale_is_told_from_several_by_every_task() {
+        let pool = Pool::new(2).unwrap();
+        let (rows, cols) = (300, 256);
+        let mut source: Vec<f32> = (0..rows * cols).map(|i| [0.5f32, 0.0, -0.5][i % 3]).collect();
+        source[..100 * cols].fill(0.0);
+        assert_eq!(ternary_scale(&pool, &matrix(&source, cols)).unwrap(), Some(0.5));
+        for odd in [0.25, f32::NAN, f32::INFINITY] {
+            let mut other = source.clone();
+            other[211 * cols + 7] = odd;
+            assert_eq!(ternary_scale(&pool, &matrix(&other, cols)).unwrap(), None, "{odd}");
+        }
+        assert_eq!(ternary_scale(&pool, &matrix(&[0.0; 8], 4)).unwrap(), None);
     }
 
     #[test]

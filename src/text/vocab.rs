@@ -74,7 +74,7 @@ pub(super) fn load(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Option<Tokenizer>>
     }
     match gguf.get::<&str>(MODEL)? {
         "gpt2" => load_bpe(Common::read(gguf, false, log)?, log).map(Some),
-        "llama" => load_spm(Common::read(gguf, true, log)?, log).map(Some),
+        "llama" => load_spm(Common::read(gguf, true, log)?).map(Some),
         "none" | "no_vocab" => Ok(None),
         other => Err(Error::unsupported(format!(
             "{}: metadata key '{MODEL}' is '{}'; only gpt2 (byte-level BPE) and llama (SentencePiece BPE) are read, \
@@ -183,7 +183,7 @@ fn load_bpe(mut common: Common, log: &dyn Fn(&str)) -> Result<Tokenizer> {
     })
 }
 
-fn load_spm(common: Common, log: &dyn Fn(&str)) -> Result<Tokenizer> {
+fn load_spm(common: Common) -> Result<Tokenizer> {
     let gguf = common.gguf;
     let n = common.tokens.len();
     if gguf.contains(CHARSMAP) {

@@ -28,7 +28,7 @@ fn golden(name: &str) -> (u32, usize, usize, Vec<u8>, Vec<i8>) {
 
 #[track_caller]
 fn holds(m: &Matrix, values: &[i8], scale: f32) {
-    ternary::validate(m).expect("valid");
+    ternary::validate(&pool(), m).expect("valid");
     let mut row = vec![0.0; m.cols];
     for (i, want) in values.chunks_exact(m.cols).enumerate() {
         dequantize_row(isa(), m, i, &mut row);
@@ -229,7 +229,8 @@ fn damaged_tensors_are_refused_or_usable() {
         g.set_tilings(Tilings::parse(&config, "kernel_config.ini").expect("tilings"));
         let Some(info) = g.tensors().get(random(g.tensors().len().max(1))) else { continue };
         let (rows, cols) = (info.dims[1], info.dims[0]);
-        match g.prepared(&pool, &info.name, rows, cols).and_then(|m| ternary::validate(&m).map(|_| m)) {
+        match g.prepared(&pool, &info.name, rows, cols).and_then(|m| ternary::validate(&pool, &m).map(|_| m))
+        {
             Ok(m) => {
                 let mut row = vec![0.0; cols];
                 (0..rows).for_each(|i| dequantize_row(isa(), &m, i, &mut row));
