@@ -262,11 +262,6 @@ impl Gguf {
         }
     }
 
-    /// Elements of the array at `key`; None where there is no such key or it is no array.
-    pub fn array_len(&self, key: &str) -> Option<usize> {
-        self.metadata.get(key)?.array.map(|(_, count)| count)
-    }
-
     /// All tensors, in the file's order.
     pub fn tensors(&self) -> &[TensorInfo] {
         &self.tensors
