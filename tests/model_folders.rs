@@ -131,6 +131,30 @@ fn a_folder_must_have_its_files() {
 }
 
 #[test]
+fn weights_beyond_the_limit_are_refused_as_they_are_read() {
+    let folder = root().join("tests/golden/models/bitnet-offline");
+    let path = folder.to_str().unwrap();
+    let with = |memory_limit_bytes: u64| {
+        let mut tensors = 0;
+        let options = LoadOptions { memory_limit_bytes, ..LoadOptions::default() };
+        let mut progress = |_: f32, _: &str| {
+            tensors += 1;
+            false
+        };
+        let source = Source::parse(Some(path)).unwrap();
+        let loaded = load_with(&source, &options, Pool::new(2).unwrap(), &|_, _| (), &mut progress);
+        (loaded.map(|loaded| loaded.model.facts().weight_bytes), tensors)
+    };
+    let (bytes, all) = with(0);
+    let bytes = bytes.unwrap();
+    assert!(with(bytes).0.is_ok());
+    let (refused, read) = with(bytes / 2);
+    let e = refused.unwrap_err();
+    assert!(e.status == Status::MemoryLimit && e.message.contains("memory_limit_bytes"), "{}", e.message);
+    assert!(read > 0 && read < all, "{read} of {all} tensors");
+}
+
+#[test]
 fn every_cut_of_the_weights_is_refused() {
     let copy = Copy::of("llama-ternary-rms-norm");
     let whole = copy.read("model.safetensors");
@@ -314,7 +338,7 @@ fn mutated_folders_never_panic() {
 }
 
 fn options(weights: WeightType, embedding: WeightType, head: WeightType) -> LoadOptions {
-    LoadOptions { weights, embedding, head, kernel_config: None }
+    LoadOptions { weights, embedding, head, ..LoadOptions::default() }
 }
 
 use WeightType::{Keep, Q4_0, Q8_0, Ternary};

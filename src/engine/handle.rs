@@ -54,6 +54,7 @@ impl Engine {
         let log = Log::new(config.log.clone(), config.log_level);
         let source = Source::parse(config.model_path.as_deref())?;
         let threads = if config.threads == 0 { config::default_threads() } else { config.threads as usize };
+        config.load.memory_limit_bytes = config.memory_limit_bytes;
         let loaded = load(&source, &config.load, Pool::new(threads)?, &log, config.progress.take())?;
         Self::with_model(config, loaded)
     }

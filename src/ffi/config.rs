@@ -214,6 +214,7 @@ impl bn_engine_config {
             head: weight_type("head_type", self.head_type)?,
             // SAFETY: the caller's promise.
             kernel_config: unsafe { optional_path("kernel_config_path", path, length) }?,
+            ..LoadOptions::default()
         })
     }
 

@@ -100,9 +100,10 @@ pub fn load_with_ops(
         Source::File(path) if Path::new(path).is_dir() => Box::new(HfFolder::open(path)?),
         Source::File(path) => Box::new(Gguf::open_with(path, options.kernel_config.as_deref())?),
     };
+    let limit = options.memory_limit_bytes;
     match options.requantizes() {
-        false => load_checkpoint(&*files, pool, ops, log, progress),
-        true => load_checkpoint(&Requantized::new(&*files, options)?, pool, ops, log, progress),
+        false => decoder(&*files, limit, pool, ops, log, progress),
+        true => decoder(&Requantized::new(&*files, options)?, limit, pool, ops, log, progress),
     }
 }
 
@@ -129,10 +130,22 @@ pub fn load_checkpoint(
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
+    decoder(files, 0, pool, ops, log, progress)
+}
+
+/// `limit`: bytes that the weights may take, 0 for any.
+fn decoder(
+    files: &dyn Checkpoint,
+    limit: u64,
+    pool: &Pool,
+    ops: Arc<dyn OpSet>,
+    log: &dyn Fn(i32, &str),
+    progress: &mut dyn FnMut(f32, &str) -> bool,
+) -> Result<Loaded> {
     let config = files.config(&|message| log(WARN, message))?;
     let tokenizer = tokenizer(files, config.vocab_size, log)?;
     let chat = files.chat(&|message| log(WARN, message))?;
-    let model = Reader::new(files, pool, progress).decoder(config, ops)?;
+    let model = Reader::new(files, limit, pool, progress).decoder(config, ops)?;
     let Facts { architecture, name, parameters, layers, hidden_size, context_length, .. } = model.facts();
     let size = format!("{parameters} parameters, {layers} layers of {hidden_size}, context {context_length}");
     log(INFO, &format!("loaded {}: {name} ({architecture}), {size}", files.what()));

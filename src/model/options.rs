@@ -26,6 +26,8 @@ pub struct LoadOptions {
     pub head: WeightType,
     /// The `kernel_config.ini` that says how a GGUF file's TL1 and TL2 tensors are tiled; None: the one beside it.
     pub kernel_config: Option<String>,
+    /// Loading is given up where the weights alone take more bytes; 0: no limit. The engine puts its own here.
+    pub memory_limit_bytes: u64,
 }
 
 impl LoadOptions {

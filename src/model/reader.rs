@@ -20,16 +20,21 @@ pub struct Reader<'a> {
     /// Bytes read so far, of all.
     done: u64,
     all: u64,
+    /// Bytes of the matrices so far, mapped or packed, and how many they may be (0: any).
+    held: u64,
+    limit: u64,
     progress: &'a mut dyn FnMut(f32, &str) -> bool,
 }
 
 impl<'a> Reader<'a> {
     pub fn new(
         files: &'a dyn Checkpoint,
+        limit: u64,
         pool: &'a Pool,
         progress: &'a mut dyn FnMut(f32, &str) -> bool,
     ) -> Self {
-        Self { files, pool, used: HashSet::new(), done: 0, all: files.tensor_bytes().max(1), progress }
+        let all = files.tensor_bytes().max(1);
+        Self { files, pool, used: HashSet::new(), done: 0, all, held: 0, limit, progress }
     }
 
     pub fn decoder(mut self, config: DecoderConfig, ops: Arc<dyn OpSet>) -> Result<Decoder> {
@@ -111,6 +116,7 @@ impl<'a> Reader<'a> {
 
     fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
         let matrix = self.files.matrix(self.pool, name, rows, cols)?;
+        self.hold(&matrix)?;
         if matrix.dtype.is_ternary() {
             ternary::validate(self.pool, &matrix)
                 .map_err(|e| Error::new(e.status, format!("{}: tensor '{name}': {e}", self.files.what())))?;
@@ -120,6 +126,22 @@ impl<'a> Reader<'a> {
         }
         self.took(name, self.files.bytes_of(name))?;
         Ok(matrix)
+    }
+
+    /// Refuses what cannot fit before more of it is packed.
+    fn hold(&mut self, matrix: &Matrix) -> Result<()> {
+        self.held += matrix.data.len() as u64;
+        if self.limit == 0 || self.held <= self.limit {
+            return Ok(());
+        }
+        Err(Error::new(
+            Status::MemoryLimit,
+            format!(
+                "{}: memory_limit_bytes = {} is too small for its weights",
+                self.files.what(),
+                self.limit
+            ),
+        ))
     }
 
     /// The embedding and the head: quantizing their inputs to int8 is nothing that a model was trained for.
