@@ -1,6 +1,7 @@
 // How fast: prefill and decode by batch size, one after another against side by side against batched, and
 // (--echo) what the engine itself costs per token, without a model.
-//   bench [--json] [--echo] [--threads N] [--prompt N] [--new N] [model.gguf]
+//   bench [--json] [--echo | --load] [--threads N] [--prompt N] [--new N] [model.gguf]
+// --load: how long loading takes, and the memory at its peak, after it and after one request.
 #include "bn_engine.h"
 
 #include <stdbool.h>
@@ -218,6 +219,33 @@ static void engine_cost(void) {
                (unsigned long long)m.tokens, (unsigned long long)m.events, call);
 }
 
+static double peak_mib(void) {
+    struct rusage used;
+    if (getrusage(RUSAGE_SELF, &used) != 0) exit(1);
+    return (double)used.ru_maxrss / 1024;
+}
+
+static void load(void) {
+    bn_model_facts facts;
+    bn_stats stats;
+    double begin = now();
+    bn_engine *engine = start(1, threads);
+    double seconds = now() - begin, loaded = peak_mib();
+    check(bn_model_facts_init(&facts, sizeof facts), "facts", NULL);
+    check(bn_engine_model_facts(engine, &facts), "facts", NULL);
+    check(bn_stats_init(&stats, sizeof stats), "stats", NULL);
+    check(bn_engine_stats(engine, &stats), "stats", NULL);
+    run(&engine, 1, 1);
+    double mib = 1 << 20, weights = (double)facts.weight_bytes / mib, counted = (double)stats.memory_used_bytes / mib;
+    check(bn_engine_destroy(engine), "destroy", NULL);
+    if (json)
+        printf("  \"load\": {\"seconds\": %.3f, \"weights_mib\": %.1f, \"counted_mib\": %.1f, \"peak_mib\": %.1f, "
+               "\"peak_after_request_mib\": %.1f}\n", seconds, weights, counted, loaded, peak_mib());
+    else
+        printf("loaded in %.3f s; weights %.1f MiB, counted in all %.1f MiB; resident at most %.1f MiB, after a request "
+               "%.1f MiB\n", seconds, weights, counted, loaded, peak_mib());
+}
+
 static uint32_t number(const char *text) {
     char *end = NULL;
     unsigned long value = text != NULL ? strtoul(text, &end, 10) : 0;
@@ -229,21 +257,24 @@ static uint32_t number(const char *text) {
 }
 
 int main(int argc, char **argv) {
-    bool echo = false;
+    bool echo = false, loads = false;
     for (int i = 1; i < argc; i++) {
         const char *next = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(argv[i], "--json") == 0) json = true;
         else if (strcmp(argv[i], "--echo") == 0) echo = true;
+        else if (strcmp(argv[i], "--load") == 0) loads = true;
         else if (strcmp(argv[i], "--threads") == 0) threads = number(next), i++;
         else if (strcmp(argv[i], "--prompt") == 0) prompt_tokens = number(next), i++;
         else if (strcmp(argv[i], "--new") == 0) new_tokens = number(next), i++;
-        else if (argv[i][0] == '-') return fprintf(stderr, "bench [--json] [--echo] [--threads N] [--prompt N] [--new N] [model]\n"), 2;
+        else if (argv[i][0] == '-') return fprintf(stderr, "bench [--json] [--echo | --load] [--threads N] [--prompt N] [--new N] [model]\n"), 2;
         else model = argv[i];
     }
     if (prompt_tokens < 1 || new_tokens < 2) return fprintf(stderr, "--prompt at least 1, --new at least 2\n"), 2;
     if (json) printf("{\n");
     if (echo) {
         engine_cost();
+    } else if (loads) {
+        load();
     } else {
         by_batch_size();
         three_ways();

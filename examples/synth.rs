@@ -109,13 +109,13 @@ fn run(args: &[String]) -> std::result::Result<(), String> {
     written.map_err(|e| e.message)
 }
 
+/// By its usual name, in any case: q4_k, i2_s.
 fn dtype(name: &str) -> std::result::Result<DType, String> {
-    use DType::*;
-    let known = [F32, F16, BF16, Q8_0, TQ2_0, I2S];
-    let spelled = |d: &DType| format!("{d:?}").to_lowercase();
-    let wanted = name.to_lowercase().replace("i2_s", "i2s");
-    let names = || known.iter().map(spelled).collect::<Vec<_>>().join(", ");
-    known.into_iter().find(|d| spelled(d) == wanted).ok_or_else(|| format!("types are {}", names()))
+    let spelled = |d: &DType| if *d == DType::I2S { "i2_s".into() } else { format!("{d:?}").to_lowercase() };
+    // The look-up-table types need a tiling.
+    let mut known = DType::IN_FILES.into_iter().filter(|d| !matches!(d, DType::TL1 | DType::TL2));
+    let names = known.clone().map(|d| spelled(&d)).collect::<Vec<_>>().join(", ");
+    known.find(|d| spelled(d) == name.to_lowercase()).ok_or_else(|| format!("types are {names}"))
 }
 
 struct Tensors {
@@ -128,7 +128,6 @@ struct Tensor {
     name: String,
     dims: Vec<u64>,
     dtype: DType,
-    bytes: usize,
 }
 
 impl Tensors {
@@ -139,9 +138,9 @@ impl Tensors {
         rows: usize,
         cols: usize,
     ) -> std::result::Result<(), String> {
-        let bytes = dtype.byte_len(rows, cols).ok_or_else(|| format!("{name}: {dtype:?} rows of {cols}"))?;
+        dtype.byte_len(rows, cols).ok_or_else(|| format!("{name}: {dtype:?} rows of {cols}"))?;
         let dims = if rows == 1 { vec![cols as u64] } else { vec![cols as u64, rows as u64] };
-        self.list.push(Tensor { name, dims, dtype, bytes });
+        self.list.push(Tensor { name, dims, dtype });
         Ok(())
     }
 
@@ -238,18 +237,25 @@ fn tokenizer(vocab: usize) -> Vec<(String, Meta)> {
 
 /// Random blocks of about the size that trained weights have: mean square 1 over the columns.
 fn random(tensor: &Tensor, seed: u64, out: &mut dyn Write) -> Result<u32> {
-    let dtype = tensor.dtype;
-    let scale = 1.0 / (tensor.dims[0] as f32).sqrt();
+    let (dtype, cols) = (tensor.dtype, tensor.dims[0] as usize);
+    let rows = tensor.dims.get(1).map_or(1, |rows| *rows as usize);
+    let scale = 1.0 / (cols as f32).sqrt();
     let mut rng = SplitMix(seed);
-    let (_, block_bytes) = dtype.block();
-    let chunk = block_bytes * (1 << 16) / block_bytes.min(1 << 16);
-    let mut left = tensor.bytes - if dtype == DType::I2S { 32 } else { 0 };
-    let mut buffer = Vec::new();
-    while left > 0 {
-        buffer.resize(left.min(chunk / block_bytes * block_bytes), 0);
-        fill(dtype, scale, &mut rng, &mut buffer, tensor.dims.len() == 1);
-        write(out, &buffer)?;
-        left -= buffer.len();
+    let (elements, block) = dtype.block();
+    let mut row = vec![0; dtype.row_prefix() + cols / elements * block];
+    // I2_S is flattened; 3B's rows end within its blocks.
+    if dtype == DType::I2S {
+        row.resize(cols / 4, 0);
+    }
+    for _ in 0..rows {
+        let (prefix, blocks) = row.split_at_mut(dtype.row_prefix());
+        match prefix.len() {
+            2 => prefix.copy_from_slice(&f16::from_f32(scale).to_le_bytes()),
+            4 => prefix.copy_from_slice(&scale.to_le_bytes()),
+            _ => {}
+        }
+        fill(dtype, scale, &mut rng, blocks, rows == 1);
+        write(out, &row)?;
     }
     if dtype == DType::I2S {
         let mut tail = [0; 32];
@@ -263,6 +269,19 @@ fn write(out: &mut dyn Write, bytes: &[u8]) -> Result<()> {
     out.write_all(bytes).map_err(|e| bn_engine::base::Error::new(bn_engine::base::Status::Io, e.to_string()))
 }
 
+/// Where the f16 scales of a quantized block stand.
+fn scales(dtype: DType) -> &'static [usize] {
+    match dtype {
+        DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => &[0, 2],
+        DType::Q2_K => &[80, 82],
+        DType::Q3_K => &[108],
+        DType::Q6_K => &[208],
+        DType::TQ1_0 => &[52],
+        DType::TQ2_0 => &[64],
+        _ => &[0],
+    }
+}
+
 fn fill(dtype: DType, scale: f32, rng: &mut SplitMix, buffer: &mut [u8], norm: bool) {
     // Four codes 0, 1, 2 in a byte.
     let trits = |rng: &mut SplitMix| {
@@ -270,20 +289,29 @@ fn fill(dtype: DType, scale: f32, rng: &mut SplitMix, buffer: &mut [u8], norm: b
         (n % 3 | n / 3 % 3 << 2 | n / 9 % 3 << 4 | n / 27 << 6) as u8
     };
     let value = |rng: &mut SplitMix| (rng.next() % 4096) as f32 / 2048.0 - 1.0;
+    if matches!(dtype, DType::I2S | DType::IQ2_BN) {
+        return buffer.iter_mut().for_each(|b| *b = trits(rng));
+    }
     for block in buffer.chunks_exact_mut(dtype.block().1) {
         match dtype {
             DType::F32 if norm => block.copy_from_slice(&(1.0 + 0.1 * value(rng)).to_le_bytes()),
             DType::F32 => block.copy_from_slice(&(scale * value(rng)).to_le_bytes()),
             DType::F16 => block.copy_from_slice(&f16::from_f32(scale * value(rng)).to_le_bytes()),
             DType::BF16 => block.copy_from_slice(&half::bf16::from_f32(scale * value(rng)).to_le_bytes()),
-            DType::I2S => block.iter_mut().for_each(|b| *b = trits(rng)),
-            DType::TQ2_0 => {
-                block[..64].iter_mut().for_each(|b| *b = trits(rng));
-                block[64..].copy_from_slice(&f16::from_f32(scale).to_le_bytes());
-            }
             _ => {
-                block.iter_mut().for_each(|b| *b = rng.next() as u8);
-                block[..2].copy_from_slice(&f16::from_f32(scale / 128.0).to_le_bytes());
+                // ceil(n * 256 / 243): five trits.
+                let byte = |rng: &mut SplitMix| match dtype {
+                    DType::TQ2_0 | DType::Q2_0 => trits(rng),
+                    DType::TQ1_0 | DType::IQ1_BN => ((rng.next() % 243 * 256).div_ceil(243)) as u8,
+                    _ => rng.next() as u8,
+                };
+                block.iter_mut().for_each(|b| *b = byte(rng));
+                let ternary = matches!(dtype, DType::TQ1_0 | DType::TQ2_0 | DType::Q2_0);
+                // Sub-blocks of K-quants have scales of up to 63 of their own, codes go to 127.
+                let step = f16::from_f32(if ternary { scale } else { scale / 256.0 }).to_le_bytes();
+                if dtype != DType::IQ1_BN {
+                    scales(dtype).iter().for_each(|&at| block[at..at + 2].copy_from_slice(&step));
+                }
             }
         }
     }

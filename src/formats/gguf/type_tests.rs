@@ -122,6 +122,30 @@ fn look_up_tables_by_their_tilings_and_scales() {
 }
 
 #[test]
+fn tilings_are_read_beside_the_file_or_where_the_caller_says() {
+    let folder = std::env::temp_dir().join(format!("bn-tilings-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("elsewhere")).unwrap();
+    let (writer, rows, cols, values) = tl_file("tl2_1");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (model, there) = (path("model.gguf"), path("elsewhere/tiles.ini"));
+    std::fs::write(&model, writer.build()).unwrap();
+    let read = |config: Option<&str>| {
+        Gguf::open_with(&model, config)?.prepared(&pool(), "blk.0.w.weight", rows, cols)
+    };
+    refused(read(None), Status::Unsupported, &["kernel_config.ini", "beside it"]);
+    refused(read(Some(&there)), Status::Io, &["tiles.ini", "kernel_config_path"]);
+    std::fs::write(&there, CONFIG).unwrap();
+    holds(&read(Some(&there)).unwrap(), &values, 0.5);
+    std::fs::write(path("kernel_config.ini"), CONFIG).unwrap();
+    holds(&read(None).unwrap(), &values, 0.5);
+    // What the caller names comes before what lies beside the file.
+    std::fs::write(&there, "[s]\nm = nonsense\n").unwrap();
+    refused(read(Some(&there)), Status::BadModel, &["tiles.ini", "'m'"]);
+    refused(read(Some(&path("elsewhere"))), Status::Io, &["elsewhere"]);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn types_that_share_a_number_are_told_apart_by_their_bytes() {
     // MXFP4: 17 bytes for 32 elements.
     for (cols, rows) in [(320u64, 64u64), (64, 64)] {
