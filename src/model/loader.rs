@@ -93,8 +93,10 @@ pub fn load_with_ops(
     let files: Box<dyn Checkpoint> = match source {
         Source::Echo { us_per_token } => {
             let model = Box::new(Echo::new(*us_per_token));
-            let tokenizer = Some(Arc::new(Tokenizer::bytes()?));
-            return Ok(Loaded { model, tokenizer, chat: Some(Arc::new(Echo::chat_template()?)) });
+            let tokenizer = Arc::new(Tokenizer::bytes()?);
+            let end_tokens = tokenizer.end_tokens().to_vec();
+            let chat = Some(Arc::new(Echo::chat_template()?));
+            return Ok(Loaded { model, tokenizer: Some(tokenizer), end_tokens, chat });
         }
         Source::Embedded => Box::new(embedded()?),
         Source::File(path) if Path::new(path).is_dir() => Box::new(HfFolder::open(path)?),
@@ -130,13 +132,21 @@ pub fn load_checkpoint(
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
     let config = files.config(&|message| log(WARN, message))?;
-    let tokenizer = tokenizer(files, config.vocab_size, log)?;
+    let vocab_size = config.vocab_size;
+    let mut tokenizer = tokenizer(files, vocab_size, log)?;
+    let end_tokens = match &tokenizer {
+        Some(tokenizer) => tokenizer.end_tokens().to_vec(),
+        None => files.end_tokens(vocab_size)?,
+    };
     let chat = files.chat(&|message| log(WARN, message))?;
     let model = Reader::new(files, pool, progress).decoder(config, ops)?;
+    // Not before: the embedding has shown that there are so many.
+    tokenizer.as_mut().map_or(Ok(()), |tokenizer| tokenizer.pad_to(vocab_size))?;
     let Facts { architecture, name, parameters, layers, hidden_size, context_length, .. } = model.facts();
     let size = format!("{parameters} parameters, {layers} layers of {hidden_size}, context {context_length}");
     log(INFO, &format!("loaded {}: {name} ({architecture}), {size}", files.what()));
-    Ok(Loaded { model: Box::new(model), tokenizer: tokenizer.map(Arc::new), chat: chat.map(Arc::new) })
+    let (tokenizer, chat) = (tokenizer.map(Arc::new), chat.map(Arc::new));
+    Ok(Loaded { model: Box::new(model), tokenizer, end_tokens, chat })
 }
 
 #[cfg(feature = "demo-model")]

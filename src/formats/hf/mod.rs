@@ -41,7 +41,11 @@ impl Folder {
                 format!("cannot open model folder '{path}': it is no folder"),
             ));
         }
-        Ok(Self { root, what: path.trim_end_matches('/').to_owned() })
+        let what = match path.trim_end_matches('/') {
+            "" => "/",
+            what => what,
+        };
+        Ok(Self { root, what: what.to_owned() })
     }
 
     /// The folder, as errors call it.
