@@ -40,7 +40,7 @@ STATIC_LIBS := -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
 EXAMPLES := hello demo callbacks event_loop embed bench
 C_TESTS := $(wildcard tests/c/test_*.c) tests/c/harness.c
 C_TEST_FLAGS := $(C11) -D_GNU_SOURCE -DBN_DEMO_MODEL='"$(abspath models/bn-demo.gguf)"' \
-	-DBN_DEMO_PROMPTS='"$(abspath tests/golden/demo_prompts.json)"'
+	-DBN_DEMO_PROMPTS='"$(abspath tests/golden/demo_prompts.json)"' -DBN_GOLDEN_MODELS='"$(abspath tests/golden/models)"'
 SYMBOLS := tests/abi/symbols.txt
 
 comma := ,

@@ -100,12 +100,21 @@ pub fn load_with_ops(
         }
         Source::Embedded => Box::new(embedded()?),
         Source::File(path) if Path::new(path).is_dir() => Box::new(HfFolder::open(path)?),
-        Source::File(path) => Box::new(Gguf::open_with(path, options.kernel_config.as_deref())?),
+        Source::File(path) => Box::new(gguf(path, options)?),
     };
     match options.requantizes() {
         false => load_checkpoint(&*files, pool, ops, log, progress),
         true => load_checkpoint(&Requantized::new(&*files, options)?, pool, ops, log, progress),
     }
+}
+
+fn gguf(path: &str, options: &LoadOptions) -> Result<Gguf> {
+    Gguf::open_with(path, options.kernel_config.as_deref()).map_err(|mut e| {
+        if e.status == Status::BadModel && [".safetensors", ".json"].iter().any(|end| path.ends_with(end)) {
+            e.message.push_str("; of a Hugging Face model give the folder's path");
+        }
+        e
+    })
 }
 
 /// Refuses options that would do nothing.

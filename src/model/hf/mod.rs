@@ -15,7 +15,7 @@ mod text;
 use super::checkpoint::Checkpoint;
 use super::config::DecoderConfig;
 use crate::base::{Bytes, Error, Result, Status};
-use crate::formats::hf::{Folder, Tensors};
+use crate::formats::hf::{Folder, Tensors, other};
 use crate::formats::safetensors::{ElementType, TensorInfo};
 use crate::kernels::{DType, Matrix, Pool, pack, requantize};
 use crate::text::{ChatTemplate, Tokenizer};
@@ -51,7 +51,9 @@ impl HfFolder {
         let folder = Folder::open(path)?;
         let what = folder.path_of(CONFIG);
         let Some(json) = folder.read(CONFIG, MAX_CONFIG_BYTES)? else {
-            let message = format!("cannot open model folder '{}': it has no config.json", folder.what());
+            let hint = other(&folder);
+            let message =
+                format!("cannot open model folder '{}': it has no config.json{hint}", folder.what());
             return Err(Error::new(Status::Io, message));
         };
         let json = config::parse(&json, &what)?;
