@@ -19,6 +19,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
+BINDIR ?= $(PREFIX)/bin
 # release or dev
 PROFILE ?= release
 
@@ -39,16 +40,16 @@ STATIC_LIBS := -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
 EXAMPLES := hello demo callbacks event_loop embed bench
 C_TESTS := $(wildcard tests/c/test_*.c) tests/c/harness.c
 C_TEST_FLAGS := $(C11) -D_GNU_SOURCE -DBN_DEMO_MODEL='"$(abspath models/bn-demo.gguf)"' \
-	-DBN_DEMO_PROMPTS='"$(abspath tests/golden/demo_prompts.json)"'
+	-DBN_DEMO_PROMPTS='"$(abspath tests/golden/demo_prompts.json)"' -DBN_GOLDEN_MODELS='"$(abspath tests/golden/models)"'
 SYMBOLS := tests/abi/symbols.txt
 
 comma := ,
 say = @printf '\n== %s\n' "$(1)"
 
-.PHONY: all lib examples demo bench header parity lint clean install
+.PHONY: all lib convert examples demo bench header parity lint clean install
 .PHONY: test test-rust test-loom test-c test-checked test-abi test-install tsan
 
-all: lib examples
+all: lib convert examples
 
 # Where there is no cargo (sudo make install), what is built already will do.
 lib:
@@ -57,6 +58,11 @@ lib:
 	fi
 	@ln -sf libbn_engine.so $(RUST)/libbn_engine.so.$(MAJOR)
 	@mkdir -p $(C)
+
+convert: lib
+	@if command -v $(CARGO) > /dev/null || [ ! -f $(RUST)/bn-convert ]; then \
+		$(CARGO) build --profile $(PROFILE) --bin bn-convert; \
+	fi
 
 examples: $(EXAMPLES:%=$(C)/%)
 
@@ -151,10 +157,11 @@ test-abi: lib
 	fi
 
 # What `make install` leaves works from C, C++, CMake and Go, shared and static.
-test-install: lib
+test-install: lib convert
 	$(call say,the installed library)
 	@rm -rf $(STAGE) $(C)/cmake
-	@$(MAKE) --no-print-directory install PREFIX=$(STAGE) LIBDIR=$(STAGE)/lib INCLUDEDIR=$(STAGE)/include DESTDIR=
+	@$(MAKE) --no-print-directory install PREFIX=$(STAGE) LIBDIR=$(STAGE)/lib \
+		INCLUDEDIR=$(STAGE)/include BINDIR=$(STAGE)/bin DESTDIR=
 	@tests/abi/check_symbols.sh static $(STAGE)/lib/libbn_engine.a $(SYMBOLS)
 	@tests/abi/check_install.sh $(STAGE) $(MAJOR) $(VERSION)
 	@CC="$(CC)" CXX="$(CXX)" CMAKE="$(CMAKE)" GO="$(GO)" PKG_CONFIG="$(PKG_CONFIG)" \
@@ -171,14 +178,17 @@ $(C)/libbn_engine.a: lib $(SYMBOLS)
 	@rm -f $@
 	@$(AR) rcs $@ $(C)/bn_engine.o
 
-install: $(C)/libbn_engine.a
-	@install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(LIBDIR)/cmake/bn_engine $(DESTDIR)$(INCLUDEDIR)
+install: $(C)/libbn_engine.a convert
+	@install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(LIBDIR)/cmake/bn_engine $(DESTDIR)$(INCLUDEDIR) \
+		$(DESTDIR)$(BINDIR)
 	@install -m 644 include/bn_engine.h $(DESTDIR)$(INCLUDEDIR)/
 	@$(OBJCOPY) --strip-debug $(RUST)/libbn_engine.so $(C)/libbn_engine.so
 	@install -m 755 $(C)/libbn_engine.so $(DESTDIR)$(LIBDIR)/libbn_engine.so.$(VERSION)
 	@ln -sf libbn_engine.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libbn_engine.so.$(MAJOR)
 	@ln -sf libbn_engine.so.$(MAJOR) $(DESTDIR)$(LIBDIR)/libbn_engine.so
 	@install -m 644 $(C)/libbn_engine.a $(DESTDIR)$(LIBDIR)/
+	@$(OBJCOPY) --strip-debug $(RUST)/bn-convert $(C)/bn-convert
+	@install -m 755 $(C)/bn-convert $(DESTDIR)$(BINDIR)/
 	@for file in bn_engine.pc.in cmake/bn_engineConfig.cmake.in cmake/bn_engineConfigVersion.cmake.in; do \
 		sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
 			-e 's|@VERSION@|$(VERSION)|g' -e 's|@MAJOR@|$(MAJOR)|g' \

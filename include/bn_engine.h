@@ -428,7 +428,8 @@ typedef struct bn_engine_config {
     // Zero.
     uint32_t reserved;
     // UTF-8, `kernel_config_path_length` bytes: the `kernel_config.ini` that a GGUF file with TL1 or TL2 tensors was
-    // converted with. NULL (default): the one beside the file, or the tilings of published models.
+    // converted with; refused where it would do nothing. NULL (default): the one beside the file, or the tilings of
+    // published models.
     const char *kernel_config_path;
     // Bytes of `kernel_config_path`, without a NUL.
     size_t kernel_config_path_length;
@@ -444,7 +445,8 @@ typedef struct bn_error {
     uint32_t struct_size;
     // The status that the call returned.
     int32_t status;
-    // UTF-8, NUL-terminated, cut to fit: what went wrong, where, and what to do. Empty after success.
+    // UTF-8, NUL-terminated, what went wrong, where, and what to do; too long a one lacks its middle.
+    // Empty after success.
     char message[504];
 } bn_error;
 
@@ -906,7 +908,7 @@ bn_status bn_tokenize(struct bn_engine *engine,
 
 // Writes the text of `tokens` (`count` ids) to `text`, which has room for `capacity` bytes, and the bytes of
 // it all to `*length`: UTF-8, not NUL-terminated; bytes that make no character become U+FFFD, control
-// tokens nothing. `text` may be NULL where `capacity` is 0, to ask for the length:
+// tokens and ids that the tokenizer has no text for nothing. `text` may be NULL where `capacity` is 0, to ask for the length:
 // `BN_ERR_BUFFER_TOO_SMALL` (`BN_OK` where it is 0) is then the answer, no failure.
 //
 // [any thread]

@@ -6,7 +6,9 @@ use bn_engine::base::Error;
 use bn_engine::formats::gguf::Gguf;
 use bn_engine::kernels::{DType, Pool};
 use bn_engine::model::{Checkpoint, ExportTypes, HfFolder, export};
+use bn_engine::text::Message;
 use common::{Golden, alone, argmax, bits, load_file, relative_error, root};
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -106,6 +108,108 @@ fn ternary_weights_in_tq2_0_keep_their_answers() {
     }
 }
 
+/// qwen3 of the golden models, its embedding five times as long: room for a byte-level vocabulary.
+fn put_wide_model(scratch: &Scratch) {
+    let from = root().join("tests/golden/models/qwen3");
+    let mut config: Value =
+        serde_json::from_slice(&std::fs::read(from.join("config.json")).unwrap()).unwrap();
+    config["vocab_size"] = json!(320);
+    config["eos_token_id"] = json!(256);
+    std::fs::write(scratch.file("config.json"), config.to_string()).unwrap();
+    let bytes = std::fs::read(from.join("model.safetensors")).unwrap();
+    let (length, bytes) = bytes.split_at(8);
+    let (header, data) = bytes.split_at(u64::from_le_bytes(length.try_into().unwrap()) as usize);
+    let mut header: Value = serde_json::from_slice(header).unwrap();
+    let mut wide = Vec::new();
+    for (name, tensor) in
+        header.as_object_mut().unwrap().iter_mut().filter(|(name, _)| *name != "__metadata__")
+    {
+        let at = |i: usize| tensor["data_offsets"][i].as_u64().unwrap() as usize;
+        let times = if is_table(name) { 5 } else { 1 };
+        let data = data[at(0)..at(1)].repeat(times);
+        tensor["data_offsets"] = json!([wide.len(), wide.len() + data.len()]);
+        tensor["shape"][0] = json!(tensor["shape"][0].as_u64().unwrap() * times as u64);
+        wide.extend(data);
+    }
+    let header = header.to_string();
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.as_bytes());
+    file.extend(wide);
+    std::fs::write(scratch.file("model.safetensors"), file).unwrap();
+}
+
+fn is_table(name: &str) -> bool {
+    name.ends_with("embed_tokens.weight") || name == "lm_head.weight"
+}
+
+/// GPT-2's bytes, "ab" as 256, and special tokens from 257 on.
+fn byte_level() -> Value {
+    let plain = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..);
+    let others =
+        (0..=255u8).filter(|byte| !plain(byte)).zip(256u32..).map(|(_, c)| char::from_u32(c).unwrap());
+    let chars = (0..=255u8).filter(plain).map(char::from).chain(others);
+    let mut vocab: serde_json::Map<_, _> =
+        chars.enumerate().map(|(id, c)| (c.to_string(), json!(id))).collect();
+    vocab.insert("ab".into(), json!(256));
+    let special = |id: u32, content: &str| {
+        json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true})
+    };
+    json!({
+        "added_tokens": [special(257, "</s>"), special(258, "<|im_end|>"), special(259, "<pad>")],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+        "model": {"type": "BPE", "vocab": vocab, "merges": [["a", "b"]]},
+    })
+}
+
+/// A folder's text reaches the file: tokenizer, end tokens (eos_token first, for templates), chat template.
+#[test]
+fn the_file_ends_and_chats_as_the_folder_does() {
+    let scratch = Scratch::new("text");
+    put_wide_model(&scratch);
+    let put = |name: &str, json: Value| std::fs::write(scratch.file(name), json.to_string()).unwrap();
+    let (folder, out) = (scratch.0.to_string_lossy().into_owned(), scratch.file("out.gguf"));
+    let out = out.to_string_lossy().into_owned();
+    let both = |said: &str| {
+        let done = program(&[&folder, &out]);
+        let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(done.status.success() && stderr.contains(said) && !stderr.contains('\x1b'), "{stderr}");
+        (load_file(&folder, 1).unwrap(), load_file(&out, 1).unwrap())
+    };
+    put("generation_config.json", json!({"eos_token_id": [9, 3]}));
+    let (ours, file) = both("there is no tokenizer.json");
+    assert!(file.tokenizer.is_none() && file.chat.is_none());
+    assert_eq!((ours.end_tokens, file.end_tokens), (vec![3, 9], vec![3, 9]));
+    put("tokenizer.json", byte_level());
+    let template = "{{ bos_token }}{{ messages[0]['content'] }}{{ eos_token }}{{ pad_token }}";
+    let tokens = json!({"eos_token": {"content": "</s>"}, "pad_token": "<pad>", "chat_template": template});
+    put("tokenizer_config.json", tokens);
+    for (generation, ends) in [(Some(json!([1, 257])), [1, 257, 258]), (None, [256, 257, 258])] {
+        match generation {
+            Some(ids) => put("generation_config.json", json!({ "eos_token_id": ids })),
+            None => std::fs::remove_file(scratch.file("generation_config.json")).unwrap(),
+        }
+        let (ours, file) = both("is written");
+        assert_eq!((&ours.end_tokens[..], &file.end_tokens[..]), (&ends[..], &ends[..]));
+        let tokenizers = [ours.tokenizer.unwrap(), file.tokenizer.unwrap()];
+        let cut = tokenizers.each_ref().map(|t| t.encode("abba</s>", true, true).unwrap());
+        assert_eq!(cut[0], [256, 65, 64, 257]);
+        assert_eq!(cut[0], cut[1]);
+        // The model's ids behind the tokenizer's stand for nothing.
+        assert_eq!(tokenizers.each_ref().map(|t| t.decode(&[256, 300, 65]).unwrap()), ["abb", "abb"]);
+        let chats = [ours.chat.unwrap(), file.chat.unwrap()];
+        let message = Message { role: "user", content: "hi" };
+        assert_eq!(chats.map(|chat| chat.render(&[message], true).unwrap()), ["hi</s><pad>", "hi</s><pad>"]);
+    }
+    put("generation_config.json", json!({"eos_token_id": [0, 1, 2]}));
+    let (ours, file) = both("[2] will not end an output");
+    assert_eq!(
+        (&ours.end_tokens[..], &file.end_tokens[..]),
+        (&[0, 1, 2, 257, 258][..], &[0, 1, 257, 258][..])
+    );
+}
+
 fn program(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_bn-convert")).args(args).output().expect("bn-convert runs")
 }
@@ -124,6 +228,8 @@ fn the_program_converts_and_says_what_is_wrong() {
         (vec![&folder, &out, "--ternary", "q9"], "q9"),
         (vec![&folder, &out, "--quick"], "--quick"),
         (vec![&folder, "/nowhere/out.gguf"], "/nowhere/out.gguf"),
+        (vec![&folder, "/dev/null"], "no regular file"),
+        (vec![&folder, &scratch.0.to_string_lossy()], "no regular file"),
     ] {
         let failed = program(&args);
         let stderr = String::from_utf8_lossy(&failed.stderr).into_owned();

@@ -83,7 +83,7 @@ fn of(facts: Facts, die: &Arc<AtomicBool>, change: impl FnOnce(&mut EngineConfig
     let mut config = EngineConfig::default();
     change(&mut config);
     let model = Box::new(Faulty { facts, die: die.clone() });
-    Engine::with_model(config, Loaded { model, tokenizer: None, chat: None }).unwrap()
+    Engine::with_model(config, Loaded { model, tokenizer: None, end_tokens: Vec::new(), chat: None }).unwrap()
 }
 
 fn ids(prompt: &[u32], new: u32) -> RequestParams {

@@ -279,6 +279,22 @@ fn the_tokenizer_of_a_folder() {
 }
 
 #[test]
+fn end_tokens_of_a_folder_without_tokenizer() {
+    let copy = Copy::of("llama-f32");
+    let ends = |copy: &Copy| copy.load().unwrap().end_tokens;
+    assert_eq!(ends(copy.put("generation_config.json", r#"{"eos_token_id": [9, 3, 9]}"#)), [3, 9]);
+    assert_eq!(ends(copy.put("generation_config.json", r#"{"eos_token_id": 5}"#)), [5]);
+    assert_eq!(ends(copy.put("generation_config.json", r#"{"eos_token_id": null}"#)), [0; 0]);
+    for id in ["64", "-1", "\"</s>\"", "[1.5]"] {
+        copy.put("generation_config.json", format!(r#"{{"eos_token_id": {id}}}"#));
+        copy.refused(Status::BadModel, &["generation_config.json", "eos_token_id", "64 tokens"]);
+    }
+    std::fs::remove_file(copy.0.join("generation_config.json")).unwrap();
+    assert_eq!(ends(copy.config(|c| c["eos_token_id"] = json!(1))), [1]);
+    copy.config(|c| c["eos_token_id"] = json!(64)).refused(Status::BadModel, &["config.json", "64 tokens"]);
+}
+
+#[test]
 fn the_chat_template_of_a_folder() {
     let copy = Copy::of("llama-f32");
     let render = |copy: &Copy| {

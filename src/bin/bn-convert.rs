@@ -6,18 +6,13 @@
 //! their type unless --weights or --embedding says otherwise.
 
 use bn_engine::base::{Error, Result};
-use bn_engine::formats::hf::Folder;
 use bn_engine::kernels::{DType, Pool};
 use bn_engine::model::{Checkpoint, ExportTypes, HfFolder, export};
-use bn_engine::text::{JsonFiles, tokenizer_pairs};
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 const USAGE: &str =
     "bn-convert FOLDER OUT.gguf [--ternary i2_s|tq2_0] [--weights q8_0|q4_0] [--embedding q8_0|q4_0]";
-/// A tokenizer.json of a quarter million tokens has 35 MiB.
-const MAX_TOKENIZER_BYTES: u64 = 256 << 20;
-const MAX_CONFIG_BYTES: u64 = 16 << 20;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -53,7 +48,7 @@ fn parse(args: &[String]) -> Result<Job<'_>> {
             "--ternary" => types.ternary = one_of(&[("i2_s", DType::I2S), ("tq2_0", DType::TQ2_0)])?,
             "--weights" => types.weights = Some(one_of(&dense)?),
             "--embedding" => types.embedding = Some(one_of(&dense)?),
-            flag if flag.starts_with("--") => return Err(wrong(format!("there is no {flag}"))),
+            flag if flag.starts_with('-') => return Err(wrong(format!("there is no {flag}"))),
             path => paths.push(path),
         }
     }
@@ -65,29 +60,25 @@ fn parse(args: &[String]) -> Result<Job<'_>> {
 
 fn convert(job: &Job) -> Result<()> {
     let warn = |message: &str| eprintln!("bn-convert: {message}");
-    let files = HfFolder::open(job.folder)?;
-    let folder = Folder::open(job.folder)?;
-    let vocab_size = files.config(&warn)?.vocab_size;
-    let mut pairs = Vec::new();
-    match folder.read("tokenizer.json", MAX_TOKENIZER_BYTES)? {
-        None => warn("there is no tokenizer.json in the folder; the model will take and give token ids only"),
-        Some(tokenizer) => {
-            let config = folder.read("tokenizer_config.json", MAX_CONFIG_BYTES)?;
-            let generation = folder.read("generation_config.json", MAX_CONFIG_BYTES)?;
-            let json = JsonFiles {
-                tokenizer: &tokenizer,
-                config: config.as_deref(),
-                generation: generation.as_deref(),
-            };
-            pairs = tokenizer_pairs(&json, vocab_size, &folder.path_of("tokenizer.json"), &warn)?;
-        }
+    let out = Path::new(job.out);
+    if std::fs::metadata(out).is_ok_and(|there| !there.is_file()) {
+        return Err(Error::invalid(format!("'{}' is there and is no regular file", job.out)));
     }
+    let files = HfFolder::open(job.folder)?;
+    let pairs = files.text_pairs(files.config(&warn)?.vocab_size, &warn)?;
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let pool = Pool::new(threads)?;
-    export(&files, job.types, pairs, &pool, Path::new(job.out), &mut |name| {
-        // Progress is worth no failure.
-        let _ = write!(std::io::stderr(), "\r\x1b[K{name}");
-    })?;
-    let _ = writeln!(std::io::stderr(), "\r\x1b[K{} is written", job.out);
+    let terminal = std::io::stderr().is_terminal();
+    let result = export(&files, job.types, pairs, &pool, out, &mut |name| {
+        if terminal {
+            // Progress is worth no failure.
+            let _ = write!(std::io::stderr(), "\r\x1b[K{name}");
+        }
+    });
+    if terminal {
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
+    }
+    result?;
+    let _ = writeln!(std::io::stderr(), "{} is written", job.out);
     Ok(())
 }

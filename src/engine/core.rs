@@ -42,6 +42,7 @@ pub struct Shared {
     pub recorder: Recorder,
     pub log: Log,
     pub tokenizer: Option<Arc<Tokenizer>>,
+    pub end_tokens: Vec<u32>,
     pub chat: Option<Arc<ChatTemplate>>,
 }
 

@@ -83,6 +83,7 @@ impl Engine {
             recorder: Recorder::default(),
             log,
             tokenizer: loaded.tokenizer,
+            end_tokens: loaded.end_tokens,
             chat: loaded.chat,
         });
         let engine = Self {
@@ -191,7 +192,7 @@ impl Engine {
             TIMEOUT_NONE => 0,
             ms => ms,
         };
-        let ends = self.tokenizer().map_or(&[][..], |t| t.end_tokens());
+        let ends = self.end_tokens();
         Ok((Box::new(Sequence::new(params, prompt, max_new, &self.facts, ends, now, timeout_ms)?), bytes))
     }
 
@@ -383,6 +384,11 @@ impl Engine {
 
     pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
         self.shared.tokenizer.as_ref()
+    }
+
+    /// The ids that end an output.
+    pub fn end_tokens(&self) -> &[u32] {
+        &self.shared.end_tokens
     }
 
     pub fn chat_template(&self) -> Option<&Arc<ChatTemplate>> {

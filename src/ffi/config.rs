@@ -73,7 +73,8 @@ pub struct bn_engine_config {
     /// Zero.
     pub reserved: u32,
     /// UTF-8, `kernel_config_path_length` bytes: the `kernel_config.ini` that a GGUF file with TL1 or TL2 tensors was
-    /// converted with. NULL (default): the one beside the file, or the tilings of published models.
+    /// converted with; refused where it would do nothing. NULL (default): the one beside the file, or the tilings of
+    /// published models.
     pub kernel_config_path: *const c_char,
     /// Bytes of `kernel_config_path`, without a NUL.
     pub kernel_config_path_length: usize,

@@ -98,7 +98,7 @@ impl bn_model_facts {
     pub(super) fn of(engine: &Engine) -> Self {
         let facts = engine.facts();
         let tokenizer = engine.tokenizer();
-        let ends = tokenizer.map_or(&[][..], |t| t.end_tokens());
+        let ends = engine.end_tokens();
         Self {
             has_tokenizer: i32::from(tokenizer.is_some()),
             architecture: facts.architecture.as_ptr().cast(),

@@ -2,6 +2,7 @@
 
 use super::growth::Grown;
 use crate::base::{Error, Status};
+use std::borrow::Cow;
 use std::ffi::{CStr, c_char};
 
 /// What a call came to: `BN_OK` (0) or a negative `BN_ERR_*`. The numbers are stable and never reused.
@@ -61,7 +62,8 @@ pub struct bn_error {
     pub struct_size: u32,
     /// The status that the call returned.
     pub status: i32,
-    /// UTF-8, NUL-terminated, cut to fit: what went wrong, where, and what to do. Empty after success.
+    /// UTF-8, NUL-terminated, what went wrong, where, and what to do; too long a one lacks its middle.
+    /// Empty after success.
     pub message: [c_char; 504],
 }
 
@@ -82,17 +84,32 @@ impl bn_error {
         let mut out = Self::defaults();
         if let Err(error) = result {
             out.status = error.status as i32;
-            // One byte stays 0; a cut falls between characters.
-            let mut end = error.message.len().min(out.message.len() - 1);
-            while !error.message.is_char_boundary(end) {
-                end -= 1;
-            }
-            for (to, from) in out.message.iter_mut().zip(error.message.as_bytes()[..end].iter()) {
-                *to = *from as c_char;
+            // One byte stays 0.
+            let message = fitted(&error.message, out.message.len() - 1);
+            for (to, from) in out.message.iter_mut().zip(message.bytes()) {
+                *to = from as c_char;
             }
         }
         out
     }
+}
+
+/// `message` in `max` bytes. What goes is its middle, between characters: sentences begin with the place, often a path,
+/// and end with the reason.
+fn fitted(message: &str, max: usize) -> Cow<'_, str> {
+    const GAP: &str = " ... ";
+    if message.len() <= max {
+        return message.into();
+    }
+    let half = (max - GAP.len()) / 2;
+    let (mut head, mut tail) = (half, message.len() - half);
+    while !message.is_char_boundary(head) {
+        head -= 1;
+    }
+    while !message.is_char_boundary(tail) {
+        tail += 1;
+    }
+    format!("{}{GAP}{}", &message[..head], &message[tail..]).into()
 }
 
 /// Number, name, sentence.

@@ -17,6 +17,9 @@ pub trait Checkpoint {
     fn config(&self, warn: &dyn Fn(&str)) -> Result<DecoderConfig>;
     /// None where there is none in the files; `Unsupported` where there is one that we do not know.
     fn tokenizer(&self, warn: &dyn Fn(&str)) -> Result<Option<Tokenizer>>;
+    /// What the files name as end tokens, of a vocabulary of `n`: for models whose tokenizer, which knows better, is
+    /// not there. `BadModel` for an id outside.
+    fn end_tokens(&self, n: usize) -> Result<Vec<u32>>;
     /// None where there is none. One that is not understood is told to `warn` and fails when it is used.
     fn chat(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>>;
     fn has(&self, tensor: &str) -> bool;

@@ -8,7 +8,7 @@ use crate::base::{Error, Result};
 use crate::formats::gguf::{FromMetadata, Gguf};
 use crate::kernels::{Matrix, Pool};
 use crate::ops::AttentionShape;
-use crate::text::{ChatTemplate, Tokenizer};
+use crate::text::{ChatTemplate, Tokenizer, end_tokens_of_gguf};
 use std::sync::Arc;
 
 /// Keys that change the arithmetic in ways that this decoder does not compute, with the one value that is fine.
@@ -86,6 +86,10 @@ impl Checkpoint for Gguf {
 
     fn tokenizer(&self, warn: &dyn Fn(&str)) -> Result<Option<Tokenizer>> {
         Tokenizer::from_gguf(self, warn)
+    }
+
+    fn end_tokens(&self, n: usize) -> Result<Vec<u32>> {
+        end_tokens_of_gguf(self, n)
     }
 
     fn chat(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {

@@ -93,18 +93,29 @@ pub fn load_with_ops(
     let files: Box<dyn Checkpoint> = match source {
         Source::Echo { us_per_token } => {
             let model = Box::new(Echo::new(*us_per_token));
-            let tokenizer = Some(Arc::new(Tokenizer::bytes()?));
-            return Ok(Loaded { model, tokenizer, chat: Some(Arc::new(Echo::chat_template()?)) });
+            let tokenizer = Arc::new(Tokenizer::bytes()?);
+            let end_tokens = tokenizer.end_tokens().to_vec();
+            let chat = Some(Arc::new(Echo::chat_template()?));
+            return Ok(Loaded { model, tokenizer: Some(tokenizer), end_tokens, chat });
         }
         Source::Embedded => Box::new(embedded()?),
         Source::File(path) if Path::new(path).is_dir() => Box::new(HfFolder::open(path)?),
-        Source::File(path) => Box::new(Gguf::open_with(path, options.kernel_config.as_deref())?),
+        Source::File(path) => Box::new(gguf(path, options)?),
     };
     let limit = options.memory_limit_bytes;
     match options.requantizes() {
         false => decoder(&*files, limit, pool, ops, log, progress),
         true => decoder(&Requantized::new(&*files, options)?, limit, pool, ops, log, progress),
     }
+}
+
+fn gguf(path: &str, options: &LoadOptions) -> Result<Gguf> {
+    Gguf::open_with(path, options.kernel_config.as_deref()).map_err(|mut e| {
+        if e.status == Status::BadModel && [".safetensors", ".json"].iter().any(|end| path.ends_with(end)) {
+            e.message.push_str("; of a Hugging Face model give the folder's path");
+        }
+        e
+    })
 }
 
 /// Refuses options that would do nothing.
@@ -143,13 +154,21 @@ fn decoder(
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
     let config = files.config(&|message| log(WARN, message))?;
-    let tokenizer = tokenizer(files, config.vocab_size, log)?;
+    let vocab_size = config.vocab_size;
+    let mut tokenizer = tokenizer(files, vocab_size, log)?;
+    let end_tokens = match &tokenizer {
+        Some(tokenizer) => tokenizer.end_tokens().to_vec(),
+        None => files.end_tokens(vocab_size)?,
+    };
     let chat = files.chat(&|message| log(WARN, message))?;
     let model = Reader::new(files, limit, pool, progress).decoder(config, ops)?;
+    // Not before: the embedding has shown that there are so many.
+    tokenizer.as_mut().map_or(Ok(()), |tokenizer| tokenizer.pad_to(vocab_size))?;
     let Facts { architecture, name, parameters, layers, hidden_size, context_length, .. } = model.facts();
     let size = format!("{parameters} parameters, {layers} layers of {hidden_size}, context {context_length}");
     log(INFO, &format!("loaded {}: {name} ({architecture}), {size}", files.what()));
-    Ok(Loaded { model: Box::new(model), tokenizer: tokenizer.map(Arc::new), chat: chat.map(Arc::new) })
+    let (tokenizer, chat) = (tokenizer.map(Arc::new), chat.map(Arc::new));
+    Ok(Loaded { model: Box::new(model), tokenizer, end_tokens, chat })
 }
 
 #[cfg(feature = "demo-model")]

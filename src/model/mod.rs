@@ -89,5 +89,7 @@ pub trait Model: Send {
 pub struct Loaded {
     pub model: Box<dyn Model>,
     pub tokenizer: Option<Arc<Tokenizer>>,
+    /// The tokenizer's; without one, those that the files name.
+    pub end_tokens: Vec<u32>,
     pub chat: Option<Arc<ChatTemplate>>,
 }

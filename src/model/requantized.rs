@@ -69,6 +69,10 @@ impl Checkpoint for Requantized<'_> {
         self.files.tokenizer(warn)
     }
 
+    fn end_tokens(&self, n: usize) -> Result<Vec<u32>> {
+        self.files.end_tokens(n)
+    }
+
     fn chat(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
         self.files.chat(warn)
     }

@@ -65,6 +65,15 @@ impl TokenBytes {
         Ok(())
     }
 
+    /// Empty tokens up to `n` in all; returns the bytes that they take.
+    pub fn pad_to(&mut self, n: usize) -> Result<usize> {
+        let more = n.saturating_sub(self.len());
+        let bytes = more.saturating_mul(size_of::<usize>());
+        self.ends.try_reserve_exact(more).map_err(|_| Error::out_of_memory("the vocabulary", bytes))?;
+        self.ends.resize(self.len() + more, self.bytes.len());
+        Ok(bytes)
+    }
+
     pub fn len(&self) -> usize {
         self.ends.len()
     }

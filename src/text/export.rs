@@ -2,11 +2,12 @@
 
 use super::json::{self, File, JsonFiles};
 use super::split::Rule;
-use super::vocab::byte_token;
+use super::vocab::{END_NAMES, byte_token};
 use super::{Kind, Tokenizer};
 use crate::base::{Bytes, Error, Result};
 use crate::formats::Gguf;
 use crate::formats::gguf::writer::{self, Meta};
+use serde_json::Value;
 use std::collections::HashMap;
 
 /// What two tokenizers are compared on: words, digits, contractions, signs, several scripts, spaces, composed and
@@ -23,6 +24,9 @@ const PROBES: &[&str] = &[
     "\u{2581}under ▁▁",
     "<s> </s> <|eot_id|>",
 ];
+
+/// `token_type` of control tokens.
+const CONTROL: i32 = 3;
 
 /// The pairs `tokenizer.ggml.*` that say the same, for a model of `vocab_size` tokens. `Unsupported` where there is
 /// no such pair, or where the tokenizer read back from the pairs cuts a text otherwise.
@@ -44,8 +48,15 @@ pub fn tokenizer_pairs(
         true => spm_pairs(&file, &tokens, &original),
         false => bpe_pairs(&file, what)?,
     };
-    pairs.push(pair("tokens", Meta::Strs(tokens)));
-    pairs.push(pair("token_type", Meta::I32s(types)));
+    let config: Value = match files.config {
+        Some(json) => serde_json::from_slice(json).unwrap_or_default(),
+        None => Value::Null,
+    };
+    let named = |key: &str| named(&config, key, &tokens);
+    let by_name = |id: &u32| {
+        let id = *id as usize;
+        types[id] == CONTROL && END_NAMES.contains(&tokens[id].as_str())
+    };
     // GGUF can put its EOS behind a text, and nothing else.
     let last = match original.last[..] {
         [] => None,
@@ -55,15 +66,46 @@ pub fn tokenizer_pairs(
             None
         }
     };
-    let mut ends = last.into_iter().chain(original.ends.iter().copied().filter(|id| Some(*id) != last));
-    for key in ["eos_token_id", "eot_token_id", "eom_token_id"] {
-        pairs.extend(ends.next().map(|id| pair(key, Meta::U32(id))));
+    // Those that are known by their names are found without a key; what templates call eos_token is the first.
+    let eos = named("eos_token").or_else(|| original.ends.iter().copied().find(|id| !by_name(id)));
+    let eos = last.or(eos).or(original.ends.first().copied());
+    let unnamed: Vec<u32> = original.ends.iter().copied().filter(|id| !by_name(id)).collect();
+    pairs.extend(end_token_pairs(&unnamed, eos, log));
+    // One that nothing writes stays out: the file's template would.
+    let bos = original.bos.filter(|id| original.first.contains(id) || named("bos_token").is_some());
+    pairs.extend(bos.map(|id| pair("bos_token_id", Meta::U32(id))));
+    for (key, token) in [("unknown", "unk"), ("padding", "pad"), ("seperator", "sep")] {
+        let key = format!("{key}_token_id");
+        if !pairs.iter().any(|(there, _)| there.ends_with(&key)) {
+            pairs.extend(named(&format!("{token}_token")).map(|id| pair(&key, Meta::U32(id))));
+        }
     }
-    pairs.extend(original.bos.map(|id| pair("bos_token_id", Meta::U32(id))));
+    pairs.push(pair("tokens", Meta::Strs(tokens)));
+    pairs.push(pair("token_type", Meta::I32s(types)));
     pairs.push(pair("add_bos_token", Meta::Bool(!original.first.is_empty())));
     pairs.push(pair("add_eos_token", Meta::Bool(last.is_some())));
     compare(&original, &pairs, what, log)?;
     Ok(pairs)
+}
+
+/// The keys of end tokens: `first`, if any, and `ids` as far as there are keys.
+pub fn end_token_pairs(ids: &[u32], first: Option<u32>, log: &dyn Fn(&str)) -> Vec<(String, Meta)> {
+    let ids = ids.iter().copied().filter(|id| Some(*id) != first);
+    let mut ids = first.into_iter().chain(ids);
+    let keys = ["eos_token_id", "eot_token_id", "eom_token_id"];
+    let pairs = keys.iter().map_while(|key| Some(pair(key, Meta::U32(ids.next()?)))).collect();
+    let left: Vec<u32> = ids.collect();
+    if !left.is_empty() {
+        log(&format!("GGUF has keys for three end tokens; {left:?} will not end an output"));
+    }
+    pairs
+}
+
+/// The id of a token that `tokenizer_config.json` names, as a string or as an object with its `content`.
+fn named(config: &Value, key: &str, tokens: &[String]) -> Option<u32> {
+    let token = config.get(key)?;
+    let text = token.get("content").unwrap_or(token).as_str()?;
+    tokens.iter().position(|token| token == text).map(|id| id as u32)
 }
 
 fn pair(key: &str, value: impl Into<Meta>) -> (String, Meta) {
@@ -72,7 +114,7 @@ fn pair(key: &str, value: impl Into<Meta>) -> (String, Meta) {
 
 /// Texts and types by id; ids that stand for nothing become padding.
 fn tokens(file: &File, spm: bool, n: usize) -> (Vec<String>, Vec<i32>) {
-    let [normal, unknown, control, user, unused, byte] = [1, 2, 3, 4, 5, 6];
+    let [normal, unknown, control, user, unused, byte] = [1, 2, CONTROL, 4, 5, 6];
     let mut out: Vec<(String, i32)> = (0..n).map(|id| (format!("[PAD{id}]"), unused)).collect();
     for (text, &id) in &file.model.vocab {
         let ty = match text {

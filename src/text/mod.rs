@@ -21,9 +21,10 @@ mod utf8;
 mod vocab;
 
 pub use chat::{ChatTemplate, Message};
-pub use export::tokenizer_pairs;
+pub use export::{end_token_pairs, tokenizer_pairs};
 pub use json::{JsonFiles, only_sentencepiece};
 pub use utf8::Utf8Stream;
+pub use vocab::end_tokens as end_tokens_of_gguf;
 
 use crate::base::{Error, Result};
 use crate::formats::Gguf;
@@ -217,6 +218,13 @@ impl Tokenizer {
 
     pub fn vocab_size(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// Ids up to `n` belong to the vocabulary too, and stand for nothing: models often have more than their tokenizer.
+    pub fn pad_to(&mut self, n: usize) -> Result<()> {
+        let more = self.bytes.pad_to(n)?;
+        self.table_bytes += more;
+        Ok(())
     }
 
     pub fn bos(&self) -> Option<u32> {

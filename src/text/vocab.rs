@@ -47,7 +47,7 @@ enum TokenType {
     Control,
     /// Added by hand, written as it is.
     UserDefined,
-    /// Padding of the vocabulary.
+    /// Padding of the vocabulary; it stands for no text.
     Unused,
     /// One byte, written `<0x0A>`.
     Byte,
@@ -94,10 +94,7 @@ impl<'a> Common<'a> {
         }
         let mut bos = special_id(gguf, BOS, tokens.len())?;
         let mut eos = special_id(gguf, ENDS[0], tokens.len())?;
-        let mut ends = Vec::new();
-        for key in ENDS {
-            ends.extend(special_id(gguf, key, tokens.len())?);
-        }
+        let mut ends = end_tokens(gguf, tokens.len())?;
         let types = token_types(gguf, tokens.len(), bos, &ends, log)?;
         if spm {
             let control =
@@ -205,7 +202,7 @@ fn load_spm(common: Common) -> Result<Tokenizer> {
     let mut bytes = TokenBytes::new(n)?;
     for (id, token, ty) in common.entries() {
         match ty {
-            TokenType::Control | TokenType::Unknown => bytes.push(b"")?,
+            TokenType::Control | TokenType::Unknown | TokenType::Unused => bytes.push(b"")?,
             TokenType::Byte => {
                 let byte = byte_token(token).ok_or_else(|| {
                     let why = format_args!(
@@ -266,6 +263,17 @@ fn special_id(gguf: &Gguf, key: &str, n: usize) -> Result<Option<u32>> {
         }
         id => Ok(id),
     }
+}
+
+/// The end tokens that the file names by id, of a vocabulary of `n`.
+pub fn end_tokens(gguf: &Gguf, n: usize) -> Result<Vec<u32>> {
+    let mut ends = Vec::new();
+    for key in ENDS {
+        ends.extend(special_id(gguf, key, n)?);
+    }
+    ends.sort_unstable();
+    ends.dedup();
+    Ok(ends)
 }
 
 /// The token that begins every prompt, if the file asks for one or, where it says nothing, its kind does.
@@ -354,8 +362,8 @@ fn token_bytes(common: &Common) -> Result<TokenBytes> {
     let mut bytes = TokenBytes::new(common.tokens.len())?;
     for (_, token, ty) in common.entries() {
         match (ty, map.bytes(token)) {
-            (TokenType::Control, _) => bytes.push(b"")?,
-            (TokenType::Normal | TokenType::Unused, Some(text)) => bytes.push(&text)?,
+            (TokenType::Control | TokenType::Unused, _) => bytes.push(b"")?,
+            (TokenType::Normal, Some(text)) => bytes.push(&text)?,
             _ => bytes.push(token.as_bytes())?,
         }
     }

@@ -62,7 +62,7 @@ pub unsafe extern "C" fn bn_tokenize(
 
 /// Writes the text of `tokens` (`count` ids) to `text`, which has room for `capacity` bytes, and the bytes of
 /// it all to `*length`: UTF-8, not NUL-terminated; bytes that make no character become U+FFFD, control
-/// tokens nothing. `text` may be NULL where `capacity` is 0, to ask for the length:
+/// tokens and ids that the tokenizer has no text for nothing. `text` may be NULL where `capacity` is 0, to ask for the length:
 /// `BN_ERR_BUFFER_TOO_SMALL` (`BN_OK` where it is 0) is then the answer, no failure.
 ///
 /// [any thread]

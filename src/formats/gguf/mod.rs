@@ -79,7 +79,8 @@ impl Gguf {
         Self::open_with(path, None)
     }
 
-    /// As `open`, with the path of the `kernel_config.ini` to read in place of the one beside the file.
+    /// As `open`, with the path of the `kernel_config.ini` to read in place of the one beside the file;
+    /// `InvalidArgument` for a file that needs none.
     pub fn open_with(path: &str, config: Option<&str>) -> Result<Self> {
         let mut gguf = Self::parse(map(path)?, path)?;
         if gguf.split_count()? > 1 {
@@ -92,6 +93,10 @@ impl Gguf {
                 None => tilings_beside(path)?.unwrap_or_default(),
             };
             gguf.set_tilings(tilings);
+        } else if config.is_some() {
+            return Err(Error::invalid(format!(
+                "kernel_config_path is given, and '{path}' has no TL1 or TL2 tensors"
+            )));
         }
         Ok(gguf)
     }

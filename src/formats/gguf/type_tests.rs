@@ -214,6 +214,9 @@ fn kernel_config_is_read_beside_the_file() {
     // Who has no such tensors is not asked for it.
     std::fs::write(&path, Writer::new().tensor("w", &[1], 0, &[0; 4]).build()).unwrap();
     assert!(Gguf::open(&path).is_ok());
+    let error = Gguf::open_with(&path, Some("x.ini")).err().expect("it has no use for it");
+    assert_eq!(error.status, Status::InvalidArgument);
+    assert!(error.message.contains("kernel_config_path") && error.message.contains(&path), "{error}");
     std::fs::remove_dir_all(&folder).unwrap();
 }
 

@@ -41,7 +41,11 @@ impl Folder {
                 format!("cannot open model folder '{path}': it is no folder"),
             ));
         }
-        Ok(Self { root, what: path.trim_end_matches('/').to_owned() })
+        let what = match path.trim_end_matches('/') {
+            "" => "/",
+            what => what,
+        };
+        Ok(Self { root, what: what.to_owned() })
     }
 
     /// The folder, as errors call it.
@@ -196,8 +200,8 @@ impl Tensors {
     }
 }
 
-/// What somebody may have meant who gave a folder without safetensors.
-fn other(folder: &Folder) -> &'static str {
+/// What somebody may have meant who gave a folder without `config.json` or safetensors.
+pub fn other(folder: &Folder) -> &'static str {
     if folder.has("pytorch_model.bin") || folder.has("pytorch_model.bin.index.json") {
         return "; pickled weights (pytorch_model.bin) are not read: save the model as safetensors";
     }

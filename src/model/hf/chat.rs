@@ -18,26 +18,31 @@ const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
 const TOKENS: &[&str] = &["bos_token", "eos_token", "unk_token", "pad_token", "sep_token"];
 
 pub fn read(folder: &Folder, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
-    let json = |name: &str| -> Result<Value> {
-        let bytes = folder.read(name, MAX_TOKENIZER_CONFIG_BYTES)?;
-        bytes.map_or(Ok(Value::Null), |bytes| parse(&bytes, &folder.path_of(name)))
-    };
-    let config = json(CONFIG)?;
-    let (name, source) = match folder.read(JINJA, MAX_TEMPLATE_BYTES)? {
-        Some(bytes) => {
-            let text = String::from_utf8(bytes);
-            let not_utf8 = |_| Error::bad_model(format!("{}: it is not UTF-8", folder.path_of(JINJA)));
-            (JINJA, Some(text.map_err(not_utf8)?))
-        }
-        None => match template(folder, JSON, &json(JSON)?)? {
-            Some(source) => (JSON, Some(source)),
-            None => (CONFIG, template(folder, CONFIG, &config)?),
-        },
-    };
-    let Some(source) = source else { return Ok(None) };
+    let Some((name, source)) = source(folder)? else { return Ok(None) };
     let what = folder.path_of(name);
     let warn = |message: &str| warn(&format!("{what}: {message}"));
-    Ok(Some(ChatTemplate::keep(&source, tokens(&config), &warn)))
+    Ok(Some(ChatTemplate::keep(&source, tokens(&json(folder, CONFIG)?), &warn)))
+}
+
+/// The file that has the template, and its text.
+pub fn source(folder: &Folder) -> Result<Option<(&'static str, String)>> {
+    if let Some(bytes) = folder.read(JINJA, MAX_TEMPLATE_BYTES)? {
+        let text = String::from_utf8(bytes);
+        let not_utf8 = |_| Error::bad_model(format!("{}: it is not UTF-8", folder.path_of(JINJA)));
+        return Ok(Some((JINJA, text.map_err(not_utf8)?)));
+    }
+    for name in [JSON, CONFIG] {
+        if let Some(source) = template(folder, name, &json(folder, name)?)? {
+            return Ok(Some((name, source)));
+        }
+    }
+    Ok(None)
+}
+
+/// `null` where there is no such file.
+fn json(folder: &Folder, name: &str) -> Result<Value> {
+    let bytes = folder.read(name, MAX_TOKENIZER_CONFIG_BYTES)?;
+    bytes.map_or(Ok(Value::Null), |bytes| parse(&bytes, &folder.path_of(name)))
 }
 
 fn template(folder: &Folder, name: &str, file: &Value) -> Result<Option<String>> {

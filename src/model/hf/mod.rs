@@ -10,14 +10,15 @@ mod quantization;
 mod rope;
 #[cfg(test)]
 mod tests;
+mod text;
 
 use super::checkpoint::Checkpoint;
 use super::config::DecoderConfig;
 use crate::base::{Bytes, Error, Result, Status};
-use crate::formats::hf::{Folder, Tensors};
+use crate::formats::hf::{Folder, Tensors, other};
 use crate::formats::safetensors::{ElementType, TensorInfo};
 use crate::kernels::{DType, Matrix, Pool, pack, requantize};
-use crate::text::{ChatTemplate, JsonFiles, Tokenizer, only_sentencepiece};
+use crate::text::{ChatTemplate, Tokenizer};
 use config::Config;
 use fields::Fields;
 use names::Name;
@@ -50,7 +51,9 @@ impl HfFolder {
         let folder = Folder::open(path)?;
         let what = folder.path_of(CONFIG);
         let Some(json) = folder.read(CONFIG, MAX_CONFIG_BYTES)? else {
-            let message = format!("cannot open model folder '{}': it has no config.json", folder.what());
+            let hint = other(&folder);
+            let message =
+                format!("cannot open model folder '{}': it has no config.json{hint}", folder.what());
             return Err(Error::new(Status::Io, message));
         };
         let json = config::parse(&json, &what)?;
@@ -170,21 +173,11 @@ impl Checkpoint for HfFolder {
     }
 
     fn tokenizer(&self, warn: &dyn Fn(&str)) -> Result<Option<Tokenizer>> {
-        let Some(tokenizer) = self.folder.map(TOKENIZER)? else {
-            return match self.folder.has("tokenizer.model") {
-                true => Err(only_sentencepiece(self.folder.what())),
-                false => Ok(None),
-            };
-        };
-        let config = self.folder.read("tokenizer_config.json", MAX_TOKENIZER_CONFIG_BYTES)?;
-        let generation = match self.folder.read("generation_config.json", MAX_CONFIG_BYTES)? {
-            // As in transformers, which makes the one of the other.
-            None => self.folder.read(CONFIG, MAX_CONFIG_BYTES)?,
-            own => own,
-        };
-        let files =
-            JsonFiles { tokenizer: &tokenizer, config: config.as_deref(), generation: generation.as_deref() };
-        Tokenizer::from_json(&files, &self.folder.path_of(TOKENIZER), warn).map(Some)
+        text::tokenizer(&self.folder, warn)
+    }
+
+    fn end_tokens(&self, n: usize) -> Result<Vec<u32>> {
+        text::end_tokens(&self.folder, n)
     }
 
     fn chat(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {

@@ -1,0 +1,97 @@
+//! What a folder says of text: its tokenizer, its end tokens, and both with the chat template as GGUF metadata.
+
+use super::config::parse;
+use super::{CONFIG, HfFolder, MAX_CONFIG_BYTES, MAX_TOKENIZER_CONFIG_BYTES, TOKENIZER, chat};
+use crate::base::{Bytes, Error, Result};
+use crate::formats::gguf::writer::Meta;
+use crate::formats::hf::Folder;
+use crate::text::{JsonFiles, Tokenizer, only_sentencepiece, tokenizer_pairs};
+use serde_json::Value;
+
+const GENERATION: &str = "generation_config.json";
+
+/// The files that a tokenizer is made of.
+struct Files {
+    tokenizer: Bytes,
+    config: Option<Vec<u8>>,
+    generation: Option<Vec<u8>>,
+}
+
+impl Files {
+    /// None where there is no tokenizer; `Unsupported` where it is one that is not read.
+    fn read(folder: &Folder) -> Result<Option<Self>> {
+        let Some(tokenizer) = folder.map(TOKENIZER)? else {
+            return match folder.has("tokenizer.model") {
+                true => Err(only_sentencepiece(folder.what())),
+                false => Ok(None),
+            };
+        };
+        let config = folder.read("tokenizer_config.json", MAX_TOKENIZER_CONFIG_BYTES)?;
+        Ok(Some(Self { tokenizer, config, generation: Some(generation(folder)?.1) }))
+    }
+
+    fn json(&self) -> JsonFiles<'_> {
+        JsonFiles {
+            tokenizer: &self.tokenizer,
+            config: self.config.as_deref(),
+            generation: self.generation.as_deref(),
+        }
+    }
+}
+
+/// How to generate: the name and content of its own file or, as in transformers, of `config.json`.
+fn generation(folder: &Folder) -> Result<(&'static str, Vec<u8>)> {
+    match folder.read(GENERATION, MAX_CONFIG_BYTES)? {
+        Some(own) => Ok((GENERATION, own)),
+        None => Ok((CONFIG, folder.read(CONFIG, MAX_CONFIG_BYTES)?.unwrap_or_else(|| b"{}".into()))),
+    }
+}
+
+pub fn tokenizer(folder: &Folder, warn: &dyn Fn(&str)) -> Result<Option<Tokenizer>> {
+    let Some(files) = Files::read(folder)? else { return Ok(None) };
+    Tokenizer::from_json(&files.json(), &folder.path_of(TOKENIZER), warn).map(Some)
+}
+
+/// `eos_token_id`, one or a list, of a vocabulary of `n`.
+pub fn end_tokens(folder: &Folder, n: usize) -> Result<Vec<u32>> {
+    let (name, json) = generation(folder)?;
+    let what = folder.path_of(name);
+    let json = parse(&json, &what)?;
+    let ids = match json.get("eos_token_id") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(ids)) => ids.as_slice(),
+        Some(id) => std::slice::from_ref(id),
+    };
+    let id = |id: &Value| {
+        id.as_u64().filter(|&id| id < n as u64).map(|id| id as u32).ok_or_else(|| {
+            let shown: String = id.to_string().chars().take(40).collect();
+            Error::bad_model(format!("{what}: 'eos_token_id' has {shown}; the vocabulary has {n} tokens"))
+        })
+    };
+    let mut ids: Vec<u32> = ids.iter().map(id).collect::<Result<_>>()?;
+    ids.sort_unstable();
+    ids.dedup();
+    Ok(ids)
+}
+
+impl HfFolder {
+    /// Tokenizer, end tokens and chat template as GGUF metadata, for a model of `vocab_size` tokens. `Unsupported`
+    /// for a tokenizer that GGUF has no keys for.
+    pub fn text_pairs(&self, vocab_size: usize, warn: &dyn Fn(&str)) -> Result<Vec<(String, Meta)>> {
+        let folder = &self.folder;
+        let mut pairs = match Files::read(folder) {
+            Ok(Some(files)) => tokenizer_pairs(&files.json(), vocab_size, &folder.path_of(TOKENIZER), warn)?,
+            missing => {
+                let why = missing.err().map_or_else(|| "there is no tokenizer.json".into(), |e| e.message);
+                warn(&format!("the file will take and give token ids only: {why}"));
+                let mut pairs = vec![("tokenizer.ggml.model".to_owned(), Meta::from("none"))];
+                pairs.extend(crate::text::end_token_pairs(&end_tokens(folder, vocab_size)?, None, warn));
+                pairs
+            }
+        };
+        if let Some((_, template)) = chat::source(folder)? {
+            pairs.push(("tokenizer.chat_template".into(), Meta::Str(template)));
+        }
+        Ok(pairs)
+    }
+}

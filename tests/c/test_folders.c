@@ -1,0 +1,212 @@
+// Hugging Face folders, whole and broken, from the small ones that the numbers are checked with.
+#include "harness.h"
+
+#ifdef BN_GOLDEN_MODELS
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[64];
+
+static const char *path_of(const char *name) {
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static void put(const char *name, const void *bytes, size_t length) {
+    FILE *file = fopen(path_of(name), "wb");
+    CHECK(file != NULL);
+    CHECK_EQ(fwrite(bytes, 1, length, file), length);
+    CHECK_EQ(fclose(file), 0);
+}
+
+static void copy(const char *model, const char *name) {
+    char from[512];
+    static char bytes[1 << 17];
+    snprintf(from, sizeof from, "%s/%s/%s", BN_GOLDEN_MODELS, model, name);
+    FILE *file = fopen(from, "rb");
+    CHECK(file != NULL);
+    size_t length = fread(bytes, 1, sizeof bytes, file);
+    CHECK(length > 0 && length < sizeof bytes);
+    fclose(file);
+    put(name, bytes, length);
+}
+
+static void make_folder(void) {
+    strcpy(folder, "/tmp/bn-test-XXXXXX");
+    CHECK(mkdtemp(folder) != NULL);
+}
+
+static void make_model(void) {
+    make_folder();
+    copy("llama-f16", "config.json");
+    copy("llama-f16", "model.safetensors");
+}
+
+static void remove_folder(void) {
+    const char *const names[] = {"config.json", "model.safetensors", "generation_config.json", "chat_template.jinja",
+                                 "some.gguf"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (unlink(path_of(names[i])) != 0) rmdir(path_of(names[i]));
+    CHECK_EQ(rmdir(folder), 0);
+}
+
+static bn_engine_config golden_config(const char *name) {
+    static char path[512];
+    snprintf(path, sizeof path, "%s/%s", BN_GOLDEN_MODELS, name);
+    return slow_config(path);
+}
+
+static void refused(const bn_engine_config *config, bn_status status, const char *words) {
+    bn_error error = {.struct_size = sizeof error};
+    bn_engine *engine = NULL;
+    int fds = count_fds(), threads = count_threads();
+    CHECK_STATUS(bn_engine_create(config, &engine, &error), status);
+    CHECK(engine == NULL);
+    CHECK_CONTAINS(error.message, words);
+    CHECK_EQ(count_fds(), fds);
+    CHECK_EQ(count_threads(), threads);
+}
+
+static void folder_refused(bn_status status, const char *words) {
+    bn_engine_config config = slow_config(folder);
+    refused(&config, status, words);
+}
+
+static bn_request_params ask_ids(void) {
+    static const uint32_t ids[] = {1, 5, 9, 12, 7};
+    bn_request_params params;
+    CHECK_OK(bn_request_params_init(&params, sizeof params));
+    params.prompt_tokens = ids;
+    params.prompt_tokens_count = 5;
+    params.max_new_tokens = 8;
+    return params;
+}
+
+TEST(a_folder_without_tokenizer_still_ends) {
+    make_model();
+    bn_engine_config config = slow_config(folder);
+    bn_engine *engine = start(&config);
+    bn_request_params params = ask_ids();
+    answer *a = run(engine, &params);
+    CHECK_EQ(a->finish_reason, BN_FINISH_LENGTH);
+    CHECK_EQ(a->tokens_count, 8);
+    stop(engine);
+    // Its second token, were it an end token.
+    char json[64];
+    snprintf(json, sizeof json, "{\"eos_token_id\": [63, %u]}", (unsigned)a->tokens[1]);
+    put("generation_config.json", json, strlen(json));
+    engine = start(&config);
+    bn_model_facts facts;
+    CHECK_OK(bn_model_facts_init(&facts, sizeof facts));
+    CHECK_OK(bn_engine_model_facts(engine, &facts));
+    CHECK_EQ(facts.has_tokenizer, 0);
+    CHECK_EQ(facts.end_tokens_count, 2);
+    CHECK_EQ(facts.end_tokens[0], a->tokens[1]);
+    answer *b = run(engine, &params);
+    CHECK_EQ(b->finish_reason, BN_FINISH_STOP);
+    CHECK_EQ(b->tokens_count, 2);
+    params.flags = BN_REQUEST_IGNORE_EOS;
+    free(b);
+    b = run(engine, &params);
+    CHECK_EQ(b->finish_reason, BN_FINISH_LENGTH);
+    free(a);
+    free(b);
+    stop(engine);
+    put("generation_config.json", "{\"eos_token_id\": 64}", 20);
+    folder_refused(BN_ERR_BAD_MODEL, "generation_config.json");
+    remove_folder();
+}
+
+TEST(a_folder_may_chat_without_tokenizer) {
+    make_model();
+    const char template[] = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+    put("chat_template.jinja", template, sizeof template - 1);
+    bn_engine_config config = slow_config(folder);
+    bn_engine *engine = start(&config);
+    enum { MANY = 10000 };
+    bn_chat_message *messages = calloc(MANY, sizeof *messages);
+    CHECK(messages != NULL);
+    for (size_t i = 0; i < MANY; i++) messages[i] = (bn_chat_message){{"user", 4}, {"hello", 5}};
+    size_t length = 0, again = 0;
+    CHECK_STATUS(bn_chat_format(engine, messages, MANY, 0, NULL, 0, &length), BN_ERR_BUFFER_TOO_SMALL);
+    CHECK_EQ(length, MANY * strlen("<user>hello"));
+    char *text = malloc(length);
+    CHECK(text != NULL);
+    CHECK_OK(bn_chat_format(engine, messages, MANY, 0, text, length, &again));
+    CHECK(again == length && memcmp(text, "<user>hello<user>hello", 22) == 0);
+    free(text);
+    free(messages);
+    stop(engine);
+    remove_folder();
+}
+
+TEST(broken_folders) {
+    make_folder();
+    folder_refused(BN_ERR_IO, "it has no config.json");
+    put("some.gguf", "x", 1);
+    folder_refused(BN_ERR_IO, "it has a GGUF file");
+    copy("llama-f16", "config.json");
+    CHECK_EQ(unlink(path_of("some.gguf")), 0);
+    folder_refused(BN_ERR_IO, "neither model.safetensors");
+    CHECK_EQ(mkdir(path_of("model.safetensors"), 0700), 0);
+    folder_refused(BN_ERR_BAD_MODEL, "model.safetensors: it is no regular file");
+    CHECK_EQ(rmdir(path_of("model.safetensors")), 0);
+    copy("llama-f16", "model.safetensors");
+    bn_engine_config inside = slow_config(path_of("model.safetensors"));
+    refused(&inside, BN_ERR_BAD_MODEL, "give the folder's path");
+    CHECK_EQ(truncate(path_of("model.safetensors"), 20000), 0);
+    folder_refused(BN_ERR_BAD_MODEL, "is the file truncated?");
+    put("config.json", "{", 1);
+    folder_refused(BN_ERR_BAD_MODEL, "config.json");
+    CHECK_EQ(unlink(path_of("config.json")), 0);
+    CHECK_EQ(mkdir(path_of("config.json"), 0700), 0);
+    folder_refused(BN_ERR_BAD_MODEL, "config.json: it is no regular file");
+    remove_folder();
+}
+
+TEST(a_long_path_leaves_room_for_the_reason) {
+    static char path[5000];
+    memset(path, 'a', sizeof path);
+    bn_engine_config config = slow_config("");
+    config.model_path = path;
+    config.model_path_length = sizeof path;
+    refused(&config, BN_ERR_IO, " ... ");
+}
+
+TEST(a_kernel_config_that_nothing_needs_is_refused) {
+    const char *const models[] = {"llama-linear.gguf", "llama-f16"};
+    for (size_t i = 0; i < 2; i++) {
+        bn_engine_config config = golden_config(models[i]);
+        config.kernel_config_path = "/nonexistent.ini";
+        config.kernel_config_path_length = strlen(config.kernel_config_path);
+        refused(&config, BN_ERR_INVALID_ARGUMENT, "kernel_config_path is given");
+    }
+}
+
+static int calls, last_call;
+static float fraction_before;
+
+static int32_t give_up(float fraction, const char *what, size_t length, void *context) {
+    (void)context;
+    CHECK(fraction >= fraction_before && fraction <= 1 && what != NULL && length > 0);
+    fraction_before = fraction;
+    return calls++ == last_call;
+}
+
+TEST(a_load_can_be_given_up_anywhere) {
+    for (int32_t type = BN_WEIGHTS_KEEP; type <= BN_WEIGHTS_Q4_0; type++) {
+        bn_engine_config config = golden_config("llama-sharded");
+        config.progress = give_up;
+        config.weight_type = config.embedding_type = config.head_type = type;
+        calls = 0, last_call = -1, fraction_before = 0;
+        stop(start(&config));
+        CHECK(calls > 2 && fraction_before == 1);
+        for (int all = calls, i = 0; i < all; i++) {
+            calls = 0, last_call = i, fraction_before = 0;
+            refused(&config, BN_ERR_CANCELLED, "progress");
+            CHECK_EQ(calls, i + 1);
+        }
+    }
+}
+#endif
