@@ -189,7 +189,7 @@ impl Rule {
             Error::unsupported(format!(
                 "{}: metadata key '{PRE_KEY}' names the split rule '{}'; known are {}",
                 gguf.what(),
-                name.escape_debug(),
+                super::vocab::shown(name),
                 known.join(", ")
             ))
         })
@@ -231,7 +231,7 @@ impl Rule {
                     "{}: metadata key '{PRE_KEY}' names no split rule, and architecture '{}' with a vocabulary of \
                      {vocab_size} tells none; set it to the model's (gpt-2, llama-bpe, qwen2, ...)",
                     gguf.what(),
-                    architecture.escape_debug()
+                    super::vocab::shown(architecture)
                 )));
             }
         };

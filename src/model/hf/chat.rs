@@ -2,11 +2,10 @@
 //! the first that is there, as transformers takes them.
 
 use super::MAX_TOKENIZER_CONFIG_BYTES;
-use super::config::parse;
 use crate::base::{Error, Result};
 use crate::formats::hf::Folder;
-use crate::text::ChatTemplate;
 use crate::text::chat::template_of_json;
+use crate::text::{ChatTemplate, fields_of};
 use serde_json::Value;
 
 const JINJA: &str = "chat_template.jinja";
@@ -19,8 +18,9 @@ const TOKENS: &[&str] = &["bos_token", "eos_token", "unk_token", "pad_token", "s
 
 pub fn read(folder: &Folder, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
     let json = |name: &str| -> Result<Value> {
-        let bytes = folder.read(name, MAX_TOKENIZER_CONFIG_BYTES)?;
-        bytes.map_or(Ok(Value::Null), |bytes| parse(&bytes, &folder.path_of(name)))
+        let Some(bytes) = folder.read(name, MAX_TOKENIZER_CONFIG_BYTES)? else { return Ok(Value::Null) };
+        let bad = |e| Error::bad_model(format!("{}: {e}", folder.path_of(name)));
+        fields_of(&bytes, &[&["chat_template"], TOKENS].concat()).map_err(bad)
     };
     let config = json(CONFIG)?;
     let (name, source) = match folder.read(JINJA, MAX_TEMPLATE_BYTES)? {
