@@ -3,15 +3,14 @@
 mod common;
 mod folder_support;
 
-use bn_engine::base::{Error, Result, Status};
+use bn_engine::base::{Error, Status};
 use bn_engine::kernels::Pool;
-use bn_engine::model::{LoadOptions, Loaded, Source, WeightType, load, load_with};
+use bn_engine::model::{LoadOptions, Source, WeightType, load};
 use bn_engine::text::Message;
 use common::{Golden, Rng, alone, bits, relative_error, root};
 use folder_support::{Copy, open, parts};
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn golden(name: &str) -> Golden {
     Golden::models(|_| true).into_iter().find(|golden| golden.case == name).expect(name)

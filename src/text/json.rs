@@ -42,11 +42,11 @@ const ID_KEYS: [&str; 2] = ["bos_token_id", "eos_token_id"];
 /// Bytes of all added tokens, of which the finder takes a hundred times as many; real ones have up to 80 KiB.
 const MAX_ADDED_BYTES: usize = 512 << 10;
 /// Bytes that a piece of a pattern may be compiled to.
-const MAX_PROGRAM_BYTES: usize = 1 << 20;
+pub(super) const MAX_PROGRAM_BYTES: usize = 1 << 20;
 /// Bytes of all patterns, each of which may make thousands, and counts like `{1,3}` in them, each of which may make
-/// `MAX_PROGRAM_BYTES`. Real files have up to 2 KiB and 6.
-const MAX_PATTERN_BYTES: usize = 8 << 10;
-const MAX_PATTERN_COUNTS: usize = 32;
+/// `MAX_PROGRAM_BYTES`.
+pub(super) const MAX_PATTERN_BYTES: usize = 8 << 10;
+pub(super) const MAX_PATTERN_COUNTS: usize = 32;
 
 /// What a folder holds on its tokenizer, each file's bytes.
 pub struct JsonFiles<'a> {
@@ -163,6 +163,7 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     let file = parse(files.tokenizer, what)?;
     let config = side_file(files.config, &TOKEN_KEYS, what, "tokenizer_config.json")?;
     let generation = side_file(files.generation, &ID_KEYS, what, "generation_config.json")?;
+    let added = added(&file, what)?;
     let words = Words::of(&file, what)?;
     let normalizer: Option<NormalizerWrapper> = part(what, "normalizer", &file.normalizer)?;
     let pre_tokenizer: Option<PreTokenizerWrapper> = part(what, "pre_tokenizer", &file.pre_tokenizer)?;
@@ -170,7 +171,6 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     let spelling = Spelling::of(file.decoder.as_ref(), what, log)?;
     let table = table(&file, &spelling, what)?;
     let bounded = words.bounded && spelling.spells_all(&file.model.vocab, file.model.byte_fallback);
-    let added = added(&file, what)?;
     let declared: Vec<(String, u32)> =
         file.added_tokens.iter().map(|entry| (entry.token.content.clone(), entry.id)).collect();
     let merges = file.model.merges.len();
