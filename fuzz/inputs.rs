@@ -5,10 +5,12 @@ use bn_engine::base::{Bytes, Error, Result};
 use bn_engine::formats::Gguf;
 use bn_engine::formats::hf::index;
 use bn_engine::formats::safetensors::SafeTensors;
-use bn_engine::kernels::Pool;
+use bn_engine::kernels::tl::Tilings;
+use bn_engine::kernels::{DType, Pool};
 use bn_engine::model::{HfFolder, load_checkpoint};
 use bn_engine::ops::FusedOps;
-use bn_engine::text::{JsonFiles, Tokenizer};
+use bn_engine::text::chat::template_of_json;
+use bn_engine::text::{ChatTemplate, JsonFiles, Message, Tokenizer};
 use std::sync::Arc;
 
 /// How errors are to call the input.
@@ -17,13 +19,16 @@ pub const WHAT: &str = "the input";
 /// Name, and what is run. An error is a fine end; a panic, a hang or a large allocation is not.
 pub type Target = (&'static str, fn(&[u8]) -> Result<()>);
 
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 9] = [
     ("gguf", gguf),
     ("tokenizer_gguf", tokenizer_gguf),
     ("tokenizer_json", tokenizer_json),
     ("safetensors", safetensors),
     ("index", shard_index),
     ("config", config),
+    ("tokenizer_side_files", tokenizer_side_files),
+    ("kernel_config", kernel_config),
+    ("template", template),
 ];
 
 /// A whole model file: header, metadata, tokenizer, every tensor.
@@ -81,4 +86,55 @@ pub fn shard_index(bytes: &[u8]) -> Result<()> {
 
 pub fn config(bytes: &[u8]) -> Result<()> {
     HfFolder::read_config(bytes, WHAT).map(|_| ())
+}
+
+/// What stands beside a `tokenizer.json`: `tokenizer_config.json`, `generation_config.json`, `chat_template.json`.
+pub fn tokenizer_side_files(bytes: &[u8]) -> Result<()> {
+    const TOKENIZER: &[u8] = br#"{
+        "added_tokens": [{"id": 3, "content": "</s>", "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true}],
+        "normalizer": null, "post_processor": null, "decoder": {"type": "Fuse"},
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}}"#;
+    let as_config = JsonFiles { tokenizer: TOKENIZER, config: Some(bytes), generation: None };
+    let as_generation = JsonFiles { tokenizer: TOKENIZER, config: None, generation: Some(bytes) };
+    let config = Tokenizer::from_json(&as_config, WHAT, &|_| ());
+    let generation = Tokenizer::from_json(&as_generation, WHAT, &|_| ());
+    use_tokenizer(&config?)?;
+    use_tokenizer(&generation?)?;
+    let json = serde_json::from_slice(bytes).map_err(|e| Error::bad_model(format!("{WHAT}: {e}")))?;
+    if let Some(source) = template_of_json(&json)? {
+        template(source.as_bytes())?;
+    }
+    Ok(())
+}
+
+pub fn kernel_config(bytes: &[u8]) -> Result<()> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Error::bad_model(format!("{WHAT} is not UTF-8")))?;
+    let tilings = Tilings::parse(text, WHAT)?;
+    for (rows, cols) in [(256, 256), (1536, 4096), (0, 0), (usize::MAX, usize::MAX)] {
+        for dtype in [DType::TL1, DType::TL2] {
+            if let Ok(tiling) = tilings.find(dtype, rows, cols) {
+                assert_eq!((tiling.rows, tiling.cols), (rows, cols));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A chat template compiled, and rendered for conversations of several shapes.
+pub fn template(bytes: &[u8]) -> Result<()> {
+    let source = std::str::from_utf8(bytes).map_err(|_| Error::bad_model(format!("{WHAT} is not UTF-8")))?;
+    let tokens = [("bos_token", "<s>"), ("eos_token", "</s>")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+    let template = ChatTemplate::new(source, tokens.into())?;
+    let message = |role, content| Message { role, content };
+    let talk = [
+        message("system", "Be kind."),
+        message("user", " Grüße, 你好 🙂\n"),
+        message("assistant", "<think>\n1\n</think>\n\n2."),
+        message("user", ""),
+    ];
+    template.render(&talk[1..2], true)?;
+    template.render(&[], false)?;
+    template.render(&talk, true).map(|_| ())
 }

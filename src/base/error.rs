@@ -55,9 +55,13 @@ pub struct Error {
 
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// Bytes of a message, at most: two paths and what is wrong.
+const MAX_MESSAGE: usize = 10_000;
+
 impl Error {
+    /// What files put into a message cannot break its line, nor make it endless.
     pub fn new(status: Status, message: impl Into<String>) -> Self {
-        Self { status, message: message.into() }
+        Self { status, message: one_line(message.into()) }
     }
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(Status::InvalidArgument, message)
@@ -76,6 +80,25 @@ impl Error {
     }
 }
 
+/// `message` with its control characters written out, and cut where it is too long.
+fn one_line(mut message: String) -> String {
+    if message.len() > MAX_MESSAGE {
+        message.truncate((0..=MAX_MESSAGE).rev().find(|&at| message.is_char_boundary(at)).unwrap_or(0));
+        message.push('…');
+    }
+    if !message.contains(char::is_control) {
+        return message;
+    }
+    let mut line = String::with_capacity(message.len() + 16);
+    for c in message.chars() {
+        match c.is_control() {
+            true => line.extend(c.escape_default()),
+            false => line.push(c),
+        }
+    }
+    line
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
@@ -83,3 +106,16 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_one_line_of_bounded_length() {
+        let error = Error::bad_model("a\nb\0c \u{85}é\\");
+        assert_eq!(error.message, "a\\nb\\u{0}c \\u{85}é\\");
+        let long = Error::invalid("é".repeat(MAX_MESSAGE)).message;
+        assert!(long.len() <= MAX_MESSAGE + 3 && long.ends_with("é…"), "{}", long.len());
+    }
+}

@@ -67,9 +67,6 @@ impl Tilings {
     pub fn parse(text: &str, what: &str) -> Result<Self> {
         let mut tilings = Vec::new();
         for section in sections(text, what)? {
-            if tilings.len() == Self::MOST {
-                return Err(Error::bad_model(format!("{what}: more than {} sections", Self::MOST)));
-            }
             tilings.push(section.tiling(what)?);
         }
         Ok(Self { config: Some((what.to_owned(), tilings)) })
@@ -97,6 +94,14 @@ impl Tilings {
     }
 }
 
+/// Keys of one section, at most; five are read.
+const MOST_KEYS: usize = 64;
+
+/// A name or value in an error message.
+fn cut(text: &str) -> &str {
+    text.char_indices().nth(60).map_or(text, |(end, _)| &text[..end])
+}
+
 /// A section's name and its keys, in small letters, with their values.
 struct Section<'a> {
     name: &'a str,
@@ -111,6 +116,9 @@ fn sections<'a>(text: &'a str, what: &str) -> Result<Vec<Section<'a>>> {
             continue;
         }
         if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            if sections.len() == Tilings::MOST {
+                return Err(Error::bad_model(format!("{what}: more than {} sections", Tilings::MOST)));
+            }
             sections.push(Section { name: name.trim(), pairs: Vec::new() });
             continue;
         }
@@ -121,6 +129,10 @@ fn sections<'a>(text: &'a str, what: &str) -> Result<Vec<Section<'a>>> {
                 n + 1
             )));
         };
+        if section.pairs.len() == MOST_KEYS {
+            let name = cut(section.name);
+            return Err(Error::bad_model(format!("{what}: section [{name}] has more than {MOST_KEYS} keys")));
+        }
         section.pairs.push((key.trim().to_ascii_lowercase(), value.trim()));
     }
     Ok(sections)
@@ -130,13 +142,15 @@ impl Section<'_> {
     fn tiling(&self, what: &str) -> Result<TlTiling> {
         let number = |key: &str| {
             let mut values = self.pairs.iter().filter(|(name, _)| name == key).map(|(_, value)| *value);
-            let bad = |why: String| Error::bad_model(format!("{what}: section [{}]: {why}", self.name));
+            let bad = |why: String| Error::bad_model(format!("{what}: section [{}]: {why}", cut(self.name)));
             let value = values.next().ok_or_else(|| bad(format!("the key '{key}' is missing")))?;
             if values.next().is_some() {
                 return Err(bad(format!("the key '{key}' stands there twice")));
             }
             let number = value.parse::<u32>().ok().filter(|n| *n > 0);
-            number.map(|n| n as usize).ok_or_else(|| bad(format!("'{key}' is '{value}', no positive number")))
+            number
+                .map(|n| n as usize)
+                .ok_or_else(|| bad(format!("'{key}' is '{}', no positive number", cut(value))))
         };
         Ok(tiling(number("m")?, number("k")?, number("bm")?, number("bk")?, number("bmm")?))
     }

@@ -7,10 +7,12 @@
 use super::bpe::{MAX_WORD_BYTES, too_long};
 use super::bytes::TokenBytes;
 use super::decoder::Spelling;
+use super::part::{fields_of, tree};
 use super::special::Specials;
 use super::vocab::{END_NAMES, shown};
 use super::{Kind, Tokenizer};
 use crate::base::{Error, Result, Status, panics};
+use fancy_regex::RegexBuilder;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -32,6 +34,19 @@ const MAX_TEXT_BYTES: usize = 2 << 20;
 /// Parts of normalizer and pre-tokenizer, and how much longer they may make a text together.
 const MAX_PARTS: usize = 64;
 const MAX_GROWTH: usize = 64;
+
+/// What is read of `tokenizer_config.json` and of `generation_config.json`.
+const TOKEN_KEYS: [&str; 3] = ["bos_token", "eos_token", "add_bos_token"];
+const ID_KEYS: [&str; 2] = ["bos_token_id", "eos_token_id"];
+
+/// Bytes of all added tokens, of which the finder takes a hundred times as many; real ones have up to 80 KiB.
+const MAX_ADDED_BYTES: usize = 512 << 10;
+/// Bytes that a piece of a pattern may be compiled to.
+pub(super) const MAX_PROGRAM_BYTES: usize = 1 << 20;
+/// Bytes of all patterns, each of which may make thousands, and counts like `{1,3}` in them, each of which may make
+/// `MAX_PROGRAM_BYTES`.
+pub(super) const MAX_PATTERN_BYTES: usize = 8 << 10;
+pub(super) const MAX_PATTERN_COUNTS: usize = 32;
 
 /// What a folder holds on its tokenizer, each file's bytes.
 pub struct JsonFiles<'a> {
@@ -66,9 +81,13 @@ struct ProbeModel {
 pub(super) struct File {
     #[serde(default)]
     pub added_tokens: Vec<AddedEntry>,
+    #[serde(default, deserialize_with = "tree")]
     pub normalizer: Option<Value>,
+    #[serde(default, deserialize_with = "tree")]
     pub pre_tokenizer: Option<Value>,
+    #[serde(default, deserialize_with = "tree")]
     post_processor: Option<Value>,
+    #[serde(default, deserialize_with = "tree")]
     decoder: Option<Value>,
     pub model: ModelEntry,
 }
@@ -142,16 +161,16 @@ fn guarded<T, E: std::fmt::Display>(
 /// See [`Tokenizer::from_json`].
 pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<Tokenizer> {
     let file = parse(files.tokenizer, what)?;
-    let config = side_file(files.config, what, "tokenizer_config.json")?;
-    let generation = side_file(files.generation, what, "generation_config.json")?;
+    let config = side_file(files.config, &TOKEN_KEYS, what, "tokenizer_config.json")?;
+    let generation = side_file(files.generation, &ID_KEYS, what, "generation_config.json")?;
+    let added = added(&file, what)?;
+    let words = Words::of(&file, what)?;
     let normalizer: Option<NormalizerWrapper> = part(what, "normalizer", &file.normalizer)?;
     let pre_tokenizer: Option<PreTokenizerWrapper> = part(what, "pre_tokenizer", &file.pre_tokenizer)?;
     let post: Option<PostProcessorWrapper> = part(what, "post_processor", &file.post_processor)?;
     let spelling = Spelling::of(file.decoder.as_ref(), what, log)?;
-    let words = Words::of(&file, what)?;
     let table = table(&file, &spelling, what)?;
     let bounded = words.bounded && spelling.spells_all(&file.model.vocab, file.model.byte_fallback);
-    let added: Vec<AddedToken> = file.added_tokens.iter().map(|entry| entry.token.clone()).collect();
     let declared: Vec<(String, u32)> =
         file.added_tokens.iter().map(|entry| (entry.token.content.clone(), entry.id)).collect();
     let merges = file.model.merges.len();
@@ -169,7 +188,8 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
         match special.token_to_id(&token, &model) {
             got if got == Some(id) || token.is_empty() => {}
             got => {
-                let why = format_args!("'{}' says id {id}, but by its place it has {got:?}", shown(&token));
+                let got = got.map_or("none".into(), |id| id.to_string());
+                let why = format_args!("'{}' says id {id}, but by its place it has {got}", shown(&token));
                 return Err(bad(what, "added_tokens", why));
             }
         }
@@ -194,7 +214,6 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     let forms = added.iter().filter_map(|t| Some((t.content.clone().into_bytes(), id_of(&t.content)?)));
     let specials = Specials::new(forms);
     let longest = table.longest().max(specials.longest()).max(1);
-    let json = Json { normalizer, pre_tokenizer, special, plain, model, cuts: words.cuts };
     Ok(Tokenizer {
         longest,
         // Composing text, and U+2581 for a space, make a third of three bytes.
@@ -209,7 +228,14 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
         first,
         last,
         ends,
-        kind: Kind::Json(Box::new(json)),
+        kind: Kind::Json(Box::new(Json {
+            normalizer,
+            pre_tokenizer,
+            special,
+            plain,
+            model,
+            cuts: words.cuts,
+        })),
     })
 }
 
@@ -244,19 +270,30 @@ pub(super) fn parse(bytes: &[u8], what: &str) -> Result<File> {
     Ok(file)
 }
 
-/// An empty object where the folder has no such file.
-fn side_file(bytes: Option<&[u8]>, what: &str, name: &str) -> Result<Value> {
+/// The fields `keys` of a file, null where the folder has no such file.
+fn side_file(bytes: Option<&[u8]>, keys: &[&str], what: &str, name: &str) -> Result<Value> {
     let Some(bytes) = bytes else { return Ok(Value::Null) };
     if bytes.len() > MAX_FILE_BYTES {
         return Err(Error::bad_model(format!("{name} beside {what}: it has {} bytes", bytes.len())));
     }
-    serde_json::from_slice(bytes)
-        .map_err(|e| Error::bad_model(format!("{name} beside {what}: it is no JSON: {e}")))
+    fields_of(bytes, keys).map_err(|e| Error::bad_model(format!("{name} beside {what}: {e}")))
 }
 
 fn part<T: DeserializeOwned>(what: &str, field: &str, value: &Option<Value>) -> Result<Option<T>> {
     let Some(value) = value else { return Ok(None) };
     guarded(what, field, || T::deserialize(value).map(Some))
+}
+
+/// The added tokens. `BadModel` where they are too long together.
+fn added(file: &File, what: &str) -> Result<Vec<AddedToken>> {
+    let bytes: usize = file.added_tokens.iter().map(|entry| entry.token.content.len()).sum();
+    match bytes > MAX_ADDED_BYTES {
+        true => {
+            let why = format_args!("they have {bytes} bytes in all; at most {MAX_ADDED_BYTES} are read");
+            Err(bad(what, "added_tokens", why))
+        }
+        false => Ok(file.added_tokens.iter().map(|entry| entry.token.clone()).collect()),
+    }
 }
 
 /// What each id stands for.
@@ -334,12 +371,14 @@ struct Words {
     bounded: bool,
     /// How many times as long a text may become.
     growth: usize,
+    /// Bytes of its patterns and counts in them.
+    patterns: (usize, usize),
 }
 
 impl Words {
     /// `Unsupported` for what makes texts longer than any language needs.
     fn of(file: &File, what: &str) -> Result<Self> {
-        let mut words = Self { cuts: false, bounded: true, growth: 1 };
+        let mut words = Self { cuts: false, bounded: true, growth: 1, patterns: (0, 0) };
         let mut todo: Vec<&Value> = [&file.normalizer, &file.pre_tokenizer].into_iter().flatten().collect();
         let mut seen = 0;
         while let Some(value) = todo.pop() {
@@ -349,6 +388,7 @@ impl Words {
                 todo.extend(parts.and_then(Value::as_array).into_iter().flatten());
             } else {
                 words.add(value);
+                words.pattern(value, what)?;
             }
             if seen > MAX_PARTS || words.growth > MAX_GROWTH {
                 return Err(Error::unsupported(format!(
@@ -396,6 +436,27 @@ impl Words {
             }
         };
         self.growth = self.growth.saturating_mul(growth);
+    }
+
+    /// `Unsupported` for patterns whose programs are large: the package would build them of any size.
+    fn pattern(&mut self, part: &Value, what: &str) -> Result<()> {
+        let pattern = part.get("pattern").and_then(|p| p.get("Regex")).and_then(Value::as_str);
+        let Some(pattern) = pattern else { return Ok(()) };
+        let counts = pattern.as_bytes().windows(2).filter(|w| w[0] == b'{' && w[1].is_ascii_digit()).count();
+        self.patterns = (self.patterns.0 + pattern.len(), self.patterns.1 + counts);
+        let why = if self.patterns.0 > MAX_PATTERN_BYTES || self.patterns.1 > MAX_PATTERN_COUNTS {
+            format!("all have more than {MAX_PATTERN_BYTES} bytes or {MAX_PATTERN_COUNTS} counts")
+        } else {
+            match panics::catch(|| RegexBuilder::new(pattern).delegate_size_limit(MAX_PROGRAM_BYTES).build())
+            {
+                // The package will say where a pattern is none.
+                Ok(Ok(_) | Err(fancy_regex::Error::ParseError(..))) => return Ok(()),
+                Ok(Err(e)) => e.to_string(),
+                Err(panic) => panic,
+            }
+        };
+        let what = format_args!("{what}: the pattern '{}' is not read", shown(pattern));
+        Err(Error::unsupported(format!("{what}: {}", shown(&why))))
     }
 }
 

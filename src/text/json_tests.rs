@@ -158,6 +158,22 @@ fn what_is_not_read_is_named() {
         bad,
         "pre_tokenizer",
     );
+    let split =
+        |pattern: &str| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated"});
+    for large in ["(?:\\w{1,200}){1,20}", &r"\d{1,2}".repeat(33), &"a|".repeat(5000)] {
+        refused(&|f| f["pre_tokenizer"] = split(large), unsupported, "the pattern '");
+    }
+    // A few hundred KB of these would make gigabytes of tokens, and of values.
+    let piece = json!({"SpecialToken": {"id": "<s>", "type_id": 0}});
+    refused(
+        &|f| f["post_processor"]["single"] = vec![piece.clone(); 300].into(),
+        bad,
+        "more than 1000 values",
+    );
+    refused(&|f| f["normalizer"] = vec![0; 10_000].into(), bad, "more than 1000 values");
+    let added = json!({"id": 8, "content": "x".repeat(600_000), "single_word": false, "lstrip": false, "rstrip": false,
+        "normalized": false, "special": true});
+    refused(&|f| f["added_tokens"] = json!([added]), bad, "at most 524288");
     refused(&|f| f["model"]["vocab"]["a"] = json!(5_000_000), bad, "model.vocab");
     refused(&|f| f["model"]["vocab"]["a"] = json!(7), bad, "both have id 7");
     refused(&|f| f["model"]["merges"] = json!(["a b c"]), bad, "entry 0");

@@ -10,6 +10,7 @@ mod golden;
 mod json;
 #[cfg(test)]
 mod json_tests;
+mod part;
 mod special;
 mod split;
 mod spm;
@@ -23,6 +24,7 @@ mod vocab;
 pub use chat::{ChatTemplate, Message};
 pub use export::{end_token_pairs, tokenizer_pairs};
 pub use json::{JsonFiles, only_sentencepiece};
+pub use part::fields_of;
 pub use utf8::Utf8Stream;
 pub use vocab::end_tokens as end_tokens_of_gguf;
 

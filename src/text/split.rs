@@ -189,7 +189,7 @@ impl Rule {
             Error::unsupported(format!(
                 "{}: metadata key '{PRE_KEY}' names the split rule '{}'; known are {}",
                 gguf.what(),
-                name.escape_debug(),
+                super::vocab::shown(name),
                 known.join(", ")
             ))
         })
@@ -231,7 +231,7 @@ impl Rule {
                     "{}: metadata key '{PRE_KEY}' names no split rule, and architecture '{}' with a vocabulary of \
                      {vocab_size} tells none; set it to the model's (gpt-2, llama-bpe, qwen2, ...)",
                     gguf.what(),
-                    architecture.escape_debug()
+                    super::vocab::shown(architecture)
                 )));
             }
         };
@@ -360,4 +360,30 @@ pub(super) fn byte_digits(word: &[u8], each: &mut dyn FnMut(&[u8]) -> Result<()>
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::json::{MAX_PATTERN_BYTES, MAX_PATTERN_COUNTS, MAX_PROGRAM_BYTES};
+    use super::*;
+
+    /// The rules are those of published files, and so show what a `tokenizer.json` has to be allowed.
+    #[test]
+    fn known_patterns_are_far_within_what_a_json_file_may_have() {
+        for rule in RULES {
+            let patterns = rule.passes.iter().filter_map(|pass| match pass {
+                Pass::Pattern(pattern) => Some(*pattern),
+                Pass::Punctuation => None,
+            });
+            let all: String = patterns.clone().collect();
+            assert!(4 * all.len() < MAX_PATTERN_BYTES, "{}: {}", rule.name(), all.len());
+            assert!(4 * all.matches("{1,").count() < MAX_PATTERN_COUNTS, "{}", rule.name());
+            for pattern in patterns {
+                let built = fancy_regex::RegexBuilder::new(pattern)
+                    .delegate_size_limit(MAX_PROGRAM_BYTES / 2)
+                    .build();
+                assert!(built.is_ok(), "{}: {pattern}", rule.name());
+            }
+        }
+    }
 }

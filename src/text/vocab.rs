@@ -80,7 +80,7 @@ pub(super) fn load(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Option<Tokenizer>>
             "{}: metadata key '{MODEL}' is '{}'; only gpt2 (byte-level BPE) and llama (SentencePiece BPE) are read, \
              so this model takes and gives token ids only",
             gguf.what(),
-            other.escape_debug()
+            shown(other)
         ))),
     }
 }
@@ -370,7 +370,18 @@ fn token_bytes(common: &Common) -> Result<TokenBytes> {
     Ok(bytes)
 }
 
-/// A token in an error message: escaped, and cut where a bad file made it long.
+/// A token in an error message: what cannot be seen is escaped, and cut where a bad file made it long.
 pub(super) fn shown(token: &str) -> String {
-    token.chars().take(40).flat_map(char::escape_debug).collect()
+    let mut out = String::new();
+    for (n, c) in token.chars().enumerate() {
+        match c {
+            _ if n == 60 => {
+                out.push('…');
+                break;
+            }
+            '"' | '\'' => out.push(c),
+            _ => out.extend(c.escape_debug()),
+        }
+    }
+    out
 }

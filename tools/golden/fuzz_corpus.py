@@ -1,4 +1,5 @@
-"""Makes the seeds in fuzz/corpus/: small good files of each format, for fuzzers and mutants to start from.
+"""Makes the seeds in fuzz/corpus/: small good files of each format, for fuzzers and mutants to start from. What
+fuzzing has found (fuzz/corpus/*/found-*, bad-*) stays beside them.
 
   python fuzz_corpus.py
 """
@@ -219,8 +220,54 @@ def folders():
             shutil.copy(config, path("config", name + ".json"))
 
 
+def side_files():
+    template = "{% for m in messages %}{{ m.role + ': ' + m.content }}{% endfor %}"
+    token = {"content": "</s>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+             "special": True, "__type": "AddedToken"}
+    for name, doc in {
+        "config": {"add_bos_token": True, "bos_token": "a", "eos_token": token, "chat_template": template,
+                   "added_tokens_decoder": {"3": token}, "model_max_length": 1e30, "tokenizer_class": "LlamaTokenizer"},
+        "templates": {"add_bos_token": False, "bos_token": None, "chat_template": [
+            {"name": "tool_use", "template": "{{ tools }}"}, {"name": "default", "template": template}]},
+        "generation": {"bos_token_id": 0, "eos_token_id": [3, 1], "do_sample": True, "temperature": 0.6},
+    }.items():
+        with open(path("tokenizer_side_files", name + ".json"), "w") as f:
+            json.dump(doc, f)
+
+
+def kernel_configs():
+    sections = [(256, 256, 128, 64, 32), (1536, 4096, 256, 96, 32)]
+    for name, comment, pair in (("plain", "", "{} = {}\n"), ("odd", "; by hand\n# or not\n", "  {}:{} \r\n")):
+        with open(path("kernel_config", name + ".ini"), "w") as f:
+            f.write(comment + "\n".join(f"[Kernels_{i}]\n" + "".join(
+                pair.format(k, v) for k, v in zip(("m", "k", "bm", "bk", "bmm"), s)) for i, s in enumerate(sections)))
+
+
+# What has made other template engines take all time or memory; each must end early.
+HOSTILE = {
+    "bad-doubling": "{% set n = namespace(x='ab') %}{% for i in range(9999) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+    "bad-macro": "{% macro f(x) %}{% if x %}{{ f(x - 1) }}{{ f(x - 1) }}{% endif %}{% endmacro %}{{ f(30) }}",
+    "bad-power": "{{ 10 ** 10 ** 10 }}{{ 'a' * 1000000000 }}{{ [1] * 1000000000 }}",
+    "bad-recursive": "{% for x in [[1]] recursive %}{{ loop([x]) }}{% endfor %}",
+    "bad-deep": "{{ " + "(" * 200 + "1" + ")" * 200 + " }}",
+    "bad-itself": "{% set n = namespace(x=[]) %}{% set n.x = [n.x, n] %}{{ n.x | tojson }}",
+}
+
+
+def templates():
+    chat = os.path.join(ROOT, "tests", "golden", "chat")
+    for name in sorted(os.listdir(chat)):
+        if name.endswith(".jinja"):
+            shutil.copyfile(os.path.join(chat, name), path("template", name))
+    for name, text in HOSTILE.items():
+        with open(path("template", name + ".jinja"), "w") as f:
+            f.write(text)
+
+
 if __name__ == "__main__":
-    shutil.rmtree(OUT, ignore_errors=True)
     ggufs()
     tokenizers()
     folders()
+    side_files()
+    kernel_configs()
+    templates()

@@ -28,7 +28,7 @@ pub use value::{FromMetadata, ValueType};
 use crate::base::{Bytes, Error, Result, Status};
 use crate::kernels::tl::{self, Tilings};
 use crate::kernels::{DType, Matrix, Pool, pack};
-use reader::Reader;
+use reader::{MAX_KEY_BYTES, Reader, called};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -458,10 +458,10 @@ fn entries(r: &mut Reader, min_bytes: usize, item: &str) -> Result<usize> {
 fn parse_metadata(r: &mut Reader, n: usize) -> Result<HashMap<String, Value>> {
     let mut metadata = HashMap::new();
     for _ in 0..n {
-        let key = r.name("a metadata key")?;
-        let value = Value::parse(r, key)?;
+        let key = r.name(MAX_KEY_BYTES, "a metadata key")?;
+        let value = Value::parse(r, &called(key))?;
         if metadata.insert(key.to_owned(), value).is_some() {
-            return Err(r.error(format_args!("metadata key '{key}' stands there twice")));
+            return Err(r.error(format_args!("{} stands there twice", called(key))));
         }
     }
     Ok(metadata)

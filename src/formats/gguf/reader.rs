@@ -2,8 +2,20 @@
 
 use crate::base::{Error, Result};
 
-/// The format's limit on a metadata key; kept for tensor names too.
-const MAX_NAME_BYTES: usize = 65_535;
+/// The format's limit on a metadata key.
+pub(super) const MAX_KEY_BYTES: usize = 65_535;
+/// Bytes of a tensor's name, at most; the format says 64.
+pub(super) const MAX_NAME_BYTES: usize = 1024;
+/// Characters of a key in a message, at most.
+const SHOWN: usize = 100;
+
+/// A metadata key, as errors call it.
+pub(super) fn called(key: &str) -> String {
+    match key.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("metadata key '{}…'", &key[..end]),
+        None => format!("metadata key '{key}'"),
+    }
+}
 
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
@@ -64,18 +76,23 @@ impl<'a> Reader<'a> {
 
     /// A string's bytes: a u64 length and as many bytes.
     pub fn string(&mut self, item: &str) -> Result<&'a [u8]> {
-        let n = self.count(1, item)?;
-        self.take(n, item)
+        let n = self.u64(item)?;
+        if n > self.left() as u64 {
+            let left = self.left();
+            return Err(
+                self.error(format_args!("{item} is a string of {n} bytes, but only {left} bytes are left"))
+            );
+        }
+        self.take(n as usize, item)
     }
 
-    /// A metadata key's or tensor's name.
-    pub fn name(&mut self, item: &str) -> Result<&'a str> {
+    /// A metadata key's or tensor's name of at most `max` bytes.
+    pub fn name(&mut self, max: usize, item: &str) -> Result<&'a str> {
         let bytes = self.string(item)?;
-        if bytes.len() > MAX_NAME_BYTES {
-            return Err(self.error(format_args!(
-                "{item} of {} bytes; at most {MAX_NAME_BYTES} are possible",
-                bytes.len()
-            )));
+        if bytes.len() > max {
+            return Err(
+                self.error(format_args!("{item} of {} bytes; at most {max} are possible", bytes.len()))
+            );
         }
         std::str::from_utf8(bytes).map_err(|_| self.error(format_args!("{item} is not UTF-8")))
     }

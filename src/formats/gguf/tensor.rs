@@ -1,6 +1,6 @@
 //! Tensor infos: names, shapes, types and where the data lies.
 
-use super::reader::Reader;
+use super::reader::{MAX_NAME_BYTES, Reader};
 use crate::base::{Error, Result};
 use crate::kernels::DType;
 use std::ops::Range;
@@ -31,11 +31,12 @@ pub struct TensorInfo {
 
 impl TensorInfo {
     pub(super) fn parse(r: &mut Reader) -> Result<Self> {
-        let name = r.name("a tensor's name")?;
+        let name = r.name(MAX_NAME_BYTES, "a tensor's name")?;
         if name.is_empty() {
             return Err(r.error("a tensor has an empty name"));
         }
-        let n_dims = r.u32(name)?;
+        let item = &format!("the entry of tensor '{name}'");
+        let n_dims = r.u32(item)?;
         if n_dims as usize > MAX_DIMS {
             return Err(r.error(format_args!(
                 "tensor '{name}' has {n_dims} dimensions; at most {MAX_DIMS} are possible"
@@ -43,12 +44,12 @@ impl TensorInfo {
         }
         let mut dims = [1; MAX_DIMS];
         for dim in &mut dims[..n_dims as usize] {
-            let n = r.u64(name)?;
+            let n = r.u64(item)?;
             *dim = usize::try_from(n)
                 .map_err(|_| r.error(format_args!("tensor '{name}' has a dimension of {n}")))?;
         }
-        let type_id = r.u32(name)?;
-        let offset = r.u64(name)?;
+        let type_id = r.u32(item)?;
+        let offset = r.u64(item)?;
         let offset = usize::try_from(offset)
             .map_err(|_| r.error(format_args!("tensor '{name}' starts beyond the file, at {offset}")))?;
         let mut info = Self {
@@ -117,7 +118,8 @@ impl TensorInfo {
     }
 
     fn expected_len(&self) -> std::result::Result<Option<usize>, String> {
-        let too_large = || format!("tensor '{}' has dimensions {:?}, too large to be", self.name, self.dims);
+        let too_large =
+            || format!("tensor '{}' has dimensions {:?}, which are too large", self.name, self.dims);
         let [cols, rest @ ..] = self.dims;
         // Multiplied without the zeros: a 0 must not hide an overflow from `elements`.
         let bound = self.dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d.max(1)));

@@ -178,7 +178,7 @@ fn refuses_overflow_and_counts_beyond_the_file() {
     assert!(
         refused(&Writer::new().meta("t", Meta::Raw(13, vec![0; 8])))
             .message
-            .contains("unknown value type 13")
+            .contains("the unknown value type 13")
     );
     // An array that nests itself a thousand times.
     let nest: Vec<u8> = (0..1000).flat_map(|_| array_of(9, 1u64.to_le_bytes())).collect();
@@ -285,7 +285,7 @@ fn paths_that_cannot_be_opened() {
     check(&path("missing"), Status::Io, "No such file");
     check(&path(""), Status::Io, "directory");
     check("", Status::Io, "No such file");
-    check("a\0b", Status::Io, "");
+    assert!(Gguf::open("a\0b").err().unwrap().message.contains("'a\\u{0}b'"));
     check("/dev/null", Status::Io, "not a regular file");
     std::fs::write(path("empty"), b"").unwrap();
     check(&path("empty"), Status::BadModel, "empty");

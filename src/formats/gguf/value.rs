@@ -57,7 +57,7 @@ pub(super) struct Value {
 }
 
 impl Value {
-    /// Reads a type and walks over the value behind it.
+    /// Reads a type and walks over the value behind it. `key` is what errors call it.
     pub fn parse(r: &mut Reader, key: &str) -> Result<Self> {
         let ty = value_type(r, key)?;
         if ty == ValueType::Array {
@@ -82,13 +82,12 @@ impl Value {
 
 fn value_type(r: &mut Reader, key: &str) -> Result<ValueType> {
     let id = r.u32(key)?;
-    ValueType::from_id(id)
-        .ok_or_else(|| r.error(format_args!("metadata key '{key}' has unknown value type {id}")))
+    ValueType::from_id(id).ok_or_else(|| r.error(format_args!("{key} has the unknown value type {id}")))
 }
 
 fn array_header(r: &mut Reader, key: &str) -> Result<(ValueType, usize)> {
     let elem = value_type(r, key)?;
-    let count = r.count(elem.min_bytes(), &format!("the array length of metadata key '{key}'"))?;
+    let count = r.count(elem.min_bytes(), &format!("the array length of {key}"))?;
     Ok((elem, count))
 }
 
@@ -103,7 +102,7 @@ fn skip_elements(r: &mut Reader, key: &str, elem: ValueType, count: usize, depth
     match elem {
         ValueType::String => (0..count).try_for_each(|_| skip(r, key, elem)),
         ValueType::Array if depth >= MAX_ARRAY_DEPTH => {
-            Err(r.error(format_args!("metadata key '{key}' nests arrays deeper than {MAX_ARRAY_DEPTH}")))
+            Err(r.error(format_args!("{key} nests arrays deeper than {MAX_ARRAY_DEPTH}")))
         }
         ValueType::Array => (0..count).try_for_each(|_| {
             let (elem, count) = array_header(r, key)?;

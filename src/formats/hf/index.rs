@@ -22,6 +22,7 @@ pub fn parse<'a>(json: &'a [u8], what: &str) -> Result<Index<'a>> {
 }
 
 #[derive(serde::Deserialize)]
+#[serde(expecting = "an object with a weight_map")]
 struct Top<'a> {
     #[serde(borrow)]
     weight_map: Index<'a>,
@@ -54,7 +55,8 @@ impl<'de> Visitor<'de> for WeightMap {
                 Some(place) => *place,
                 None => {
                     plain(&file).map_err(|why| {
-                        A::Error::custom(format_args!("weight_map['{name}'] is '{file}'; {why}"))
+                        let (name, file) = (cut(&name), cut(&file));
+                        A::Error::custom(format_args!("weight_map['{name}'] is '{file}', {why}"))
                     })?;
                     if index.files.len() == MAX_SHARDS {
                         return Err(A::Error::custom(format_args!(
@@ -72,13 +74,18 @@ impl<'de> Visitor<'de> for WeightMap {
     }
 }
 
+/// A name in an error message.
+fn cut(name: &str) -> &str {
+    name.char_indices().nth(100).map_or(name, |(end, _)| &name[..end])
+}
+
 /// A name of a file in this very folder, and of nothing else.
 fn plain(file: &str) -> std::result::Result<(), &'static str> {
     if file.contains(['/', '\\', '\0']) || file == ".." || file == "." || file.len() > 255 {
-        return Err("it must be the plain name of a file in the folder");
+        return Err("which must be the plain name of a file in the folder,");
     }
     match file.ends_with(".safetensors") {
         true => Ok(()),
-        false => Err("it must be a .safetensors file"),
+        false => Err("which must be a .safetensors file,"),
     }
 }

@@ -89,7 +89,7 @@ impl<'de> Visitor<'de> for Tensors {
 }
 
 #[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object of dtype, shape and data_offsets")]
 struct Fields<'a> {
     #[serde(borrow)]
     dtype: Text<'a>,

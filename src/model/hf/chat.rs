@@ -2,11 +2,10 @@
 //! the first that is there, as transformers takes them.
 
 use super::MAX_TOKENIZER_CONFIG_BYTES;
-use super::config::parse;
 use crate::base::{Error, Result};
 use crate::formats::hf::Folder;
-use crate::text::ChatTemplate;
 use crate::text::chat::template_of_json;
+use crate::text::{ChatTemplate, fields_of};
 use serde_json::Value;
 
 const JINJA: &str = "chat_template.jinja";
@@ -39,10 +38,11 @@ pub fn source(folder: &Folder) -> Result<Option<(&'static str, String)>> {
     Ok(None)
 }
 
-/// `null` where there is no such file.
+/// What is read of a side file; `null` where there is no such file.
 fn json(folder: &Folder, name: &str) -> Result<Value> {
-    let bytes = folder.read(name, MAX_TOKENIZER_CONFIG_BYTES)?;
-    bytes.map_or(Ok(Value::Null), |bytes| parse(&bytes, &folder.path_of(name)))
+    let Some(bytes) = folder.read(name, MAX_TOKENIZER_CONFIG_BYTES)? else { return Ok(Value::Null) };
+    let bad = |e| Error::bad_model(format!("{}: {e}", folder.path_of(name)));
+    fields_of(&bytes, &[&["chat_template"], TOKENS].concat()).map_err(bad)
 }
 
 fn template(folder: &Folder, name: &str, file: &Value) -> Result<Option<String>> {

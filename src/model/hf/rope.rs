@@ -211,7 +211,8 @@ fn layer_types(config: &Fields, layers: usize) -> Result<Option<Vec<bool>>> {
         FULL => Ok(false),
         SLIDING => Ok(true),
         other => {
-            let why = format!("'{}' in it is not {FULL} or {SLIDING}", other.escape_debug());
+            let why =
+                format!("'{}' in it is not {FULL} or {SLIDING}", other.chars().take(60).collect::<String>());
             Err(config.unsupported("layer_types", why))
         }
     };
