@@ -7,6 +7,7 @@
 use super::bpe::{MAX_WORD_BYTES, too_long};
 use super::bytes::TokenBytes;
 use super::decoder::Spelling;
+use super::json_names::Names;
 use super::part::{fields_of, tree};
 use super::special::Specials;
 use super::vocab::{END_NAMES, shown};
@@ -36,7 +37,7 @@ const MAX_PARTS: usize = 64;
 const MAX_GROWTH: usize = 64;
 
 /// What is read of `tokenizer_config.json` and of `generation_config.json`.
-const TOKEN_KEYS: [&str; 3] = ["bos_token", "eos_token", "add_bos_token"];
+const TOKEN_KEYS: [&str; 4] = ["bos_token", "eos_token", "add_bos_token", "add_eos_token"];
 const ID_KEYS: [&str; 2] = ["bos_token_id", "eos_token_id"];
 
 /// Bytes of all added tokens, of which the finder takes a hundred times as many; real ones have up to 80 KiB.
@@ -478,102 +479,6 @@ fn around(post: Option<&PostProcessorWrapper>, n: usize, what: &str) -> Result<[
         return Err(bad(what, "post_processor", format_args!("{} tokens around a text", ids.len() - 1)));
     }
     Ok([before.to_vec(), behind.to_vec()])
-}
-
-/// What the side files say of BOS and EOS.
-struct Names<'a> {
-    what: &'a str,
-    config: &'a Value,
-    generation: &'a Value,
-    id_of: &'a dyn Fn(&str) -> Option<u32>,
-    n: usize,
-}
-
-impl Names<'_> {
-    /// A token that `tokenizer_config.json` names, as a string or as an object with its `content`.
-    fn token(&self, key: &str) -> Result<Option<u32>> {
-        let value = match self.config.get(key) {
-            None | Some(Value::Null) => return Ok(None),
-            Some(value) => value.get("content").unwrap_or(value),
-        };
-        let id = value.as_str().and_then(self.id_of);
-        id.map(Some).ok_or_else(|| {
-            Error::bad_model(format!(
-                "tokenizer_config.json beside {}: '{key}' is {}, which is no token",
-                self.what,
-                shown(&value.to_string())
-            ))
-        })
-    }
-
-    /// One id or several that `generation_config.json` names.
-    fn ids(&self, key: &str) -> Result<Vec<u32>> {
-        let values = match self.generation.get(key) {
-            None | Some(Value::Null) => return Ok(Vec::new()),
-            Some(Value::Array(values)) => values.as_slice(),
-            Some(value) => std::slice::from_ref(value),
-        };
-        let id = |value: &Value| {
-            let id = value.as_u64().filter(|&id| id < self.n as u64);
-            id.map(|id| id as u32).ok_or_else(|| {
-                Error::bad_model(format!(
-                    "generation_config.json beside {}: '{key}' is {}; the vocabulary has {} tokens",
-                    self.what,
-                    shown(&value.to_string()),
-                    self.n
-                ))
-            })
-        };
-        values.iter().map(id).collect()
-    }
-
-    fn bos(&self) -> Result<Option<u32>> {
-        match self.token("bos_token")? {
-            None => Ok(self.ids("bos_token_id")?.first().copied()),
-            id => Ok(id),
-        }
-    }
-
-    fn ends(&self) -> Result<Vec<u32>> {
-        let mut ends = self.ids("eos_token_id")?;
-        ends.extend(self.token("eos_token")?);
-        Ok(ends)
-    }
-
-    /// What the post-processor puts `before` a text, with or without BOS where `add_bos_token` says so.
-    fn with_bos(&self, mut before: Vec<u32>, bos: Option<u32>) -> Result<Vec<u32>> {
-        match (self.config.get("add_bos_token").and_then(Value::as_bool), bos) {
-            (Some(true), None) if before.is_empty() => {
-                return Err(Error::bad_model(format!(
-                    "tokenizer_config.json beside {}: 'add_bos_token' is true, but 'bos_token' names none",
-                    self.what
-                )));
-            }
-            (Some(true), Some(bos)) if !before.contains(&bos) => before.insert(0, bos),
-            (Some(false), Some(bos)) => before.retain(|&id| id != bos),
-            _ => {}
-        }
-        Ok(before)
-    }
-
-    /// As `with_bos`, of what stands `behind` a text, by `add_eos_token`.
-    fn with_eos(&self, mut behind: Vec<u32>) -> Result<Vec<u32>> {
-        let Some(asked) = self.config.get("add_eos_token").and_then(Value::as_bool) else {
-            return Ok(behind);
-        };
-        match (asked, self.token("eos_token")?) {
-            (true, None) if behind.is_empty() => {
-                return Err(Error::bad_model(format!(
-                    "tokenizer_config.json beside {}: 'add_eos_token' is true, but 'eos_token' names none",
-                    self.what
-                )));
-            }
-            (true, Some(eos)) if !behind.contains(&eos) => behind.push(eos),
-            (false, Some(eos)) => behind.retain(|&id| id != eos),
-            _ => {}
-        }
-        Ok(behind)
-    }
 }
 
 impl Json {

@@ -8,6 +8,7 @@ mod export;
 #[cfg(test)]
 mod golden;
 mod json;
+mod json_names;
 #[cfg(test)]
 mod json_tests;
 mod part;
