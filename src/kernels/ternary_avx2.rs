@@ -46,16 +46,21 @@ fn fold(v: __m256i) -> __m128i {
 #[target_feature(enable = "avx2,f16c")]
 pub fn run(task: &Task, scratch: &mut Scratch) {
     let scaled = task.weights.dtype == DType::TQ2_0;
-    match (task.x.rows.len(), scaled) {
-        (SWEEP_TOKENS.., false) => sweep::<false>(task, scratch),
-        (SWEEP_TOKENS.., true) => sweep::<true>(task, scratch),
-        (1, false) => few::<1, false>(task),
-        (1, true) => few::<1, true>(task),
-        (2, false) => few::<2, false>(task),
-        (2, true) => few::<2, true>(task),
-        (3, false) => few::<3, false>(task),
-        (3, true) => few::<3, true>(task),
-        _ => {}
+    let tokens = task.x.rows.len();
+    if tokens >= SWEEP_TOKENS {
+        return if scaled { sweep::<true>(task, scratch) } else { sweep::<false>(task, scratch) };
+    }
+    for first in (0..tokens).step_by(4) {
+        match (tokens - first, scaled) {
+            (1, false) => few::<1, false>(task, first),
+            (1, true) => few::<1, true>(task, first),
+            (2, false) => few::<2, false>(task, first),
+            (2, true) => few::<2, true>(task, first),
+            (3, false) => few::<3, false>(task, first),
+            (3, true) => few::<3, true>(task, first),
+            (_, false) => few::<4, false>(task, first),
+            (_, true) => few::<4, true>(task, first),
+        }
     }
 }
 
@@ -74,12 +79,12 @@ pub fn block_sums(values: &[i8], sums: &mut [i32]) {
     }
 }
 
-/// Works on the packed codes: few tokens do not repay unpacking. Rows are read one behind the other, which is what
+/// `T` tokens from `start` on. Works on the packed codes: few tokens do not repay unpacking. Rows are read one behind the other, which is what
 /// memory is fastest at.
 #[target_feature(enable = "avx2,f16c")]
-fn few<const T: usize, const SCALED: bool>(task: &Task) {
-    let x: [&[i8]; T] = std::array::from_fn(|t| task.x.row(t));
-    let sums: [&[i32]; T] = std::array::from_fn(|t| if SCALED { task.sums(t) } else { &[] });
+fn few<const T: usize, const SCALED: bool>(task: &Task, start: usize) {
+    let x: [&[i8]; T] = std::array::from_fn(|t| task.x.row(start + t));
+    let sums: [&[i32]; T] = std::array::from_fn(|t| if SCALED { task.sums(start + t) } else { &[] });
     let rows = task.block.rows.clone();
     for first in rows.clone().step_by(4) {
         let count = (rows.end - first).min(4);
@@ -88,7 +93,7 @@ fn few<const T: usize, const SCALED: bool>(task: &Task) {
             for r in 0..count {
                 let totals = packed_scaled(task.weights.row(first + r), x, sums);
                 for t in 0..T {
-                    values[t][r] = totals[t] / task.x.rows[t].scale;
+                    values[t][r] = totals[t] / task.x.rows[start + t].scale;
                 }
             }
         } else {
@@ -102,11 +107,11 @@ fn few<const T: usize, const SCALED: bool>(task: &Task) {
                 scales[r] = task.weights.scale(first + r);
             }
             for (t, (values, wide)) in values.iter_mut().zip(wide).enumerate() {
-                *values = four_values(wide, task.x.rows[t], scales);
+                *values = four_values(wide, task.x.rows[start + t], scales);
             }
         }
         for (t, values) in values.iter().enumerate() {
-            task.write(t, first, &values[..count]);
+            task.write(start + t, first, &values[..count]);
         }
     }
 }
@@ -166,7 +171,6 @@ unsafe fn multiply<const T: usize, const REVERSED: bool>(
 ) {
     let (low, high) = (_mm256_set1_epi8(3), _mm256_set1_epi8(12));
     let place = |k: usize| if REVERSED { 96 - 32 * k } else { 32 * k };
-    _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(AHEAD).cast());
     // SAFETY: the caller's promise.
     let packed = unsafe { load(w) };
     // A shift of 16-bit lanes: what crosses from byte to byte falls to the masks.
@@ -188,6 +192,13 @@ unsafe fn multiply<const T: usize, const REVERSED: bool>(
     }
 }
 
+/// Asks for the cache line of what is read later.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn prefetch(w: *const u8) {
+    _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(AHEAD).cast());
+}
+
 /// `code · x` of a row of I2_S codes with tokens of four times as many values; the lanes of each are to be added up.
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -199,6 +210,7 @@ fn packed_dots<const T: usize>(w: &[u8], x: [&[i8]; T]) -> [__m256i; T] {
         for (m, w) in w.chunks(256).enumerate() {
             let x = x.map(|x| x[2048 * n + 1024 * m..].as_ptr());
             for (b, w) in w.as_chunks::<32>().0.iter().enumerate() {
+                prefetch(w.as_ptr());
                 // SAFETY: a whole block, and the 128 values of each token where it is.
                 unsafe { multiply::<T, true>(w.as_ptr(), x.map(|x| x.add(128 * b)), &mut sums) };
             }
@@ -217,47 +229,64 @@ fn packed_dots<const T: usize>(w: &[u8], x: [&[i8]; T]) -> [__m256i; T] {
 #[target_feature(enable = "avx2,f16c")]
 fn packed_scaled<const T: usize>(w: &[u8], x: [&[i8]; T], sums: [&[i32]; T]) -> [f32; T] {
     let mut total = [0.0; T];
-    for (n, w) in w.as_chunks::<66>().0.chunks(4).enumerate() {
-        let mut dots = [[_mm256_setzero_si256(); 4]; T];
-        let mut scales = [0; 4];
-        for (b, w) in w.iter().enumerate() {
-            let x = x.map(|x| x[1024 * n + 256 * b..][..256].as_ptr());
-            let mut sums = [Sums::zero(); T];
-            // SAFETY: twice 32 bytes of 66, and 128 of 256 values of each token.
-            unsafe {
-                multiply::<T, false>(w.as_ptr(), x, &mut sums);
-                multiply::<T, false>(w.as_ptr().add(32), x.map(|x| x.add(128)), &mut sums);
-            }
-            for (dots, sums) in dots.iter_mut().zip(&mut sums) {
-                sums.merge();
-                dots[b] = sums.ones;
-            }
-            scales[b] = i16::from_le_bytes([w[64], w[65]]);
-        }
-        let scale = _mm_cvtph_ps(_mm_setr_epi16(scales[0], scales[1], scales[2], scales[3], 0, 0, 0, 0));
-        for t in 0..T {
-            let mut four = [0; 4];
-            let sums = &sums[t][4 * n..];
-            let sums = match sums.first_chunk::<4>() {
-                Some(sums) => sums,
-                None => {
-                    four[..sums.len()].copy_from_slice(sums);
-                    &four
-                }
-            };
-            // Each lane holds 16 products, at most 4096 in magnitude; eight times that is -32768..=32512.
-            let [a, b, c, d] = dots[t];
-            let pairs = _mm256_hadd_epi16(_mm256_hadd_epi16(a, b), _mm256_hadd_epi16(c, d));
-            let mut values = [0.0f32; 4];
-            // SAFETY: four elements of arrays of four.
-            unsafe {
-                let dots = _mm_sub_epi32(fold(widen(pairs)), _mm_loadu_si128(sums.as_ptr().cast()));
-                _mm_storeu_ps(values.as_mut_ptr(), _mm_mul_ps(_mm_cvtepi32_ps(dots), scale));
-            }
-            values.iter().take(w.len()).for_each(|v| total[t] += v);
-        }
+    let (fours, rest) = w.as_chunks::<66>().0.as_chunks::<4>();
+    for (n, w) in fours.iter().enumerate() {
+        add_blocks(w.each_ref(), x.map(|x| &x[1024 * n..]), sums.map(|s| &s[4 * n..]), &mut total);
+    }
+    let done = 4 * fours.len();
+    let (x, sums) = (x.map(|x| &x[256 * done..]), sums.map(|s| &s[done..]));
+    match rest {
+        [] => {}
+        [a] => add_blocks([a], x, sums, &mut total),
+        [a, b] => add_blocks([a, b], x, sums, &mut total),
+        [a, b, c] => add_blocks([a, b, c], x, sums, &mut total),
+        _ => unreachable!("a rest of four"),
     }
     total
+}
+
+/// The next `N` blocks of `packed_scaled`, up to four.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn add_blocks<const N: usize, const T: usize>(
+    w: [&[u8; 66]; N],
+    x: [&[i8]; T],
+    sums: [&[i32]; T],
+    total: &mut [f32; T],
+) {
+    let zero = _mm256_setzero_si256();
+    let x = x.map(|x| x[..256 * N].as_ptr());
+    let mut dots = [[zero; 4]; T];
+    for line in 0..=N {
+        prefetch(w[0].as_ptr().wrapping_add(64 * line));
+    }
+    for b in 0..N {
+        let x = x.map(|x| x.wrapping_add(256 * b));
+        let mut sums = [Sums::zero(); T];
+        // SAFETY: twice 32 bytes of 66, and twice 128 values of each token's 256 of this block.
+        unsafe {
+            multiply::<T, false>(w[b].as_ptr(), x, &mut sums);
+            multiply::<T, false>(w[b].as_ptr().add(32), x.map(|x| x.add(128)), &mut sums);
+        }
+        for (dots, sums) in dots.iter_mut().zip(&mut sums) {
+            sums.merge();
+            dots[b] = sums.ones;
+        }
+    }
+    let scale = |b: usize| if b < N { i16::from_le_bytes([w[b][64], w[b][65]]) } else { 0 };
+    let scale = _mm_cvtph_ps(_mm_setr_epi16(scale(0), scale(1), scale(2), scale(3), 0, 0, 0, 0));
+    for t in 0..T {
+        // Each lane holds 16 products, at most 4096 in magnitude; eight times that is -32768..=32512.
+        let [a, b, c, d] = dots[t];
+        let pairs = _mm256_hadd_epi16(_mm256_hadd_epi16(a, b), _mm256_hadd_epi16(c, d));
+        let own = &sums[t][..N];
+        let sum = |b: usize| if b < N { own[b] } else { 0 };
+        let dots = _mm_sub_epi32(fold(widen(pairs)), _mm_setr_epi32(sum(0), sum(1), sum(2), sum(3)));
+        let mut values = [0.0f32; 4];
+        // SAFETY: four f32 are written to an array of four.
+        unsafe { _mm_storeu_ps(values.as_mut_ptr(), _mm_mul_ps(_mm_cvtepi32_ps(dots), scale)) };
+        values[..N].iter().for_each(|v| total[t] += v);
+    }
 }
 
 /// Unpacks `LANES` rows at a time, `DEPTH` columns of them, and multiplies those with all tokens.
@@ -279,12 +308,12 @@ fn sweep<const SCALED: bool>(task: &Task, scratch: &mut Scratch) {
             unpack::<SCALED>(w, start, codes);
             for (n, partial) in partial.chunks_mut(TILE).enumerate() {
                 let step = Step { task, codes, scales, start, first: n * TILE };
-                match partial.as_chunks_mut::<TILE>().0 {
-                    [all] => step.tile::<TILE, SCALED>(all),
-                    _ => partial.iter_mut().enumerate().for_each(|(t, one)| {
-                        let step = Step { first: step.first + t, ..step };
-                        step.tile::<1, SCALED>(std::array::from_mut(one));
-                    }),
+                match partial {
+                    [a] => step.tile::<1, SCALED>([a]),
+                    [a, b] => step.tile::<2, SCALED>([a, b]),
+                    [a, b, c] => step.tile::<3, SCALED>([a, b, c]),
+                    [a, b, c, d] => step.tile::<TILE, SCALED>([a, b, c, d]),
+                    _ => unreachable!("a chunk of tokens"),
                 }
             }
         }
@@ -403,7 +432,7 @@ struct Step<'a> {
 impl Step<'_> {
     /// Adds to the dot products of `T` tokens, 256 columns at a time.
     #[target_feature(enable = "avx2")]
-    fn tile<const T: usize, const SCALED: bool>(&self, partial: &mut [Line; T]) {
+    fn tile<const T: usize, const SCALED: bool>(&self, partial: [&mut Line; T]) {
         let x: [&[i8]; T] = std::array::from_fn(|t| {
             &self.task.x.row(self.first + t)[self.start..self.start + 4 * self.codes.len()]
         });
@@ -444,14 +473,17 @@ impl Step<'_> {
 #[target_feature(enable = "avx2")]
 unsafe fn narrow_dots<const T: usize>(codes: &[Line], x: [*const i8; T]) -> [[__m256i; 2]; T] {
     let mut narrow = [[_mm256_setzero_si256(); 2]; T];
-    for (n, line) in codes.iter().enumerate() {
-        // SAFETY: a line's 64 bytes, and the caller's promise.
-        unsafe {
-            let w = [load(line.0.as_ptr()), load(line.0.as_ptr().add(32))];
-            for t in 0..T {
-                let a = _mm256_set1_epi32(x[t].add(4 * n).cast::<i32>().read_unaligned());
-                for v in 0..2 {
-                    narrow[t][v] = _mm256_add_epi16(narrow[t][v], _mm256_maddubs_epi16(w[v], a));
+    // Four lines a round, of the 32 or 64: the loop itself costs instructions.
+    for (n, lines) in codes.as_chunks::<4>().0.iter().enumerate() {
+        for (i, line) in lines.iter().enumerate() {
+            // SAFETY: a line's 64 bytes, and the caller's promise.
+            unsafe {
+                let w = [load(line.0.as_ptr()), load(line.0.as_ptr().add(32))];
+                for t in 0..T {
+                    let a = _mm256_set1_epi32(x[t].add(16 * n + 4 * i).cast::<i32>().read_unaligned());
+                    for v in 0..2 {
+                        narrow[t][v] = _mm256_add_epi16(narrow[t][v], _mm256_maddubs_epi16(w[v], a));
+                    }
                 }
             }
         }
