@@ -9,16 +9,9 @@ use super::ternary_avx2 as avx2;
 use super::{DType, Isa, Matrix, Pool};
 use crate::base::{Error, Result};
 use std::cell::RefCell;
-use std::ops::Range;
 
 /// Weight rows of one task.
 const TASK_ROWS: usize = 32;
-/// Weight rows that are unpacked together and swept over the tokens.
-pub(super) const GROUP: usize = 4;
-/// From this many tokens on, unpacked codes pay for being written.
-const SWEEP_TOKENS: usize = 4;
-/// Bytes of activations that one sweep keeps in the second-level cache.
-const TILE_BYTES: usize = 256 << 10;
 /// Below this many multiplications waking others takes longer than the work.
 const SMALL: usize = 1 << 18;
 
@@ -40,7 +33,7 @@ pub fn padded(cols: usize) -> usize {
 }
 
 impl Activations<'_> {
-    fn row(&self, t: usize) -> &[i8] {
+    pub(super) fn row(&self, t: usize) -> &[i8] {
         &self.values[t * self.cols..(t + 1) * self.cols]
     }
 }
@@ -86,8 +79,8 @@ fn has_three(bytes: &[u8]) -> bool {
 /// `out[t, i] = x[t] · w[i] / scale(t)` for the rows `i` of all of `weights`, side by side in their order.
 ///
 /// `out` is `[x.rows.len(), sum of rows]`, and each matrix a ternary one whose columns `padded` makes `x.cols`. The
-/// integer dot products are exact. I2_S and `Ternary` give `dot * (weight scale / activation scale)`; TQ2_0 adds `block dot * block scale` block by
-/// block in f32 and divides by the activation scale.
+/// integer dot products are exact. I2_S and `Ternary` give `dot * (weight scale / activation scale)`; TQ2_0 adds
+/// `block dot * block scale` block by block in f32 and divides by the activation scale.
 pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, weights: &[&Matrix], out: &mut [f32]) {
     let tokens = x.rows.len();
     let stride: usize = weights.iter().map(|m| m.rows).sum();
@@ -106,32 +99,83 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, weights: &[&Matrix], out: 
     }
     let small = out.len().saturating_mul(x.cols) < SMALL;
     let out = SharedOut::new(out);
-    let one = |n: usize| {
-        let block = nth_block(weights, TASK_ROWS, n);
-        let m = weights[block.matrix];
-        let output = Output { out: &out, stride };
-        SCRATCH.with_borrow_mut(|scratch| {
-            if tokens < SWEEP_TOKENS {
-                few(isa, x, m, &block, &output, scratch);
-            } else {
-                sweep(isa, x, m, &block, &output, scratch);
-            }
-        });
-    };
-    let tasks = block_count(weights, TASK_ROWS);
-    if small { (0..tasks).for_each(one) } else { pool.run(tasks, &one) }
+    SUMS.with_borrow_mut(|sums| {
+        let scaled = weights.iter().any(|m| m.dtype == DType::TQ2_0);
+        let sums = grown(sums, if scaled { x.values.len() / 256 } else { 0 });
+        if scaled {
+            block_sums(isa, x.values, sums);
+        }
+        let sums = &*sums;
+        let one = |n: usize| {
+            let block = nth_block(weights, TASK_ROWS, n);
+            let codes = Packed::new(weights[block.matrix]);
+            let task = Task { x, sums, weights: codes, block, out: &out, stride };
+            SCRATCH.with_borrow_mut(|scratch| run(isa, &task, scratch));
+        };
+        let tasks = block_count(weights, TASK_ROWS);
+        if small { (0..tasks).for_each(one) } else { pool.run(tasks, &one) }
+    });
 }
 
-struct Output<'a> {
+fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2 and F16C.
+        Isa::Avx2 => unsafe { avx2::run(task, scratch) },
+        _ => scalar::run(task, scratch),
+    }
+}
+
+/// A matrix's bytes, looked up once for a task.
+pub(super) struct Packed<'a> {
+    pub dtype: DType,
+    data: &'a [u8],
+    /// Bytes of a row.
+    pub stride: usize,
+    /// Where the scales begin, and how far they lie from each other.
+    scales: (usize, usize),
+}
+
+impl<'a> Packed<'a> {
+    fn new(m: &'a Matrix) -> Self {
+        let (elements, bytes) = m.dtype.block();
+        let stride = m.cols.div_ceil(elements) * bytes;
+        let step = if m.dtype == DType::Ternary { 4 } else { 0 };
+        Self { dtype: m.dtype, data: &m.data, stride, scales: (m.rows * stride, step) }
+    }
+
+    pub fn row(&self, row: usize) -> &'a [u8] {
+        &self.data[row * self.stride..(row + 1) * self.stride]
+    }
+
+    /// Of a row of I2_S or `Ternary`, as `row_scale`.
+    pub fn scale(&self, row: usize) -> f32 {
+        let at = self.scales.0 + row * self.scales.1;
+        f32::from_le_bytes([self.data[at], self.data[at + 1], self.data[at + 2], self.data[at + 3]])
+    }
+}
+
+/// Some rows of one matrix, to be multiplied with all tokens.
+pub(super) struct Task<'a> {
+    pub x: &'a Activations<'a>,
+    /// `[tokens, cols / 256]` sums of the activations of each block, where the weights are TQ2_0.
+    sums: &'a [i32],
+    pub weights: Packed<'a>,
+    pub block: RowBlock,
     out: &'a SharedOut<'a>,
     stride: usize,
 }
 
-impl Output<'_> {
-    /// Writes the outputs of token `t` for the weight rows that begin at `row` of the task's block.
-    fn write(&self, t: usize, block: &RowBlock, row: usize, values: &[f32]) {
-        let at = t * self.stride + block.column + row;
-        assert!(row >= block.rows.start && row + values.len() <= block.rows.end);
+impl Task<'_> {
+    pub fn sums(&self, t: usize) -> &[i32] {
+        let blocks = self.x.cols / 256;
+        &self.sums[t * blocks..(t + 1) * blocks]
+    }
+
+    /// Writes the outputs of token `t` for the weight rows that begin at `row`.
+    pub fn write(&self, t: usize, row: usize, values: &[f32]) {
+        assert!(row >= self.block.rows.start && row + values.len() <= self.block.rows.end);
+        let at = t * self.stride + self.block.column + row;
         // SAFETY: the columns lie in this task's own row block, blocks do not overlap, and the slice ends here.
         unsafe { self.out.slice(at..at + values.len()) }.copy_from_slice(values);
     }
@@ -139,17 +183,31 @@ impl Output<'_> {
 
 /// A thread's buffers; they grow to the largest matrix and stay.
 #[derive(Default)]
-struct Scratch {
-    /// `[GROUP, padded cols]` codes 0, 1, 2, one a byte.
-    codes: Vec<u8>,
-    /// `[cols / 256, GROUP]` TQ2_0 scales.
-    scales: Vec<f32>,
-    /// `[tokens, cols / 256]` sums of the activations of each TQ2_0 block.
-    sums: Vec<i32>,
+pub(super) struct Scratch {
+    /// Codes 0, 1, 2 of a group of rows, one a byte.
+    pub codes: Vec<Line>,
+    /// `[blocks, lanes]` TQ2_0 scales of a group of rows.
+    pub scales: Vec<f32>,
+    /// `[tokens, lanes]` dot products of a group of rows so far: i32, or f32 of TQ2_0.
+    pub partial: Vec<Line>,
+}
+
+/// A cache line.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct Line(pub [u8; 64]);
+
+impl Default for Line {
+    fn default() -> Self {
+        Self([0; 64])
+    }
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { codes: Vec::new(), scales: Vec::new(), sums: Vec::new() }) };
+    static SCRATCH: RefCell<Scratch> =
+        const { RefCell::new(Scratch { codes: Vec::new(), scales: Vec::new(), partial: Vec::new() }) };
+    /// `Task::sums`, by the thread that asked for the product.
+    static SUMS: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The first `len` elements of a buffer, grown where needed. Out of memory is a panic, which the engine's boundary
@@ -166,129 +224,6 @@ pub(super) fn grown<T: Copy + Default>(buffer: &mut Vec<T>, len: usize) -> &mut 
     &mut buffer[..len]
 }
 
-/// One task's group of unpacked weight rows.
-struct Group<'a> {
-    codes: &'a mut [u8],
-    scales: &'a mut [f32],
-    first: usize,
-    /// How many of the GROUP rows count.
-    rows: usize,
-}
-
-/// Unpacks each group of weight rows once per tile of tokens and multiplies it with all of them.
-fn sweep(isa: Isa, x: &Activations, m: &Matrix, block: &RowBlock, output: &Output, scratch: &mut Scratch) {
-    let tokens = x.rows.len();
-    let tile = (TILE_BYTES / x.cols).clamp(16, 1024);
-    let scaled = m.dtype == DType::TQ2_0;
-    let blocks = if scaled { x.cols / 256 } else { 0 };
-    let codes = grown(&mut scratch.codes, GROUP * x.cols);
-    let scales = grown(&mut scratch.scales, GROUP * blocks);
-    let sums = grown(&mut scratch.sums, tokens * blocks);
-    if scaled {
-        block_sums(isa, x.values, sums);
-    }
-    for start in (0..tokens).step_by(tile) {
-        let end = tokens.min(start + tile);
-        for first in block.rows.clone().step_by(GROUP) {
-            let rows = GROUP.min(block.rows.end - first);
-            let mut group = Group { codes, scales, first, rows };
-            unpack_group(isa, m, &mut group);
-            if scaled {
-                for t in start..end {
-                    let sums = &sums[t * blocks..(t + 1) * blocks];
-                    let totals = dots_scaled(isa, group.codes, group.scales, x.row(t), sums);
-                    output.write(t, block, first, &totals.map(|v| v / x.rows[t].scale)[..rows]);
-                }
-            } else {
-                sweep_i2s(isa, x, m, start..end, &group, |t, values| output.write(t, block, first, values));
-            }
-        }
-    }
-}
-
-fn sweep_i2s(
-    isa: Isa,
-    x: &Activations,
-    m: &Matrix,
-    tile: Range<usize>,
-    group: &Group,
-    mut write: impl FnMut(usize, &[f32]),
-) {
-    // A group that the block cuts short repeats its last row.
-    let scales: [f32; GROUP] = std::array::from_fn(|r| row_scale(m, group.first + r.min(group.rows - 1)));
-    // Two tokens share the loads of the weights.
-    for t in tile.clone().step_by(2) {
-        let second = (t + 1 < tile.end).then(|| x.row(t + 1));
-        let dots = dots(isa, group.codes, x.row(t), second);
-        for (i, dots) in dots.iter().take(1 + second.is_some() as usize).enumerate() {
-            let token = x.rows[t + i];
-            let values: [f32; GROUP] =
-                std::array::from_fn(|r| i2s_value(dots[r] - token.sum, scales[r], token.scale));
-            write(t + i, &values[..group.rows]);
-        }
-    }
-}
-
-fn i2s_value(dot: i32, weight_scale: f32, activation_scale: f32) -> f32 {
-    dot as f32 * (weight_scale / activation_scale)
-}
-
-fn unpack_group(isa: Isa, m: &Matrix, group: &mut Group) {
-    for (r, codes) in group.codes.chunks_exact_mut(padded(m.cols)).enumerate() {
-        // A group that the block cuts short repeats its last row; the surplus results are dropped.
-        let packed = packed_row(m, group.first + r.min(group.rows - 1));
-        if m.dtype != DType::TQ2_0 {
-            unpack_i2s(isa, packed, codes);
-            continue;
-        }
-        unpack_tq2_0(isa, packed, codes);
-        for (scales, block) in group.scales.chunks_exact_mut(GROUP).zip(packed.chunks_exact(66)) {
-            scales[r] = f16_at(&block[64..]);
-        }
-    }
-}
-
-/// Works on the packed codes: few tokens do not repay unpacking.
-fn few(isa: Isa, x: &Activations, m: &Matrix, block: &RowBlock, output: &Output, scratch: &mut Scratch) {
-    let scaled = m.dtype == DType::TQ2_0;
-    let blocks = if scaled { x.cols / 256 } else { 0 };
-    let sums = grown(&mut scratch.sums, x.rows.len() * blocks);
-    if scaled {
-        block_sums(isa, x.values, sums);
-    }
-    for row in block.rows.clone() {
-        let packed = packed_row(m, row);
-        for (t, token) in x.rows.iter().enumerate() {
-            let value = if scaled {
-                packed_tq2_0(isa, packed, x.row(t), &sums[t * blocks..(t + 1) * blocks]) / token.scale
-            } else {
-                i2s_value(packed_i2s(isa, packed, x.row(t)) - token.sum, row_scale(m, row), token.scale)
-            };
-            output.write(t, block, row, &[value]);
-        }
-    }
-}
-
-/// Codes of an I2_S row in the order of its elements (layout in `rows`).
-fn unpack_i2s(isa: Isa, packed: &[u8], codes: &mut [u8]) {
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2.
-        Isa::Avx2 => unsafe { avx2::unpack_i2s(packed, codes) },
-        _ => scalar::unpack_i2s(packed, codes),
-    }
-}
-
-/// Codes of a TQ2_0 row in the order of its elements (layout in `rows`).
-fn unpack_tq2_0(isa: Isa, packed: &[u8], codes: &mut [u8]) {
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2.
-        Isa::Avx2 => unsafe { avx2::unpack_tq2_0(packed, codes) },
-        _ => scalar::unpack_tq2_0(packed, codes),
-    }
-}
-
 /// Sums of each 256 values.
 fn block_sums(isa: Isa, values: &[i8], sums: &mut [i32]) {
     match isa {
@@ -299,50 +234,37 @@ fn block_sums(isa: Isa, values: &[i8], sums: &mut [i32]) {
     }
 }
 
-/// `code · x` of GROUP rows of codes and one or two rows of activations.
-fn dots(isa: Isa, codes: &[u8], first: &[i8], second: Option<&[i8]>) -> [[i32; GROUP]; 2] {
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2.
-        Isa::Avx2 => unsafe { avx2::dots(codes, first, second.unwrap_or(first)) },
-        _ => [scalar::dots(codes, first), second.map_or([0; GROUP], |x| scalar::dots(codes, x))],
-    }
-}
-
-/// `Σ over blocks of (code · x - sum) * scale` of GROUP rows, in f32 block by block.
-fn dots_scaled(isa: Isa, codes: &[u8], scales: &[f32], x: &[i8], sums: &[i32]) -> [f32; GROUP] {
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2.
-        Isa::Avx2 => unsafe { avx2::dots_scaled(codes, scales, x, sums) },
-        _ => scalar::dots_scaled(codes, scales, x, sums),
-    }
-}
-
-/// `code · x` of one packed row.
-fn packed_i2s(isa: Isa, packed: &[u8], x: &[i8]) -> i32 {
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2.
-        Isa::Avx2 => unsafe { avx2::packed_i2s(packed, x) },
-        _ => scalar::packed_i2s(packed, x),
-    }
-}
-
-/// As `dots_scaled`, of one packed row.
-fn packed_tq2_0(isa: Isa, packed: &[u8], x: &[i8], sums: &[i32]) -> f32 {
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2.
-        Isa::Avx2 => unsafe { avx2::packed_tq2_0(packed, x, sums) },
-        _ => scalar::packed_tq2_0(packed, x, sums),
-    }
-}
-
 mod scalar {
-    use super::{GROUP, f16_at};
+    use super::{DType, Line, Scratch, Task, f16_at, grown};
 
-    pub fn unpack_i2s(packed: &[u8], codes: &mut [u8]) {
+    /// Unpacks each row once and multiplies it with all tokens.
+    pub fn run(task: &Task, scratch: &mut Scratch) {
+        let cols = task.x.cols;
+        let lines = grown(&mut scratch.codes, cols / size_of::<Line>());
+        // SAFETY: a Line is 64 bytes without gaps.
+        let codes = unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast::<u8>(), cols) };
+        for row in task.block.rows.clone() {
+            let packed = task.weights.row(row);
+            let scaled = task.weights.dtype == DType::TQ2_0;
+            if scaled {
+                unpack_tq2_0(packed, codes)
+            } else {
+                unpack_i2s(packed, codes)
+            }
+            for (t, token) in task.x.rows.iter().enumerate() {
+                let x = task.x.row(t);
+                let value = if scaled {
+                    dot_scaled(codes, packed, x, task.sums(t)) / token.scale
+                } else {
+                    (dot(codes, x) - token.sum) as f32 * (task.weights.scale(row) / token.scale)
+                };
+                task.write(t, row, &[value]);
+            }
+        }
+    }
+
+    /// Codes of an I2_S row in the order of its elements (layout in `rows`).
+    fn unpack_i2s(packed: &[u8], codes: &mut [u8]) {
         for (codes, block) in codes.chunks_exact_mut(128).zip(packed.chunks_exact(32)) {
             for (k, codes) in codes.chunks_exact_mut(32).enumerate() {
                 for (code, b) in codes.iter_mut().zip(block) {
@@ -352,7 +274,8 @@ mod scalar {
         }
     }
 
-    pub fn unpack_tq2_0(packed: &[u8], codes: &mut [u8]) {
+    /// Codes of a TQ2_0 row in the order of its elements (layout in `rows`).
+    fn unpack_tq2_0(packed: &[u8], codes: &mut [u8]) {
         for (codes, block) in codes.chunks_exact_mut(256).zip(packed.chunks_exact(66)) {
             for (k, codes) in codes.chunks_exact_mut(32).enumerate() {
                 for (code, b) in codes.iter_mut().zip(&block[k / 4 * 32..]) {
@@ -372,37 +295,12 @@ mod scalar {
         codes.iter().zip(x).map(|(c, x)| *c as i32 * *x as i32).sum()
     }
 
-    pub fn dots(codes: &[u8], x: &[i8]) -> [i32; GROUP] {
-        std::array::from_fn(|r| dot(&codes[r * x.len()..(r + 1) * x.len()], x))
-    }
-
-    pub fn dots_scaled(codes: &[u8], scales: &[f32], x: &[i8], sums: &[i32]) -> [f32; GROUP] {
-        let mut totals = [0.0; GROUP];
-        for (r, total) in totals.iter_mut().enumerate() {
-            let row = &codes[r * x.len()..(r + 1) * x.len()];
-            for (b, (codes, x)) in row.chunks_exact(256).zip(x.chunks_exact(256)).enumerate() {
-                *total += (dot(codes, x) - sums[b]) as f32 * scales[b * GROUP + r];
-            }
-        }
-        totals
-    }
-
-    pub fn packed_i2s(packed: &[u8], x: &[i8]) -> i32 {
-        let mut codes = [0; 128];
-        let mut sum = 0;
-        for (block, x) in packed.chunks_exact(32).zip(x.chunks_exact(128)) {
-            unpack_i2s(block, &mut codes);
-            sum += dot(&codes, x);
-        }
-        sum
-    }
-
-    pub fn packed_tq2_0(packed: &[u8], x: &[i8], sums: &[i32]) -> f32 {
-        let mut codes = [0; 256];
+    /// `Σ over blocks of (code · x - sum) * scale`, in f32 block by block.
+    fn dot_scaled(codes: &[u8], packed: &[u8], x: &[i8], sums: &[i32]) -> f32 {
         let mut total = 0.0;
-        for ((block, x), sum) in packed.chunks_exact(66).zip(x.chunks_exact(256)).zip(sums) {
-            unpack_tq2_0(block, &mut codes);
-            total += (dot(&codes, x) - sum) as f32 * f16_at(&block[64..]);
+        let blocks = codes.chunks_exact(256).zip(x.chunks_exact(256)).zip(packed.chunks_exact(66));
+        for (((codes, x), packed), sum) in blocks.zip(sums) {
+            total += (dot(codes, x) - sum) as f32 * f16_at(&packed[64..]);
         }
         total
     }

@@ -121,6 +121,30 @@ fn instruction_sets_threads_and_company_change_no_bit() {
 }
 
 #[test]
+fn every_number_of_tokens_gives_the_same_bits() {
+    let mut random = Random(21);
+    for dtype in [DType::I2S, DType::TQ2_0, DType::Ternary] {
+        // Around the widths and depths that are unpacked at once, and one block less or more than whole rounds.
+        for (cols, rows) in [(256, 1), (1280, 31), (1792, 33), (2304, 47), (16384, 3), (1100, 17), (4224, 2)]
+        {
+            if dtype != DType::Ternary && cols % 256 != 0 {
+                continue;
+            }
+            let (m, _) = pack(dtype, rows, cols, &mut || (random.next() % 3) as u8);
+            let most = if cols > 4096 { 9 } else { 40 };
+            let values = activations(most, cols, || random.next() as i8);
+            let width = padded(cols);
+            let quants = quant_rows(&values, width);
+            let want = product(1, Isa::Scalar, &values, &quants, &[&m]);
+            for tokens in 1..=most {
+                let got = product(1, isa(), &values[..tokens * width], &quants[..tokens], &[&m]);
+                assert_eq!(got, want[..tokens * rows], "{dtype:?}, {rows}x{cols}, {tokens} tokens");
+            }
+        }
+    }
+}
+
+#[test]
 fn is_the_product_of_the_real_weights() {
     let mut random = Random(9);
     let pool = Pool::new(2).unwrap();
@@ -149,7 +173,7 @@ fn is_the_product_of_the_real_weights() {
 #[test]
 fn extremes_do_not_overflow() {
     for dtype in [DType::I2S, DType::TQ2_0, DType::Ternary] {
-        for cols in [2048, 8192] {
+        for cols in [2048, 8192, 16384] {
             for code in [0u8, 1, 2] {
                 let (m, _) = pack(dtype, 5, cols, &mut || code);
                 for value in [-128i8, 127] {
@@ -161,12 +185,14 @@ fn extremes_do_not_overflow() {
                         product(1, isa(), &values, &rows, &[&m]),
                         "{dtype:?} {cols} {code} {value}"
                     );
-                    let few = product(1, isa(), &values[..cols], &rows[..1], &[&m]);
-                    assert_eq!(few, want[..5], "{dtype:?} {cols} {code} {value}");
+                    for tokens in 1..=4 {
+                        let few = product(1, isa(), &values[..tokens * cols], &rows[..tokens], &[&m]);
+                        assert_eq!(few, want[..tokens * 5], "{dtype:?} {cols} {code} {value}, {tokens}");
+                    }
                     if dtype == DType::I2S {
                         let dot = (code as i64 - 1) * value as i64 * cols as i64;
                         let exact = (dot as f32 * (0.0371f32 / rows[0].scale)).to_bits();
-                        assert_eq!(few, [exact; 5]);
+                        assert_eq!(want[..5], [exact; 5]);
                     }
                 }
             }
