@@ -57,6 +57,22 @@ macro_rules! with_packed {
 }
 pub(super) use with_packed;
 
+/// `$body` for each `$n` of a `Packed` block's sixteens, up to eight written out: shifts are constants then.
+macro_rules! each_sixteen {
+    ($p:ident, $n:ident, $body:block) => {
+        for eight in (0..$p::ELEMENTS / 16).step_by(8) {
+            each_sixteen!(@ $p, eight, $n, $body, 0 1 2 3 4 5 6 7);
+        }
+    };
+    (@ $p:ident, $eight:ident, $n:ident, $body:block, $($i:literal)*) => {
+        $(if $i < $p::ELEMENTS / 16 {
+            let $n = $eight + $i;
+            $body
+        })*
+    };
+}
+pub(super) use each_sixteen;
+
 /// Decodes a row's packed bytes to `out`, or does nothing and returns false where the type is no `Packed` one.
 ///
 /// # Safety
@@ -89,12 +105,12 @@ unsafe fn row_of<P: Packed>(source: &[u8], out: &mut [f32], next: *const u8) {
             let block = source.as_ptr().add(b * P::BYTES);
             fetch::<P>(next.wrapping_add(b * P::BYTES));
             let scales = P::scales(block);
-            for n in 0..P::ELEMENTS / 16 {
+            each_sixteen!(P, n, {
                 let values = P::sixteen(block, &scales, n);
                 let out = out.as_mut_ptr().add(b * P::ELEMENTS + 16 * n);
                 _mm256_storeu_ps(out, values[0]);
                 _mm256_storeu_ps(out.add(8), values[1]);
-            }
+            });
         }
         if rest > 0 {
             let tail = tail::<P>(&source[blocks * P::BYTES..]);

@@ -4,14 +4,14 @@
 //! panel, and tiles of rows and tokens share what they load.
 
 use super::DType;
-use super::decode_avx2::{self, Packed, fetch, tail, with_packed};
+use super::decode_avx2::{self, Packed, each_sixteen, fetch, tail, with_packed};
 use super::dense::{LANES, Put};
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Tokens that one decoding of a row serves in registers.
-pub const FUSED: usize = 3;
+pub const FUSED: usize = 4;
 /// Rows and tokens of a tile at most: 12 sums, three weights and an activation are all registers.
 const TILE: usize = 3;
 const TOKENS: usize = 4;
@@ -20,8 +20,10 @@ const ROWS: usize = 6;
 const PART: usize = 512;
 /// Tokens that a panel is swept over.
 const BLOCK: usize = 128;
-/// Floats of a panel, and of the sums of a block.
-pub const SCRATCH: usize = ROWS * PART + BLOCK * ROWS * LANES;
+const PANEL: usize = ROWS * PART;
+const SUMS: usize = BLOCK * ROWS * LANES;
+/// Floats that `swept` needs for both, and to align them.
+pub const SCRATCH: usize = PANEL + SUMS + LANES;
 
 /// Some rows of a matrix as the file packs them.
 #[derive(Clone, Copy)]
@@ -49,7 +51,10 @@ pub unsafe fn fused(w: PackedRows, x: &[f32], out: &mut [f32]) -> bool {
             match x.len() / cols {
                 1 => strips::<P, 4, 1>(bytes, stride, cols, x, rows, out),
                 2 => strips::<P, 2, 2>(bytes, stride, cols, x, rows, out),
-                3 => strips::<P, 2, 3>(bytes, stride, cols, x, rows, out),
+                3 if P::ELEMENTS == 16 => strips::<P, 2, 3>(bytes, stride, cols, x, rows, out),
+                // What decodes more has fewer registers left for sums.
+                3 => strips::<P, 1, 3>(bytes, stride, cols, x, rows, out),
+                4 => strips::<P, 1, 4>(bytes, stride, cols, x, rows, out),
                 n => unreachable!("{n} tokens at once"),
             }
         }
@@ -109,7 +114,7 @@ unsafe fn strip<P: Packed, const R: usize, const N: usize>(
             for r in 0..R {
                 scales[r].write(P::scales(block[r]));
             }
-            for n in 0..P::ELEMENTS / LANES {
+            each_sixteen!(P, n, {
                 for r in 0..R {
                     let w = P::sixteen(block[r], scales[r].assume_init_ref(), n);
                     for t in 0..N {
@@ -118,7 +123,7 @@ unsafe fn strip<P: Packed, const R: usize, const N: usize>(
                         sums[t][r][1] = _mm256_fmadd_ps(_mm256_loadu_ps(x.add(8)), w[1], sums[t][r][1]);
                     }
                 }
-            }
+            });
         }
     }
     let whole = blocks * P::ELEMENTS;
@@ -172,7 +177,9 @@ pub unsafe fn swept(w: PackedRows, x: &[f32], scratch: &mut [f32], put: Put) -> 
     let PackedRows { dtype, bytes, stride, rows, cols } = w;
     let (elements, block) = dtype.block();
     assert!(PART % elements == 0 && bytes.len() == rows * stride && x.len().is_multiple_of(cols));
-    let (panel, sums) = scratch[..SCRATCH].split_at_mut(ROWS * PART);
+    // Whole cache lines, or half of all loads take two.
+    let start = scratch.as_ptr().align_offset(64).min(LANES);
+    let (panel, sums) = scratch[start..start + PANEL + SUMS].split_at_mut(PANEL);
     for first in (0..rows).step_by(ROWS) {
         let count = ROWS.min(rows - first);
         for (b, x) in x.chunks(BLOCK * cols).enumerate() {
