@@ -139,6 +139,7 @@ pub unsafe fn tail<P: Packed>(source: &[u8]) -> [f32; 16] {
 
 /// Fetches a block's bytes to the cache; they need not be anybody's.
 #[inline]
+#[allow(unused_unsafe)] // newer compilers know a prefetch as safe
 #[target_feature(enable = "avx2")]
 pub fn fetch<P: Packed>(block: *const u8) {
     for line in 0..P::BYTES.div_ceil(64) {
