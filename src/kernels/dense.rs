@@ -4,7 +4,9 @@ use super::blocks::{SharedOut, block_count, nth_block};
 #[cfg(target_arch = "x86_64")]
 use super::dense_avx2 as avx2;
 use super::norm::tree_sum;
-use super::rows::{dequantize_row, packed_rows};
+use super::rows::dequantize_row;
+#[cfg(target_arch = "x86_64")]
+use super::rows::packed_rows;
 use super::ternary::grown;
 use super::{Isa, Matrix, Pool};
 use std::cell::RefCell;
