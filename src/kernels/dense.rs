@@ -5,23 +5,25 @@ use super::blocks::{SharedOut, block_count, nth_block};
 use super::dense_avx2 as avx2;
 use super::norm::tree_sum;
 use super::rows::dequantize_row;
+#[cfg(target_arch = "x86_64")]
+use super::rows::packed_rows;
 use super::ternary::grown;
 use super::{Isa, Matrix, Pool};
 use std::cell::RefCell;
+use std::ops::Range;
 
-/// Weight rows of one task.
-const TASK_ROWS: usize = 16;
-/// Weight rows that are dequantized together and swept over the tokens.
-pub(super) const GROUP: usize = 2;
-/// Tokens that share the loads of the weights.
-pub(super) const SHARED: usize = 3;
 /// Partial sums of a dot product: element i goes to lane i % LANES, whatever the instruction set.
 pub(super) const LANES: usize = 16;
+/// Weight rows of a task.
+const TASK_ROWS: usize = 24;
 /// Below this many multiplications waking others takes longer than the work.
 const SMALL: usize = 1 << 17;
 
+/// Where dot products go: token, first row, values.
+pub(super) type Put<'a> = &'a dyn Fn(usize, usize, &[f32]);
+
 thread_local! {
-    /// `[GROUP, cols]` weights.
+    /// Some f32 weight rows.
     static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -42,47 +44,56 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &[f32], cols: usize, weights: &[&Matrix]
     let out = SharedOut::new(out);
     let one = |n: usize| {
         let block = nth_block(weights, TASK_ROWS, n);
-        let m = weights[block.matrix];
-        SCRATCH.with_borrow_mut(|scratch| {
-            let w = grown(scratch, GROUP * cols);
-            for first in block.rows.clone().step_by(GROUP) {
-                let rows = GROUP.min(block.rows.end - first);
-                for (r, w) in w.chunks_exact_mut(cols).enumerate() {
-                    // An odd last row is taken twice; the surplus result is dropped.
-                    dequantize_row(isa, m, first + r.min(rows - 1), w);
-                }
-                for (i, x) in x.chunks(SHARED * cols).enumerate() {
-                    let dots = dots(isa, x, w, cols);
-                    for (j, dots) in dots.iter().take(x.len() / cols).enumerate() {
-                        let at = (i * SHARED + j) * stride + block.column + first;
-                        // SAFETY: the columns lie in this task's own row block, blocks do not overlap, and the slice
-                        // ends here.
-                        unsafe { out.slice(at..at + rows) }.copy_from_slice(&dots[..rows]);
-                    }
-                }
-            }
+        let (first, end) = (block.rows.start, block.rows.end);
+        let column = block.column + first;
+        product(isa, weights[block.matrix], first..end, x, &|t, r, dots| {
+            let at = t * stride + column + r;
+            // SAFETY: the columns lie in this task's own row block, blocks do not overlap, and the slice ends here.
+            unsafe { out.slice(at..at + dots.len()) }.copy_from_slice(dots);
         });
     };
     let tasks = block_count(weights, TASK_ROWS);
     if small { (0..tasks).for_each(one) } else { pool.run(tasks, &one) }
 }
 
-/// Up to SHARED tokens `[n, cols]` with GROUP weight rows; results of missing tokens mean nothing.
-fn dots(isa: Isa, x: &[f32], w: &[f32], cols: usize) -> [[f32; GROUP]; SHARED] {
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2 and FMA.
-        Isa::Avx2 => unsafe { avx2::dots(x, w, cols) },
-        _ => {
-            let mut dots = [[0.0; GROUP]; SHARED];
-            for (dots, x) in dots.iter_mut().zip(x.chunks_exact(cols)) {
-                for (out, w) in dots.iter_mut().zip(w.chunks_exact(cols)) {
-                    *out = dot(x, w);
-                }
-            }
-            dots
-        }
+/// Dot products `[tokens, rows]` with `rows` of `m`, at most TASK_ROWS, handed to `put` in parts of one token: its
+/// number, that of the first row (from 0), and the parts' values.
+fn product(isa: Isa, m: &Matrix, rows: Range<usize>, x: &[f32], put: Put) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: `Isa::Avx2` stands for a machine that has AVX2, FMA and F16C.
+    if isa == Isa::Avx2 && unsafe { product_avx2(m, rows.clone(), x, put) } {
+        return;
     }
+    SCRATCH.with_borrow_mut(|scratch| {
+        let w = grown(scratch, m.cols);
+        for (r, row) in rows.enumerate() {
+            dequantize_row(isa, m, row, w);
+            x.chunks_exact(m.cols).enumerate().for_each(|(t, x)| put(t, r, &[dot(x, w)]));
+        }
+    });
+}
+
+/// As `product`; false, and nothing done, for a type that is not decoded there.
+///
+/// # Safety
+/// The machine has AVX2, FMA and F16C.
+#[cfg(target_arch = "x86_64")]
+unsafe fn product_avx2(m: &Matrix, rows: Range<usize>, x: &[f32], put: Put) -> bool {
+    let count = rows.len();
+    let (bytes, stride) = packed_rows(m, rows);
+    let w = avx2::PackedRows { dtype: m.dtype, bytes, stride, rows: count, cols: m.cols };
+    if x.len() / m.cols > avx2::FUSED {
+        // SAFETY: the caller's promise.
+        return SCRATCH.with_borrow_mut(|s| unsafe { avx2::swept(w, x, grown(s, avx2::SCRATCH), put) });
+    }
+    let mut dots = [0.0; avx2::FUSED * TASK_ROWS];
+    let dots = &mut dots[..x.len() / m.cols * count];
+    // SAFETY: the caller's promise.
+    let done = unsafe { avx2::fused(w, x, dots) };
+    if done {
+        dots.chunks_exact(count).enumerate().for_each(|(t, dots)| put(t, 0, dots));
+    }
+    done
 }
 
 /// LANES running sums by fused multiply-add, then halves added until one is left.

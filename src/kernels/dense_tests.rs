@@ -1,10 +1,27 @@
-use super::dense::matmul;
+use super::dense::{dot, matmul};
 use super::rows::dequantize_row;
 use super::{DType, Isa, Matrix, Pool, isa};
 use crate::base::Bytes;
 use half::{bf16, f16};
+use proptest::prelude::*;
 
 const TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::Q8_0];
+const DENSE: [DType; 14] = [
+    DType::F32,
+    DType::F16,
+    DType::BF16,
+    DType::Q8_0,
+    DType::Q4_0,
+    DType::Q4_1,
+    DType::Q5_0,
+    DType::Q5_1,
+    DType::Q2_0,
+    DType::Q2_K,
+    DType::Q3_K,
+    DType::Q4_K,
+    DType::Q5_K,
+    DType::Q6_K,
+];
 
 fn number(n: usize) -> f32 {
     ((n * 7919 + 13) % 1009) as f32 / 311.0 - 1.6
@@ -113,4 +130,98 @@ fn every_half_reads_alike() {
     dequantize_row(Isa::Scalar, &m, 0, &mut a);
     dequantize_row(isa(), &m, 0, &mut b);
     assert!(a.iter().zip(&b).all(|(a, b)| a.to_bits() == b.to_bits()));
+}
+
+/// Random codes and scales; scales of every finite size, subnormal ones and zeros too.
+fn random(dtype: DType, rows: usize, cols: usize, seed: u64) -> Matrix {
+    let (elements, bytes) = dtype.block();
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 48) as u16
+    };
+    let mut data: Vec<u8> = (0..rows * (cols / elements) * bytes).map(|_| next() as u8).collect();
+    let halves: &[usize] = match dtype {
+        DType::F16 | DType::Q8_0 | DType::Q4_0 | DType::Q5_0 | DType::Q2_0 => &[0],
+        DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => &[0, 2],
+        DType::Q2_K => &[80, 82],
+        DType::Q3_K => &[108],
+        DType::Q6_K => &[208],
+        _ => &[],
+    };
+    for block in data.chunks_exact_mut(bytes) {
+        for at in halves {
+            let bits = match next() % 4 {
+                0 => next() & 0x83ff,
+                1 => 0x2000 | next() & 0x8fff,
+                _ if next().is_multiple_of(16) => 0x7bff,
+                _ => next() & 0xbfff,
+            };
+            block[*at..at + 2].copy_from_slice(&bits.to_le_bytes());
+        }
+        if let DType::F32 | DType::BF16 = dtype {
+            // Exponents up to that of 1.
+            block[bytes - 1] &= 0xbf;
+        }
+    }
+    Matrix::new(Bytes::new(data), dtype, rows, cols).unwrap()
+}
+
+/// What `matmul` means: each row as f32, each dot product by itself.
+fn reference(m: &Matrix, x: &[f32]) -> Vec<u32> {
+    let mut w = vec![0.0; m.cols];
+    let mut out = vec![0; x.len() / m.cols * m.rows];
+    for row in 0..m.rows {
+        dequantize_row(Isa::Scalar, m, row, &mut w);
+        for (t, x) in x.chunks_exact(m.cols).enumerate() {
+            out[t * m.rows + row] = dot(x, &w).to_bits();
+        }
+    }
+    out
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn rows_decode_alike(seed in any::<u64>(), blocks in 1usize..9) {
+        for dtype in DENSE {
+            // Rows of single elements end anywhere.
+            let cols = blocks * dtype.block().0 * if dtype.block().0 == 1 { 1 + seed as usize % 40 } else { 1 };
+            let m = random(dtype, 2, cols, seed);
+            let (mut a, mut b) = (vec![0.0; cols], vec![f32::NAN; cols]);
+            for row in 0..2 {
+                dequantize_row(Isa::Scalar, &m, row, &mut a);
+                dequantize_row(isa(), &m, row, &mut b);
+                for (i, (a, b)) in a.iter().zip(&b).enumerate() {
+                    prop_assert_eq!(a.to_bits(), b.to_bits(), "{:?} row {} element {}", dtype, row, i);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn products_are_the_reference(
+        seed in any::<u64>(), dtype in 0..DENSE.len(), rows in 1usize..60, width in 1usize..1400, tokens in 1usize..14,
+    ) {
+        let dtype = DENSE[dtype];
+        let cols = width.next_multiple_of(dtype.block().0);
+        let m = random(dtype, rows, cols, seed);
+        let x: Vec<f32> = (0..tokens * cols).map(|i| number(i + seed as usize % 1000)).collect();
+        let want = reference(&m, &x);
+        prop_assert_eq!(&want, &product(2, isa(), &x, &[&m]), "{:?} {}x{} {}", dtype, rows, cols, tokens);
+        prop_assert_eq!(&want, &product(1, Isa::Scalar, &x, &[&m]));
+    }
+}
+
+/// More tokens than a panel is swept over at once, and more than one part of columns.
+#[test]
+fn long_prompts_are_the_reference() {
+    for (dtype, cols) in [(DType::F16, 1030), (DType::Q4_K, 1280)] {
+        for tokens in [127, 128, 129, 263] {
+            let m = random(dtype, 14, cols, 5);
+            let x: Vec<f32> = (0..tokens * cols).map(number).collect();
+            assert!(reference(&m, &x) == product(2, isa(), &x, &[&m]), "{dtype:?} {tokens}");
+        }
+    }
 }

@@ -5,6 +5,8 @@
 
 pub mod attention;
 pub mod blocks;
+#[cfg(target_arch = "x86_64")]
+mod decode_avx2;
 pub mod dense;
 #[cfg(target_arch = "x86_64")]
 mod dense_avx2;

@@ -1,7 +1,10 @@
 //! One row of a weight matrix as f32: embedding look-up, and the dense product's weights.
 
+#[cfg(target_arch = "x86_64")]
+use super::decode_avx2;
 use super::{DType, Isa, Matrix, quants};
 use half::f16;
+use std::ops::Range;
 
 /// Writes row `row` of `m` to `out`, which has `m.cols` elements, with the bits that ggml gives: F32, F16 and BF16 are
 /// exact, `code * scale` of the others is rounded as ggml rounds it. Panics where there is no such row, and for types
@@ -9,6 +12,11 @@ use half::f16;
 pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
     assert_eq!(out.len(), m.cols, "a dequantized row is as long as its source");
     let source = packed_row(m, row);
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: `Isa::Avx2` stands for a machine that has AVX2, FMA and F16C.
+    if isa == Isa::Avx2 && unsafe { decode_avx2::row(m.dtype, source, out) } {
+        return;
+    }
     match m.dtype {
         DType::F32 => {
             for (out, b) in out.iter_mut().zip(source.as_chunks::<4>().0) {
@@ -20,18 +28,8 @@ pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
                 *out = f32::from_bits((u16::from_le_bytes(*b) as u32) << 16);
             }
         }
-        DType::F16 => match isa {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: `Isa::Avx2` stands for a machine that has AVX2 and F16C.
-            Isa::Avx2 => unsafe { avx2::f16_row(source, out) },
-            _ => f16_row(source, out),
-        },
-        DType::Q8_0 => match isa {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: `Isa::Avx2` stands for a machine that has AVX2.
-            Isa::Avx2 => unsafe { avx2::q8_0_row(source, out) },
-            _ => q8_0_row(source, out),
-        },
+        DType::F16 => f16_row(source, out),
+        DType::Q8_0 => q8_0_row(source, out),
         DType::Q4_0 => quants::q4_0(source, out),
         DType::Q4_1 => quants::q4_1(source, out),
         DType::Q5_0 => quants::q5_0(source, out),
@@ -52,7 +50,13 @@ pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
 
 /// The bytes of one row as the file packs them, without a `row_prefix`.
 pub(super) fn packed_row(m: &Matrix, row: usize) -> &[u8] {
-    assert!(row < m.rows, "row {row} of a matrix of {} rows", m.rows);
+    let (rows, _) = packed_rows(m, row..row + 1);
+    &rows[m.dtype.row_prefix()..]
+}
+
+/// The bytes of some rows, and of each one; prefixes included.
+pub(super) fn packed_rows(m: &Matrix, rows: Range<usize>) -> (&[u8], usize) {
+    assert!(rows.end <= m.rows, "row {} of a matrix of {} rows", rows.end - 1, m.rows);
     let (elements, bytes) = m.dtype.block();
     assert!(
         m.cols.is_multiple_of(elements) || m.dtype == DType::Ternary,
@@ -60,9 +64,8 @@ pub(super) fn packed_row(m: &Matrix, row: usize) -> &[u8] {
         m.dtype,
         m.cols
     );
-    let prefix = m.dtype.row_prefix();
-    let stride = prefix + m.cols.div_ceil(elements) * bytes;
-    &m.data[row * stride + prefix..(row + 1) * stride]
+    let stride = m.dtype.row_prefix() + m.cols.div_ceil(elements) * bytes;
+    (&m.data[rows.start * stride..rows.end * stride], stride)
 }
 
 /// The scale of a row of an I2_S or `Ternary` matrix, which stands behind the codes: one for all rows, or one for
@@ -117,40 +120,6 @@ fn tq2_0_row(source: &[u8], out: &mut [f32]) {
         for (k, out) in out.chunks_exact_mut(32).enumerate() {
             for (out, b) in out.iter_mut().zip(&block[k / 4 * 32..]) {
                 *out = values[(b >> (2 * (k % 4)) & 3) as usize];
-            }
-        }
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use super::f16_at;
-    use std::arch::x86_64::*;
-
-    #[target_feature(enable = "avx2,f16c")]
-    pub fn f16_row(source: &[u8], out: &mut [f32]) {
-        let (blocks, tail) = out.as_chunks_mut::<8>();
-        let (halves, rest) = source.as_chunks::<16>();
-        for (out, b) in blocks.iter_mut().zip(halves) {
-            // SAFETY: 16 bytes are read and eight floats written, the sizes of the two arrays.
-            unsafe {
-                _mm256_storeu_ps(out.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(b.as_ptr().cast())))
-            };
-        }
-        super::f16_row(rest, tail);
-    }
-
-    #[target_feature(enable = "avx2")]
-    pub fn q8_0_row(source: &[u8], out: &mut [f32]) {
-        for (out, block) in out.as_chunks_mut::<32>().0.iter_mut().zip(source.as_chunks::<34>().0) {
-            let d = _mm256_set1_ps(f16_at(block));
-            for k in 0..4 {
-                // SAFETY: bytes 2 + 8k .. 10 + 8k of 34 are read, floats 8k .. 8k + 8 of 32 written.
-                unsafe {
-                    let q = _mm256_cvtepi8_epi32(_mm_loadl_epi64(block.as_ptr().add(2 + 8 * k).cast()));
-                    let scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(q), d);
-                    _mm256_storeu_ps(out.as_mut_ptr().add(8 * k), scaled);
-                }
             }
         }
     }
