@@ -3,9 +3,9 @@
 //!   cargo bench --bench kernels -- [--quick] [--json FILE] [--threads N] [--only WORD]...
 //!
 //! A kernel's limit is the larger of two times: that of reading its bytes at the measured bandwidth, and that of its
-//! multiply-adds at the measured rate. Both are measured before and behind each round of the kernel. Its operands come from memory
-//! that the caches have forgotten, as a layer's weights do from token to token; the rows of norm and quantize are in
-//! the caches, as in a model, so these two may pass 100%.
+//! multiply-adds at the measured rate. Both are measured before and behind each round of the kernel. Its operands come
+//! from memory that the caches have forgotten, as a layer's weights do from token to token; the rows of norm and
+//! quantize are in the caches, as in a model, so these two may pass 100%.
 
 mod common;
 

@@ -3,8 +3,8 @@
 //!   synth SHAPE WEIGHTS HEAD OUT.gguf [LAYERS]
 //!
 //! SHAPE: bitnet-2b (BitNet b1.58 2B-4T), bitnet-2b-silu (the same tensors under the architecture `bitnet`, which is
-//! the one that llama.cpp reads; its feed-forward has SiLU for ReLU²), bitnet-large, bitnet-3b, llama-1b (Llama 3.2). WEIGHTS: a type for the
-//! projections, HEAD: one for the embedding, which is the head too.
+//! the one that llama.cpp reads; its feed-forward has SiLU for ReLU²), bitnet-large, bitnet-3b, llama-1b (Llama 3.2).
+//! WEIGHTS: a type for the projections, HEAD: one for the embedding, which is the head too.
 
 use bn_engine::base::Result;
 use bn_engine::formats::gguf::writer::{Meta, write_file};

@@ -44,7 +44,7 @@ fn fill(dtype: DType, random: &mut SplitMix, block: &mut [u8]) {
         DType::TQ2_0 | DType::I2S | DType::Ternary => {
             for byte in block.iter_mut() {
                 let n = random.next() % 81;
-                *byte = (n % 3 | n / 3 % 3 << 2 | n / 9 % 3 << 4 | n / 27 << 6) as u8;
+                *byte = ((n % 3) | ((n / 3 % 3) << 2) | ((n / 9 % 3) << 4) | ((n / 27) << 6)) as u8;
             }
         }
         _ => block.iter_mut().for_each(|byte| *byte = random.next() as u8),

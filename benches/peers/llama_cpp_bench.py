@@ -18,6 +18,12 @@ L.llama_log_set(_quiet, ctypes.c_void_p())
 L.llama_backend_init()
 
 
+def instructions():
+    """What its kernels were built for: the flags that are set in its own description."""
+    text = L.llama_print_system_info().decode()
+    return [part.split("=")[0].strip(" :|") for part in text.replace("CPU :", "|").split("|") if part.strip().endswith("= 1")]
+
+
 class Model:
     def __init__(self, path, threads):
         params = L.llama_model_default_params()

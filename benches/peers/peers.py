@@ -129,7 +129,8 @@ def summary(batch, rounds):
 
 
 def table(results, threads):
-    lines = [f"{llama_cpp_bench.VERSION} on {cpu()}, {threads} threads; medians, the ratio's lowest and highest behind it."]
+    lines = [f"{llama_cpp_bench.VERSION} ({', '.join(llama_cpp_bench.instructions())}) on {cpu()}, {threads} threads; "
+             "medians, the ratio's lowest and highest behind it."]
     for result in results:
         cut = f", {result['layers']} layers only" if result["layers"] else ""
         lines += ["", f"## {result['model']}{cut}", "",
@@ -167,7 +168,9 @@ def main():
             results.append(compare(pair, options, folder))
             # After each model, so that an end in between loses one.
             for name, text in (
-                ("peers.json", json.dumps({"cpu": cpu(), "threads": options.threads, "results": results}, indent=1)),
+                ("peers.json", json.dumps({"cpu": cpu(), "threads": options.threads, "theirs": llama_cpp_bench.VERSION,
+                                         "their_instructions": llama_cpp_bench.instructions(), "results": results},
+                                        indent=1)),
                 ("peers.md", table(results, options.threads)),
                 ("peers.svg", plot(results)),
             ):
