@@ -300,7 +300,7 @@ fn fill(dtype: DType, scale: f32, rng: &mut SplitMix, buffer: &mut [u8], norm: b
     // Four codes 0, 1, 2 in a byte.
     let trits = |rng: &mut SplitMix| {
         let n = rng.next() % 81;
-        (n % 3 | n / 3 % 3 << 2 | n / 9 % 3 << 4 | n / 27 << 6) as u8
+        ((n % 3) | ((n / 3 % 3) << 2) | ((n / 9 % 3) << 4) | ((n / 27) << 6)) as u8
     };
     let value = |rng: &mut SplitMix| (rng.next() % 4096) as f32 / 2048.0 - 1.0;
     if matches!(dtype, DType::I2S | DType::IQ2_BN) {
