@@ -1,7 +1,8 @@
 # Needs cargo, a C compiler and make.
 #   make demo      several prompts stream at once from the model inside the library
 #   make test      everything that is tested (needs a C++ compiler too, and ASan or valgrind)
-#   make bench     throughput and latency by batch size, and the engine's own cost per token
+#   make bench     the machine's limits, each kernel's share of them, throughput by batch size, the engine's own cost
+#                  (QUICK=1: minutes less; BENCH_ARGS: for target/c/bench; docs/performance.md)
 #   make install   PREFIX=/usr/local DESTDIR=
 #   make header    regenerate include/bn_engine.h from src/ffi
 #   make parity    write docs/parity.md: how near the numbers are to the references'
@@ -22,6 +23,11 @@ INCLUDEDIR ?= $(PREFIX)/include
 BINDIR ?= $(PREFIX)/bin
 # release or dev
 PROFILE ?= release
+# For `make bench`: QUICK=1, a number of threads, arguments of target/c/bench
+QUICK ?=
+BENCH_THREADS ?=
+BENCH_ARGS ?=
+BENCH_FLAGS = $(if $(QUICK),--quick) $(if $(BENCH_THREADS),--threads $(BENCH_THREADS))
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 MAJOR := $(firstword $(subst ., ,$(VERSION)))
@@ -73,7 +79,14 @@ demo: $(C)/demo
 	@$(C)/demo
 
 bench: $(C)/bench
-	@$(C)/bench
+	$(call say,the limits of this machine)
+	@$(CARGO) bench --quiet --bench limits -- $(BENCH_FLAGS)
+	$(call say,kernels$(comma) beside their limits)
+	@$(CARGO) bench --quiet --bench kernels -- $(BENCH_FLAGS)
+	$(call say,the scheduler)
+	@$(CARGO) bench --quiet --bench scheduler -- $(if $(QUICK),--quick)
+	$(call say,models through the C API)
+	@$(C)/bench $(if $(BENCH_THREADS),--threads $(BENCH_THREADS)) $(BENCH_ARGS)
 	@$(C)/bench --echo
 
 header:

@@ -1,7 +1,11 @@
 // How fast: prefill and decode by batch size, one after another against side by side against batched, and
 // (--echo) what the engine itself costs per token, without a model.
-//   bench [--json] [--echo | --load] [--threads N] [--prompt N] [--new N] [model.gguf]
+//   bench [--json] [--echo | --load] [--threads N] [--prompt N] [--new N] [--repeat N] [--batches N,N,...]
+//         [--ids] [--together] [model.gguf]
 // --load: how long loading takes, and the memory at its peak, after it and after one request.
+// --repeat: medians of so many runs. --batches: these sizes, and nothing but them. --ids: prompts are ids from all over
+// the vocabulary, which needs no tokenizer. --together: all prompts of a batch go into its first step, as far as they
+// fit, instead of the first alone and the others behind it; then prefill and decode come after one another.
 #include "bn_engine.h"
 
 #include <stdbool.h>
@@ -12,15 +16,15 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { MOST = 256, COMPARED = 16, CALLS = 1000000 };
-static const uint32_t batches[] = {1, 2, 4, 8, 16, 32, 64};
-enum { BATCHES = sizeof batches / sizeof *batches };
+enum { MOST = 256, COMPARED = 16, CALLS = 1000000, BATCHES = 16, REPEATS = 99 };
+static uint32_t batches[BATCHES] = {1, 2, 4, 8, 16, 32, 64};
+static int batch_count = 7;
 static const char story[] = "Once upon a time there was a little girl. She had a red ball and a kind dog. One day they "
                             "went to the park to play in the sun. 12+30=42. Ada 42, Tom 17, Mia 88. Tom? 17. ";
 
 static const char *model; // NULL: the one inside the library
-static uint32_t threads, prompt_tokens = 64, new_tokens = 64;
-static bool json;
+static uint32_t threads, prompt_tokens = 64, new_tokens = 64, repeats = 1;
+static bool json, spread_ids, together;
 
 static void check(bn_status status, const char *what, const bn_error *error) {
     if (status == BN_OK) return;
@@ -52,12 +56,24 @@ static bn_engine *start(uint32_t batch, uint32_t engine_threads) {
     config.max_batch_size = batch;
     if (config.max_batch_tokens < batch) config.max_batch_tokens = batch;
     config.max_sequence_length = prompt_tokens + new_tokens + 1;
+    if (together) {
+        config.max_wait_us = 1000000; // it starts as soon as `batch` requests are there
+        config.max_step_ms = 60000;
+    }
     check(bn_engine_create(&config, &engine, &error), "create", &error);
     return engine;
 }
 
 // `prompt_tokens` ids, other ones for each `i`.
 static void fill_prompt(bn_engine *engine, uint32_t i, uint32_t *ids) {
+    if (spread_ids) {
+        bn_model_facts facts;
+        check(bn_model_facts_init(&facts, sizeof facts), "facts", NULL);
+        check(bn_engine_model_facts(engine, &facts), "facts", NULL);
+        for (uint32_t k = 0; k < prompt_tokens; k++)
+            ids[k] = (uint32_t)((1 + i * UINT64_C(104729) + k * UINT64_C(7919)) % facts.vocab_size);
+        return;
+    }
     uint32_t all[sizeof story];
     size_t count = 0;
     check(bn_tokenize(engine, story, sizeof story - 1, 0, all, sizeof all / sizeof *all, &count), "tokenize", NULL);
@@ -135,30 +151,57 @@ static measured run(bn_engine **engines, uint32_t engine_count, uint32_t n) {
     return m;
 }
 
-static void by_batch_size(void) {
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values) {
+    qsort(values, repeats, sizeof *values, ascending);
+    return values[repeats / 2];
+}
+
+// Medians of `repeats` runs of `b` requests: prefill and decode in tokens a second, ms to the first token and between.
+typedef struct {
+    double prefill, decode, first_ms, between_ms;
+} speed;
+
+static speed measure(uint32_t b) {
+    double prefill[REPEATS], decode[REPEATS], first[REPEATS], between[REPEATS];
+    bn_engine *engine = start(b, threads);
+    run(&engine, 1, together ? b : b > 4 ? 4 : b); // warm
+    for (uint32_t i = 0; i < repeats; i++) {
+        measured m = run(&engine, 1, b);
+        prefill[i] = b * (double)prompt_tokens / m.first_seconds;
+        decode[i] = (double)(m.tokens - m.tokens_first) / (m.seconds - m.first_seconds);
+        first[i] = m.ttft_ms;
+        between[i] = m.tbt_ms;
+    }
+    check(bn_engine_destroy(engine), "destroy", NULL);
+    return (speed){median(prefill), median(decode), median(first), median(between)};
+}
+
+static void by_batch_size(bool last) {
     double alone = 0;
     if (json) printf("  \"batches\": [\n");
     else
         printf("%u prompt tokens, %u new ones each\n\n%5s %12s %12s %10s %10s %9s %11s\n", prompt_tokens, new_tokens,
                "batch", "prefill t/s", "decode t/s", "first ms", "between ms", "speed-up", "efficiency");
-    for (int i = 0; i < BATCHES; i++) {
+    for (int i = 0; i < batch_count; i++) {
         uint32_t b = batches[i];
-        bn_engine *engine = start(b, threads);
-        run(&engine, 1, b > 4 ? 4 : b); // warm
-        measured m = run(&engine, 1, b);
-        check(bn_engine_destroy(engine), "destroy", NULL);
-        double prefill = b * (double)prompt_tokens / m.first_seconds;
-        double decode = (double)(m.tokens - m.tokens_first) / (m.seconds - m.first_seconds);
-        if (i == 0) alone = decode;
+        speed s = measure(b);
+        // Of one request; where none was measured, of the smallest batch's share.
+        if (i == 0) alone = s.decode / b;
         if (json)
             printf("    {\"batch\": %u, \"prefill_tokens_per_s\": %.1f, \"decode_tokens_per_s\": %.1f, "
                    "\"first_token_ms\": %.3f, \"between_tokens_ms\": %.3f, \"speed_up\": %.3f, \"efficiency\": %.3f}%s\n",
-                   b, prefill, decode, m.ttft_ms, m.tbt_ms, decode / alone, decode / alone / b, i + 1 < BATCHES ? "," : "");
+                   b, s.prefill, s.decode, s.first_ms, s.between_ms, s.decode / alone, s.decode / alone / b,
+                   i + 1 < batch_count ? "," : "");
         else
-            printf("%5u %12.0f %12.0f %10.1f %10.2f %8.2fx %10.0f%%\n", b, prefill, decode, m.ttft_ms, m.tbt_ms,
-                   decode / alone, 100 * decode / alone / b);
+            printf("%5u %12.0f %12.0f %10.1f %10.2f %8.2fx %10.0f%%\n", b, s.prefill, s.decode, s.first_ms, s.between_ms,
+                   s.decode / alone, 100 * s.decode / alone / b);
     }
-    if (json) printf("  ],\n");
+    if (json) printf("  ]%s\n", last ? "" : ",");
 }
 
 static void print_way(const char *name, const measured *m, double base, bool last) {
@@ -256,28 +299,56 @@ static uint32_t number(const char *text) {
     return (uint32_t)value;
 }
 
+static void batch_list(const char *text) {
+    batch_count = 0;
+    while (text != NULL) {
+        char *end = NULL;
+        unsigned long value = strtoul(text, &end, 10);
+        if (end == text || value < 1 || value > MOST || batch_count == BATCHES || (*end != 0 && *end != ',')) {
+            batch_count = 0;
+            break;
+        }
+        batches[batch_count++] = (uint32_t)value;
+        text = *end == ',' ? end + 1 : NULL;
+    }
+    if (batch_count > 0) return;
+    fprintf(stderr, "expected up to %d batch sizes from 1 to %d, as in 1,8,16\n", BATCHES, MOST);
+    exit(2);
+}
+
+static int usage(void) {
+    fprintf(stderr, "bench [--json] [--echo | --load] [--threads N] [--prompt N] [--new N] [--repeat N] "
+                    "[--batches N,N,...] [--ids] [--together] [model]\n");
+    return 2;
+}
+
 int main(int argc, char **argv) {
-    bool echo = false, loads = false;
+    bool echo = false, loads = false, only_batches = false;
     for (int i = 1; i < argc; i++) {
         const char *next = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(argv[i], "--json") == 0) json = true;
         else if (strcmp(argv[i], "--echo") == 0) echo = true;
         else if (strcmp(argv[i], "--load") == 0) loads = true;
+        else if (strcmp(argv[i], "--ids") == 0) spread_ids = true;
+        else if (strcmp(argv[i], "--together") == 0) together = true;
         else if (strcmp(argv[i], "--threads") == 0) threads = number(next), i++;
         else if (strcmp(argv[i], "--prompt") == 0) prompt_tokens = number(next), i++;
         else if (strcmp(argv[i], "--new") == 0) new_tokens = number(next), i++;
-        else if (argv[i][0] == '-') return fprintf(stderr, "bench [--json] [--echo | --load] [--threads N] [--prompt N] [--new N] [model]\n"), 2;
+        else if (strcmp(argv[i], "--repeat") == 0) repeats = number(next), i++;
+        else if (strcmp(argv[i], "--batches") == 0) batch_list(next), only_batches = true, i++;
+        else if (argv[i][0] == '-') return usage();
         else model = argv[i];
     }
     if (prompt_tokens < 1 || new_tokens < 2) return fprintf(stderr, "--prompt at least 1, --new at least 2\n"), 2;
+    if (repeats < 1 || repeats > REPEATS) return fprintf(stderr, "--repeat from 1 to %d\n", REPEATS), 2;
     if (json) printf("{\n");
     if (echo) {
         engine_cost();
     } else if (loads) {
         load();
     } else {
-        by_batch_size();
-        three_ways();
+        by_batch_size(only_batches);
+        if (!only_batches) three_ways();
     }
     if (json) printf("}\n");
     return 0;

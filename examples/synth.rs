@@ -2,8 +2,9 @@
 //!
 //!   synth SHAPE WEIGHTS HEAD OUT.gguf [LAYERS]
 //!
-//! SHAPE: bitnet-2b (BitNet b1.58 2B-4T), bitnet-large, bitnet-3b, llama-1b (Llama 3.2). WEIGHTS: a type for the
-//! projections, HEAD: one for the embedding, which is the head too.
+//! SHAPE: bitnet-2b (BitNet b1.58 2B-4T), bitnet-2b-silu (the same tensors under the architecture `bitnet`, which is
+//! the one that llama.cpp reads; its feed-forward has SiLU for ReLU²), bitnet-large, bitnet-3b, llama-1b (Llama 3.2).
+//! WEIGHTS: a type for the projections, HEAD: one for the embedding, which is the head too.
 
 use bn_engine::base::Result;
 use bn_engine::formats::gguf::writer::{Meta, write_file};
@@ -26,10 +27,23 @@ struct Shape {
     sub_norms: bool,
 }
 
-const SHAPES: [Shape; 4] = [
+const SHAPES: [Shape; 5] = [
     Shape {
         name: "bitnet-2b",
         architecture: "bitnet-b1.58",
+        hidden: 2560,
+        ffn: 6912,
+        layers: 30,
+        heads: 20,
+        kv_heads: 5,
+        vocab: 128_256,
+        context: 4096,
+        rope_base: 500_000.0,
+        sub_norms: true,
+    },
+    Shape {
+        name: "bitnet-2b-silu",
+        architecture: "bitnet",
         hidden: 2560,
         ffn: 6912,
         layers: 30,

@@ -1,0 +1,285 @@
+//! Each kernel as a share of what the machine allows at the shapes of BitNet 2B-4T and Llama 3.2 1B.
+//!
+//!   cargo bench --bench kernels -- [--quick] [--json FILE] [--threads N] [--only WORD]...
+//!
+//! A kernel's limit is the larger of two times: that of reading its bytes at the measured bandwidth, and that of its
+//! multiply-adds at the measured rate. Both are measured before and behind each round of the kernel. Its operands come
+//! from memory that the caches have forgotten, as a layer's weights do from token to token; the rows of norm and
+//! quantize are in the caches, as in a model, so these two may pass 100%.
+
+mod common;
+
+use bn_engine::kernels::attention::{Context, Paged, Query, ROWS, attend};
+use bn_engine::kernels::blocks::SharedOut;
+use bn_engine::kernels::quantize::{QuantRow, quantize_row};
+use bn_engine::kernels::ternary::{self, Activations};
+use bn_engine::kernels::{DType, Isa, Matrix, Pool, dense, isa, norm};
+use common::limits::{Limits, Memory, Work};
+use common::units::Kind;
+use common::weights::Arena;
+use common::{Options, SplitMix, machine, median, seconds};
+use serde_json::{Value, json};
+
+/// (rows, cols) of BitNet 2B-4T and of Llama 1B: q and output, gate and up, down, the head; then k and v of Llama.
+const SHAPES: [(usize, usize); 8] = [
+    (2560, 2560),
+    (6912, 2560),
+    (2560, 6912),
+    (128_256, 2560),
+    (2048, 2048),
+    (8192, 2048),
+    (2048, 8192),
+    (512, 2048),
+];
+const QUICK_SHAPES: [(usize, usize); 2] = [(6912, 2560), (2048, 2048)];
+const TOKENS: [usize; 7] = [1, 2, 4, 8, 16, 32, 128];
+const QUICK_TOKENS: [usize; 3] = [1, 8, 32];
+const TYPES: [DType; 8] =
+    [DType::I2S, DType::TQ2_0, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q4_K, DType::Q6_K];
+/// (heads, KV heads, head_dim) of the two models.
+const HEADS: [(usize, usize, usize); 2] = [(20, 5, 128), (32, 8, 64)];
+const CONTEXTS: [usize; 3] = [128, 1024, 4096];
+const WIDTHS: [usize; 4] = [2560, 6912, 2048, 8192];
+const KV_BLOCK: usize = 32;
+
+struct Bench<'a> {
+    options: &'a Options,
+    pool: &'a Pool,
+    isa: Isa,
+    limits: Limits<'a>,
+    arena_bytes: usize,
+    rows: Vec<Value>,
+}
+
+/// One line of the report.
+struct Case<'a> {
+    kernel: &'a str,
+    shape: String,
+    tokens: usize,
+    work: Work,
+}
+
+fn main() {
+    let options = Options::parse("kernels");
+    let (memory, pool) = (Memory::new(), Pool::new(options.threads).expect("a pool"));
+    let limits = Limits::new(&pool, &memory, isa());
+    let mut bench = Bench {
+        options: &options,
+        pool: &pool,
+        isa: isa(),
+        limits,
+        arena_bytes: memory.bytes(),
+        rows: Vec::new(),
+    };
+    println!("{}; {:?}; {} threads; medians of {}", machine(), isa(), options.threads, options.rounds());
+    println!(
+        "\n{:<18} {:>14} {:>5} {:>11} {:>8} {:>8} {:>7}  limit",
+        "kernel", "shape", "M", "us", "GB/s", "GMAC/s", "%"
+    );
+    TYPES.into_iter().for_each(|dtype| bench.products(dtype));
+    HEADS.into_iter().for_each(|heads| bench.attention(heads));
+    WIDTHS.into_iter().for_each(|width| bench.row_kernels(width));
+    let Bench { rows, .. } = bench;
+    options
+        .write(&json!({"machine": machine(), "kernels": format!("{:?}", isa()), "threads": options.threads,
+        "rows": rows}));
+}
+
+impl Bench<'_> {
+    /// Times `run`, whose argument counts calls, in turns with its limits.
+    fn measure(&mut self, case: Case, mut run: impl FnMut(usize)) {
+        let mut calls = 0;
+        let mut call = || {
+            run(calls);
+            calls += 1;
+        };
+        call(); // buffers grow
+        let once = seconds(&mut call);
+        let least = if self.options.quick { 1e-3 } else { 3e-3 };
+        let times = (least / once).ceil().clamp(1.0, 1e5) as usize;
+        let (mut taken, mut shares, mut by_read) = (Vec::new(), Vec::new(), 0);
+        let mut before = self.limits.least(&case.work);
+        for _ in 0..self.options.rounds() {
+            let one = seconds(|| (0..times).for_each(|_| call())) / times as f64;
+            let after = self.limits.least(&case.work);
+            taken.push(one);
+            shares.push((before.seconds + after.seconds) / 2.0 / one);
+            by_read += usize::from(after.by == "read");
+            before = after;
+        }
+        let rounds = taken.len();
+        let (one, share) = (median(taken), median(shares));
+        let by = if by_read * 2 > rounds { "read" } else { case.work.kind.name() };
+        let (gb, gmac) = (case.work.bytes / one / 1e9, case.work.multiply_adds / one / 1e9);
+        println!(
+            "{:<18} {:>14} {:>5} {:>11.1} {gb:>8.2} {gmac:>8.2} {:>7.1}  {by}",
+            case.kernel,
+            case.shape,
+            case.tokens,
+            one * 1e6,
+            share * 100.0
+        );
+        self.rows.push(json!({"kernel": case.kernel, "shape": case.shape, "m": case.tokens, "us": one * 1e6,
+            "gb_per_s": gb, "gmac_per_s": gmac, "of_limit": share, "limit": by}));
+    }
+
+    fn products(&mut self, dtype: DType) {
+        let name = format!("{} {dtype:?}", if dtype.is_ternary() { "ternary" } else { "dense" });
+        if !self.options.wants(&name) {
+            return;
+        }
+        let shapes: &[_] = if self.options.quick { &QUICK_SHAPES } else { &SHAPES };
+        let largest = shapes.iter().filter_map(|(rows, cols)| dtype.byte_len(*rows, *cols)).max();
+        let arena = Arena::new(dtype, largest.unwrap_or(0).max(self.arena_bytes));
+        for &(rows, cols) in shapes {
+            let Some(matrices) = arena.matrices(rows, cols) else { continue };
+            for &tokens in if self.options.quick { &QUICK_TOKENS[..] } else { &TOKENS } {
+                let work = Work {
+                    bytes: matrices[0].data.len() as f64,
+                    multiply_adds: (rows * cols * tokens) as f64,
+                    kind: if matches!(dtype, DType::F16 | DType::BF16) { Kind::F32 } else { Kind::Int8 },
+                };
+                let case = Case { kernel: &name, shape: format!("{rows}x{cols}"), tokens, work };
+                self.product(case, &matrices);
+            }
+        }
+    }
+
+    fn product(&mut self, case: Case, matrices: &[Matrix]) {
+        let (pool, isa, tokens) = (self.pool, self.isa, case.tokens);
+        let (rows, cols) = (matrices[0].rows, matrices[0].cols);
+        let mut random = SplitMix(3);
+        let x: Vec<f32> = (0..tokens * cols).map(|_| random.unit()).collect();
+        let mut out = vec![0.0; tokens * rows];
+        if !matrices[0].dtype.is_ternary() {
+            return self.measure(case, |n| {
+                dense::matmul(pool, isa, &x, cols, &[&matrices[n % matrices.len()]], &mut out);
+            });
+        }
+        let width = ternary::padded(cols);
+        let (mut values, mut scales) = (vec![0; tokens * width], vec![QuantRow::default(); tokens]);
+        for ((x, values), scale) in x.chunks(cols).zip(values.chunks_mut(width)).zip(&mut scales) {
+            *scale = quantize_row(isa, x, &mut values[..cols]);
+        }
+        let x = Activations { values: &values, rows: &scales, cols: width };
+        self.measure(case, |n| {
+            ternary::matmul(pool, isa, &x, &[&matrices[n % matrices.len()]], &mut out);
+        });
+    }
+
+    /// A decode step of M sequences, each with a context of its own; and a chunk of one prompt, M rows that share it.
+    fn attention(&mut self, (heads, kv_heads, head_dim): (usize, usize, usize)) {
+        if !self.options.wants("attention decode") && !self.options.wants("attention prompt") {
+            return;
+        }
+        let block = kv_heads * KV_BLOCK * head_dim;
+        let blocks = self.arena_bytes / 2 / (4 * block);
+        let mut random = SplitMix(4);
+        let mut make = || -> Vec<f32> { (0..blocks * block).map(|_| random.unit()).collect() };
+        let (k, v) = (make(), make());
+        let paged = |data| Paged { data, kv_heads, block_size: KV_BLOCK, head_dim };
+        let mut order: Vec<u32> = (0..blocks as u32).collect();
+        (1..order.len()).rev().for_each(|i| order.swap(i, (random.next() % (i as u64 + 1)) as usize));
+        let kv = Kv { k: paged(&k), v: paged(&v), order: &order, heads };
+        let contexts = if self.options.quick { &CONTEXTS[1..2] } else { &CONTEXTS };
+        for &context in contexts {
+            for sequences in [1, 8, 32] {
+                if self.options.wants("attention decode") && sequences * context.div_ceil(KV_BLOCK) <= blocks
+                {
+                    self.attend("attention decode", &kv, context, sequences, 1);
+                }
+            }
+            if self.options.wants("attention prompt") {
+                self.attend("attention prompt", &kv, context, 1, 32);
+            }
+        }
+    }
+
+    fn attend(&mut self, kernel: &str, kv: &Kv, context: usize, sequences: usize, rows: usize) {
+        let Paged { kv_heads, head_dim, .. } = kv.k;
+        let (pool, isa, width) = (self.pool, self.isa, kv.heads * head_dim);
+        let mut random = SplitMix(5);
+        let q: Vec<f32> = (0..sequences * rows * width).map(|_| random.unit()).collect();
+        let mut out = vec![0.0; q.len()];
+        let blocks = context.div_ceil(KV_BLOCK);
+        // Key and value, each read once by its head's group.
+        let work = Work {
+            bytes: (sequences * context * kv_heads * head_dim * 2 * size_of::<f32>()) as f64,
+            multiply_adds: (sequences * rows * context * width * 2) as f64,
+            kind: Kind::F32,
+        };
+        let shape = format!("{}/{kv_heads}x{head_dim} {context}", kv.heads);
+        self.measure(Case { kernel, shape, tokens: sequences * rows, work }, |n| {
+            let shared = SharedOut::new(&mut out);
+            let (group, spans) = (width / kv_heads, rows.div_ceil(ROWS));
+            pool.run(sequences * spans * kv_heads, &|task| {
+                let (span, kv_head) = (task / kv_heads, task % kv_heads);
+                let first = (n * sequences + span / spans) * blocks % (kv.order.len() + 1 - blocks);
+                let mut queries: [Query; ROWS] = Default::default();
+                let here = ROWS.min(rows);
+                for (i, query) in queries[..here].iter_mut().enumerate() {
+                    let at = (span * here + i) * width + kv_head * group;
+                    query.q = &q[at..at + group];
+                    // SAFETY: a task has its rows' heads to itself.
+                    query.out = unsafe { shared.slice(at..at + group) };
+                    query.position = context - 1;
+                }
+                let table = &kv.order[first..first + blocks];
+                let scale = 1.0 / (head_dim as f32).sqrt();
+                attend(isa, &mut queries[..here], &Context { k: kv.k, v: kv.v, table, kv_head, scale });
+            });
+        });
+    }
+
+    fn row_kernels(&mut self, width: usize) {
+        let (pool, isa) = (self.pool, self.isa);
+        for tokens in if self.options.quick { vec![1, 32] } else { vec![1, 8, 32, 128] } {
+            let mut random = SplitMix(6);
+            let x: Vec<f32> = (0..tokens * width).map(|_| random.unit()).collect();
+            let weight = vec![1.0; width];
+            let case = |kernel, bytes| Case {
+                kernel,
+                shape: width.to_string(),
+                tokens,
+                // Two passes over the row, an operation for each element in both.
+                work: Work {
+                    bytes: (tokens * width * bytes) as f64,
+                    multiply_adds: (2 * x.len()) as f64,
+                    kind: Kind::F32,
+                },
+            };
+            if self.options.wants("norm") {
+                let mut out = vec![0.0; x.len()];
+                self.measure(case("norm", 4), |_| {
+                    let shared = SharedOut::new(&mut out);
+                    pool.run_if_worth(x.len(), tokens, &|row| {
+                        let at = row * width..(row + 1) * width;
+                        // SAFETY: each task has a row of its own.
+                        let out = unsafe { shared.slice(at.clone()) };
+                        norm::rms_norm(isa, &x[at], &weight, 1e-5, out);
+                    });
+                });
+            }
+            if self.options.wants("quantize") {
+                let mut out = vec![0; x.len()];
+                self.measure(case("quantize", 4), |_| {
+                    let shared = SharedOut::new(&mut out);
+                    pool.run_if_worth(x.len(), tokens, &|row| {
+                        let at = row * width..(row + 1) * width;
+                        // SAFETY: each task has a row of its own.
+                        let out = unsafe { shared.slice(at.clone()) };
+                        quantize_row(isa, &x[at], out);
+                    });
+                });
+            }
+        }
+    }
+}
+
+/// K and V of one layer, and an order of their blocks that tables are cut from.
+struct Kv<'a> {
+    k: Paged<'a>,
+    v: Paged<'a>,
+    order: &'a [u32],
+    heads: usize,
+}

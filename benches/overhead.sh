@@ -1,0 +1,38 @@
+#!/bin/sh
+# Instructions of a token at batch 1 through the engine, beside those of the bare forward pass, as callgrind counts them:
+#   benches/overhead.sh [model.gguf]
+# Without a file: two layers of bitnet_b1_58-large's shape, as synth writes it, which callgrind gets through in little
+# time; fewer layers than the model's 24 make the engine's share larger than it is. Loading falls out: what is shown is
+# the difference between a run of LONG tokens and one of SHORT.
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root"
+short=${SHORT:-2}
+long=${LONG:-6}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+program=$(cargo bench --no-run --bench overhead --message-format=json 2> /dev/null |
+    sed -n 's/.*"name":"overhead".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+if [ $# -gt 0 ]; then
+    model=$1
+else
+    model=$folder/model.gguf
+    cargo run --quiet --release --example synth -- bitnet-large i2_s q8_0 "$model" 2
+fi
+
+instructions() {
+    valgrind --tool=callgrind --callgrind-out-file=/dev/null "$program" "$1" "$2" "$model" 2> "$folder/log" || {
+        cat "$folder/log" >&2
+        exit 1
+    }
+    sed -n 's/.*Collected : \([0-9]*\).*/\1/p' "$folder/log"
+}
+per_token() {
+    few=$(instructions "$1" "$short")
+    many=$(instructions "$1" "$long")
+    echo "$few $many" | awk -v n="$((long - short))" '{ printf "%.0f", ($2 - $1) / n }'
+}
+bare=$(per_token bare)
+engine=$(per_token engine)
+echo "$bare $engine" | awk '{
+    printf "bare forward pass %d instructions a token, through the engine %d: %+.3f%%\n", $1, $2, 100 * ($2 / $1 - 1) }'
