@@ -181,7 +181,7 @@ fn paths_that_are_fine() {
     copy.refused(Status::Io, &["neither model.safetensors", "GGUF"]);
     // Root reads it all the same.
     let copy = Copy::of("llama-f32");
-    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0);
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o000);
     std::fs::set_permissions(copy.0.join("config.json"), permissions).unwrap();
     if std::fs::File::open(copy.0.join("config.json")).is_err() {
         copy.refused(Status::Io, &["config.json", "ermission denied"]);

@@ -229,7 +229,7 @@ macro_rules! packed {
 packed!(F32, 16, 64, (), |_block| (), |_s, _n| {
     [0, 8].map(|i| _mm256_loadu_ps(_block.cast::<f32>().add(i)))
 });
-packed!(F16, 16, 32, (), |_block| (), |_s, _n| { [0, 16].map(|i| _mm256_cvtph_ps(bytes(_block.add(i)))) });
+packed!(F16, 16, 32, (), |_block| (), |_s, _n| [0, 16].map(|i| _mm256_cvtph_ps(bytes(_block.add(i)))));
 packed!(BF16, 16, 32, (), |_block| (), |_s, _n| {
     [0, 16].map(|i| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(bytes(_block.add(i))))))
 });

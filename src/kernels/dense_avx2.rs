@@ -3,6 +3,9 @@
 //! Few tokens: weights are decoded in registers and multiplied at once. More tokens: rows become f32 once, in a
 //! panel, and tiles of rows and tokens share what they load.
 
+// Tiles of registers are indexed by constants; iterators over several of them hide which.
+#![allow(clippy::needless_range_loop)]
+
 use super::DType;
 use super::decode_avx2::{self, Packed, each_sixteen, fetch, tail, with_packed};
 use super::dense::{LANES, Put};
@@ -176,7 +179,7 @@ fn total(lanes: &[f32; LANES]) -> f32 {
 pub unsafe fn swept(w: PackedRows, x: &[f32], scratch: &mut [f32], put: Put) -> bool {
     let PackedRows { dtype, bytes, stride, rows, cols } = w;
     let (elements, block) = dtype.block();
-    assert!(PART % elements == 0 && bytes.len() == rows * stride && x.len().is_multiple_of(cols));
+    assert!(PART.is_multiple_of(elements) && bytes.len() == rows * stride && x.len().is_multiple_of(cols));
     // Whole cache lines, or half of all loads take two.
     let start = scratch.as_ptr().align_offset(64).min(LANES);
     let (panel, sums) = scratch[start..start + PANEL + SUMS].split_at_mut(PANEL);

@@ -3,6 +3,9 @@
 //! `vpmaddubsw` multiplies codes 0..=2 with int8 and adds pairs: at most 2·2·128 = 512 in magnitude, far from where it
 //! saturates. 64 of them add up to -32768..=32512, which an i16 lane holds; then they are widened to i32.
 
+// Tiles of registers are indexed by constants; iterators over several of them hide which.
+#![allow(clippy::needless_range_loop)]
+
 use super::DType;
 use super::quantize::QuantRow;
 use super::ternary::{Line, Packed, Scratch, Task, grown};
