@@ -33,7 +33,7 @@ impl Drop for Scratch {
     }
 }
 
-const KEEP: ExportTypes = ExportTypes { ternary: DType::I2S, weights: None, embedding: None };
+const KEEP: ExportTypes = ExportTypes { ternary: None, weights: None, embedding: None };
 
 fn converted(folder: &str, types: ExportTypes, out: &Path) -> Result<(), Error> {
     let files = HfFolder::open(&root().join(folder).to_string_lossy())?;
@@ -95,7 +95,7 @@ fn ternary_weights_in_tq2_0_keep_their_answers() {
     let scratch = Scratch::new("tq2_0");
     let golden = Golden::models(|_| true).into_iter().find(|g| g.case == "bitnet-offline").expect("a case");
     let out = scratch.file("tq2_0.gguf");
-    let types = ExportTypes { ternary: DType::TQ2_0, ..KEEP };
+    let types = ExportTypes { ternary: Some(DType::TQ2_0), ..KEEP };
     match converted(&golden.model, types, &out) {
         // TQ2_0 stores multiples of 256.
         Err(error) => assert!(error.message.contains("TQ2_0"), "{error}"),
@@ -208,6 +208,23 @@ fn the_file_ends_and_chats_as_the_folder_does() {
         (&ours.end_tokens[..], &file.end_tokens[..]),
         (&[0, 1, 2, 257, 258][..], &[0, 1, 257, 258][..])
     );
+}
+
+#[test]
+fn a_type_that_no_weight_takes_is_refused() {
+    let scratch = Scratch::new("refused");
+    for (folder, types, word) in [
+        (
+            "tests/golden/models/bitnet-offline",
+            ExportTypes { weights: Some(DType::Q8_0), ..KEEP },
+            "is ternary",
+        ),
+        ("tests/golden/models/qwen3", ExportTypes { ternary: Some(DType::I2S), ..KEEP }, "is not ternary"),
+    ] {
+        let error = converted(folder, types, &scratch.file("model.gguf")).unwrap_err();
+        assert!(error.message.contains(word) && error.message.contains("blk.0."), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 0);
 }
 
 fn program(args: &[&str]) -> Output {

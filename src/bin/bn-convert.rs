@@ -35,7 +35,7 @@ struct Job<'a> {
 fn parse(args: &[String]) -> Result<Job<'_>> {
     let wrong = |why: String| Error::invalid(format!("{why}; usage: {USAGE}"));
     let mut paths = Vec::new();
-    let mut types = ExportTypes { ternary: DType::I2S, weights: None, embedding: None };
+    let mut types = ExportTypes { ternary: None, weights: None, embedding: None };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         let mut one_of = |known: &[(&str, DType)]| {
@@ -45,7 +45,7 @@ fn parse(args: &[String]) -> Result<Job<'_>> {
         };
         let dense = [("q8_0", DType::Q8_0), ("q4_0", DType::Q4_0)];
         match arg.as_str() {
-            "--ternary" => types.ternary = one_of(&[("i2_s", DType::I2S), ("tq2_0", DType::TQ2_0)])?,
+            "--ternary" => types.ternary = Some(one_of(&[("i2_s", DType::I2S), ("tq2_0", DType::TQ2_0)])?),
             "--weights" => types.weights = Some(one_of(&dense)?),
             "--embedding" => types.embedding = Some(one_of(&dense)?),
             flag if flag.starts_with('-') => return Err(wrong(format!("there is no {flag}"))),

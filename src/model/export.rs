@@ -14,9 +14,9 @@ use std::path::Path;
 /// Types of the tensors to write.
 #[derive(Clone, Copy, Debug)]
 pub struct ExportTypes {
-    /// Of ternary weights: I2_S (exact) or TQ2_0 (its scale rounded to f16).
-    pub ternary: DType,
-    /// Of the other projections: Q8_0 or Q4_0; None keeps the checkpoint's.
+    /// Of ternary weights: I2_S (None; exact) or TQ2_0 (its scale rounded to f16).
+    pub ternary: Option<DType>,
+    /// Of projections that are not ternary: Q8_0 or Q4_0; None keeps the checkpoint's.
     pub weights: Option<DType>,
     /// Of the embedding and the head, likewise.
     pub embedding: Option<DType>,
@@ -188,9 +188,25 @@ impl Source<'_> {
             Kind::Projection { rows, cols, heads } => {
                 let m = self.files.matrix(self.pool, name, rows, cols)?;
                 let m = if heads.is_some() { reordered(&m, heads)? } else { m };
-                let to = if m.dtype.is_ternary() { Some(self.types.ternary) } else { self.types.weights };
+                let to = self.projection_type(name, m.dtype.is_ternary())?;
                 self.matrix(&retyped(self.pool, name, m, to)?, out)
             }
+        }
+    }
+
+    /// `Unsupported` where a type is asked for that weights of this kind do not take.
+    fn projection_type(&self, name: &str, ternary: bool) -> Result<Option<DType>> {
+        let (asked, other) = match ternary {
+            true => (self.types.ternary.or(Some(DType::I2S)), self.types.weights),
+            false => (self.types.weights, self.types.ternary),
+        };
+        match other {
+            None => Ok(asked),
+            Some(other) => Err(Error::unsupported(format!(
+                "{}: tensor '{name}' is {}ternary, so it does not become {other:?}",
+                self.files.what(),
+                if ternary { "" } else { "not " }
+            ))),
         }
     }
 
