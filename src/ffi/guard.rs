@@ -107,6 +107,16 @@ pub fn copy_text(what: &str, from: &str) -> Result<String> {
     Ok(unsafe { String::from_utf8_unchecked(bytes) })
 }
 
+/// Refuses bits of `flags` that are not among `known`.
+pub fn flags(flags: u32, known: u32) -> Result<()> {
+    match flags & !known {
+        0 => Ok(()),
+        unknown => {
+            Err(Error::unsupported(format!("flags has {unknown:#x}, which this version does not know")))
+        }
+    }
+}
+
 /// A caller's out parameter.
 pub fn out<T>(what: &str, pointer: *mut T) -> Result<()> {
     if pointer.is_null() {

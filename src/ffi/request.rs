@@ -209,12 +209,7 @@ impl bn_request_params {
 
     unsafe fn to_engine(&self, engine: &Engine) -> Result<RequestParams> {
         let has = |flag| self.flags & flag != 0;
-        if self.flags & !FLAGS != 0 {
-            let unknown = self.flags & !FLAGS;
-            return Err(Error::unsupported(format!(
-                "flags has {unknown:#x}, which this version does not know"
-            )));
-        }
+        guard::flags(self.flags, FLAGS)?;
         if self.reserved != 0 {
             return Err(Error::unsupported("reserved is not 0: a field that this version does not know"));
         }

@@ -1,6 +1,7 @@
 //! A `tokenizer.json` as GGUF metadata.
 
 use super::json::{self, File, JsonFiles};
+use super::json_names::token_text;
 use super::split::Rule;
 use super::vocab::{END_NAMES, byte_token};
 use super::{Kind, Tokenizer};
@@ -48,10 +49,8 @@ pub fn tokenizer_pairs(
         true => spm_pairs(&file, &tokens, &original),
         false => bpe_pairs(&file, what)?,
     };
-    let config: Value = match files.config {
-        Some(json) => serde_json::from_slice(json).unwrap_or_default(),
-        None => Value::Null,
-    };
+    let keys = ["bos_token", "eos_token", "unk_token", "pad_token", "sep_token"];
+    let config = json::side_file(files.config, &keys, what, "tokenizer_config.json")?;
     let named = |key: &str| named(&config, key, &tokens);
     let by_name = |id: &u32| {
         let id = *id as usize;
@@ -101,10 +100,9 @@ pub fn end_token_pairs(ids: &[u32], first: Option<u32>, log: &dyn Fn(&str)) -> V
     pairs
 }
 
-/// The id of a token that `tokenizer_config.json` names, as a string or as an object with its `content`.
+/// The id of a token that `tokenizer_config.json` names.
 fn named(config: &Value, key: &str, tokens: &[String]) -> Option<u32> {
-    let token = config.get(key)?;
-    let text = token.get("content").unwrap_or(token).as_str()?;
+    let text = token_text(config, key)?;
     tokens.iter().position(|token| token == text).map(|id| id as u32)
 }
 

@@ -272,7 +272,7 @@ pub(super) fn parse(bytes: &[u8], what: &str) -> Result<File> {
 }
 
 /// The fields `keys` of a file, null where the folder has no such file.
-fn side_file(bytes: Option<&[u8]>, keys: &[&str], what: &str, name: &str) -> Result<Value> {
+pub(super) fn side_file(bytes: Option<&[u8]>, keys: &[&str], what: &str, name: &str) -> Result<Value> {
     let Some(bytes) = bytes else { return Ok(Value::Null) };
     if bytes.len() > MAX_FILE_BYTES {
         return Err(Error::bad_model(format!("{name} beside {what}: it has {} bytes", bytes.len())));

@@ -4,6 +4,29 @@ use super::vocab::shown;
 use crate::base::{Error, Result};
 use serde_json::Value;
 
+/// The text of the token that `file` names at `key`: a string, or an object that has it as its `content`.
+pub fn token_text<'a>(file: &'a Value, key: &str) -> Option<&'a str> {
+    let token = file.get(key)?;
+    token.get("content").unwrap_or(token).as_str()
+}
+
+/// One id or several that `file`, which errors call `what`, has at `key`; of a vocabulary of `n`.
+pub fn token_ids(file: &Value, key: &str, n: usize, what: &str) -> Result<Vec<u32>> {
+    let values = match file.get(key) {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(values)) => values.as_slice(),
+        Some(value) => std::slice::from_ref(value),
+    };
+    let id = |value: &Value| {
+        value.as_u64().filter(|&id| id < n as u64).map(|id| id as u32).ok_or_else(|| {
+            let value = value.to_string();
+            let value = shown(&value);
+            Error::bad_model(format!("{what}: '{key}' is {value}; the vocabulary has {n} tokens"))
+        })
+    };
+    values.iter().map(id).collect()
+}
+
 /// What the side files say of BOS and EOS.
 pub(super) struct Names<'a> {
     pub what: &'a str,
@@ -32,23 +55,8 @@ impl Names<'_> {
 
     /// One id or several that `generation_config.json` names.
     pub fn ids(&self, key: &str) -> Result<Vec<u32>> {
-        let values = match self.generation.get(key) {
-            None | Some(Value::Null) => return Ok(Vec::new()),
-            Some(Value::Array(values)) => values.as_slice(),
-            Some(value) => std::slice::from_ref(value),
-        };
-        let id = |value: &Value| {
-            let id = value.as_u64().filter(|&id| id < self.n as u64);
-            id.map(|id| id as u32).ok_or_else(|| {
-                Error::bad_model(format!(
-                    "generation_config.json beside {}: '{key}' is {}; the vocabulary has {} tokens",
-                    self.what,
-                    shown(&value.to_string()),
-                    self.n
-                ))
-            })
-        };
-        values.iter().map(id).collect()
+        let what = format!("generation_config.json beside {}", self.what);
+        token_ids(self.generation, key, self.n, &what)
     }
 
     pub fn bos(&self) -> Result<Option<u32>> {

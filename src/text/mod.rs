@@ -25,6 +25,7 @@ mod vocab;
 pub use chat::{ChatTemplate, Message};
 pub use export::{end_token_pairs, tokenizer_pairs};
 pub use json::{JsonFiles, only_sentencepiece};
+pub use json_names::{token_ids, token_text};
 pub use part::fields_of;
 pub use utf8::Utf8Stream;
 pub use vocab::end_tokens as end_tokens_of_gguf;

@@ -51,12 +51,7 @@ pub unsafe extern "C" fn bn_chat_format(
 ) -> bn_status {
     guard(|| {
         out("length", length)?;
-        let unknown = flags & !(BN_CHAT_ADD_GENERATION_PROMPT | BN_CHAT_REFUSE_SPECIAL);
-        if unknown != 0 {
-            return Err(Error::unsupported(format!(
-                "flags has {unknown:#x}, which this version does not know"
-            )));
-        }
+        guard::flags(flags, BN_CHAT_ADD_GENERATION_PROMPT | BN_CHAT_REFUSE_SPECIAL)?;
         // SAFETY: the caller's promise.
         let messages = unsafe { conversation(messages, count) }?;
         let made = registry::with(engine, Call::Any, |engine| {

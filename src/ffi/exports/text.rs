@@ -43,12 +43,7 @@ pub unsafe extern "C" fn bn_tokenize(
 ) -> bn_status {
     guard(|| {
         out("count", count)?;
-        let unknown = flags & !(BN_TOKENIZE_ADD_SPECIAL | BN_TOKENIZE_PARSE_SPECIAL);
-        if unknown != 0 {
-            return Err(Error::unsupported(format!(
-                "flags has {unknown:#x}, which this version does not know"
-            )));
-        }
+        guard::flags(flags, BN_TOKENIZE_ADD_SPECIAL | BN_TOKENIZE_PARSE_SPECIAL)?;
         // SAFETY: the caller's promise.
         let text = unsafe { guard::text("text", text, length) }?;
         let has = |flag| flags & flag != 0;

@@ -5,7 +5,7 @@ use super::MAX_TOKENIZER_CONFIG_BYTES;
 use crate::base::{Error, Result};
 use crate::formats::hf::Folder;
 use crate::text::chat::template_of_json;
-use crate::text::{ChatTemplate, fields_of};
+use crate::text::{ChatTemplate, fields_of, token_text};
 use serde_json::Value;
 
 const JINJA: &str = "chat_template.jinja";
@@ -50,11 +50,7 @@ fn template(folder: &Folder, name: &str, file: &Value) -> Result<Option<String>>
     Ok(template_of_json(file).map_err(at)?.map(str::to_owned))
 }
 
-/// A token is a string, or an object that has it as `content`.
 fn tokens(config: &Value) -> Vec<(String, String)> {
-    let text = |name: &str| {
-        let token = config.get(name)?;
-        token.as_str().or_else(|| token.get("content")?.as_str()).map(str::to_owned)
-    };
-    TOKENS.iter().filter_map(|name| Some(((*name).to_owned(), text(name)?))).collect()
+    let token = |name: &&str| Some(((*name).to_owned(), token_text(config, name)?.to_owned()));
+    TOKENS.iter().filter_map(token).collect()
 }

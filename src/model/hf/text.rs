@@ -2,11 +2,10 @@
 
 use super::config::parse;
 use super::{CONFIG, HfFolder, MAX_CONFIG_BYTES, MAX_TOKENIZER_CONFIG_BYTES, TOKENIZER, chat};
-use crate::base::{Bytes, Error, Result};
+use crate::base::{Bytes, Result};
 use crate::formats::gguf::writer::Meta;
 use crate::formats::hf::Folder;
-use crate::text::{JsonFiles, Tokenizer, only_sentencepiece, tokenizer_pairs};
-use serde_json::Value;
+use crate::text::{JsonFiles, Tokenizer, only_sentencepiece, token_ids, tokenizer_pairs};
 
 const GENERATION: &str = "generation_config.json";
 
@@ -57,18 +56,7 @@ pub fn end_tokens(folder: &Folder, n: usize) -> Result<Vec<u32>> {
     let (name, json) = generation(folder)?;
     let what = folder.path_of(name);
     let json = parse(&json, &what)?;
-    let ids = match json.get("eos_token_id") {
-        None | Some(Value::Null) => return Ok(Vec::new()),
-        Some(Value::Array(ids)) => ids.as_slice(),
-        Some(id) => std::slice::from_ref(id),
-    };
-    let id = |id: &Value| {
-        id.as_u64().filter(|&id| id < n as u64).map(|id| id as u32).ok_or_else(|| {
-            let shown: String = id.to_string().chars().take(40).collect();
-            Error::bad_model(format!("{what}: 'eos_token_id' has {shown}; the vocabulary has {n} tokens"))
-        })
-    };
-    let mut ids: Vec<u32> = ids.iter().map(id).collect::<Result<_>>()?;
+    let mut ids = token_ids(&json, "eos_token_id", n, &what)?;
     ids.sort_unstable();
     ids.dedup();
     Ok(ids)
