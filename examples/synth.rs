@@ -27,33 +27,24 @@ struct Shape {
     sub_norms: bool,
 }
 
+const BITNET_2B: Shape = Shape {
+    name: "bitnet-2b",
+    architecture: "bitnet-b1.58",
+    hidden: 2560,
+    ffn: 6912,
+    layers: 30,
+    heads: 20,
+    kv_heads: 5,
+    vocab: 128_256,
+    context: 4096,
+    rope_base: 500_000.0,
+    sub_norms: true,
+};
+
 const SHAPES: [Shape; 5] = [
-    Shape {
-        name: "bitnet-2b",
-        architecture: "bitnet-b1.58",
-        hidden: 2560,
-        ffn: 6912,
-        layers: 30,
-        heads: 20,
-        kv_heads: 5,
-        vocab: 128_256,
-        context: 4096,
-        rope_base: 500_000.0,
-        sub_norms: true,
-    },
-    Shape {
-        name: "bitnet-2b-silu",
-        architecture: "bitnet",
-        hidden: 2560,
-        ffn: 6912,
-        layers: 30,
-        heads: 20,
-        kv_heads: 5,
-        vocab: 128_256,
-        context: 4096,
-        rope_base: 500_000.0,
-        sub_norms: true,
-    },
+    BITNET_2B,
+    // The one BitNet that llama.cpp has.
+    Shape { name: "bitnet-2b-silu", architecture: "bitnet", ..BITNET_2B },
     Shape {
         name: "bitnet-large",
         architecture: "bitnet",

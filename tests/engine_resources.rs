@@ -1,43 +1,13 @@
 //! Invariants 5 and 6 by a counting allocator, and that no thread or descriptor is left behind. One test: it
 //! counts the process's own.
 
+mod counting;
 mod engine_support;
 
 use bn_engine::engine::api::Pooling;
+use counting::{CALLS, LIVE, PEAK};
 use engine_support::*;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
-struct Counting;
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: forwards to System; the counters change nothing about the memory.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let live = LIVE.fetch_add(layout.size(), Relaxed) + layout.size();
-        PEAK.fetch_max(live, Relaxed);
-        COUNT.fetch_add(1, Relaxed);
-        // SAFETY: the caller's contract is System's.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        let live = LIVE.fetch_add(layout.size(), Relaxed) + layout.size();
-        PEAK.fetch_max(live, Relaxed);
-        COUNT.fetch_add(1, Relaxed);
-        // SAFETY: as above.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: as above.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use std::sync::atomic::Ordering::SeqCst;
 
 fn entries(dir: &str) -> usize {
     std::fs::read_dir(dir).map_or(0, Iterator::count)
@@ -47,8 +17,8 @@ fn entries(dir: &str) -> usize {
 fn memory_stays_under_what_is_declared_and_nothing_is_left_behind() {
     // What is made once per process (clock, dispatch tables, regexes) is not a leak.
     drop(demo(|_| ()));
-    let (threads, fds, before) = (entries("/proc/self/task"), entries("/proc/self/fd"), LIVE.load(Relaxed));
-    PEAK.store(before, Relaxed);
+    let (threads, fds, before) = (entries("/proc/self/task"), entries("/proc/self/fd"), LIVE.load(SeqCst));
+    PEAK.store(before, SeqCst);
     let engine = demo(|config| {
         (config.threads, config.max_batch_size, config.max_batch_tokens) = (2, 16, 512);
         config.memory_limit_bytes = 64 << 20;
@@ -63,7 +33,7 @@ fn memory_stays_under_what_is_declared_and_nothing_is_left_behind() {
     collect(&engine, 32 + 8);
     assert_eq!(entries("/proc/self/task"), during, "a step started threads that are not the engine's");
     let stats = engine.stats();
-    let (peak, declared) = (PEAK.load(Relaxed) - before, stats.memory_peak_bytes as usize);
+    let (peak, declared) = (PEAK.load(SeqCst) - before, stats.memory_peak_bytes as usize);
     // The embedded file is counted, and is not on the heap.
     let declared = declared - engine.facts().weight_bytes as usize;
     assert!(peak <= declared, "{peak} bytes were allocated, {declared} declared");
@@ -74,7 +44,7 @@ fn memory_stays_under_what_is_declared_and_nothing_is_left_behind() {
     engine.destroy().unwrap();
     drop(engine);
     assert_eq!((entries("/proc/self/task"), entries("/proc/self/fd")), (threads, fds));
-    let left = LIVE.load(Relaxed).saturating_sub(before);
+    let left = LIVE.load(SeqCst).saturating_sub(before);
     assert!(left < 64 << 10, "{left} bytes are left behind");
 }
 
@@ -84,10 +54,10 @@ fn allocations_per_decode_step(engine: &bn_engine::engine::Engine) -> f64 {
     let run = |tokens: u32| {
         let request =
             bn_engine::engine::api::RequestParams { ignore_eos: true, stream: false, ..text("Once", tokens) };
-        let (before, steps) = (COUNT.load(Relaxed), engine.stats().steps);
+        let (before, steps) = (CALLS.load(SeqCst), engine.stats().steps);
         engine.submit(vec![request; 4]).unwrap();
         collect(engine, 4);
-        (COUNT.load(Relaxed) - before, engine.stats().steps - steps)
+        (CALLS.load(SeqCst) - before, engine.stats().steps - steps)
     };
     let ((few, short), (many, long)) = (run(40), run(160));
     many.saturating_sub(few) as f64 / (long - short) as f64

@@ -1,37 +1,13 @@
 //! What a step allocates: `workspace_bytes` bounds the peak, and a decode step's allocations are candle's few.
 
 mod common;
+mod counting;
 
 use bn_engine::model::{Model, Outputs};
 use bn_engine::ops::{KvCache, RaggedBatch, SeqRows};
-use std::alloc::{GlobalAlloc, Layout, System};
+use counting::{CALLS, LIVE, PEAK};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-
-struct Counting;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-static CALLS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator with its arguments; besides, only atomics are touched. The
-// default realloc and alloc_zeroed come through these two.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        CALLS.fetch_add(1, SeqCst);
-        PEAK.fetch_max(LIVE.fetch_add(layout.size(), SeqCst) + layout.size(), SeqCst);
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), SeqCst);
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.dealloc(start, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// `sequences` sequences in a block of their own, rows `from..from + rows` of each, logits of each one's last.
 fn batch(sequences: u32, from: u32, rows: u32) -> Arc<RaggedBatch> {

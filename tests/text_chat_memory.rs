@@ -1,34 +1,13 @@
 //! Chat templates by strangers: whatever one does, it ends, in an error or a text, within stated memory.
 //! One test: the counters are the process's.
 
+mod counting;
+
 use bn_engine::base::Status;
 use bn_engine::text::{ChatTemplate, Message};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use counting::{LIVE, PEAK};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
-
-struct Counting;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator with its arguments; besides, only atomics are touched. The
-// default realloc and alloc_zeroed come through these two.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        PEAK.fetch_max(LIVE.fetch_add(layout.size(), SeqCst) + layout.size(), SeqCst);
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), SeqCst);
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.dealloc(start, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 /// What a rendering of a short conversation may hold at once, and compiling 256 KiB of source.
 const RENDER_BYTES: usize = 24 << 20;
