@@ -577,7 +577,7 @@ typedef struct bn_model_facts {
     const uint32_t *end_tokens;
     // Ids in `end_tokens`.
     size_t end_tokens_count;
-    // The id that the tokenizer puts in front of a text, or -1.
+    // The id of the BOS token, or -1; whether it is put in front of a text, the model's files say.
     int64_t bos_token;
     // Elements of an embedding (`BN_REQUEST_EMBED`); 0: the model makes none.
     uint64_t embedding_size;

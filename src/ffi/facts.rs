@@ -46,7 +46,7 @@ pub struct bn_model_facts {
     pub end_tokens: *const u32,
     /// Ids in `end_tokens`.
     pub end_tokens_count: usize,
-    /// The id that the tokenizer puts in front of a text, or -1.
+    /// The id of the BOS token, or -1; whether it is put in front of a text, the model's files say.
     pub bos_token: i64,
     /// Elements of an embedding (`BN_REQUEST_EMBED`); 0: the model makes none.
     pub embedding_size: u64,
