@@ -163,6 +163,25 @@ fn a_flood_of_cancels_costs_nothing_and_holds_nobody_up() {
 }
 
 #[test]
+fn what_is_counted_as_accepted_can_be_cancelled() {
+    let engine = echo(|config| config.model_path = Some("builtin:echo?us_per_token=2000".into()));
+    for n in 1..=200 {
+        let answer = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while engine.stats().accepted < n {
+                    std::hint::spin_loop();
+                }
+                engine.cancel(Which::Any).unwrap();
+            });
+            let mut endless = text("ab", 500);
+            endless.ignore_eos = true;
+            ask(&engine, endless)
+        });
+        assert_eq!(answer.finish, FinishReason::Cancelled as i32, "request {n}");
+    }
+}
+
+#[test]
 fn draining_finishes_what_runs_and_cancelling_ends_it() {
     let engine = echo(|_| ());
     engine.submit(vec![text("first", 50), text("second", 50)]).unwrap();

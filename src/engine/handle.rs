@@ -168,12 +168,13 @@ impl Engine {
         }
         let mut ids = Vec::with_capacity(wanted.len());
         self.shared.hub.open(&wanted, &mut ids).map_err(|refused| self.refusal(refused))?;
-        self.shared.recorder.accepted(ids.len());
-        for (mut sequence, &id) in sequences.into_iter().zip(&ids) {
-            sequence.id = id;
-            self.shared.inbox.push(Command::Submit(sequence));
-        }
-        self.shared.cancellable.store(true, Ordering::SeqCst);
+        self.shared.recorder.accepted(ids.len(), || {
+            for (mut sequence, &id) in sequences.into_iter().zip(&ids) {
+                sequence.id = id;
+                self.shared.inbox.push(Command::Submit(sequence));
+            }
+            self.shared.cancellable.store(true, Ordering::SeqCst);
+        });
         Ok(ids)
     }
 

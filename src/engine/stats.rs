@@ -68,8 +68,12 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    pub fn accepted(&self, n: usize) {
-        self.0.lock().stats.accepted += n as u64;
+    /// Counts `n` requests and hands them over by `publish`: whoever reads the count can cancel them, and none of
+    /// them is counted as completed before.
+    pub fn accepted(&self, n: usize, publish: impl FnOnce()) {
+        let inner = &mut *self.0.lock();
+        inner.stats.accepted += n as u64;
+        publish();
     }
 
     pub fn rejected(&self, why: Status, n: usize) {
