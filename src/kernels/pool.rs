@@ -6,20 +6,20 @@ use parking_lot::{Condvar, Mutex};
 use std::cell::{Cell, UnsafeCell};
 use std::hint::spin_loop;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long a thread looks for work, or for the others' end, before it sleeps: longer than the gap
 /// between two kernels of one forward pass, far shorter than anybody notices.
 const SPIN: Duration = Duration::from_micros(40);
+/// How much of that it keeps its core to itself; from then on it lets go of it at each look, so that where more threads
+/// than cores want to run, another engine's go first.
+const ALONE: Duration = Duration::from_micros(4);
 
-// The gate's bits: 32 of epoch, then flags, then how many workers are inside the region.
-const ONE_EPOCH: u64 = 1 << 32;
-const EPOCH: u64 = !(ONE_EPOCH - 1);
-const OPEN: u64 = 1 << 31;
-const CALLER_SLEEPS: u64 = 1 << 30;
-const INSIDE: u64 = CALLER_SLEEPS - 1;
+/// In `Shared::pending`: the caller sleeps.
+const CALLER_SLEEPS: usize = 1 << (usize::BITS - 1);
+const MOST_THREADS: usize = 1 << 16;
 
 thread_local! {
     /// This thread is running a task of some region.
@@ -42,9 +42,10 @@ struct Job {
 }
 
 struct Shared {
-    gate: CachePadded<AtomicU64>,
-    /// The next task that nobody has taken.
-    next: CachePadded<AtomicUsize>,
+    /// Tasks of the region that nobody has claimed: 0 between regions.
+    left: CachePadded<AtomicUsize>,
+    /// Tasks of the region that are not done, and `CALLER_SLEEPS`.
+    pending: CachePadded<AtomicUsize>,
     job: UnsafeCell<Job>,
     /// Workers that sleep or are about to.
     sleepers: AtomicUsize,
@@ -58,9 +59,10 @@ struct Shared {
 }
 
 // SAFETY: all fields but `job` are Send and Sync by themselves. `job` is written only by the thread that holds
-// `Pool::turn` while the gate is closed and nobody is inside, and read only by workers inside an open region; the
-// gate orders the two (release on open and on leaving, acquire on joining and on seeing nobody inside). The closure
-// it points to is Sync, so calling it from several threads is allowed.
+// `Pool::turn` while `pending` is 0, and read only by who has claimed a task and not yet counted it as done, so that
+// `pending` is not 0. The counters order the two: claims acquire what was released when `left` was set, and the next
+// writer acquires what was released when `pending` fell to 0. The closure it points to is Sync, so calling it
+// from several threads is allowed.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -69,14 +71,14 @@ impl Pool {
     /// `threads` counts the calling thread: 1 starts none. Errors: `InvalidArgument` for 0 threads,
     /// `OutOfMemory` where the system refuses one.
     pub fn new(threads: usize) -> Result<Arc<Self>> {
-        if threads == 0 || threads > INSIDE as usize {
+        if threads == 0 || threads > MOST_THREADS {
             return Err(Error::invalid(format!(
-                "{threads} threads: at least 1 is needed, and no more than {INSIDE}"
+                "{threads} threads: at least 1 is needed, and no more than {MOST_THREADS}"
             )));
         }
         let shared = Arc::new(Shared {
-            gate: CachePadded::new(AtomicU64::new(0)),
-            next: CachePadded::new(AtomicUsize::new(0)),
+            left: CachePadded::new(AtomicUsize::new(0)),
+            pending: CachePadded::new(AtomicUsize::new(0)),
             job: UnsafeCell::new(Job { task: &|_| {}, tasks: 0 }),
             sleepers: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
@@ -144,127 +146,125 @@ impl Drop for Pool {
 impl Shared {
     /// One region, by the thread that holds the turn. Returns the text of its first panic.
     fn region(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) -> Option<String> {
-        // SAFETY: only the lifetime is changed. Workers call the closure only between joining and leaving; joining
-        // needs an open gate, and this function closes the gate and waits until nobody is inside before it returns.
-        // Nothing in between unwinds: `drain` catches the tasks' panics.
+        debug_assert!(tasks < CALLER_SLEEPS);
+        // SAFETY: only the lifetime is changed. The closure is called only for a claimed task, and this function returns
+        // when all tasks are claimed and done. Nothing in between unwinds: `drain` catches the tasks' panics.
         let task: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(task) };
-        // SAFETY: the gate is closed and nobody is inside (the last region ended so), and this thread has the turn.
+        // SAFETY: all tasks of the last region are done, and this thread has the turn.
         unsafe { *self.job.get() = Job { task, tasks } };
-        self.next.store(0, Ordering::Relaxed);
-        let epoch = (self.gate.load(Ordering::Relaxed) & EPOCH).wrapping_add(ONE_EPOCH);
-        self.gate.store(epoch | OPEN, Ordering::SeqCst);
-        // A worker counts itself before its last look at the gate: either it sees the gate open or we see it here.
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
+        self.pending.store(tasks, Ordering::Relaxed);
+        self.left.store(tasks, Ordering::SeqCst);
+        // A worker counts itself before its last look at `left`: either it sees the tasks or we see it here.
+        let sleepers = self.sleepers.load(Ordering::SeqCst);
+        if sleepers > 0 {
             drop(self.lock.lock());
-            self.wake.notify_all();
+            for _ in 0..sleepers.min(tasks - 1) {
+                self.wake.notify_one();
+            }
         }
         IN_TASK.set(true);
-        self.drain(task, tasks);
+        self.drain();
         IN_TASK.set(false);
-        self.gate.fetch_and(!OPEN, Ordering::AcqRel);
-        self.wait_until_empty();
+        self.wait_until_done();
         self.panic.lock().take()
     }
 
-    /// Takes tasks until none is left. A panic is noted, and the rest goes on.
-    fn drain(&self, task: &(dyn Fn(usize) + Sync), tasks: usize) {
-        let take_all = || {
-            loop {
-                let n = self.next.fetch_add(1, Ordering::Relaxed);
-                if n >= tasks {
-                    return;
+    /// Claims tasks until none is left, runs them, and then counts them as done. A panic is noted, and the rest goes
+    /// on. Whoever comes late finds no task and holds nobody up.
+    fn drain(&self) {
+        let mut claimed = 0;
+        let mut all = || {
+            while let Some(rest) = self.claim() {
+                claimed += 1;
+                // SAFETY: this thread has claimed a task that `pending` still counts, so the job is set, nobody writes
+                // it, and its closure lives; neither is used behind the call.
+                unsafe {
+                    let job = *self.job.get();
+                    (*job.task)(job.tasks - rest);
                 }
-                task(n);
             }
         };
-        while let Err(text) = panics::catch(take_all) {
+        while let Err(text) = panics::catch(&mut all) {
             self.panic.lock().get_or_insert(text);
+        }
+        if claimed > 0 && self.pending.fetch_sub(claimed, Ordering::AcqRel) == claimed | CALLER_SLEEPS {
+            drop(self.lock.lock());
+            self.done.notify_all();
         }
     }
 
-    fn wait_until_empty(&self) {
+    /// Claims a task; how many were left, itself included. Whichever region's it is: its job is set.
+    fn claim(&self) -> Option<usize> {
+        let take = |left: usize| left.checked_sub(1);
+        self.left.fetch_update(Ordering::AcqRel, Ordering::Relaxed, take).ok()
+    }
+
+    fn wait_until_done(&self) {
         let mut spin = Spin::new();
-        while self.gate.load(Ordering::Acquire) & INSIDE != 0 {
+        while self.pending.load(Ordering::Acquire) != 0 {
             if spin.again() {
                 continue;
             }
             let mut guard = self.lock.lock();
-            // The last worker to leave sees the flag, or has left before and is seen here.
-            self.gate.fetch_or(CALLER_SLEEPS, Ordering::AcqRel);
-            while self.gate.load(Ordering::Acquire) & INSIDE != 0 {
+            // Whoever does the last task sees the flag, or has counted it before and is seen here.
+            self.pending.fetch_or(CALLER_SLEEPS, Ordering::AcqRel);
+            while self.pending.load(Ordering::Acquire) != CALLER_SLEEPS {
                 self.done.wait(&mut guard);
             }
-            return;
+            self.pending.store(0, Ordering::Relaxed);
         }
     }
 
     fn work(&self) {
         IN_TASK.set(true);
-        let mut seen = 0;
-        while let Some(epoch) = self.join(seen) {
-            seen = epoch;
-            // SAFETY: this worker is inside an open or closing region, so the job is set, nobody writes it, and the
-            // closure lives until this worker has left; the reference is not kept beyond `drain`.
-            unsafe {
-                let job = *self.job.get();
-                self.drain(&*job.task, job.tasks);
-            }
-            let before = self.gate.fetch_sub(1, Ordering::AcqRel);
-            if before & INSIDE == 1 && before & CALLER_SLEEPS != 0 {
-                drop(self.lock.lock());
-                self.done.notify_all();
-            }
-        }
-    }
-
-    /// Enters the next region that this worker has not seen; None when the pool ends.
-    fn join(&self, seen: u64) -> Option<u64> {
         let mut spin = Spin::new();
-        loop {
-            if self.stop.load(Ordering::SeqCst) {
-                return None;
-            }
-            let gate = self.gate.load(Ordering::SeqCst);
-            if is_news(gate, seen) {
-                if self.gate.compare_exchange(gate, gate + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                    return Some(gate & EPOCH);
-                }
+        while !self.stop.load(Ordering::SeqCst) {
+            if self.left.load(Ordering::Relaxed) != 0 {
+                self.drain();
+                spin = Spin::new();
             } else if !spin.again() {
-                self.sleep(seen);
+                self.sleep();
+                // Woken, it looks around again, also where the others were faster: more will come.
                 spin = Spin::new();
             }
         }
     }
 
-    fn sleep(&self, seen: u64) {
+    fn sleep(&self) {
         let mut guard = self.lock.lock();
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        while !is_news(self.gate.load(Ordering::SeqCst), seen) && !self.stop.load(Ordering::SeqCst) {
+        if self.left.load(Ordering::SeqCst) == 0 && !self.stop.load(Ordering::SeqCst) {
             self.wake.wait(&mut guard);
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-fn is_news(gate: u64, seen: u64) -> bool {
-    gate & OPEN != 0 && gate & EPOCH != seen
-}
-
 /// A bounded wait without sleeping.
 struct Spin {
     rounds: u32,
     start: Option<Instant>,
+    shares: bool,
 }
 
 impl Spin {
     fn new() -> Self {
-        Self { rounds: 0, start: None }
+        Self { rounds: 0, start: None, shares: false }
     }
 
     /// Waits a moment; false when the time is up.
     fn again(&mut self) -> bool {
-        spin_loop();
         self.rounds += 1;
-        !self.rounds.is_multiple_of(32) || self.start.get_or_insert_with(Instant::now).elapsed() < SPIN
+        if self.shares {
+            std::thread::yield_now();
+        } else {
+            spin_loop();
+            if !self.rounds.is_multiple_of(32) {
+                return true;
+            }
+        }
+        let waited = self.start.get_or_insert_with(Instant::now).elapsed();
+        self.shares = waited >= ALONE;
+        waited < SPIN
     }
 }
