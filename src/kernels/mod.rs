@@ -39,6 +39,6 @@ mod ternary_avx2;
 mod ternary_tests;
 pub mod tl;
 
-pub use dispatch::{Isa, isa};
+pub use dispatch::{Isa, available, isa};
 pub use matrix::{Arithmetic, DType, Matrix};
 pub use pool::Pool;

@@ -1,7 +1,7 @@
 use super::quantize_blocks::{BlockActivations, columns_of_sum, quantize_blocks};
 use super::quantized::{Part, block_of, decode, matmul};
 use super::rows::dequantize_row;
-use super::{DType, Isa, Matrix, Pool, isa};
+use super::{DType, Isa, Matrix, Pool, available, isa};
 use crate::base::Bytes;
 use half::f16;
 use proptest::prelude::*;
@@ -195,8 +195,8 @@ fn threads_and_company_change_no_bit() {
         let weights = [&a, &b];
         let x = Quantized::new(block, cols, &activations(9, cols, 4));
         let all = product(1, Isa::Scalar, &x.rows(0..9), &weights);
-        for threads in 1..=3 {
-            assert_eq!(all, product(threads, isa(), &x.rows(0..9), &weights), "{dtype:?}, {threads}");
+        for (isa, threads) in available().iter().flat_map(|isa| (1..=3).map(move |n| (*isa, n))) {
+            assert_eq!(all, product(threads, isa, &x.rows(0..9), &weights), "{dtype:?}, {isa:?}, {threads}");
         }
         for (start, count) in [(0, 1), (8, 1), (1, 2), (2, 3), (3, 4), (3, 5), (1, 8)] {
             let some = product(2, isa(), &x.rows(start..start + count), &weights);
@@ -218,6 +218,9 @@ proptest! {
         let m = matrix(dtype, rows, cols, seed);
         let x = Quantized::new(block, cols, &activations(tokens, cols, seed));
         let want = product(1, Isa::Scalar, &x.rows(0..tokens), &[&m]);
-        prop_assert_eq!(want, product(2, isa(), &x.rows(0..tokens), &[&m]), "{:?} {}x{} {}", dtype, rows, cols, tokens);
+        for isa in available() {
+            let got = product(2, *isa, &x.rows(0..tokens), &[&m]);
+            prop_assert_eq!(&want, &got, "{:?} {:?} {}x{} {}", isa, dtype, rows, cols, tokens);
+        }
     }
 }
