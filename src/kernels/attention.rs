@@ -118,8 +118,8 @@ fn attend_heads(isa: Isa, rows: &mut [Query], part: std::ops::Range<usize>, cont
 fn tile(isa: Isa, q: &[f32], out: &mut [f32], state: &mut State, keys: &[f32], values: &[f32], dim: usize) {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2 and FMA.
-        Isa::Avx2 => unsafe { avx2::tile(q, out, state, keys, values, dim) },
+        // SAFETY: such a set stands for a machine that has AVX2 and FMA.
+        _ if isa.has_avx2() => unsafe { avx2::tile(q, out, state, keys, values, dim) },
         _ => {
             for (head, (q, out)) in q.chunks_exact(dim).zip(out.chunks_exact_mut(dim)).enumerate() {
                 let mut scores = [f32::NEG_INFINITY; TILE];

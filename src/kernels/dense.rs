@@ -60,8 +60,8 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &[f32], cols: usize, weights: &[&Matrix]
 /// number, that of the first row (from 0), and the parts' values.
 fn product(isa: Isa, m: &Matrix, rows: Range<usize>, x: &[f32], put: Put) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: `Isa::Avx2` stands for a machine that has AVX2, FMA and F16C.
-    if isa == Isa::Avx2 && unsafe { product_avx2(m, rows.clone(), x, put) } {
+    // SAFETY: such a set stands for a machine that has AVX2, FMA and F16C.
+    if isa.has_avx2() && unsafe { product_avx2(m, rows.clone(), x, put) } {
         return;
     }
     SCRATCH.with_borrow_mut(|scratch| {

@@ -3,31 +3,105 @@
 use once_cell::sync::Lazy;
 
 /// The instruction sets that kernels are written for. All give the same bits.
+///
+/// Only to be passed where `available` lists it: kernels rely on it without looking again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isa {
     /// Portable code, the reference.
     Scalar,
-    /// AVX2, FMA and F16C on x86-64. Only to be passed where `isa()` returned it: kernels rely on it
-    /// without looking again. Elsewhere than on x86-64 kernels read it as `Scalar`.
+    /// x86-64 with AVX2, FMA and F16C.
     Avx2,
+    /// `Avx2`, and VNNI on its 256-bit registers (AVX-VNNI).
+    AvxVnni,
+    /// `Avx2`, and AVX-512 F, BW, VL and VNNI.
+    Avx512Vnni,
+    /// aarch64 with NEON's dot products.
+    Neon,
 }
 
-static DETECTED: Lazy<Isa> = Lazy::new(detect);
+impl Isa {
+    pub const ALL: [Self; 5] = [Self::Scalar, Self::Avx2, Self::AvxVnni, Self::Avx512Vnni, Self::Neon];
+
+    /// AVX2, FMA and F16C are there: on their own, or under something wider.
+    pub fn has_avx2(self) -> bool {
+        matches!(self, Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni)
+    }
+
+    /// As messages and options write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Avx2 => "avx2",
+            Self::AvxVnni => "avx-vnni",
+            Self::Avx512Vnni => "avx512-vnni",
+            Self::Neon => "neon",
+        }
+    }
+
+    /// The set of a `name`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|isa| isa.name() == name)
+    }
+
+    fn is_here(self) -> bool {
+        match self {
+            Self::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => {
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni => Self::Avx2.is_here() && is_x86_feature_detected!("avxvnni"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni => {
+                Self::Avx2.is_here()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512vnni")
+            }
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => {
+                std::arch::is_aarch64_feature_detected!("neon")
+                    && std::arch::is_aarch64_feature_detected!("dotprod")
+            }
+            _ => false,
+        }
+    }
+}
+
+static AVAILABLE: Lazy<Vec<Isa>> = Lazy::new(|| Isa::ALL.into_iter().filter(|isa| isa.is_here()).collect());
+
+/// The sets of this machine: `Scalar` first, the best last.
+pub fn available() -> &'static [Isa] {
+    &AVAILABLE
+}
 
 /// The best set of this machine.
 pub fn isa() -> Isa {
-    *DETECTED
+    AVAILABLE.last().copied().unwrap_or(Isa::Scalar)
 }
 
-#[cfg(target_arch = "x86_64")]
-fn detect() -> Isa {
-    let all = is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("fma")
-        && is_x86_feature_detected!("f16c");
-    if all { Isa::Avx2 } else { Isa::Scalar }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-#[cfg(not(target_arch = "x86_64"))]
-fn detect() -> Isa {
-    Isa::Scalar
+    #[test]
+    fn names_are_unique_and_read_back() {
+        for isa in Isa::ALL {
+            assert_eq!(Isa::named(isa.name()), Some(isa));
+        }
+        assert_eq!(Isa::named("AVX2"), None);
+    }
+
+    #[test]
+    fn a_wider_set_has_what_it_stands_on() {
+        let all = available();
+        assert_eq!((all[0], all.last()), (Isa::Scalar, Some(&isa())));
+        assert!(!isa().has_avx2() || all.contains(&Isa::Avx2));
+        let avx2 = cfg!(target_arch = "x86_64") && all.iter().any(|isa| isa.has_avx2());
+        assert_eq!(avx2, all.len() > 1 && all[1] == Isa::Avx2);
+    }
 }

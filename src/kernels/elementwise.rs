@@ -8,8 +8,8 @@ pub fn swiglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
     assert!(gate.len() == out.len() && up.len() == out.len(), "one gate and one up for each output");
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2 and FMA.
-        Isa::Avx2 => unsafe { avx2::swiglu(gate, up, out) },
+        // SAFETY: such a set stands for a machine that has AVX2 and FMA.
+        _ if isa.has_avx2() => unsafe { avx2::swiglu(gate, up, out) },
         _ => swiglu_scalar(gate, up, out),
     }
 }
@@ -30,8 +30,8 @@ pub fn geglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
     assert!(gate.len() == out.len() && up.len() == out.len(), "one gate and one up for each output");
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2 and FMA.
-        Isa::Avx2 => unsafe { avx2::geglu(gate, up, out) },
+        // SAFETY: such a set stands for a machine that has AVX2 and FMA.
+        _ if isa.has_avx2() => unsafe { avx2::geglu(gate, up, out) },
         _ => geglu_scalar(gate, up, out),
     }
 }

@@ -2,7 +2,7 @@
 //! (tools/golden/quants.py).
 
 use super::rows::dequantize_row;
-use super::{DType, Isa, Matrix, Pool, dense, isa, pack, requantize, ternary, tl};
+use super::{DType, Matrix, Pool, available, dense, isa, pack, requantize, ternary, tl};
 use crate::base::{Bytes, Result};
 use std::path::PathBuf;
 
@@ -85,7 +85,7 @@ impl Case {
 #[track_caller]
 pub fn same_bits(m: &Matrix, values: &[f32], what: &str) {
     let mut row = vec![f32::NAN; m.cols];
-    for isa in [Isa::Scalar, isa()] {
+    for &isa in available() {
         for (i, want) in values.chunks_exact(m.cols).enumerate() {
             dequantize_row(isa, m, i, &mut row);
             for (k, (got, want)) in row.iter().zip(want).enumerate() {

@@ -24,6 +24,10 @@ pub mod pool;
 #[cfg(test)]
 mod pool_tests;
 pub mod quantize;
+pub mod quantize_blocks;
+pub mod quantized;
+#[cfg(test)]
+mod quantized_tests;
 mod quants;
 pub mod requantize;
 pub mod rope;
@@ -35,6 +39,6 @@ mod ternary_avx2;
 mod ternary_tests;
 pub mod tl;
 
-pub use dispatch::{Isa, isa};
-pub use matrix::{DType, Matrix};
+pub use dispatch::{Isa, available, isa};
+pub use matrix::{Arithmetic, DType, Matrix};
 pub use pool::Pool;

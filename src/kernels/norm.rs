@@ -13,8 +13,8 @@ pub fn rms_norm(isa: Isa, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) 
     );
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2 and FMA.
-        Isa::Avx2 => unsafe { avx2::rms_norm(x, weight, eps, out) },
+        // SAFETY: such a set stands for a machine that has AVX2 and FMA.
+        _ if isa.has_avx2() => unsafe { avx2::rms_norm(x, weight, eps, out) },
         _ => scalar(x, weight, eps, out),
     }
 }
@@ -41,8 +41,8 @@ pub fn add_rms_norm(isa: Isa, x: &mut [f32], y: &[f32], weight: &[f32], eps: f32
 fn row_scale(isa: Isa, x: &[f32], eps: f32) -> f32 {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2 and FMA.
-        Isa::Avx2 => unsafe { avx2::row_scale(x, eps) },
+        // SAFETY: such a set stands for a machine that has AVX2 and FMA.
+        _ if isa.has_avx2() => unsafe { avx2::row_scale(x, eps) },
         _ => scalar_scale(x, eps),
     }
 }

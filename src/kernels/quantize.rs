@@ -16,8 +16,8 @@ pub fn quantize_row(isa: Isa, x: &[f32], out: &mut [i8]) -> QuantRow {
     assert_eq!(x.len(), out.len(), "a quantized row is as long as its source");
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2.
-        Isa::Avx2 => unsafe { avx2::quantize_row(x, out) },
+        // SAFETY: such a set stands for a machine that has AVX2.
+        _ if isa.has_avx2() => unsafe { avx2::quantize_row(x, out) },
         _ => {
             let scale = scale_of(absmax(0.0, x));
             QuantRow { scale, sum: round(x, scale, out) }

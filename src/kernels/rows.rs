@@ -13,8 +13,8 @@ pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
     assert_eq!(out.len(), m.cols, "a dequantized row is as long as its source");
     let source = packed_row(m, row);
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: `Isa::Avx2` stands for a machine that has AVX2, FMA and F16C.
-    if isa == Isa::Avx2 && unsafe { decode_avx2::row(m.dtype, source, out) } {
+    // SAFETY: such a set stands for a machine that has AVX2, FMA and F16C.
+    if isa.has_avx2() && unsafe { decode_avx2::row(m.dtype, source, out) } {
         return;
     }
     match m.dtype {

@@ -120,8 +120,8 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, weights: &[&Matrix], out: 
 fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2 and F16C.
-        Isa::Avx2 => unsafe { avx2::run(task, scratch) },
+        // SAFETY: such a set stands for a machine that has AVX2 and F16C.
+        _ if isa.has_avx2() => unsafe { avx2::run(task, scratch) },
         _ => scalar::run(task, scratch),
     }
 }
@@ -228,8 +228,8 @@ pub(super) fn grown<T: Copy + Default>(buffer: &mut Vec<T>, len: usize) -> &mut 
 fn block_sums(isa: Isa, values: &[i8], sums: &mut [i32]) {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Isa::Avx2` stands for a machine that has AVX2.
-        Isa::Avx2 => unsafe { avx2::block_sums(values, sums) },
+        // SAFETY: such a set stands for a machine that has AVX2.
+        _ if isa.has_avx2() => unsafe { avx2::block_sums(values, sums) },
         _ => scalar::block_sums(values, sums),
     }
 }

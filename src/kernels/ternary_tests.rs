@@ -1,7 +1,7 @@
 use super::quantize::{QuantRow, quantize_row};
 use super::rows::dequantize_row;
 use super::ternary::{Activations, matmul, padded, validate};
-use super::{DType, Isa, Matrix, Pool, isa};
+use super::{DType, Isa, Matrix, Pool, available, isa};
 use crate::base::{Bytes, Status};
 use half::f16;
 
@@ -97,22 +97,19 @@ fn instruction_sets_threads_and_company_change_no_bit() {
             let width = padded(cols);
             let rows = quant_rows(&values, width);
             let all = product(1, Isa::Scalar, &values, &rows, &weights);
-            for threads in 1..=3 {
-                assert_eq!(
-                    all,
-                    product(threads, isa(), &values, &rows, &weights),
-                    "{dtype:?}, {cols}, {threads}"
-                );
+            for (threads, isa) in (1..=3).flat_map(|n| available().iter().map(move |isa| (n, *isa))) {
+                let got = product(threads, isa, &values, &rows, &weights);
+                assert_eq!(all, got, "{dtype:?}, {cols}, {threads}, {isa:?}");
             }
             let stride = rows_a + rows_b;
             for (start, count) in [(0, 1), (4, 1), (2, 2), (3, 3), (5, 4), (1, 5)] {
-                for isa in [Isa::Scalar, isa()] {
+                for &isa in available() {
                     let part = &values[start * width..(start + count) * width];
                     let some = product(2, isa, part, &rows[start..start + count], &weights);
                     assert_eq!(
                         some,
                         all[start * stride..(start + count) * stride],
-                        "{dtype:?}, {cols}, {count}"
+                        "{dtype:?}, {cols}, {count}, {isa:?}"
                     );
                 }
             }
@@ -136,9 +133,9 @@ fn every_number_of_tokens_gives_the_same_bits() {
             let width = padded(cols);
             let quants = quant_rows(&values, width);
             let want = product(1, Isa::Scalar, &values, &quants, &[&m]);
-            for tokens in 1..=most {
-                let got = product(1, isa(), &values[..tokens * width], &quants[..tokens], &[&m]);
-                assert_eq!(got, want[..tokens * rows], "{dtype:?}, {rows}x{cols}, {tokens} tokens");
+            for (tokens, isa) in (1..=most).flat_map(|n| available()[1..].iter().map(move |isa| (n, *isa))) {
+                let got = product(1, isa, &values[..tokens * width], &quants[..tokens], &[&m]);
+                assert_eq!(got, want[..tokens * rows], "{dtype:?}, {rows}x{cols}, {tokens} tokens, {isa:?}");
             }
         }
     }
@@ -180,14 +177,14 @@ fn extremes_do_not_overflow() {
                     let values = vec![value; 6 * cols];
                     let rows = quant_rows(&values, cols);
                     let want = product(1, Isa::Scalar, &values, &rows, &[&m]);
-                    assert_eq!(
-                        want,
-                        product(1, isa(), &values, &rows, &[&m]),
-                        "{dtype:?} {cols} {code} {value}"
-                    );
-                    for tokens in 1..=4 {
-                        let few = product(1, isa(), &values[..tokens * cols], &rows[..tokens], &[&m]);
-                        assert_eq!(few, want[..tokens * 5], "{dtype:?} {cols} {code} {value}, {tokens}");
+                    for &isa in available() {
+                        let all = product(1, isa, &values, &rows, &[&m]);
+                        assert_eq!(want, all, "{dtype:?} {cols} {code} {value} {isa:?}");
+                        for tokens in 1..=4 {
+                            let few = product(1, isa, &values[..tokens * cols], &rows[..tokens], &[&m]);
+                            let say = format!("{dtype:?} {cols} {code} {value}, {tokens}, {isa:?}");
+                            assert_eq!(few, want[..tokens * 5], "{say}");
+                        }
                     }
                     if dtype == DType::I2S {
                         let dot = (code as i64 - 1) * value as i64 * cols as i64;
