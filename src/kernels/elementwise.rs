@@ -43,8 +43,18 @@ fn geglu_scalar(gate: &[f32], up: &[f32], out: &mut [f32]) {
 }
 
 /// `out = relu(gate)^2 * up` (BitNet b1.58 2B-4T; So et al. 2021, "Primer").
-pub fn relu2(gate: &[f32], up: &[f32], out: &mut [f32]) {
+pub fn relu2(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
     assert!(gate.len() == out.len() && up.len() == out.len(), "one gate and one up for each output");
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: such a set stands for a machine that has AVX2.
+        _ if isa.has_avx2() => unsafe { avx2::relu2(gate, up, out) },
+        _ => relu2_scalar(gate, up, out),
+    }
+}
+
+#[inline(always)]
+fn relu2_scalar(gate: &[f32], up: &[f32], out: &mut [f32]) {
     for ((out, g), up) in out.iter_mut().zip(gate).zip(up) {
         // Not `max`, which would hide a NaN.
         let g = if *g < 0.0 { 0.0 } else { *g };
@@ -53,8 +63,18 @@ pub fn relu2(gate: &[f32], up: &[f32], out: &mut [f32]) {
 }
 
 /// `x += y`.
-pub fn add(x: &mut [f32], y: &[f32]) {
+pub fn add(isa: Isa, x: &mut [f32], y: &[f32]) {
     assert_eq!(x.len(), y.len(), "a sum of equal shapes");
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: such a set stands for a machine that has AVX2.
+        _ if isa.has_avx2() => unsafe { avx2::add(x, y) },
+        _ => add_scalar(x, y),
+    }
+}
+
+#[inline(always)]
+fn add_scalar(x: &mut [f32], y: &[f32]) {
     for (x, y) in x.iter_mut().zip(y) {
         *x += y;
     }
@@ -64,6 +84,18 @@ pub fn add(x: &mut [f32], y: &[f32]) {
 mod avx2 {
     use crate::kernels::exp::avx2::exp;
     use std::arch::x86_64::*;
+
+    /// The same code on wider registers: element by element, so the bits are the same.
+    #[target_feature(enable = "avx2")]
+    pub fn relu2(gate: &[f32], up: &[f32], out: &mut [f32]) {
+        super::relu2_scalar(gate, up, out);
+    }
+
+    /// As `relu2`.
+    #[target_feature(enable = "avx2")]
+    pub fn add(x: &mut [f32], y: &[f32]) {
+        super::add_scalar(x, y);
+    }
 
     /// Slices of equal length.
     #[target_feature(enable = "avx2,fma")]
@@ -135,9 +167,19 @@ mod tests {
 
     #[test]
     fn relu2_keeps_nan_and_drops_negatives() {
-        let mut out = [0.0; 3];
-        relu2(&[-2.0, 3.0, f32::NAN], &[5.0, 2.0, 1.0], &mut out);
-        assert_eq!(out[..2], [0.0, 18.0]);
-        assert!(out[2].is_nan());
+        // Longer than a register, so that each form's ends are met too.
+        let gate: Vec<f32> = [-2.0, 3.0, f32::NAN, -0.0].into_iter().cycle().take(43).collect();
+        let up: Vec<f32> = [5.0, 2.0, 1.0, 7.0].into_iter().cycle().take(43).collect();
+        for isa in [Isa::Scalar, crate::kernels::isa()] {
+            let (mut out, mut sum) = (vec![0.0; 43], up.clone());
+            relu2(isa, &gate, &up, &mut out);
+            add(isa, &mut sum, &gate);
+            for (i, (out, sum)) in out.into_iter().zip(sum).enumerate() {
+                match i % 4 {
+                    2 => assert!(out.is_nan() && sum.is_nan()),
+                    i => assert_eq!((out, sum), ([0.0, 18.0, 0.0, 0.0][i], [3.0, 5.0, 0.0, 7.0][i])),
+                }
+            }
+        }
     }
 }

@@ -23,6 +23,16 @@ pub fn rms_norm(isa: Isa, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) 
 pub fn rms_norm_in_place(isa: Isa, x: &mut [f32], weight: &[f32], eps: f32) {
     assert_eq!(x.len(), weight.len(), "a norm's row and weight differ in length");
     let scale = row_scale(isa, x, eps);
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: such a set stands for a machine that has AVX2.
+        _ if isa.has_avx2() => unsafe { avx2::scale_in_place(x, weight, scale) },
+        _ => scale_in_place(x, weight, scale),
+    }
+}
+
+#[inline(always)]
+fn scale_in_place(x: &mut [f32], weight: &[f32], scale: f32) {
     for (x, w) in x.iter_mut().zip(weight) {
         *x = *x * scale * w;
     }
@@ -32,6 +42,16 @@ pub fn rms_norm_in_place(isa: Isa, x: &mut [f32], weight: &[f32], eps: f32) {
 pub fn add_rms_norm(isa: Isa, x: &mut [f32], y: &[f32], weight: &[f32], eps: f32) {
     assert!(x.len() == weight.len() && x.len() == y.len(), "a norm's row, weight and sum differ in length");
     let scale = row_scale(isa, y, eps);
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: such a set stands for a machine that has AVX2.
+        _ if isa.has_avx2() => unsafe { avx2::add_scaled(x, y, weight, scale) },
+        _ => add_scaled(x, y, weight, scale),
+    }
+}
+
+#[inline(always)]
+fn add_scaled(x: &mut [f32], y: &[f32], weight: &[f32], scale: f32) {
     for ((x, y), w) in x.iter_mut().zip(y).zip(weight) {
         *x += y * scale * w;
     }
@@ -108,6 +128,18 @@ mod avx2 {
             *lane = v.mul_add(*v, *lane);
         }
         scale(&lanes, x.len(), eps)
+    }
+
+    /// The same code on wider registers: element by element, so the bits are the same.
+    #[target_feature(enable = "avx2")]
+    pub fn scale_in_place(x: &mut [f32], weight: &[f32], scale: f32) {
+        super::scale_in_place(x, weight, scale);
+    }
+
+    /// As `scale_in_place`.
+    #[target_feature(enable = "avx2")]
+    pub fn add_scaled(x: &mut [f32], y: &[f32], weight: &[f32], scale: f32) {
+        super::add_scaled(x, y, weight, scale);
     }
 
     /// As `super::scalar`. The slices have one length.

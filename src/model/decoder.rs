@@ -86,7 +86,16 @@ impl Decoder {
         Self { config, weights, ops, facts }
     }
 
-    fn layer(&self, x: Tensor, index: usize, batch: &Arc<RaggedBatch>, kv: &KvCache) -> Result<Tensor> {
+    /// A layer's first half on the residual `x`, to which the last layer's `output` is still to be added: `x`, and
+    /// attention's output.
+    fn attend(
+        &self,
+        x: Tensor,
+        last: Option<Tensor>,
+        index: usize,
+        batch: &Arc<RaggedBatch>,
+        kv: &KvCache,
+    ) -> Result<(Tensor, Tensor)> {
         let (ops, layer, span) = (&*self.ops, &self.weights.layers[index], self.config.spans[index]);
         let how = Attention {
             shape: &self.config.attention,
@@ -94,18 +103,82 @@ impl Decoder {
             window: span.window,
             norms: layer.qk_norms.as_ref(),
         };
-        let qkv = ops.linear(&x, Some(&layer.attn_norm), &layer.qkv)?;
+        let norm = Some(&layer.attn_norm);
+        let (x, qkv) = match last {
+            Some(last) => {
+                let sum = ops.add_linear(x, &last, self.post_norm(index - 1), norm, &layer.qkv)?;
+                ops.recycle(last)?;
+                sum
+            }
+            None => {
+                let qkv = ops.linear(&x, norm, &layer.qkv)?;
+                (x, qkv)
+            }
+        };
         let attended = ops.attention(&qkv, batch, kv, index, &how)?;
-        drop(qkv);
+        ops.recycle(qkv)?;
+        Ok((x, attended))
+    }
+
+    /// The other half: `x`, and what is to be added to it.
+    fn feed_forward(&self, x: Tensor, attended: Tensor, index: usize) -> Result<(Tensor, Tensor)> {
+        let (ops, layer) = (&*self.ops, &self.weights.layers[index]);
         let output = ops.linear(&attended, layer.attn_sub_norm.as_ref(), &layer.output)?;
-        drop(attended);
-        let x = ops.add(x, &output, layer.attn_post_norm.as_ref())?;
-        drop(output);
-        let gate_up = ops.linear(&x, Some(&layer.ffn_norm), &layer.gate_up)?;
-        let inner = ops.gated(&gate_up, self.config.activation)?;
-        drop(gate_up);
-        let down = ops.linear(&inner, layer.ffn_sub_norm.as_ref(), &layer.down)?;
-        ops.add(x, &down, layer.ffn_post_norm.as_ref())
+        ops.recycle(attended)?;
+        let (post_norm, norm) = (layer.attn_post_norm.as_ref(), Some(&layer.ffn_norm));
+        let (x, gate_up) = ops.add_linear(x, &output, post_norm, norm, &layer.gate_up)?;
+        ops.recycle(output)?;
+        let (activation, norm) = (self.config.activation, layer.ffn_sub_norm.as_ref());
+        let down = ops.gated_linear(&gate_up, activation, norm, &layer.down)?;
+        ops.recycle(gate_up)?;
+        Ok((x, down))
+    }
+
+    /// Of what layer `index` adds to the residual.
+    fn post_norm(&self, index: usize) -> Option<&Norm> {
+        self.weights.layers[index].ffn_post_norm.as_ref()
+    }
+
+    /// The residual behind the last layer of the rows `wanted`, or of all. What no row is wanted of ends with its K
+    /// and V: None.
+    fn residual(
+        &self,
+        batch: &Arc<RaggedBatch>,
+        kv: &KvCache,
+        stop: &AtomicBool,
+        wanted: Option<&[u32]>,
+    ) -> Result<Option<Tensor>> {
+        let (ops, layers) = (&*self.ops, self.config.layers);
+        let mut x = ops.embed(batch, &self.weights.embedding, self.config.embedding_scale)?;
+        let mut last = None;
+        for index in 0..layers {
+            check_stop(stop)?;
+            let mut attended;
+            (x, attended) = self.attend(x, last, index, batch, kv)?;
+            if let Some(rows) = wanted.filter(|_| index + 1 == layers) {
+                if rows.is_empty() {
+                    ops.recycle(attended)?;
+                    ops.recycle(x)?;
+                    return Ok(None);
+                }
+                attended = self.only(attended, rows)?;
+                x = self.only(x, rows)?;
+            }
+            let down;
+            (x, down) = self.feed_forward(x, attended, index)?;
+            last = Some(down);
+        }
+        if let Some(last) = last {
+            x = ops.add(x, &last, self.post_norm(layers - 1))?;
+            ops.recycle(last)?;
+        }
+        Ok(Some(x))
+    }
+
+    fn only(&self, x: Tensor, rows: &[u32]) -> Result<Tensor> {
+        let chosen = self.ops.rows(&x, rows)?;
+        self.ops.recycle(x)?;
+        Ok(chosen)
     }
 }
 
@@ -119,18 +192,18 @@ impl Model for Decoder {
         KvShape { layers: self.config.layers, kv_heads: a.kv_heads, head_dim: a.head_dim }
     }
 
-    /// A row at a layer's widest point, in f32: the residual and a linear's output beside it, the wider of
-    /// (q, k, v, attention's output) and (gate, up, their product), the rotation's angles; besides, the widest
-    /// activation normalised in f32 and quantized to int8 with its scale and sum; where projections have norms of their
-    /// own, the input normed once more and the widest product by itself. That is more than a wanted hidden state
-    /// takes: the residual, the row, its norm. A logits row: its hidden state and the head's output (the caller's
-    /// own buffers are not counted). A MiB for the threads' tiles.
+    /// A row in f32, of everything whose memory stays from step to step: the residual, what is added to it or q, k and
+    /// v, attention's output, gate and up, the rotation's angles; besides, the widest activation normalised in
+    /// f32 and quantized to int8 with its scale and sum; where projections have norms of their own, the input normed
+    /// once more and the widest product by itself. That is more than a wanted hidden state takes: the residual, the row,
+    /// its norm. A logits row: its hidden state and the head's output (the caller's own buffers are not
+    /// counted). A MiB for the threads' tiles.
     fn workspace_bytes(&self, rows: usize, logits_rows: usize) -> usize {
         let c = &self.config;
         let (attention, widest) = (c.attention_width(), c.hidden.max(c.ffn).max(c.attention_width()));
         let angles = c.ropes.iter().map(|rope| rope.dims).sum::<usize>();
         let own = if c.parts.projection_norms { 2 * widest } else { 0 };
-        let floats = 2 * c.hidden + (c.qkv_width() + attention).max(3 * c.ffn) + angles + widest + own;
+        let floats = c.hidden + c.qkv_width().max(c.hidden) + attention + 2 * c.ffn + angles + widest + own;
         let row = 4 * floats + widest.next_multiple_of(128) + 64;
         let logits_row = 4 * (c.hidden + c.vocab_size);
         rows.saturating_mul(row)
@@ -146,26 +219,58 @@ impl Model for Decoder {
         out: &mut Outputs,
     ) -> Result<()> {
         check_batch(batch, kv, self.kv_shape(), self.config.vocab_size, self.config.context_length)?;
-        let mut x = self.ops.embed(batch, &self.weights.embedding, self.config.embedding_scale)?;
-        for index in 0..self.config.layers {
-            check_stop(stop)?;
-            x = self.layer(x, index, batch, kv)?;
-        }
+        let (ops, norm) = (&*self.ops, &self.weights.final_norm);
+        let wanted = Wanted::of(batch);
+        let x = self.residual(batch, kv, stop, wanted.rows())?;
         check_stop(stop)?;
         out.logits.clear();
         out.hidden.clear();
-        let norm = &self.weights.final_norm;
+        let Some(x) = x else { return Ok(()) };
         if !batch.hidden_rows.is_empty() {
-            let wanted = self.ops.rows(&x, &batch.hidden_rows)?;
-            let states = self.ops.norm(&wanted, norm)?;
+            let rows = ops.rows(&x, &wanted.places(&batch.hidden_rows))?;
+            let states = ops.norm(&rows, norm)?;
             copy_out(&states, batch.hidden_rows.len() * self.config.hidden, &mut out.hidden)?;
+            ops.recycle(rows)?;
+            ops.recycle(states)?;
         }
         if !batch.logits_rows.is_empty() {
-            let wanted = self.ops.rows(&x, &batch.logits_rows)?;
-            let logits = self.ops.linear(&wanted, Some(norm), &self.weights.head)?;
+            let all = batch.logits_rows.len() == x.dims()[0];
+            let rows = if all { None } else { Some(ops.rows(&x, &wanted.places(&batch.logits_rows))?) };
+            let logits = ops.linear(rows.as_ref().unwrap_or(&x), Some(norm), &self.weights.head)?;
             copy_out(&logits, batch.logits_rows.len() * self.config.vocab_size, &mut out.logits)?;
+            ops.recycle(logits)?;
+            rows.map_or(Ok(()), |rows| ops.recycle(rows))?;
         }
-        Ok(())
+        ops.recycle(x)
+    }
+}
+
+/// Rows of a batch that anything is wanted of, ascending; None: all.
+struct Wanted(Option<Vec<u32>>);
+
+impl Wanted {
+    fn of(batch: &RaggedBatch) -> Self {
+        let (logits, hidden) = (&batch.logits_rows, &batch.hidden_rows);
+        let all = batch.tokens.len();
+        if logits.len() == all || hidden.len() == all {
+            return Self(None);
+        }
+        let mut rows: Vec<u32> = logits.iter().chain(hidden).copied().collect();
+        rows.sort_unstable();
+        rows.dedup();
+        Self((rows.len() < all).then_some(rows))
+    }
+
+    fn rows(&self) -> Option<&[u32]> {
+        self.0.as_deref()
+    }
+
+    /// Where these of the batch's rows stand among those that are wanted.
+    fn places(&self, rows: &[u32]) -> Vec<u32> {
+        match &self.0 {
+            Some(wanted) => rows.iter().map(|row| wanted.partition_point(|w| w < row) as u32).collect(),
+            None => rows.to_vec(),
+        }
     }
 }
 

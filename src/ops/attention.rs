@@ -1,6 +1,7 @@
 //! Rotation, the KV write, and paged attention: three operations on `qkv` `[T, (heads + 2 kv_heads) * head_dim]`.
 
-use super::support::{f32s, f32s_mut, output, rows, zeroed};
+use super::spare::Spare;
+use super::support::{f32s, f32s_mut, output, rows};
 use super::{Attention, AttentionShape, KvCache, RaggedBatch, RopeStyle, SeqRows};
 use crate::kernels::attention::{Context, Paged, Query, ROWS, TILE, attend};
 use crate::kernels::blocks::SharedOut;
@@ -179,6 +180,7 @@ impl InplaceOp2 for KvWrite<'_> {
 /// Attention of the q heads of `qkv` over the layer's K and V: `[T, heads * head_dim]`.
 pub struct Attend<'a> {
     pub pool: &'a Pool,
+    pub spare: &'a Spare,
     pub isa: Isa,
     pub paging: &'a Paging<'a>,
     pub how: &'a Attention<'a>,
@@ -202,7 +204,7 @@ impl CustomOp2 for Attend<'_> {
         let (keys, values) = kv.split_at(paging.half());
         let (keys, values) = (paging.paged(keys), paging.paged(values));
         let width = s.heads * s.head_dim;
-        let mut out = zeroed(rows * width)?;
+        let mut out = self.spare.take(rows * width)?;
         let shared = SharedOut::new(&mut out);
         // A task for a few rows of a sequence and a KV head; the last rows of a prompt see the most and go first.
         let group = width / s.kv_heads;

@@ -1,5 +1,6 @@
 //! The gated activation, the residual sum, and the choice of rows.
 
+use super::spare::Spare;
 use super::support::{f32s, f32s_mut, output, zeroed};
 use super::{Activation, Norm};
 use crate::kernels::blocks::SharedOut;
@@ -27,11 +28,7 @@ impl CustomOp1 for Gated<'_> {
             let (gate, up) = x[row * both..][..both].split_at(width);
             // SAFETY: each task has a row of its own.
             let out = unsafe { shared.slice(row * width..(row + 1) * width) };
-            match self.activation {
-                Activation::SwiGlu => elementwise::swiglu(self.isa, gate, up, out),
-                Activation::Relu2 => elementwise::relu2(gate, up, out),
-                Activation::GeGlu => elementwise::geglu(self.isa, gate, up, out),
-            }
+            self.activation.apply(self.isa, gate, up, out);
         });
         Ok(output(out, rows, width))
     }
@@ -39,6 +36,7 @@ impl CustomOp1 for Gated<'_> {
 
 /// `x += y`, or `x += norm(y)`.
 pub struct Add<'a> {
+    pub pool: &'a Pool,
     pub isa: Isa,
     pub norm: Option<&'a Norm>,
 }
@@ -58,24 +56,33 @@ impl InplaceOp2 for Add<'_> {
         if xl.dims() != yl.dims() {
             candle_core::bail!("a sum of {:?} and {:?}", xl.dims(), yl.dims());
         }
-        let (x, y) = (f32s_mut(x, xl)?, f32s(y, yl)?);
-        let Some(norm) = self.norm else {
-            elementwise::add(x, y);
-            return Ok(());
+        let Some(&width) = xl.dims().last().filter(|width| **width > 0) else {
+            candle_core::bail!("a sum of {:?}", xl.dims());
         };
-        let width = norm.weight.len();
-        if width == 0 || xl.dims().last() != Some(&width) {
-            candle_core::bail!("a norm of {width} for a sum of {:?}", xl.dims());
+        if self.norm.is_some_and(|norm| norm.weight.len() != width) {
+            candle_core::bail!("the norm of a sum is not as wide as its rows");
         }
-        for (x, y) in x.chunks_exact_mut(width).zip(y.chunks_exact(width)) {
-            norm::add_rms_norm(self.isa, x, y, &norm.weight, norm.eps);
-        }
+        let (x, y) = (f32s_mut(x, xl)?, f32s(y, yl)?);
+        let (work, rows) = (2 * x.len(), x.len() / width);
+        let shared = SharedOut::new(x);
+        self.pool.run_if_worth(work, rows, &|row| {
+            let at = row * width..(row + 1) * width;
+            // SAFETY: each task has a row of its own.
+            let x = unsafe { shared.slice(at.clone()) };
+            match self.norm {
+                Some(norm) => norm::add_rms_norm(self.isa, x, &y[at], &norm.weight, norm.eps),
+                None => elementwise::add(self.isa, x, &y[at]),
+            }
+        });
         Ok(())
     }
 }
 
 /// Rows of `[T, width]`, in the order asked for.
-pub struct Rows<'a>(pub &'a [u32]);
+pub struct Rows<'a> {
+    pub rows: &'a [u32],
+    pub spare: &'a Spare,
+}
 
 impl CustomOp1 for Rows<'_> {
     fn name(&self) -> &'static str {
@@ -85,13 +92,13 @@ impl CustomOp1 for Rows<'_> {
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
         let &[rows, width] = layout.dims() else { candle_core::bail!("rows of a matrix") };
         let x = f32s(x, layout)?;
-        let mut out = zeroed(self.0.len() * width)?;
-        for (&row, out) in self.0.iter().zip(out.chunks_exact_mut(width)) {
+        let mut out = self.spare.take(self.rows.len() * width)?;
+        for (&row, out) in self.rows.iter().zip(out.chunks_exact_mut(width)) {
             if row as usize >= rows {
                 candle_core::bail!("row {row} of {rows}");
             }
             out.copy_from_slice(&x[row as usize * width..][..width]);
         }
-        Ok(output(out, self.0.len(), width))
+        Ok(output(out, self.rows.len(), width))
     }
 }

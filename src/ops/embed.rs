@@ -1,13 +1,17 @@
 //! Token ids `[T]` to rows of the embedding, times a scale: `[T, hidden]`.
 
-use super::support::{output, zeroed};
-use crate::kernels::{Isa, Matrix, rows};
+use super::spare::Spare;
+use super::support::output;
+use crate::kernels::blocks::SharedOut;
+use crate::kernels::{Isa, Matrix, Pool, rows};
 use candle_core::{CpuStorage, CustomOp1, Layout, Shape};
 
 pub struct Embed<'a> {
     pub table: &'a Matrix,
     pub scale: f32,
     pub isa: Isa,
+    pub pool: &'a Pool,
+    pub spare: &'a Spare,
 }
 
 impl CustomOp1 for Embed<'_> {
@@ -21,19 +25,19 @@ impl CustomOp1 for Embed<'_> {
             candle_core::bail!("token ids are contiguous")
         };
         let (ids, hidden) = (&ids[start..end], self.table.cols);
-        let mut out = zeroed(ids.len() * hidden)?;
-        for (&id, out) in ids.iter().zip(out.chunks_exact_mut(hidden)) {
-            if id as usize >= self.table.rows {
-                candle_core::bail!(
-                    "token id {id} is out of range: the embedding has {} rows",
-                    self.table.rows
-                );
-            }
-            rows::dequantize_row(self.isa, self.table, id as usize, out);
+        if let Some(id) = ids.iter().find(|id| **id as usize >= self.table.rows) {
+            candle_core::bail!("token id {id} is out of range: the embedding has {} rows", self.table.rows);
+        }
+        let mut out = self.spare.take(ids.len() * hidden)?;
+        let (work, shared) = (4 * out.len(), SharedOut::new(&mut out));
+        self.pool.run_if_worth(work, ids.len(), &|n| {
+            // SAFETY: each task has a row of its own.
+            let out = unsafe { shared.slice(n * hidden..(n + 1) * hidden) };
+            rows::dequantize_row(self.isa, self.table, ids[n] as usize, out);
             if self.scale != 1.0 {
                 out.iter_mut().for_each(|x| *x *= self.scale);
             }
-        }
+        });
         Ok(output(out, ids.len(), hidden))
     }
 }

@@ -3,8 +3,9 @@
 use super::attention::{Attend, KvWrite, Paging, RopeInPlace};
 use super::elementwise::{Add, Gated, Rows};
 use super::embed::Embed;
-use super::linear::{Linear, Scratch};
+use super::linear::{AddLinear, GatedLinear, Linear, Scratch};
 use super::norm::RmsNorm;
+use super::spare::Spare;
 use super::support::ours;
 use super::{Activation, Attention, KvCache, Norm, OpSet, Projections, RaggedBatch, Rope};
 use crate::base::{Error, Result};
@@ -17,6 +18,7 @@ pub struct FusedOps {
     pool: Arc<Pool>,
     isa: Isa,
     scratch: Mutex<Scratch>,
+    spare: Spare,
     angles: Mutex<Angles>,
 }
 
@@ -76,24 +78,31 @@ impl FusedOps {
 
     /// `isa` must be one that this machine has.
     pub fn with_isa(pool: Arc<Pool>, isa: Isa) -> Self {
-        Self { pool, isa, scratch: Mutex::default(), angles: Mutex::default() }
+        Self { pool, isa, scratch: Mutex::default(), spare: Spare::default(), angles: Mutex::default() }
+    }
+}
+
+impl FusedOps {
+    fn product<'a>(&'a self, norm: Option<&'a Norm>, weights: &'a Projections) -> Linear<'a> {
+        let Self { pool, isa, scratch, spare, .. } = self;
+        Linear { pool, isa: *isa, scratch, spare, norm, weights }
     }
 }
 
 impl OpSet for FusedOps {
     fn embed(&self, batch: &Arc<RaggedBatch>, table: &Matrix, scale: f32) -> Result<Tensor> {
-        let op = Embed { table, scale, isa: self.isa };
+        self.spare.begin(batch.tokens.len(), batch.logits_rows.len().max(batch.hidden_rows.len()));
+        let op = Embed { table, scale, isa: self.isa, pool: &self.pool, spare: &self.spare };
         let ids = Tensor::from_slice(&batch.tokens, batch.tokens.len(), &Device::Cpu);
         ours("embed", ids.and_then(|ids| ids.apply_op1_no_bwd(&op)))
     }
 
     fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Tensor> {
-        let op = Linear { pool: &self.pool, isa: self.isa, scratch: &self.scratch, norm, weights };
-        ours("linear", x.apply_op1_no_bwd(&op))
+        ours("linear", x.apply_op1_no_bwd(&self.product(norm, weights)))
     }
 
     fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Tensor> {
-        let op = RmsNorm { pool: &self.pool, isa: self.isa, norm };
+        let op = RmsNorm { pool: &self.pool, isa: self.isa, norm, spare: &self.spare };
         ours("norm", x.apply_op1_no_bwd(&op))
     }
 
@@ -113,7 +122,10 @@ impl OpSet for FusedOps {
         let turn = RopeInPlace { pool, isa, how, table: angles.of(batch, how.rope) };
         ours("rope", qkv.inplace_op1(&turn))?;
         ours("kv write", cache.inplace_op2(qkv, &KvWrite { pool, paging: &paging }))?;
-        ours("attention", qkv.apply_op2_no_bwd(cache, &Attend { pool, isa, paging: &paging, how }))
+        ours(
+            "attention",
+            qkv.apply_op2_no_bwd(cache, &Attend { pool, spare: &self.spare, isa, paging: &paging, how }),
+        )
     }
 
     fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Tensor> {
@@ -122,11 +134,41 @@ impl OpSet for FusedOps {
     }
 
     fn add(&self, x: Tensor, y: &Tensor, norm: Option<&Norm>) -> Result<Tensor> {
-        ours("add", x.inplace_op2(y, &Add { isa: self.isa, norm }))?;
+        ours("add", x.inplace_op2(y, &Add { pool: &self.pool, isa: self.isa, norm }))?;
         Ok(x)
     }
 
     fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Tensor> {
-        ours("rows", x.apply_op1_no_bwd(&Rows(rows)))
+        ours("rows", x.apply_op1_no_bwd(&Rows { rows, spare: &self.spare }))
+    }
+
+    fn add_linear(
+        &self,
+        x: Tensor,
+        y: &Tensor,
+        y_norm: Option<&Norm>,
+        norm: Option<&Norm>,
+        weights: &Projections,
+    ) -> Result<(Tensor, Tensor)> {
+        let op = AddLinear { norm: y_norm, linear: self.product(norm, weights), out: Mutex::default() };
+        ours("add-linear", x.inplace_op2(y, &op))?;
+        let shape = (x.dims()[0], op.linear.width());
+        let product = ours("add-linear", Tensor::from_vec(op.out.into_inner(), shape, &Device::Cpu))?;
+        Ok((x, product))
+    }
+
+    fn gated_linear(
+        &self,
+        gate_up: &Tensor,
+        activation: Activation,
+        norm: Option<&Norm>,
+        weights: &Projections,
+    ) -> Result<Tensor> {
+        let op = GatedLinear(activation, self.product(norm, weights));
+        ours("gated-linear", gate_up.apply_op1_no_bwd(&op))
+    }
+
+    fn recycle(&self, x: Tensor) -> Result<()> {
+        ours("recycle", self.spare.give(x))
     }
 }

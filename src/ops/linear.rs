@@ -1,28 +1,21 @@
 //! Norms, int8 quantization where the weights are ternary, the product and its bias.
 
-use super::support::{f32s, output, rows, zeroed};
-use super::{Norm, Projections};
+use super::prepare::{Prepared, Rows, Source};
+use super::spare::Spare;
+use super::support::{f32s, f32s_mut, output, rows};
+use super::{Activation, Norm, Projections};
 use crate::kernels::blocks::SharedOut;
-use crate::kernels::quantize::{QuantRow, quantize_row};
-use crate::kernels::ternary::{self, Activations};
-use crate::kernels::{Isa, Matrix, Pool, dense, elementwise, norm};
-use candle_core::{CpuStorage, CustomOp1, Layout, Shape};
+use crate::kernels::{Isa, Matrix, Pool, dense, elementwise, ternary};
+use candle_core::{CpuStorage, CustomOp1, InplaceOp2, Layout, Shape};
 use parking_lot::Mutex;
 
-/// Normed and quantized activations of one product; grown to the widest, then reused.
+/// What one product is prepared in; grown to the widest, then reused.
 #[derive(Default)]
 pub struct Scratch {
-    normed: Vec<f32>,
-    quantizer: Quantizer,
-    /// A matrix's own normed input and its product, where it has a norm of its own.
-    own: Vec<f32>,
+    prepared: Prepared,
+    /// Where matrices have norms of their own: one's input, and its product.
+    own: Prepared,
     part: Vec<f32>,
-}
-
-#[derive(Default)]
-struct Quantizer {
-    int8: Vec<i8>,
-    rows: Vec<QuantRow>,
 }
 
 /// Matrices of one product: q, k and v.
@@ -32,6 +25,7 @@ pub struct Linear<'a> {
     pub pool: &'a Pool,
     pub isa: Isa,
     pub scratch: &'a Mutex<Scratch>,
+    pub spare: &'a Spare,
     pub norm: Option<&'a Norm>,
     pub weights: &'a Projections,
 }
@@ -43,47 +37,105 @@ impl CustomOp1 for Linear<'_> {
 
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
         let cols = self.check()?;
-        let rows = rows(layout, cols)?;
-        let x = f32s(x, layout)?;
-        let matrices = &self.weights.matrices;
-        let width = matrices.iter().map(|m| m.rows).sum::<usize>();
-        let mut out = zeroed(rows * width)?;
-        let Scratch { normed, quantizer, own, part } = &mut *self.scratch.lock();
-        let x = match self.norm {
-            Some(norm) => self.normalize(norm, x, cols, normed),
-            None => x,
-        };
-        if self.weights.norms.is_empty() {
-            let mut refs = [&matrices[0]; MOST];
-            refs.iter_mut().zip(matrices).for_each(|(to, matrix)| *to = matrix);
-            self.product(x, &refs[..matrices.len()], quantizer, &mut out);
+        let (rows, x) = (rows(layout, cols)?, f32s(x, layout)?);
+        Ok(output(self.run(Source::Rows(x), rows, cols)?, rows, self.width()))
+    }
+}
+
+/// `Linear` of a gated activation.
+pub struct GatedLinear<'a>(pub Activation, pub Linear<'a>);
+
+impl CustomOp1 for GatedLinear<'_> {
+    fn name(&self) -> &'static str {
+        "gated-linear"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
+        let Self(activation, linear) = self;
+        let cols = linear.check()?;
+        let (rows, gate_up) = (rows(layout, 2 * cols)?, f32s(x, layout)?);
+        let source = Source::Gated { gate_up, activation: *activation };
+        Ok(output(linear.run(source, rows, cols)?, rows, linear.width()))
+    }
+}
+
+/// `x += y`, `y` normed first where there is a `norm`, and `Linear` of that, which is left in `out`.
+pub struct AddLinear<'a> {
+    pub norm: Option<&'a Norm>,
+    pub linear: Linear<'a>,
+    pub out: Mutex<Vec<f32>>,
+}
+
+impl InplaceOp2 for AddLinear<'_> {
+    fn name(&self) -> &'static str {
+        "add-linear"
+    }
+
+    fn cpu_fwd(
+        &self,
+        x: &mut CpuStorage,
+        xl: &Layout,
+        y: &CpuStorage,
+        yl: &Layout,
+    ) -> candle_core::Result<()> {
+        let cols = self.linear.check()?;
+        let count = rows(xl, cols)?;
+        if rows(yl, cols)? != count {
+            candle_core::bail!("a sum of {:?} and {:?}", xl.dims(), yl.dims());
         }
-        let mut column = 0;
-        for (matrix, norm) in matrices.iter().zip(&self.weights.norms) {
-            let x = self.normalize(norm, x, cols, own);
-            if part.len() < rows * matrix.rows {
-                part.resize(rows * matrix.rows, 0.0);
-            }
-            let part = &mut part[..rows * matrix.rows];
-            self.product(x, &[matrix], quantizer, part);
-            for (out, part) in out.chunks_exact_mut(width).zip(part.chunks_exact(matrix.rows)) {
-                out[column..column + matrix.rows].copy_from_slice(part);
-            }
-            column += matrix.rows;
+        if self.norm.is_some_and(|norm| norm.weight.len() != cols) {
+            candle_core::bail!("the norm of a sum is not as wide as its rows");
         }
-        if let Some(bias) = &self.weights.bias {
-            let shared = SharedOut::new(&mut out);
-            self.pool.run_if_worth(rows * width, rows, &|row| {
-                // SAFETY: each task has a row of its own.
-                let out = unsafe { shared.slice(row * width..(row + 1) * width) };
-                elementwise::add(out, bias);
-            });
-        }
-        Ok(output(out, rows, width))
+        let (x, y) = (SharedOut::new(f32s_mut(x, xl)?), f32s(y, yl)?);
+        *self.out.lock() = self.linear.run(Source::Sum { x, y, norm: self.norm }, count, cols)?;
+        Ok(())
     }
 }
 
 impl Linear<'_> {
+    /// `[rows, width]`.
+    fn run(&self, source: Source, rows: usize, cols: usize) -> candle_core::Result<Vec<f32>> {
+        let (width, matrices) = (self.width(), &self.weights.matrices);
+        let mut out = self.spare.take(rows * width)?;
+        let Scratch { prepared, own, part } = &mut *self.scratch.lock();
+        let (pool, isa) = (self.pool, self.isa);
+        let x = Rows { pool, isa, source, norm: self.norm, rows, cols };
+        if self.weights.norms.is_empty() {
+            let mut refs = [&matrices[0]; MOST];
+            refs.iter_mut().zip(matrices).for_each(|(to, matrix)| *to = matrix);
+            self.product(&x, &refs[..matrices.len()], prepared, &mut out);
+        } else {
+            let x = x.floats(prepared);
+            let mut column = 0;
+            for (matrix, norm) in matrices.iter().zip(&self.weights.norms) {
+                let x = Rows { pool, isa, source: Source::Rows(x), norm: Some(norm), rows, cols };
+                if part.len() < rows * matrix.rows {
+                    part.resize(rows * matrix.rows, 0.0);
+                }
+                let part = &mut part[..rows * matrix.rows];
+                self.product(&x, &[matrix], own, part);
+                for (out, part) in out.chunks_exact_mut(width).zip(part.chunks_exact(matrix.rows)) {
+                    out[column..column + matrix.rows].copy_from_slice(part);
+                }
+                column += matrix.rows;
+            }
+        }
+        if let Some(bias) = &self.weights.bias {
+            let shared = SharedOut::new(&mut out);
+            pool.run_if_worth(rows * width, rows, &|row| {
+                // SAFETY: each task has a row of its own.
+                let out = unsafe { shared.slice(row * width..(row + 1) * width) };
+                elementwise::add(self.isa, out, bias);
+            });
+        }
+        Ok(out)
+    }
+
+    /// The product's columns.
+    pub fn width(&self) -> usize {
+        self.weights.matrices.iter().map(|m| m.rows).sum()
+    }
+
     /// The weights agree; their columns.
     fn check(&self) -> candle_core::Result<usize> {
         let Projections { matrices, bias, norms } = self.weights;
@@ -100,8 +152,7 @@ impl Linear<'_> {
         if !norms.is_empty() && norms.len() != matrices.len() {
             candle_core::bail!("{} norms for {} matrices", norms.len(), matrices.len());
         }
-        let width = matrices.iter().map(|m| m.rows).sum::<usize>();
-        if bias.as_ref().is_some_and(|bias| bias.len() != width) {
+        if bias.as_ref().is_some_and(|bias| bias.len() != self.width()) {
             candle_core::bail!("the bias is not as wide as the product");
         }
         if first.cols == 0 {
@@ -110,51 +161,12 @@ impl Linear<'_> {
         Ok(first.cols)
     }
 
-    /// `x` `[rows, cols]` with all of `weights`, side by side in `out`.
-    fn product(&self, x: &[f32], weights: &[&Matrix], quantizer: &mut Quantizer, out: &mut [f32]) {
-        let cols = weights[0].cols;
+    /// `x` with all of `weights`, side by side in `out`.
+    fn product(&self, x: &Rows, weights: &[&Matrix], prepared: &mut Prepared, out: &mut [f32]) {
         if weights[0].dtype.is_ternary() {
-            let x = self.quantize(x, cols, quantizer);
-            ternary::matmul(self.pool, self.isa, &x, weights, out);
+            ternary::matmul(self.pool, self.isa, &x.ternary(prepared), weights, out);
         } else {
-            dense::matmul(self.pool, self.isa, x, cols, weights, out);
+            dense::matmul(self.pool, self.isa, x.floats(prepared), x.cols, weights, out);
         }
-    }
-
-    fn normalize<'a>(&self, norm: &Norm, x: &[f32], cols: usize, out: &'a mut Vec<f32>) -> &'a [f32] {
-        if out.len() < x.len() {
-            out.resize(x.len(), 0.0);
-        }
-        let out = &mut out[..x.len()];
-        let shared = SharedOut::new(out);
-        self.pool.run_if_worth(x.len(), x.len() / cols, &|row| {
-            let at = row * cols..(row + 1) * cols;
-            // SAFETY: each task has a row of its own.
-            let out = unsafe { shared.slice(at.clone()) };
-            norm::rms_norm(self.isa, &x[at], &norm.weight, norm.eps, out);
-        });
-        out
-    }
-
-    /// Rows of int8, `ternary::padded(cols)` wide.
-    fn quantize<'a>(&self, x: &[f32], cols: usize, quantizer: &'a mut Quantizer) -> Activations<'a> {
-        let (count, width, Quantizer { int8, rows }) = (x.len() / cols, ternary::padded(cols), quantizer);
-        if int8.len() < count * width {
-            int8.resize(count * width, 0);
-        }
-        if rows.len() < count {
-            rows.resize(count, QuantRow::default());
-        }
-        let values = SharedOut::new(&mut int8[..count * width]);
-        let scales = SharedOut::new(&mut rows[..count]);
-        self.pool.run_if_worth(x.len(), count, &|row| {
-            // SAFETY: each task has a row of its own.
-            let (values, scale) =
-                unsafe { (values.slice(row * width..(row + 1) * width), scales.slice(row..row + 1)) };
-            let (values, padding) = values.split_at_mut(cols);
-            scale[0] = quantize_row(self.isa, &x[row * cols..(row + 1) * cols], values);
-            padding.fill(0);
-        });
-        Activations { values: &int8[..count * width], rows: &rows[..count], cols: width }
     }
 }

@@ -8,6 +8,8 @@ mod fused;
 mod kv;
 mod linear;
 mod norm;
+mod prepare;
+mod spare;
 mod support;
 
 pub use batch::{KvCache, RaggedBatch, SeqRows};
@@ -133,4 +135,36 @@ pub trait OpSet: Send + Sync {
     fn add(&self, x: Tensor, y: &Tensor, norm: Option<&Norm>) -> Result<Tensor>;
     /// Rows `rows` of `x`.
     fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Tensor>;
+
+    /// `add` of the first three, and `linear` of the sum; both results.
+    fn add_linear(
+        &self,
+        x: Tensor,
+        y: &Tensor,
+        y_norm: Option<&Norm>,
+        norm: Option<&Norm>,
+        weights: &Projections,
+    ) -> Result<(Tensor, Tensor)> {
+        let x = self.add(x, y, y_norm)?;
+        let product = self.linear(&x, norm, weights)?;
+        Ok((x, product))
+    }
+
+    /// `linear` of `gated`.
+    fn gated_linear(
+        &self,
+        gate_up: &Tensor,
+        activation: Activation,
+        norm: Option<&Norm>,
+        weights: &Projections,
+    ) -> Result<Tensor> {
+        self.linear(&self.gated(gate_up, activation)?, norm, weights)
+    }
+
+    /// `x`, a result of one of these operations that has no other owner, is no longer needed: the next result may
+    /// take its memory.
+    fn recycle(&self, x: Tensor) -> Result<()> {
+        drop(x);
+        Ok(())
+    }
 }

@@ -1,7 +1,8 @@
 //! RMSNorm by itself: `Linear` has its own in front of a product.
 
 use super::Norm;
-use super::support::{f32s, output, rows, zeroed};
+use super::spare::Spare;
+use super::support::{f32s, output, rows};
 use crate::kernels::blocks::SharedOut;
 use crate::kernels::{Isa, Pool, norm};
 use candle_core::{CpuStorage, CustomOp1, Layout, Shape};
@@ -11,6 +12,7 @@ pub struct RmsNorm<'a> {
     pub pool: &'a Pool,
     pub isa: Isa,
     pub norm: &'a Norm,
+    pub spare: &'a Spare,
 }
 
 impl CustomOp1 for RmsNorm<'_> {
@@ -22,7 +24,7 @@ impl CustomOp1 for RmsNorm<'_> {
         let width = self.norm.weight.len();
         let rows = rows(layout, width)?;
         let x = f32s(x, layout)?;
-        let mut out = zeroed(rows * width)?;
+        let mut out = self.spare.take(rows * width)?;
         let shared = SharedOut::new(&mut out);
         self.pool.run_if_worth(x.len(), rows, &|row| {
             let at = row * width..(row + 1) * width;

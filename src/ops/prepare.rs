@@ -1,0 +1,149 @@
+//! What stands before a product, in one pass over a row: the sum or the gate that makes it, its norm, and int8. No row is
+//! written to memory in f32 where only its int8 form is multiplied.
+
+use super::{Activation, Norm};
+use crate::kernels::blocks::SharedOut;
+use crate::kernels::quantize::{QuantRow, quantize_row};
+use crate::kernels::ternary::{self, Activations};
+use crate::kernels::{Isa, Pool, elementwise, norm};
+use std::cell::RefCell;
+
+/// Where rows come from.
+pub enum Source<'a> {
+    /// `[rows, cols]`.
+    Rows(&'a [f32]),
+    /// `x += y`, or `x += norm(y)`; then the rows of `x`. Both `[rows, cols]`.
+    Sum { x: SharedOut<'a>, y: &'a [f32], norm: Option<&'a Norm> },
+    /// `[rows, 2 cols]`, the gate first.
+    Gated { gate_up: &'a [f32], activation: Activation },
+}
+
+/// Rows that a product waits for.
+pub struct Rows<'a> {
+    pub pool: &'a Pool,
+    pub isa: Isa,
+    pub source: Source<'a>,
+    pub norm: Option<&'a Norm>,
+    pub rows: usize,
+    pub cols: usize,
+}
+
+/// Prepared rows; grown to the widest, then reused.
+#[derive(Default)]
+pub struct Prepared {
+    float: Vec<f32>,
+    int8: Vec<i8>,
+    scales: Vec<QuantRow>,
+}
+
+thread_local! {
+    /// A row on its way.
+    static ROW: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+impl<'a> Rows<'a> {
+    /// In f32, `[rows, cols]`.
+    pub fn floats<'p>(&self, to: &'p mut Prepared) -> &'p [f32]
+    where
+        'a: 'p,
+    {
+        if let (Source::Rows(x), None) = (&self.source, self.norm) {
+            return x;
+        }
+        let (count, cols) = (self.rows, self.cols);
+        let out = grown(&mut to.float, count * cols);
+        let shared = SharedOut::new(out);
+        self.pool.run_if_worth(self.work(), count, &|n| {
+            // SAFETY: each task has a row of its own.
+            let to = unsafe { shared.slice(n * cols..(n + 1) * cols) };
+            if let Some(row) = self.make(n, to) {
+                to.copy_from_slice(row);
+            }
+        });
+        out
+    }
+
+    /// In int8 with a scale for each row, which is `ternary::padded(cols)` wide and ends with zeros.
+    pub fn ternary<'p>(&self, to: &'p mut Prepared) -> Activations<'p> {
+        let (count, cols, width) = (self.rows, self.cols, ternary::padded(self.cols));
+        let (int8, rows) = (grown(&mut to.int8, count * width), grown(&mut to.scales, count));
+        let (values, scales) = (SharedOut::new(int8), SharedOut::new(rows));
+        self.pool.run_if_worth(self.work(), count, &|n| {
+            // SAFETY: each task has a row of its own.
+            let (values, scale) =
+                unsafe { (values.slice(n * width..(n + 1) * width), scales.slice(n..n + 1)) };
+            let (values, padding) = values.split_at_mut(cols);
+            self.with(n, &mut |row| scale[0] = quantize_row(self.isa, row, values));
+            padding.fill(0);
+        });
+        Activations { values: int8, rows, cols: width }
+    }
+
+    /// Row `n`, which may lie in the thread's own buffer.
+    fn with(&self, n: usize, then: &mut dyn FnMut(&[f32])) {
+        ROW.with_borrow_mut(|buffer| {
+            let buffer = grown(buffer, self.cols);
+            match self.make(n, buffer) {
+                Some(row) => then(row),
+                None => then(buffer),
+            }
+        });
+    }
+
+    /// Row `n`: where it lies already, or else written to `to`.
+    fn make(&self, n: usize, to: &mut [f32]) -> Option<&[f32]> {
+        let at = n * self.cols..(n + 1) * self.cols;
+        let row: &[f32] = match &self.source {
+            Source::Rows(x) => &x[at],
+            Source::Sum { x, y, norm } => {
+                // SAFETY: this row is one task's, which makes it once, and nobody else has `x` meanwhile.
+                let x = unsafe { x.slice(at.clone()) };
+                match norm {
+                    Some(norm) => norm::add_rms_norm(self.isa, x, &y[at], &norm.weight, norm.eps),
+                    None => elementwise::add(self.isa, x, &y[at]),
+                }
+                x
+            }
+            Source::Gated { gate_up, activation } => {
+                let (gate, up) = gate_up[2 * at.start..2 * at.end].split_at(self.cols);
+                activation.apply(self.isa, gate, up, to);
+                if let Some(norm) = self.norm {
+                    norm::rms_norm_in_place(self.isa, to, &norm.weight, norm.eps);
+                }
+                return None;
+            }
+        };
+        let Some(norm) = self.norm else { return Some(row) };
+        norm::rms_norm(self.isa, row, &norm.weight, norm.eps, to);
+        None
+    }
+
+    /// Operations, roughly.
+    fn work(&self) -> usize {
+        let each = match self.source {
+            Source::Rows(_) => 2,
+            Source::Sum { .. } => 3,
+            Source::Gated { .. } => 6,
+        };
+        each * self.rows * self.cols
+    }
+}
+
+impl Activation {
+    /// One row.
+    pub(super) fn apply(self, isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
+        match self {
+            Activation::SwiGlu => elementwise::swiglu(isa, gate, up, out),
+            Activation::Relu2 => elementwise::relu2(isa, gate, up, out),
+            Activation::GeGlu => elementwise::geglu(isa, gate, up, out),
+        }
+    }
+}
+
+/// The first `n` of a buffer that is at least so long then.
+fn grown<T: Default + Clone>(buffer: &mut Vec<T>, n: usize) -> &mut [T] {
+    if buffer.len() < n {
+        buffer.resize(n, T::default());
+    }
+    &mut buffer[..n]
+}
