@@ -6,7 +6,7 @@ use parking_lot::{Condvar, Mutex};
 use std::cell::{Cell, UnsafeCell};
 use std::hint::spin_loop;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,7 @@ pub struct Pool {
     turn: Mutex<()>,
     workers: Vec<JoinHandle<()>>,
     threads: usize,
+    regions: AtomicU64,
 }
 
 #[derive(Clone, Copy)]
@@ -87,7 +88,8 @@ impl Pool {
             done: Condvar::new(),
             panic: Mutex::new(None),
         });
-        let mut pool = Self { shared, turn: Mutex::new(()), workers: Vec::new(), threads };
+        let mut pool =
+            Self { shared, turn: Mutex::new(()), workers: Vec::new(), threads, regions: AtomicU64::new(0) };
         let bytes = (threads - 1).saturating_mul(size_of::<JoinHandle<()>>());
         pool.workers
             .try_reserve_exact(threads - 1)
@@ -104,6 +106,11 @@ impl Pool {
         self.threads
     }
 
+    /// Regions so far that other threads were called to.
+    pub fn regions(&self) -> u64 {
+        self.regions.load(Ordering::Relaxed)
+    }
+
     /// Runs `task(0..tasks)`, the caller included, and returns when all are done. Callers take turns; from within a
     /// task, and with one thread or task, the tasks run here one after another. A panic in a task is carried on to
     /// the caller once the others are done; the pool stays usable.
@@ -112,6 +119,7 @@ impl Pool {
             return (0..tasks).for_each(task);
         }
         let turn = self.turn.lock();
+        self.regions.fetch_add(1, Ordering::Relaxed);
         let failed = self.shared.region(tasks, task);
         drop(turn);
         if let Some(text) = failed {

@@ -41,6 +41,33 @@ fn threads_work_at_the_same_time() {
     }
 }
 
+/// As where the system takes the core away from a thread: all that it holds up is its own task.
+#[test]
+fn a_thread_that_is_held_up_leaves_the_rest_to_the_others() {
+    let pool = Pool::new(3).unwrap();
+    for held in [0, 1, 20] {
+        let done = AtomicUsize::new(0);
+        pool.run(50, &|n| {
+            while n == held && done.load(Ordering::Relaxed) < 49 {
+                std::thread::yield_now();
+            }
+            done.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(done.into_inner(), 50);
+    }
+}
+
+#[test]
+fn regions_are_counted() {
+    let pool = Pool::new(2).unwrap();
+    pool.run(1, &|_| {});
+    pool.run_if_worth(10, 10, &|_| {});
+    assert_eq!(pool.regions(), 0, "run on the caller's thread");
+    pool.run(2, &|_| {});
+    pool.run_if_worth(1 << 20, 2, &|_| pool.run(5, &|_| {}));
+    assert_eq!(pool.regions(), 2);
+}
+
 #[test]
 fn many_small_regions() {
     let pool = Pool::new(3).unwrap();

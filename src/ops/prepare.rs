@@ -4,6 +4,7 @@
 use super::{Activation, Norm};
 use crate::kernels::blocks::SharedOut;
 use crate::kernels::quantize::{QuantRow, quantize_row};
+use crate::kernels::quantize_blocks::{BlockActivations, columns_of_sum, quantize_blocks};
 use crate::kernels::ternary::{self, Activations};
 use crate::kernels::{Isa, Pool, elementwise, norm};
 use std::cell::RefCell;
@@ -33,7 +34,9 @@ pub struct Rows<'a> {
 pub struct Prepared {
     float: Vec<f32>,
     int8: Vec<i8>,
-    scales: Vec<QuantRow>,
+    rows: Vec<QuantRow>,
+    scales: Vec<f32>,
+    sums: Vec<i16>,
 }
 
 thread_local! {
@@ -66,7 +69,7 @@ impl<'a> Rows<'a> {
     /// In int8 with a scale for each row, which is `ternary::padded(cols)` wide and ends with zeros.
     pub fn ternary<'p>(&self, to: &'p mut Prepared) -> Activations<'p> {
         let (count, cols, width) = (self.rows, self.cols, ternary::padded(self.cols));
-        let (int8, rows) = (grown(&mut to.int8, count * width), grown(&mut to.scales, count));
+        let (int8, rows) = (grown(&mut to.int8, count * width), grown(&mut to.rows, count));
         let (values, scales) = (SharedOut::new(int8), SharedOut::new(rows));
         self.pool.run_if_worth(self.work(), count, &|n| {
             // SAFETY: each task has a row of its own.
@@ -77,6 +80,23 @@ impl<'a> Rows<'a> {
             padding.fill(0);
         });
         Activations { values: int8, rows, cols: width }
+    }
+
+    /// In int8 with a scale for each `block` columns, 32 or 256.
+    pub fn blocks<'p>(&self, block: usize, to: &'p mut Prepared) -> BlockActivations<'p> {
+        let (count, cols, columns) = (self.rows, self.cols, columns_of_sum(block));
+        let int8 = grown(&mut to.int8, count * cols);
+        let scales = grown(&mut to.scales, count * cols / block);
+        let sums = grown(&mut to.sums, count * cols / columns);
+        let out = (SharedOut::new(int8), SharedOut::new(scales), SharedOut::new(sums));
+        self.pool.run_if_worth(self.work(), count, &|n| {
+            let part = |each: usize| n * cols / each..(n + 1) * cols / each;
+            // SAFETY: each task has a row of its own, and rows are whole blocks.
+            let (values, scales, sums) =
+                unsafe { (out.0.slice(part(1)), out.1.slice(part(block)), out.2.slice(part(columns))) };
+            self.with(n, &mut |row| quantize_blocks(self.isa, block, row, values, scales, sums));
+        });
+        BlockActivations { values: int8, scales, sums, cols, block }
     }
 
     /// Row `n`, which may lie in the thread's own buffer.
