@@ -3,20 +3,21 @@
 //!
 //!   cargo bench --bench pool -- [--quick] [--json FILE] [--threads N]
 //!
-//! "together": two pools of N threads each do the same regions at the same time on as many cores as there are; 100% is
-//! the time that they take one after the other.
+//! "of the ideal": the time of threads that never wait for each other over that of a pool. "together": two pools, and two
+//! engines, of N threads each work at the same time on as many cores as there are; 100% is the time that they take one
+//! after the other.
 
 mod common;
 
 use bn_engine::base::Result;
 use bn_engine::engine::Engine;
-use bn_engine::engine::api::{EngineConfig, FinishReason, Prompt, RequestParams, Which};
+use bn_engine::engine::api::{EngineConfig, Event, FinishReason, Prompt, RequestParams, Which};
 use bn_engine::kernels::Pool;
 use common::{Options, machine, median, seconds};
 use serde_json::json;
 use std::hint::black_box;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 /// Tasks of a region.
@@ -41,17 +42,17 @@ fn main() {
         let regions = ((ROUND / ideal) as usize).max(20);
         let (mut alone, mut together) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
-            let serial = seconds(|| work(None, regions.div_ceil(threads), spins));
-            let turns = seconds(|| pools.iter().for_each(|pool| work(Some(pool), regions, spins)));
+            let ideal = seconds(|| independent(threads, 2 * regions * TASKS / threads, spins));
+            let turns = seconds(|| pools.iter().for_each(|pool| work(pool, regions, spins)));
             let both = seconds(|| beside(&pools, regions, spins));
-            alone.push(2.0 * serial / turns);
+            alone.push(ideal / turns);
             together.push(turns / both);
         }
         let (alone, together) = (100.0 * median(alone), 100.0 * median(together));
         println!("{size:>8} {alone:>11.0}% {together:>11.0}%");
         rows.push(json!({"task_us": size, "of_ideal_percent": alone, "together_percent": together}));
     }
-    let engines = median((0..rounds).map(|_| engines(threads).expect("two engines")).collect());
+    let engines = engines(threads, rounds).expect("two engines");
     let idle = idle(threads).expect("an idle engine");
     println!("\ntwo engines with the model inside the library, together {:>4.0}%", 100.0 * engines);
     println!("an idle engine takes {:.3}% of a core", 100.0 * idle);
@@ -85,18 +86,24 @@ fn spins_per_us() -> f64 {
     median((0..5).map(|_| spins as f64 / (seconds(|| burn(spins)) * 1e6)).collect())
 }
 
-/// `regions` regions; without a pool on this thread alone.
-fn work(pool: Option<&Pool>, regions: usize, spins: u64) {
+/// Threads that never wait for each other, `tasks` for each.
+fn independent(threads: usize, tasks: usize, spins: u64) {
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| (0..tasks).for_each(|_| burn(spins)));
+        }
+    });
+}
+
+/// `regions` regions.
+fn work(pool: &Pool, regions: usize, spins: u64) {
     let done = AtomicUsize::new(0);
     let task = |_| {
         burn(spins);
         done.fetch_add(1, Ordering::Relaxed);
     };
     for _ in 0..regions {
-        match pool {
-            Some(pool) => pool.run(TASKS, &task),
-            None => (0..TASKS).for_each(task),
-        }
+        pool.run(TASKS, &task);
     }
     assert_eq!(done.into_inner(), regions * TASKS);
 }
@@ -104,7 +111,7 @@ fn work(pool: Option<&Pool>, regions: usize, spins: u64) {
 fn beside(pools: &[Arc<Pool>; 2], regions: usize, spins: u64) {
     std::thread::scope(|scope| {
         for pool in pools {
-            scope.spawn(move || work(Some(pool), regions, spins));
+            scope.spawn(move || work(pool, regions, spins));
         }
     });
 }
@@ -113,44 +120,41 @@ fn engine(threads: usize) -> Result<Engine> {
     Engine::create(EngineConfig { threads: threads as u32, max_batch_size: 4, ..EngineConfig::default() })
 }
 
-/// Four sequences of 64 tokens.
+/// Four sequences of 256 tokens.
 fn generate(engine: &Engine) -> Result<()> {
     let request = RequestParams {
         prompt: Prompt::Tokens(vec![3, 5, 7, 11]),
-        max_new_tokens: 64,
+        max_new_tokens: 256,
         ignore_eos: true,
         ..RequestParams::default()
     };
     engine.submit(vec![request; 4])?;
     let mut ended = 0;
     while ended < 4 {
-        engine.poll(Which::Any, 64, None, &mut |_, event| {
-            ended += (event.finish != FinishReason::None) as usize
-        })?;
+        let mut count = |event: &Event| ended += (event.finish != FinishReason::None) as usize;
+        engine.poll(Which::Any, 64, None, &mut |_, event| count(event))?;
     }
     Ok(())
 }
 
 /// The time of two engines one after the other over their time together.
-fn engines(threads: usize) -> Result<f64> {
+fn engines(threads: usize, rounds: usize) -> Result<f64> {
     let both = [engine(threads)?, engine(threads)?];
     both.iter().try_for_each(generate)?;
-    let mut results = Vec::new();
-    let turns = seconds(|| results.extend(both.iter().map(generate)));
-    let start = Barrier::new(2);
-    let together = seconds(|| {
-        std::thread::scope(|scope| {
-            let run = |engine| {
-                start.wait();
-                generate(engine)
-            };
-            let threads = both.each_ref().map(|engine| scope.spawn(move || run(engine)));
-            results.extend(threads.map(|thread| thread.join().expect("no panic")));
-        })
-    });
+    let (mut ratios, mut results) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let turns = seconds(|| results.extend(both.iter().map(generate)));
+        let together = seconds(|| {
+            std::thread::scope(|scope| {
+                let threads = both.each_ref().map(|engine| scope.spawn(move || generate(engine)));
+                results.extend(threads.map(|thread| thread.join().expect("no panic")));
+            })
+        });
+        ratios.push(turns / together);
+    }
     results.into_iter().collect::<Result<()>>()?;
     both.into_iter().try_for_each(|engine| engine.destroy())?;
-    Ok(turns / together)
+    Ok(median(ratios))
 }
 
 /// CPU time over time of an engine that has worked and waits.

@@ -38,7 +38,8 @@ pub fn sequence_length(asked: u32, context_length: usize) -> Result<usize> {
     }
 }
 
-/// CPUs that this process may run on.
+/// CPUs that this process may use: by the affinity mask of the calling thread, and by the CPU quotas of its control group
+/// and those above it (v1 and v2), rounded down: threads beyond a quota only run into its pauses.
 pub fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get()).min(256)
 }
