@@ -26,6 +26,8 @@ mod pool_tests;
 pub mod quantize;
 pub mod quantize_blocks;
 pub mod quantized;
+#[cfg(target_arch = "x86_64")]
+mod quantized_avx2;
 #[cfg(test)]
 mod quantized_tests;
 mod quants;

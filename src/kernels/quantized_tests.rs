@@ -1,5 +1,6 @@
+use super::blocks::Part;
 use super::quantize_blocks::{BlockActivations, columns_of_sum, quantize_blocks};
-use super::quantized::{Part, block_of, decode, matmul};
+use super::quantized::{block_of, decode, matmul};
 use super::rows::dequantize_row;
 use super::{DType, Isa, Matrix, Pool, available, isa};
 use crate::base::Bytes;
