@@ -1,6 +1,6 @@
 //! Each kernel as a share of what the machine allows at the shapes of BitNet 2B-4T and Llama 3.2 1B.
 //!
-//!   cargo bench --bench kernels -- [--quick] [--json FILE] [--threads N] [--only WORD]...
+//!   cargo bench --bench kernels -- [--quick] [--json FILE] [--threads N] [--only WORD]... [--isa NAME]
 //!
 //! A kernel's limit is the larger of two times: that of reading its bytes at the measured bandwidth, and that of its
 //! multiply-adds at the measured rate. Both are measured before and behind each round of the kernel. Its operands come
@@ -13,7 +13,7 @@ use bn_engine::kernels::attention::{Context, Paged, Query, ROWS, attend};
 use bn_engine::kernels::blocks::SharedOut;
 use bn_engine::kernels::quantize::{QuantRow, quantize_row};
 use bn_engine::kernels::ternary::{self, Activations};
-use bn_engine::kernels::{DType, Isa, Matrix, Pool, dense, isa, norm};
+use bn_engine::kernels::{DType, Isa, Matrix, Pool, dense, norm};
 use common::limits::{Limits, Memory, Work};
 use common::units::Kind;
 use common::weights::Arena;
@@ -62,16 +62,22 @@ struct Case<'a> {
 fn main() {
     let options = Options::parse("kernels");
     let (memory, pool) = (Memory::new(), Pool::new(options.threads).expect("a pool"));
-    let limits = Limits::new(&pool, &memory, isa());
+    let limits = Limits::new(&pool, &memory, options.isa);
     let mut bench = Bench {
         options: &options,
         pool: &pool,
-        isa: isa(),
+        isa: options.isa,
         limits,
         arena_bytes: memory.bytes(),
         rows: Vec::new(),
     };
-    println!("{}; {:?}; {} threads; medians of {}", machine(), isa(), options.threads, options.rounds());
+    println!(
+        "{}; {}; {} threads; medians of {}",
+        machine(),
+        options.isa.name(),
+        options.threads,
+        options.rounds()
+    );
     println!(
         "\n{:<18} {:>14} {:>5} {:>11} {:>8} {:>8} {:>7}  limit",
         "kernel", "shape", "M", "us", "GB/s", "GMAC/s", "%"
@@ -80,8 +86,7 @@ fn main() {
     HEADS.into_iter().for_each(|heads| bench.attention(heads));
     WIDTHS.into_iter().for_each(|width| bench.row_kernels(width));
     let Bench { rows, .. } = bench;
-    options
-        .write(&json!({"machine": machine(), "kernels": format!("{:?}", isa()), "threads": options.threads,
+    options.write(&json!({"machine": machine(), "kernels": options.isa.name(), "threads": options.threads,
         "rows": rows}));
 }
 
