@@ -10,6 +10,8 @@ use super::quantize_blocks::BlockActivations;
 use super::rows::{f16_at, packed_rows};
 use super::ternary::{Line, grown};
 use super::{DType, Isa, Matrix, Pool};
+#[cfg(target_arch = "x86_64")]
+use super::{quantized_k_avx2 as k_avx2, quantized_k_avx512 as k_avx512};
 use std::cell::RefCell;
 
 /// Weight rows of one task.
@@ -77,6 +79,12 @@ pub const MOST: usize = 3;
 fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     // Each instruction set's form, by the kind of block; what has none is computed as the reference is.
     match (isa, task.dtype.arithmetic()) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `Isa::Avx512Vnni` stands for a machine that has these instructions.
+        (Isa::Avx512Vnni, Arithmetic::Blocks256) => unsafe { k_avx512::run(task) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: such a set stands for a machine that has AVX2, FMA and F16C.
+        (_, Arithmetic::Blocks256) if isa.has_avx2() => unsafe { k_avx2::run(task) },
         _ => scalar::run(task, scratch),
     }
 }
