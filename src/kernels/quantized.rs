@@ -7,11 +7,11 @@
 use super::blocks::{Part, RowBlock, SharedOut, block_count, matrices_of, nth_block};
 use super::matrix::Arithmetic;
 use super::quantize_blocks::BlockActivations;
-#[cfg(target_arch = "x86_64")]
-use super::quantized_avx2 as avx2;
 use super::rows::{f16_at, packed_rows};
 use super::ternary::{Line, grown};
 use super::{DType, Isa, Pool};
+#[cfg(target_arch = "x86_64")]
+use super::{quantized_avx2 as avx2, quantized_k_avx2 as k_avx2, quantized_k_avx512 as k_avx512};
 use std::cell::RefCell;
 
 /// Weight rows of one task.
@@ -65,10 +65,16 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
 
 fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     // Each instruction set's form, by the kind of block; what has none is computed as the reference is.
-    match task.dtype.arithmetic() {
+    match (isa, task.dtype.arithmetic()) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `Isa::Avx512Vnni` stands for a machine that has these instructions.
+        (Isa::Avx512Vnni, Arithmetic::Blocks256) => unsafe { k_avx512::run(task) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: such a set stands for a machine that has AVX2, FMA and F16C.
-        Arithmetic::Blocks32 if isa.has_avx2() => unsafe { avx2::run(task, scratch) },
+        (_, Arithmetic::Blocks256) if isa.has_avx2() => unsafe { k_avx2::run(task) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        (_, Arithmetic::Blocks32) if isa.has_avx2() => unsafe { avx2::run(task, scratch) },
         _ => scalar::run(task, scratch),
     }
 }
