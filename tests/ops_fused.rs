@@ -78,9 +78,10 @@ fn rows(random: &mut Random, count: usize, width: usize) -> Tensor {
     Tensor::from_vec(x, (count, width), &candle_core::Device::Cpu).unwrap()
 }
 
-/// A product that all of these kinds of weights take part in, where they may stand together.
-fn weights(random: &mut Random, dtype: DType, cols: usize, own: bool) -> Projections {
-    let matrices = [random.below(70) + 1, 9].map(|rows| random.matrix(dtype, rows, cols)).to_vec();
+/// Two matrices of these types; `own`: with a bias and norms of their own.
+fn weights(random: &mut Random, types: [DType; 2], cols: usize, own: bool) -> Projections {
+    let heights = [random.below(70) + 1, 9];
+    let matrices = [0, 1].map(|i| random.matrix(types[i], heights[i], cols)).to_vec();
     let bias = own.then(|| random.floats(matrices.iter().map(|m| m.rows).sum()).into());
     let norms = if own { vec![random.norm(cols), random.norm(cols)] } else { Vec::new() };
     Projections { matrices, bias, norms }
@@ -89,23 +90,36 @@ fn weights(random: &mut Random, dtype: DType, cols: usize, own: bool) -> Project
 #[test]
 fn one_pass_has_the_bits_of_its_parts() {
     let mut random = Random(11);
-    let types = [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::TQ2_0, DType::I2S, DType::Ternary];
+    use DType::*;
+    let types = [
+        [F32; 2],
+        [F16; 2],
+        [BF16; 2],
+        [Q8_0; 2],
+        [Q6_K; 2],
+        [TQ2_0; 2],
+        [I2S; 2],
+        [Ternary; 2],
+        // Rows are made once, also where they are wanted in two forms.
+        [Q8_0, Q6_K],
+        [Q6_K, F16],
+    ];
     let activations = [Activation::SwiGlu, Activation::Relu2, Activation::GeGlu];
-    for case in 0..84 {
-        let (dtype, isas) = (types[case % 7], available());
+    for case in 0..120 {
+        let (dtypes, isas) = (types[case % 10], available());
         let isa = isas[case % isas.len()];
         let ops = || FusedOps::with_isa(Pool::new(1 + case % 3).unwrap(), isa);
         let (fused, parts) = (ops(), InParts(ops()));
-        let cols = match dtype {
-            DType::Ternary => 1 + random.below(900),
+        let cols = match dtypes {
+            [Ternary, _] => 1 + random.below(900),
             _ => 256 * (1 + random.below(4)),
         };
         let count = [1, 2, 7, 16, 70][random.below(5)];
-        let weights = weights(&mut random, dtype, cols, case % 5 == 4);
+        let weights = weights(&mut random, dtypes, cols, case % 7 == 4);
         let norm = (case % 4 != 3).then(|| random.norm(cols));
         let y_norm = (case % 3 == 1).then(|| random.norm(cols));
         let (norm, y_norm) = (norm.as_ref(), y_norm.as_ref());
-        let what = format!("case {case}: {dtype:?}, {isa:?}, {count} rows of {cols}");
+        let what = format!("case {case}: {dtypes:?}, {isa:?}, {count} rows of {cols}");
 
         let x = rows(&mut random, count, cols);
         let [got, want] = [&fused as &dyn OpSet, &parts].map(|ops| ops.linear(&x, norm, &weights).unwrap());
@@ -126,7 +140,7 @@ fn one_pass_has_the_bits_of_its_parts() {
 #[test]
 fn mistakes_are_errors() {
     let (mut random, ops) = (Random(12), FusedOps::new(Pool::new(2).unwrap()));
-    let weights = weights(&mut random, DType::F32, 64, false);
+    let weights = weights(&mut random, [DType::F32; 2], 64, false);
     let sum = |x: Tensor, y: &Tensor, norm: Option<&Norm>| ops.add_linear(x, y, norm, None, &weights);
     let (x, narrow) = (random.tensor(4, 64), random.norm(32));
     assert!(sum(x.copy().unwrap(), &random.tensor(4, 64), None).is_ok());

@@ -26,6 +26,14 @@ mod pool_tests;
 pub mod quantize;
 pub mod quantize_blocks;
 pub mod quantized;
+#[cfg(target_arch = "x86_64")]
+mod quantized_avx2;
+#[cfg(target_arch = "x86_64")]
+mod quantized_k_avx2;
+#[cfg(target_arch = "x86_64")]
+mod quantized_k_avx512;
+#[cfg(target_arch = "x86_64")]
+mod quantized_k_panel;
 #[cfg(test)]
 mod quantized_tests;
 mod quants;

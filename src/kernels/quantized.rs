@@ -4,12 +4,14 @@
 //! says what is done with them. Integer sums are exact; each block adds to the running f32 sum by one fused
 //! multiply-add, and by a second one where its type has minimums; blocks follow each other as their columns do.
 
-use super::blocks::{RowBlock, SharedOut, block_count, nth_block};
+use super::blocks::{Part, RowBlock, SharedOut, block_count, matrices_of, nth_block};
 use super::matrix::Arithmetic;
 use super::quantize_blocks::BlockActivations;
 use super::rows::{f16_at, packed_rows};
 use super::ternary::{Line, grown};
-use super::{DType, Isa, Matrix, Pool};
+use super::{DType, Isa, Pool};
+#[cfg(target_arch = "x86_64")]
+use super::{quantized_avx2 as avx2, quantized_k_avx2 as k_avx2, quantized_k_avx512 as k_avx512};
 use std::cell::RefCell;
 
 /// Weight rows of one task.
@@ -24,14 +26,6 @@ pub fn block_of(dtype: DType) -> Option<usize> {
         Arithmetic::Blocks256 => Some(256),
         Arithmetic::Ternary | Arithmetic::Float => None,
     }
-}
-
-/// One of several matrices whose outputs stand side by side in rows of `stride`.
-#[derive(Clone, Copy)]
-pub struct Part<'a> {
-    pub matrix: &'a Matrix,
-    /// Column of the output where the matrix's first row goes.
-    pub column: usize,
 }
 
 /// `out[t, column + i] = x[t] · w[i]` for the rows `i` of each of `parts`; other columns of `out` stay as they are.
@@ -53,9 +47,7 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
             x.block
         );
     }
-    let mut weights = [parts.first().map_or_else(|| panic!("a product needs a matrix"), |p| p.matrix); MOST];
-    weights.iter_mut().zip(parts).for_each(|(to, part)| *to = part.matrix);
-    let weights = &weights[..parts.len()];
+    let weights = &matrices_of(parts)[..parts.len()];
     let outputs = tokens * weights.iter().map(|m| m.rows).sum::<usize>();
     let small = outputs.saturating_mul(x.cols) < SMALL;
     let out = SharedOut::new(out);
@@ -71,12 +63,18 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
     if small { (0..tasks).for_each(one) } else { pool.run(tasks, &one) }
 }
 
-/// Matrices of one product: q, k and v.
-pub const MOST: usize = 3;
-
 fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     // Each instruction set's form, by the kind of block; what has none is computed as the reference is.
     match (isa, task.dtype.arithmetic()) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `Isa::Avx512Vnni` stands for a machine that has these instructions.
+        (Isa::Avx512Vnni, Arithmetic::Blocks256) => unsafe { k_avx512::run(task) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: such a set stands for a machine that has AVX2, FMA and F16C.
+        (_, Arithmetic::Blocks256) if isa.has_avx2() => unsafe { k_avx2::run(task) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        (_, Arithmetic::Blocks32) if isa.has_avx2() => unsafe { avx2::run(task, scratch) },
         _ => scalar::run(task, scratch),
     }
 }
@@ -116,14 +114,17 @@ pub(super) struct Scratch {
     /// Codes of a group of rows, one a byte.
     pub codes: Vec<Line>,
     /// Scales, and minimums, of a group of rows.
-    pub scales: Vec<f32>,
+    pub scales: Vec<Line>,
     /// Sums of each token with a group of rows so far: floats.
     pub partial: Vec<Line>,
+    /// Sums of each token with one row so far, of the reference.
+    pub sums: Vec<f32>,
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> =
-        const { RefCell::new(Scratch { codes: Vec::new(), scales: Vec::new(), partial: Vec::new() }) };
+    static SCRATCH: RefCell<Scratch> = const {
+        RefCell::new(Scratch { codes: Vec::new(), scales: Vec::new(), partial: Vec::new(), sums: Vec::new() })
+    };
 }
 
 /// A block's weights as integers: weight i is `values[i] * scales[i / 16] * d - mins[i / 16] * min`. A block of 32 has
@@ -240,7 +241,7 @@ mod scalar {
     pub fn run(task: &Task, scratch: &mut Scratch) {
         let (x, tokens) = (task.x, task.x.tokens());
         let bytes = task.dtype.block().1;
-        let sums = grown(&mut scratch.scales, tokens);
+        let sums = grown(&mut scratch.sums, tokens);
         for row in 0..task.rows {
             sums.fill(0.0);
             for (b, block) in task.row(row).chunks_exact(bytes).enumerate() {

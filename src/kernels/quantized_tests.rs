@@ -1,5 +1,6 @@
+use super::blocks::Part;
 use super::quantize_blocks::{BlockActivations, columns_of_sum, quantize_blocks};
-use super::quantized::{Part, block_of, decode, matmul};
+use super::quantized::{block_of, decode, matmul};
 use super::rows::dequantize_row;
 use super::{DType, Isa, Matrix, Pool, available, isa};
 use crate::base::Bytes;
@@ -221,6 +222,53 @@ proptest! {
         for isa in available() {
             let got = product(2, *isa, &x.rows(0..tokens), &[&m]);
             prop_assert_eq!(&want, &got, "{:?} {:?} {}x{} {}", isa, dtype, rows, cols, tokens);
+        }
+    }
+}
+
+/// The largest codes, scales and values there are, and the smallest: no sum on the way has too few bits.
+#[test]
+fn extremes_are_the_reference() {
+    for dtype in TYPES {
+        let (block, (_, bytes)) = (block_of(dtype).unwrap(), dtype.block());
+        let cols = 5 * block;
+        for byte in [0x00, 0x7f, 0x80, 0xff] {
+            let mut data = vec![byte; 17 * 5 * bytes];
+            for at in halves(dtype) {
+                data.chunks_exact_mut(bytes).for_each(|b| b[*at..at + 2].copy_from_slice(&[0, 0x3c]));
+            }
+            // Q6_K's and Q3_K's scales beside codes of another kind.
+            let m = Matrix::new(Bytes::new(data.clone()), dtype, 17, cols).unwrap();
+            let scales = match dtype {
+                DType::Q6_K => 192..208,
+                DType::Q3_K => 96..108,
+                _ => 0..0,
+            };
+            data.chunks_exact_mut(bytes).for_each(|b| b[scales.clone()].fill(!byte));
+            let other = Matrix::new(Bytes::new(data), dtype, 17, cols).unwrap();
+            let mut x = Quantized::new(block, cols, &vec![1.0; 9 * cols]);
+            for (i, value) in x.values.iter_mut().enumerate() {
+                *value = match i / cols {
+                    0 => -128,
+                    1 => 127,
+                    2 => [127, -128][i % 2],
+                    3 => [127, -128][i / 2 % 2],
+                    4 => [127, -128][i / 16 % 2],
+                    5 => [127, -128][i / 32 % 2],
+                    6 => [127, -128][i / 4 % 2],
+                    n => n as i8,
+                };
+            }
+            let columns = columns_of_sum(block);
+            let sums = x.values.chunks(columns).map(|v| v.iter().map(|v| *v as i16).sum());
+            x.sums = sums.collect();
+            for tokens in [0..1, 1..2, 0..2, 2..3, 3..6, 0..4, 0..9] {
+                let want = product(1, Isa::Scalar, &x.rows(tokens.clone()), &[&m, &other]);
+                for isa in available() {
+                    let got = product(1, *isa, &x.rows(tokens.clone()), &[&m, &other]);
+                    assert_eq!(want, got, "{dtype:?} {isa:?} of {byte:#x}, {tokens:?}");
+                }
+            }
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Norms, int8 quantization where the weights are ternary, the product and its bias.
+//! Norms, quantization of activations as the weights' type wants it, the product and its bias.
 
 use super::prepare::{Prepared, Rows, Source};
 use super::spare::Spare;
 use super::support::{f32s, f32s_mut, output, rows};
 use super::{Activation, Norm, Projections};
-use crate::kernels::blocks::SharedOut;
-use crate::kernels::{Isa, Matrix, Pool, dense, elementwise, ternary};
+use crate::kernels::blocks::{MOST, Part, SharedOut};
+use crate::kernels::{Arithmetic, Isa, Matrix, Pool, dense, elementwise, quantized, ternary};
 use candle_core::{CpuStorage, CustomOp1, InplaceOp2, Layout, Shape};
 use parking_lot::Mutex;
 
@@ -17,9 +17,6 @@ pub struct Scratch {
     own: Prepared,
     part: Vec<f32>,
 }
-
-/// Matrices of one product: q, k and v.
-const MOST: usize = 3;
 
 pub struct Linear<'a> {
     pub pool: &'a Pool,
@@ -105,7 +102,7 @@ impl Linear<'_> {
             refs.iter_mut().zip(matrices).for_each(|(to, matrix)| *to = matrix);
             self.product(&x, &refs[..matrices.len()], prepared, &mut out);
         } else {
-            let x = x.floats(prepared);
+            let x = x.floats(&mut prepared.floats);
             let mut column = 0;
             for (matrix, norm) in matrices.iter().zip(&self.weights.norms) {
                 let x = Rows { pool, isa, source: Source::Rows(x), norm: Some(norm), rows, cols };
@@ -161,12 +158,56 @@ impl Linear<'_> {
         Ok(first.cols)
     }
 
-    /// `x` with all of `weights`, side by side in `out`.
+    /// `x` with all of `weights`, side by side in `out`. Those of one arithmetic are one product.
     fn product(&self, x: &Rows, weights: &[&Matrix], prepared: &mut Prepared, out: &mut [f32]) {
-        if weights[0].dtype.is_ternary() {
-            ternary::matmul(self.pool, self.isa, &x.ternary(prepared), weights, out);
-        } else {
-            dense::matmul(self.pool, self.isa, x.floats(prepared), x.cols, weights, out);
+        let Prepared { floats, ints } = prepared;
+        let kind = weights[0].dtype.arithmetic();
+        if kind == Arithmetic::Ternary {
+            return ternary::matmul(self.pool, self.isa, &x.ternary(ints), weights, out);
+        }
+        if weights.iter().all(|m| m.dtype.arithmetic() == kind) {
+            return self.of_kind(kind, x, weights, prepared, out);
+        }
+        // Rows are made once.
+        let Rows { pool, isa, rows, cols, .. } = *x;
+        let source = Source::Rows(x.floats(floats));
+        let x = Rows { pool, isa, source, norm: None, rows, cols };
+        let mut again = Prepared { floats: Vec::new(), ints: std::mem::take(ints) };
+        for kind in [Arithmetic::Blocks32, Arithmetic::Blocks256, Arithmetic::Float] {
+            self.of_kind(kind, &x, weights, &mut again, out);
+        }
+        *ints = again.ints;
+    }
+
+    /// `x` with those of `weights` that are multiplied so; the columns of the others stay as they are.
+    fn of_kind(
+        &self,
+        kind: Arithmetic,
+        x: &Rows,
+        weights: &[&Matrix],
+        prepared: &mut Prepared,
+        out: &mut [f32],
+    ) {
+        let mut parts = [Part { matrix: weights[0], column: 0 }; MOST];
+        let (mut count, mut column) = (0, 0);
+        for matrix in weights {
+            if matrix.dtype.arithmetic() == kind {
+                parts[count] = Part { matrix, column };
+                count += 1;
+            }
+            column += matrix.rows;
+        }
+        let (parts, stride) = (&parts[..count], column);
+        match parts.first().map(|part| quantized::block_of(part.matrix.dtype)) {
+            None => {}
+            Some(Some(block)) => {
+                let x = x.blocks(block, &mut prepared.ints);
+                quantized::matmul(self.pool, self.isa, &x, parts, stride, out);
+            }
+            Some(None) => {
+                let x = (x.floats(&mut prepared.floats), x.cols);
+                dense::matmul(self.pool, self.isa, x.0, x.1, parts, stride, out);
+            }
         }
     }
 }

@@ -32,9 +32,17 @@ pub struct Rows<'a> {
 /// Prepared rows; grown to the widest, then reused.
 #[derive(Default)]
 pub struct Prepared {
-    float: Vec<f32>,
+    pub floats: Vec<f32>,
+    pub ints: Ints,
+}
+
+/// Quantized rows of one kind.
+#[derive(Default)]
+pub struct Ints {
     int8: Vec<i8>,
+    /// Of whole rows.
     rows: Vec<QuantRow>,
+    /// Of blocks.
     scales: Vec<f32>,
     sums: Vec<i16>,
 }
@@ -46,7 +54,7 @@ thread_local! {
 
 impl<'a> Rows<'a> {
     /// In f32, `[rows, cols]`.
-    pub fn floats<'p>(&self, to: &'p mut Prepared) -> &'p [f32]
+    pub fn floats<'p>(&self, to: &'p mut Vec<f32>) -> &'p [f32]
     where
         'a: 'p,
     {
@@ -54,7 +62,7 @@ impl<'a> Rows<'a> {
             return x;
         }
         let (count, cols) = (self.rows, self.cols);
-        let out = grown(&mut to.float, count * cols);
+        let out = grown(to, count * cols);
         let shared = SharedOut::new(out);
         self.pool.run_if_worth(self.work(), count, &|n| {
             // SAFETY: each task has a row of its own.
@@ -67,7 +75,7 @@ impl<'a> Rows<'a> {
     }
 
     /// In int8 with a scale for each row, which is `ternary::padded(cols)` wide and ends with zeros.
-    pub fn ternary<'p>(&self, to: &'p mut Prepared) -> Activations<'p> {
+    pub fn ternary<'p>(&self, to: &'p mut Ints) -> Activations<'p> {
         let (count, cols, width) = (self.rows, self.cols, ternary::padded(self.cols));
         let (int8, rows) = (grown(&mut to.int8, count * width), grown(&mut to.rows, count));
         let (values, scales) = (SharedOut::new(int8), SharedOut::new(rows));
@@ -83,7 +91,7 @@ impl<'a> Rows<'a> {
     }
 
     /// In int8 with a scale for each `block` columns, 32 or 256.
-    pub fn blocks<'p>(&self, block: usize, to: &'p mut Prepared) -> BlockActivations<'p> {
+    pub fn blocks<'p>(&self, block: usize, to: &'p mut Ints) -> BlockActivations<'p> {
         let (count, cols, columns) = (self.rows, self.cols, columns_of_sum(block));
         let int8 = grown(&mut to.int8, count * cols);
         let scales = grown(&mut to.scales, count * cols / block);
