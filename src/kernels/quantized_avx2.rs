@@ -14,6 +14,7 @@ use super::DType;
 use super::quantized::{Scratch, Task};
 use super::ternary::{Line, grown};
 use std::arch::x86_64::*;
+use std::hint::black_box;
 
 /// Weight rows whose codes are transposed together: two vectors of eight.
 const LANES: usize = 16;
@@ -23,9 +24,6 @@ const DEPTH: usize = 32;
 const TILE: usize = 4;
 /// Tokens that transposed codes are swept over before they are made again: bounds what waits for the next columns.
 const SWEPT: usize = 256;
-/// How many bytes ahead of a row's block the next ones are asked for.
-const AHEAD: usize = 768;
-
 /// # Safety
 /// 32 bytes at `at` can be read.
 #[inline]
@@ -243,10 +241,10 @@ fn few<F: Format, const T: usize>(task: &Task) {
         let mut totals = [_mm256_setzero_ps(); T];
         for b in 0..task.x.cols / 32 {
             let at = b * F::BYTES;
-            if b % (64 / F::BYTES).max(1) == 0 {
-                // Behind a row's end comes the row of the next group.
-                let next = at + AHEAD + if at + AHEAD < task.row_bytes { 0 } else { 7 * task.row_bytes };
-                w.iter().for_each(|w| _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(next).cast()));
+            // As much of the next rows as is used of these: memory is fastest in its own order.
+            let next = w[0].wrapping_add(8 * (task.row_bytes + at));
+            for line in 0..(8 * F::BYTES).div_ceil(64) {
+                _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(64 * line).cast());
             }
             // SAFETY: block b of eight rows, and its 32 values of each token.
             unsafe {
@@ -450,10 +448,12 @@ impl Step<'_> {
             (&values[32 * blocks.start..32 * blocks.end], &scales[blocks.clone()], &sums[blocks])
         });
         let lines = self.codes.as_chunks::<8>().0.iter().zip(self.scales.as_chunks::<2>().0);
+        // A number that the compiler does not know: it would write out the whole block, and run out of registers.
+        let steps = black_box(if F::STEPS == 1 { 8 } else { F::STEPS });
         for (b, (codes, [scales, minimums])) in lines.enumerate() {
             // SAFETY: 32 values of block b of each token; its scale and sum; eight floats at each half of a line.
             unsafe {
-                let dots = dots::<F, T>(codes, x.map(|x| x.0.as_ptr().add(32 * b)));
+                let dots = dots::<F, T>(codes, x.map(|x| x.0.as_ptr().add(32 * b)), steps);
                 for t in 0..T {
                     let (scale, sum) = (*x[t].1.get_unchecked(b), *x[t].2.get_unchecked(b));
                     let offset = _mm256_set1_epi32(F::OFFSET as i32 * sum as i32);
@@ -475,32 +475,46 @@ impl Step<'_> {
     }
 }
 
-/// `code · x` of a block of sixteen rows, two vectors of lanes, with `T` tokens.
+/// `code · x` of a block of sixteen rows, two vectors of lanes, with `T` tokens. `steps` is F::STEPS, or 8 if those are 1.
 ///
 /// # Safety
 /// 32 values can be read at each `x`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn dots<F: Format, const T: usize>(codes: &[Line; 8], x: [*const i8; T]) -> [[__m256i; 2]; T] {
+unsafe fn dots<F: Format, const T: usize>(
+    codes: &[Line; 8],
+    x: [*const i8; T],
+    steps: usize,
+) -> [[__m256i; 2]; T] {
     let mut wide = [[_mm256_setzero_si256(); 2]; T];
-    for (n, lines) in codes.chunks_exact(F::STEPS).enumerate() {
+    let widened = F::STEPS == 1;
+    for part in codes.chunks_exact(if widened { 8 } else { F::STEPS }).enumerate() {
+        let (n, lines) = part;
         let mut narrow = [[_mm256_setzero_si256(); 2]; T];
-        for (k, line) in lines.iter().enumerate() {
+        for k in 0..steps {
             // SAFETY: a line's 64 bytes, and the caller's promise.
             unsafe {
-                let w = [load(line.0.as_ptr()), load(line.0.as_ptr().add(32))];
+                let line = lines.get_unchecked(k).0.as_ptr();
+                let w = [load(line), load(line.add(32))];
                 for t in 0..T {
-                    let at = x[t].add(4 * (F::STEPS * n + k));
+                    let at = x[t].add(4 * (lines.len() * n + k));
                     let a = _mm256_set1_epi32(at.cast::<i32>().read_unaligned());
                     for v in 0..2 {
-                        narrow[t][v] = _mm256_add_epi16(narrow[t][v], multiply::<F>(w[v], a));
+                        let products = multiply::<F>(w[v], a);
+                        if widened {
+                            wide[t][v] = _mm256_add_epi32(wide[t][v], widen(products));
+                        } else {
+                            narrow[t][v] = _mm256_add_epi16(narrow[t][v], products);
+                        }
                     }
                 }
             }
         }
         for t in 0..T {
             for v in 0..2 {
-                wide[t][v] = _mm256_add_epi32(wide[t][v], widen(narrow[t][v]));
+                if !widened {
+                    wide[t][v] = _mm256_add_epi32(wide[t][v], widen(narrow[t][v]));
+                }
             }
         }
     }
