@@ -2,9 +2,10 @@
 
   pip install -r requirements.txt
   python peers.py [--models WORD]... [--rounds 5] [--batches 1,8,16,32] [--threads 2] [--layers N]
-                  [--folder FOLDER for the models] [--out FOLDER for the results]
+                  [--folder FOLDER for the models] [--out FOLDER for the results] [--instructions avx2]
 
-In each round every batch size runs on ours, then on theirs; the machine's limits are measured once a round. A ratio is
+--instructions pins ours, and the limit, to a narrower set than the machine's best; what theirs uses is settled when
+llama-cpp-python is built. In each round every batch size runs on ours, then on theirs; the machine's limits are measured once a round. A ratio is
 the median of the rounds' own ratios. peers.md has the table, peers.json every round, peers.svg the plots.
 """
 
@@ -39,6 +40,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batches", default="1,8,16,32")
+    parser.add_argument("--instructions", help="ours: avx2, avx512_vnni and so on")
     parser.add_argument("--layers", type=int, help="fewer than the models have: to try this program")
     parser.add_argument("--folder", help="keep the models here")
     parser.add_argument("--out", default=os.path.join(ROOT, "target", "peers"))
@@ -63,15 +65,17 @@ def model(folder, shape, layers):
     return path
 
 
-def limits(threads, folder):
-    """Bytes a second and multiplications a second of the machine's fastest instructions, now."""
-    path = os.path.join(folder, "limits.json")
+def limits(options, folder):
+    """Bytes a second, and multiplications a second of the fastest instructions that ours may use, now."""
+    path, threads = os.path.join(folder, "limits.json"), options.threads
     command = ["cargo", "bench", "--quiet", "--bench", "limits", "--", "--quick", "--threads", str(threads)]
+    command += ["--isa", options.instructions] if options.instructions else []
     subprocess.run([*command, "--json", path], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     with open(path) as file:
         measured = json.load(file)
     most = next(l for l in measured["limits"] if l["threads"] == threads)
-    rate = lambda kind: max(r["gmac_per_s"] for r in most["rates"] if r["kind"] == kind) * 1e9
+    counts = lambda r: r["of_kernels"] or not options.instructions
+    rate = lambda kind: max(r["gmac_per_s"] for r in most["rates"] if r["kind"] == kind and counts(r)) * 1e9
     return {"read": most["read_gb_per_s"] * 1e9, "int8": rate("int8"), "f32": rate("f32")}
 
 
@@ -86,8 +90,10 @@ def allowed(size, limit, batch, prompt):
     }
 
 
-def ours(path, threads, batch, prompt, new):
-    command = [os.path.join(ROOT, "target", "c", "bench"), "--json", "--ids", "--together", "--threads", str(threads)]
+def ours(path, options, batch, prompt, new):
+    command = [os.path.join(ROOT, "target", "c", "bench"), "--json", "--ids", "--together"]
+    command += ["--threads", str(options.threads)]
+    command += ["--instructions", options.instructions] if options.instructions else []
     command += ["--prompt", str(prompt), "--new", str(new), "--batches", str(batch), path]
     [result] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["batches"]
     return {phase: result[f"{phase}_tokens_per_s"] for phase in PHASES}
@@ -100,10 +106,10 @@ def compare(pair, options, folder):
     batches = [int(b) for b in options.batches.split(",")]
     rounds = []
     for n in range(options.rounds):
-        limit = limits(options.threads, folder)
+        limit = limits(options, folder)
         for batch in batches:
             result = {"round": n, "batch": batch, "limits": limit, "limit": allowed(size, limit, batch, prompt)}
-            result["ours"] = ours(path, options.threads, batch, prompt, new)
+            result["ours"] = ours(path, options, batch, prompt, new)
             result["theirs"] = theirs.run(batch, prompt, new)
             rounds.append(result)
             print(f"{name}, round {n + 1} of {options.rounds}, batch {batch}: " + ", ".join(
@@ -112,7 +118,21 @@ def compare(pair, options, folder):
     theirs.close()
     return {"model": name, "prompt": prompt, "new": new, "theirs": "-".join(yours), "layers": options.layers,
             "batches": [summary(batch, [r for r in rounds if r["batch"] == batch]) for batch in batches],
-            "rounds": rounds}
+            "batching": [batching(rounds, batch, batches[0]) for batch in batches[1:]], "rounds": rounds}
+
+
+def batching(rounds, batch, first):
+    """Decode at `batch` over decode at the first batch size, ours and what the limits allow; ours over theirs at the
+    batch size that is best for them. Medians of the rounds' own ratios."""
+    of = lambda n, size: next(r for r in rounds if r["round"] == n and r["batch"] == size)
+    gains = {"ours": [], "theirs": [], "limit": [], "share": [], "over_best": []}
+    for n in sorted({r["round"] for r in rounds}):
+        gain = {who: of(n, batch)[who]["decode"] / of(n, first)[who]["decode"] for who in ("ours", "theirs", "limit")}
+        best = max(r["theirs"]["decode"] for r in rounds if r["round"] == n)
+        gain |= {"share": gain["ours"] / gain["limit"], "over_best": of(n, batch)["ours"]["decode"] / best}
+        for what, value in gain.items():
+            gains[what].append(value)
+    return {"batch": batch, "first": first} | {what: statistics.median(values) for what, values in gains.items()}
 
 
 def summary(batch, rounds):
@@ -128,9 +148,10 @@ def summary(batch, rounds):
     return out
 
 
-def table(results, threads):
-    lines = [f"{llama_cpp_bench.VERSION} ({', '.join(llama_cpp_bench.instructions())}) on {cpu()}, {threads} threads; "
-             "medians, the ratio's lowest and highest behind it."]
+def table(results, options):
+    pinned = f"ours on {options.instructions}; " if options.instructions else ""
+    lines = [f"{llama_cpp_bench.VERSION} ({', '.join(llama_cpp_bench.instructions())}) on {cpu()}, "
+             f"{options.threads} threads; {pinned}medians, the ratio's lowest and highest behind it."]
     for result in results:
         cut = f", {result['layers']} layers only" if result["layers"] else ""
         lines += ["", f"## {result['model']}{cut}", "",
@@ -144,6 +165,11 @@ def table(results, threads):
                     f"| {b['batch']} | {phase} | {p['ours']:.1f} | {p['theirs']:.1f} | {p['ratio']:.2f} "
                     f"({p['lowest']:.2f} to {p['highest']:.2f}) | {p['limit']:.1f} | {100 * p['of_limit']:.0f}% |"
                 )
+        lines += [""] + [
+            f"Decode at {b['batch']} over {b['first']}: ours {b['ours']:.2f}, llama.cpp {b['theirs']:.2f}, the limits "
+            f"allow {b['limit']:.2f} (ours {100 * b['share']:.0f}% of it); ours over llama.cpp's best batch size "
+            f"{b['over_best']:.2f}.  " for b in result["batching"]
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -168,15 +194,16 @@ def main():
             results.append(compare(pair, options, folder))
             # After each model, so that an end in between loses one.
             for name, text in (
-                ("peers.json", json.dumps({"cpu": cpu(), "threads": options.threads, "theirs": llama_cpp_bench.VERSION,
+                ("peers.json", json.dumps({"cpu": cpu(), "threads": options.threads, "instructions": options.instructions,
+                                         "theirs": llama_cpp_bench.VERSION,
                                          "their_instructions": llama_cpp_bench.instructions(), "results": results},
                                         indent=1)),
-                ("peers.md", table(results, options.threads)),
+                ("peers.md", table(results, options)),
                 ("peers.svg", plot(results)),
             ):
                 with open(os.path.join(options.out, name), "w") as file:
                     file.write(text)
-    print(table(results, options.threads))
+    print(table(results, options))
     print(f"written to {options.out}")
 
 
