@@ -86,7 +86,7 @@ impl FusedOps {
 impl FusedOps {
     fn product<'a>(&'a self, norm: Option<&'a Norm>, weights: &'a Projections) -> Linear<'a> {
         let Self { pool, isa, scratch, spare, .. } = self;
-        Linear { pool, isa: *isa, scratch, spare, norm, weights }
+        Linear { pool, isa: *isa, scratch, spare, norm, weights, memory: Mutex::default() }
     }
 }
 
@@ -100,6 +100,17 @@ impl OpSet for FusedOps {
 
     fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Tensor> {
         ours("linear", x.apply_op1_no_bwd(&self.product(norm, weights)))
+    }
+
+    fn linear_into(
+        &self,
+        memory: Vec<f32>,
+        x: &Tensor,
+        norm: Option<&Norm>,
+        weights: &Projections,
+    ) -> Result<Tensor> {
+        let op = Linear { memory: Mutex::new(memory), ..self.product(norm, weights) };
+        ours("linear", x.apply_op1_no_bwd(&op))
     }
 
     fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Tensor> {

@@ -14,6 +14,7 @@ mod support;
 
 pub use batch::{KvCache, RaggedBatch, SeqRows};
 pub use fused::FusedOps;
+pub use support::into_vec;
 
 use crate::base::Result;
 use crate::kernels::Matrix;
@@ -116,6 +117,17 @@ pub trait OpSet: Send + Sync {
     /// quantization (scale 127 / max(absmax, 1e-5), half to even), then `x · Wᵀ + bias` for each of the matrices,
     /// outputs side by side: `[T, sum of rows]`.
     fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Tensor>;
+    /// As `linear`; the result may lie in `memory`, whatever stands there.
+    fn linear_into(
+        &self,
+        memory: Vec<f32>,
+        x: &Tensor,
+        norm: Option<&Norm>,
+        weights: &Projections,
+    ) -> Result<Tensor> {
+        drop(memory);
+        self.linear(x, norm, weights)
+    }
     /// `norm` of each row of `x`.
     fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Tensor>;
     /// Norms and rotates the q and k heads of `qkv` `[T, (heads + 2 kv_heads) * head_dim]` at `batch.positions`,
