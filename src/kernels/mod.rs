@@ -29,6 +29,8 @@ pub mod quantized;
 #[cfg(target_arch = "x86_64")]
 mod quantized_avx2;
 #[cfg(target_arch = "x86_64")]
+mod quantized_avx512;
+#[cfg(target_arch = "x86_64")]
 mod quantized_k_avx2;
 #[cfg(target_arch = "x86_64")]
 mod quantized_k_avx512;
