@@ -6,7 +6,7 @@ use super::config::DecoderConfig;
 use super::{Facts, KvShape, Model, Outputs};
 use crate::base::{Error, Result, Status};
 use crate::kernels::Matrix;
-use crate::ops::{Attention, KvCache, Norm, OpSet, Projections, RaggedBatch, Rope};
+use crate::ops::{Attention, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch, Rope};
 use candle_core::{CpuStorage, Storage, Tensor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -86,7 +86,7 @@ impl Decoder {
         Self { config, weights, ops, facts }
     }
 
-    fn layer(&self, x: Tensor, index: usize, batch: &Arc<RaggedBatch>, kv: &KvCache) -> Result<Tensor> {
+    fn layer(&self, x: Tensor, index: usize, paging: &Paging, kv: &KvCache) -> Result<Tensor> {
         let (ops, layer, span) = (&*self.ops, &self.weights.layers[index], self.config.spans[index]);
         let how = Attention {
             shape: &self.config.attention,
@@ -95,7 +95,7 @@ impl Decoder {
             norms: layer.qk_norms.as_ref(),
         };
         let qkv = ops.linear(&x, Some(&layer.attn_norm), &layer.qkv)?;
-        let attended = ops.attention(&qkv, batch, kv, index, &how)?;
+        let attended = ops.attention(&qkv, paging, kv, index, &how)?;
         drop(qkv);
         let output = ops.linear(&attended, layer.attn_sub_norm.as_ref(), &layer.output)?;
         drop(attended);
@@ -116,7 +116,7 @@ impl Model for Decoder {
 
     fn kv_shape(&self) -> KvShape {
         let a = &self.config.attention;
-        KvShape { layers: self.config.layers, kv_heads: a.kv_heads, head_dim: a.head_dim }
+        KvShape { layers: self.config.layers, kv_heads: a.kv_heads, head_dim: a.head_dim, kind: None }
     }
 
     /// A row at a layer's widest point, in f32: the residual and a linear's output beside it, the wider of
@@ -124,17 +124,18 @@ impl Model for Decoder {
     /// activation normalised in f32 and quantized to int8 with its scale and sum; where projections have norms of their
     /// own, the input normed once more and the widest product by itself. That is more than a wanted hidden state
     /// takes: the residual, the row, its norm. A logits row: its hidden state and the head's output (the caller's
-    /// own buffers are not counted). A MiB for the threads' tiles.
+    /// own buffers are not counted). Where the rows lie in the KV cache, and what attention keeps. A MiB for the threads.
     fn workspace_bytes(&self, rows: usize, logits_rows: usize) -> usize {
         let c = &self.config;
         let (attention, widest) = (c.attention_width(), c.hidden.max(c.ffn).max(c.attention_width()));
         let angles = c.ropes.iter().map(|rope| rope.dims).sum::<usize>();
         let own = if c.parts.projection_norms { 2 * widest } else { 0 };
         let floats = 2 * c.hidden + (c.qkv_width() + attention).max(3 * c.ffn) + angles + widest + own;
-        let row = 4 * floats + widest.next_multiple_of(128) + 64;
+        let row = 4 * floats + widest.next_multiple_of(128) + 64 + Paging::ROW_BYTES;
         let logits_row = 4 * (c.hidden + c.vocab_size);
         rows.saturating_mul(row)
             .saturating_add(logits_rows.saturating_mul(logits_row))
+            .saturating_add(self.ops.attention_bytes(&c.attention, c.context_length))
             .saturating_add(1 << 20)
     }
 
@@ -146,10 +147,11 @@ impl Model for Decoder {
         out: &mut Outputs,
     ) -> Result<()> {
         check_batch(batch, kv, self.kv_shape(), self.config.vocab_size, self.config.context_length)?;
+        let paging = Paging::new(batch, kv, &self.config.attention)?;
         let mut x = self.ops.embed(batch, &self.weights.embedding, self.config.embedding_scale)?;
         for index in 0..self.config.layers {
             check_stop(stop)?;
-            x = self.layer(x, index, batch, kv)?;
+            x = self.layer(x, index, &paging, kv)?;
         }
         check_stop(stop)?;
         out.logits.clear();
