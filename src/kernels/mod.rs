@@ -17,6 +17,9 @@ pub mod elementwise;
 pub mod exp;
 #[cfg(test)]
 mod golden_tests;
+pub mod kv;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod lanes;
 pub mod matrix;
 pub mod norm;
 pub mod pack;

@@ -8,12 +8,14 @@ mod fused;
 mod kv;
 mod linear;
 mod norm;
+mod paging;
 mod prepare;
 mod spare;
 mod support;
 
 pub use batch::{KvCache, RaggedBatch, SeqRows};
 pub use fused::FusedOps;
+pub use paging::Paging;
 pub use support::into_vec;
 
 use crate::base::Result;
@@ -130,17 +132,19 @@ pub trait OpSet: Send + Sync {
     }
     /// `norm` of each row of `x`.
     fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Tensor>;
-    /// Norms and rotates the q and k heads of `qkv` `[T, (heads + 2 kv_heads) * head_dim]` at `batch.positions`,
+    /// Norms and rotates the q and k heads of `qkv` `[T, (heads + 2 kv_heads) * head_dim]` at the batch's positions,
     /// writes k and v into layer `layer` of `kv`, and attends causally over the block tables, within the window:
-    /// `[T, heads * head_dim]`.
+    /// `[T, heads * head_dim]`. `paging` is the step's, for `kv` and `how.shape`.
     fn attention(
         &self,
         qkv: &Tensor,
-        batch: &Arc<RaggedBatch>,
+        paging: &Paging,
         kv: &KvCache,
         layer: usize,
         how: &Attention,
     ) -> Result<Tensor>;
+    /// Bytes that `attention` keeps from call to call, at most, for contexts of `context` positions.
+    fn attention_bytes(&self, shape: &AttentionShape, context: usize) -> usize;
     /// `gate_up` `[T, 2 ffn]`, gate first: `[T, ffn]`.
     fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Tensor>;
     /// `x + y`, `y` normed first where there is a `norm`; may reuse x's storage.

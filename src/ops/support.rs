@@ -1,7 +1,7 @@
 //! What every operation needs of candle: contiguous f32 slices in, an owned tensor out.
 
 use crate::base::{Error, Result};
-use candle_core::{CpuStorage, InplaceOp1, Layout, Shape, Tensor};
+use candle_core::{CpuStorage, InplaceOp1, Layout, Shape, Tensor, WithDType};
 use parking_lot::Mutex;
 
 /// The elements of a contiguous f32 storage.
@@ -66,17 +66,17 @@ impl InplaceOp1 for Taken {
     }
 }
 
-/// As `vec![0.0; n]`, but refused instead of aborted where memory is out.
-pub fn zeroed(n: usize) -> candle_core::Result<Vec<f32>> {
-    let refused = || candle_core::Error::Msg(format!("could not allocate {n} floats")).bt();
+/// As `vec![0; n]`, but refused instead of aborted where memory is out.
+pub fn zeroed<T: WithDType>(n: usize) -> candle_core::Result<Vec<T>> {
+    let refused = || candle_core::Error::Msg(format!("could not allocate {n} numbers")).bt();
     if n == 0 {
         return Ok(Vec::new());
     }
-    let layout = std::alloc::Layout::array::<f32>(n).map_err(|_| refused())?;
-    // SAFETY: the layout is not empty. A null result is refused; else it is n zeroed floats from the global
-    // allocator with the layout of a Vec<f32> of that capacity, and all-zero bits are 0.0.
+    let layout = std::alloc::Layout::array::<T>(n).map_err(|_| refused())?;
+    // SAFETY: the layout is not empty. A null result is refused; else it is n zeroed numbers from the global
+    // allocator with the layout of a Vec of that capacity, and all-zero bits are 0 in each of candle's types.
     unsafe {
-        let start = std::alloc::alloc_zeroed(layout).cast::<f32>();
+        let start = std::alloc::alloc_zeroed(layout).cast::<T>();
         if start.is_null() { Err(refused()) } else { Ok(Vec::from_raw_parts(start, n, n)) }
     }
 }
