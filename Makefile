@@ -83,6 +83,8 @@ bench: $(C)/bench
 	@$(CARGO) bench --quiet --bench limits -- $(BENCH_FLAGS)
 	$(call say,kernels$(comma) beside their limits)
 	@$(CARGO) bench --quiet --bench kernels -- $(BENCH_FLAGS)
+	$(call say,the worker pool$(comma) two engines$(comma) an idle one)
+	@$(CARGO) bench --quiet --bench pool -- $(BENCH_FLAGS)
 	$(call say,the scheduler)
 	@$(CARGO) bench --quiet --bench scheduler -- $(if $(QUICK),--quick)
 	$(call say,models through the C API)

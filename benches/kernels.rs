@@ -9,8 +9,9 @@
 
 mod common;
 
-use bn_engine::kernels::attention::{Context, Paged, Query, ROWS, attend};
+use bn_engine::kernels::attention::{Context, Half, KvType, Paged, QUERIES, Scratch, Seen, TILE, stride};
 use bn_engine::kernels::blocks::{Part, SharedOut};
+use bn_engine::kernels::kv;
 use bn_engine::kernels::quantize::{QuantRow, quantize_row};
 use bn_engine::kernels::quantize_blocks::{BlockActivations, columns_of_sum, quantize_blocks};
 use bn_engine::kernels::ternary::{self, Activations};
@@ -20,6 +21,7 @@ use common::units::Kind;
 use common::weights::Arena;
 use common::{Options, SplitMix, machine, median, seconds};
 use serde_json::{Value, json};
+use std::cell::RefCell;
 
 /// (rows, cols) of BitNet 2B-4T and of Llama 1B: q and output, gate and up, down, the head; then k and v of Llama.
 const SHAPES: [(usize, usize); 8] = [
@@ -189,64 +191,66 @@ impl Bench<'_> {
 
     /// A decode step of M sequences, each with a context of its own; and a chunk of one prompt, M rows that share it.
     fn attention(&mut self, (heads, kv_heads, head_dim): (usize, usize, usize)) {
-        if !self.options.wants("attention decode") && !self.options.wants("attention prompt") {
-            return;
-        }
-        let block = kv_heads * KV_BLOCK * head_dim;
-        let blocks = self.arena_bytes / 2 / (4 * block);
-        let mut random = SplitMix(4);
-        let mut make = || -> Vec<f32> { (0..blocks * block).map(|_| random.unit()).collect() };
-        let (k, v) = (make(), make());
-        let paged = |data| Paged { data, kv_heads, block_size: KV_BLOCK, head_dim };
-        let mut order: Vec<u32> = (0..blocks as u32).collect();
-        (1..order.len()).rev().for_each(|i| order.swap(i, (random.next() % (i as u64 + 1)) as usize));
-        let kv = Kv { k: paged(&k), v: paged(&v), order: &order, heads };
-        let contexts = if self.options.quick { &CONTEXTS[1..2] } else { &CONTEXTS };
-        for &context in contexts {
-            for sequences in [1, 8, 32] {
-                if self.options.wants("attention decode") && sequences * context.div_ceil(KV_BLOCK) <= blocks
-                {
-                    self.attend("attention decode", &kv, context, sequences, 1);
-                }
+        for kind in KvType::ALL {
+            let [decode, prompt] = ["decode", "prompt"].map(|phase| format!("attention {phase} {kind:?}"));
+            if !self.options.wants(&decode) && !self.options.wants(&prompt) {
+                continue;
             }
-            if self.options.wants("attention prompt") {
-                self.attend("attention prompt", &kv, context, 1, 32);
+            let kv = Kv::new(kind, heads, kv_heads, head_dim, self.arena_bytes / 2);
+            let contexts = if self.options.quick { &CONTEXTS[1..2] } else { &CONTEXTS };
+            for &context in contexts {
+                for sequences in [1, 8, 32] {
+                    if self.options.wants(&decode) && sequences * context.div_ceil(KV_BLOCK) <= kv.order.len()
+                    {
+                        self.attend(&decode, &kv, context, sequences, 1);
+                    }
+                }
+                if self.options.wants(&prompt) {
+                    self.attend(&prompt, &kv, context, 1, 32);
+                }
             }
         }
     }
 
     fn attend(&mut self, kernel: &str, kv: &Kv, context: usize, sequences: usize, rows: usize) {
-        let Paged { kv_heads, head_dim, .. } = kv.k;
-        let (pool, isa, width) = (self.pool, self.isa, kv.heads * head_dim);
+        let Kv { kind, heads, kv_heads, head_dim, .. } = *kv;
+        let (pool, isa, width, group) = (self.pool, self.isa, heads * head_dim, heads / kv_heads);
         let mut random = SplitMix(5);
         let q: Vec<f32> = (0..sequences * rows * width).map(|_| random.unit()).collect();
         let mut out = vec![0.0; q.len()];
         let blocks = context.div_ceil(KV_BLOCK);
         // Key and value, each read once by its head's group.
         let work = Work {
-            bytes: (sequences * context * kv_heads * head_dim * 2 * size_of::<f32>()) as f64,
+            bytes: (sequences * context / TILE * kv_heads * 2 * kind.tile_bytes(head_dim)) as f64,
             multiply_adds: (sequences * rows * context * width * 2) as f64,
             kind: Kind::F32,
         };
-        let shape = format!("{}/{kv_heads}x{head_dim} {context}", kv.heads);
+        let shape = format!("{heads}/{kv_heads}x{head_dim} {context}");
         self.measure(Case { kernel, shape, tokens: sequences * rows, work }, |n| {
             let shared = SharedOut::new(&mut out);
-            let (group, spans) = (width / kv_heads, rows.div_ceil(ROWS));
+            let here = (QUERIES / group).clamp(1, rows);
+            let spans = rows.div_ceil(here);
             pool.run(sequences * spans * kv_heads, &|task| {
                 let (span, kv_head) = (task / kv_heads, task % kv_heads);
                 let first = (n * sequences + span / spans) * blocks % (kv.order.len() + 1 - blocks);
-                let mut queries: [Query; ROWS] = Default::default();
-                let here = ROWS.min(rows);
-                for (i, query) in queries[..here].iter_mut().enumerate() {
-                    let at = (span * here + i) * width + kv_head * group;
-                    query.q = &q[at..at + group];
-                    // SAFETY: a task has its rows' heads to itself.
-                    query.out = unsafe { shared.slice(at..at + group) };
-                    query.position = context - 1;
-                }
-                let table = &kv.order[first..first + blocks];
-                let scale = 1.0 / (head_dim as f32).sqrt();
-                attend(isa, &mut queries[..here], &Context { k: kv.k, v: kv.v, table, kv_head, scale });
+                let at = |row: usize, head: usize| {
+                    (span * here + row) * width + (kv_head * group + head) * head_dim
+                };
+                SCRATCH.with_borrow_mut(|scratch| {
+                    let queries = scratch.queries(here * group, head_dim).chunks_exact_mut(stride(head_dim));
+                    for (n, to) in queries.enumerate() {
+                        let from = &q[at(n / group, n % group)..][..head_dim];
+                        to.iter_mut().zip(from).for_each(|(to, x)| *to = x / (head_dim as f32).sqrt());
+                    }
+                    let mut seen = [Seen::default(); QUERIES];
+                    seen.iter_mut().enumerate().for_each(|(row, seen)| seen.position = context - here + row);
+                    let context = kv.context(&kv.order[first..first + blocks], kv_head);
+                    scratch.attend(isa, &seen[..here], group, &context, |row, head| {
+                        let at = at(row, head);
+                        // SAFETY: a task has its rows' heads to itself.
+                        unsafe { shared.slice(at..at + head_dim) }
+                    });
+                });
             });
         });
     }
@@ -296,10 +300,48 @@ impl Bench<'_> {
     }
 }
 
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
 /// K and V of one layer, and an order of their blocks that tables are cut from.
-struct Kv<'a> {
-    k: Paged<'a>,
-    v: Paged<'a>,
-    order: &'a [u32],
+struct Kv {
+    kind: KvType,
     heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    data: [Vec<u8>; 2],
+    order: Vec<u32>,
+}
+
+impl Kv {
+    /// Random rows, K and V of `bytes` each.
+    fn new(kind: KvType, heads: usize, kv_heads: usize, head_dim: usize, bytes: usize) -> Self {
+        let block = kv_heads * KV_BLOCK / TILE * kind.tile_bytes(head_dim);
+        let blocks = bytes / block;
+        let mut random = SplitMix(4);
+        let data = [Half::K, Half::V].map(|half| {
+            let mut tile = vec![0; kind.tile_bytes(head_dim)];
+            for at in 0..TILE {
+                let row: Vec<f32> = (0..head_dim).map(|_| random.unit()).collect();
+                kv::store(kind, half, &mut tile, at, &row);
+            }
+            tile.repeat(blocks * block / tile.len())
+        });
+        let mut order: Vec<u32> = (0..blocks as u32).collect();
+        (1..order.len()).rev().for_each(|i| order.swap(i, (random.next() % (i as u64 + 1)) as usize));
+        Self { kind, heads, kv_heads, head_dim, data, order }
+    }
+
+    fn context<'a>(&'a self, table: &'a [u32], kv_head: usize) -> Context<'a> {
+        let Self { kind, kv_heads, head_dim, .. } = *self;
+        let paged = |half: Half| Paged {
+            data: &self.data[half as usize],
+            kind,
+            kv_heads,
+            block_size: KV_BLOCK,
+            head_dim,
+        };
+        Context { k: paged(Half::K), v: paged(Half::V), table, kv_head }
+    }
 }

@@ -42,7 +42,14 @@ fn bare(tokens: usize, path: Option<&str>) -> Result<()> {
     let (model, stop) = (&mut loaded.model, AtomicBool::new(false));
     let (shape, most) = (model.kv_shape(), PROMPT.len() + tokens);
     let blocks = most.div_ceil(BLOCK);
-    let kv = KvCache::new(shape.layers, shape.kv_heads, shape.head_dim, blocks, BLOCK)?;
+    let kv = KvCache::new(
+        EngineConfig::default().kv_type,
+        shape.layers,
+        shape.kv_heads,
+        shape.head_dim,
+        blocks,
+        BLOCK,
+    )?;
     let (mut batch, mut out) = (Arc::<RaggedBatch>::default(), Outputs::default());
     for step in 0..tokens {
         let (tokens, first) = match step {

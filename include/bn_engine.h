@@ -148,6 +148,15 @@
 // BitNet's -1, 0 and 1, with a scale.
 #define BN_WEIGHTS_TERNARY 3
 
+// `bn_engine_config.kv_type`: half precision.
+#define BN_KV_F16 0
+
+// Single precision.
+#define BN_KV_F32 1
+
+// int8, with a scale for each token and head.
+#define BN_KV_INT8 2
+
 // `bn_engine_config.instructions`: the best that the machine has.
 #define BN_INSTRUCTIONS_AUTO 0
 
@@ -452,6 +461,11 @@ typedef struct bn_engine_config {
     const char *kernel_config_path;
     // Bytes of `kernel_config_path`, without a NUL.
     size_t kernel_config_path_length;
+    // What keys and values are stored in: `BN_KV_F16` (default), `BN_KV_F32`, or `BN_KV_INT8`, which takes half of
+    // F16's memory and rounds more. `builtin:echo` keeps neither, and refuses any other than the default.
+    int32_t kv_type;
+    // Zero.
+    uint32_t reserved;
 } bn_engine_config;
 
 // Why a call failed, in words. Optional wherever it is taken (NULL: not wanted). The caller owns it; the

@@ -53,7 +53,7 @@ fn vectors_are_the_models_hidden_states_pooled() {
     assert!(prompts.iter().any(|ids| ids.len() > 2 * 24), "one goes through in chunks");
     for (text, ids) in TEXTS.iter().zip(&prompts) {
         let one = [ids.clone()];
-        let mut session = common::Session::new(model, &one, 16, 3);
+        let mut session = common::Session::with_kv(model, &one, EngineConfig::default().kv_type, 16, 3);
         session.step(&[(0, ids.len())]);
         for pooling in POOLINGS {
             for normalize in [true, false] {

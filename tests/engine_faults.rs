@@ -34,7 +34,7 @@ impl Model for Faulty {
         &self.facts
     }
     fn kv_shape(&self) -> KvShape {
-        KvShape { layers: 1, kv_heads: 1, head_dim: 2 }
+        KvShape { layers: 1, kv_heads: 1, head_dim: 2, kind: None }
     }
     fn workspace_bytes(&self, _: usize, _: usize) -> usize {
         0

@@ -5,6 +5,7 @@ mod common;
 use bn_engine::base::{Bytes, Error, Status};
 use bn_engine::formats::gguf::Gguf;
 use bn_engine::kernels::Pool;
+use bn_engine::kernels::attention::KvType;
 use bn_engine::model::{Loaded, Model, Outputs, Source, load, load_checkpoint};
 use bn_engine::ops::{FusedOps, KvCache, RaggedBatch, SeqRows};
 use common::Rng;
@@ -45,7 +46,7 @@ fn unsupported(file: File, words: &[&str]) {
 /// A prompt of one token, or why not.
 fn forward(model: &mut dyn Model) -> Result<Vec<f32>, Error> {
     let shape = model.kv_shape();
-    let kv = KvCache::new(shape.layers, shape.kv_heads, shape.head_dim, 1, 16)?;
+    let kv = KvCache::new(KvType::F32, shape.layers, shape.kv_heads, shape.head_dim, 1, 16)?;
     let batch = RaggedBatch {
         tokens: vec![0],
         positions: vec![0],

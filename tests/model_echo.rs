@@ -4,6 +4,7 @@ mod common;
 
 use bn_engine::base::{Error, Status};
 use bn_engine::kernels::Pool;
+use bn_engine::kernels::attention::KvType;
 use bn_engine::model::{Loaded, Outputs, Source, load};
 use bn_engine::ops::{KvCache, RaggedBatch, SeqRows};
 use common::{Session, argmax};
@@ -74,7 +75,7 @@ fn its_tokenizer_and_facts_fit() {
 }
 
 fn kv() -> KvCache {
-    KvCache::new(1, 1, 2, 4, 16).expect("kv")
+    KvCache::new(KvType::F32, 1, 1, 2, 4, 16).expect("kv")
 }
 
 fn one_row() -> RaggedBatch {
@@ -163,7 +164,7 @@ fn the_cost_is_spent_and_can_be_stopped() {
 fn a_decoder_stops_between_layers() {
     let mut loaded = common::load_file("tests/golden/llama-tiny-f32.gguf", 1).expect("load");
     let shape = loaded.model.kv_shape();
-    let kv = KvCache::new(shape.layers, shape.kv_heads, shape.head_dim, 4, 16).expect("kv");
+    let kv = KvCache::new(KvType::F32, shape.layers, shape.kv_heads, shape.head_dim, 4, 16).expect("kv");
     let stop = AtomicBool::new(true);
     let error =
         loaded.model.forward(&Arc::new(one_row()), &kv, &stop, &mut Outputs::default()).expect_err("stopped");

@@ -2,15 +2,16 @@
 
 mod ops_support;
 
+use bn_engine::kernels::attention::KvType;
 use bn_engine::kernels::{DType, Isa, Matrix, Pool, available, isa};
 use bn_engine::ops::{
-    Activation, Attention, AttentionShape, FusedOps, KvCache, Norm, OpSet, Projections, RaggedBatch, Rope,
-    RopeStyle,
+    Activation, Attention, AttentionShape, FusedOps, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch,
+    Rope, RopeStyle,
 };
 use ops_support::{Chunk, Random, batch, plain, rope, tables, values};
 use std::sync::Arc;
 
-const BLOCKS: usize = 40;
+const BLOCKS: usize = 100;
 
 /// Two layers of a decoder.
 struct Toy {
@@ -30,6 +31,7 @@ struct Toy {
     post_norm: Option<Norm>,
     scale: f32,
     lengths: Vec<usize>,
+    kv_type: KvType,
 }
 
 impl Toy {
@@ -45,6 +47,7 @@ impl Toy {
             down: plain(&[random.matrix(dtype, hidden, 512)]),
             rope: rope(shape.head_dim / 2, style),
             lengths: [61, 1, 17, 32].to_vec(),
+            kv_type: KvType::ALL[seed as usize % 3],
             local: rope(shape.head_dim / 2, style),
             shape,
             activation,
@@ -91,12 +94,13 @@ impl Toy {
     }
 
     fn cache(&self, block_size: usize) -> KvCache {
-        KvCache::new(2, self.shape.kv_heads, self.shape.head_dim, BLOCKS, block_size).unwrap()
+        KvCache::new(self.kv_type, 2, self.shape.kv_heads, self.shape.head_dim, BLOCKS, block_size).unwrap()
     }
 
     /// Bits of the hidden state after both layers, a row for each of the batch's.
     fn step(&self, ops: &dyn OpSet, batch: &Arc<RaggedBatch>, kv: &KvCache) -> Vec<Vec<u32>> {
         let mut x = ops.embed(batch, &self.embedding, self.scale).unwrap();
+        let paging = Paging::new(batch, kv, &self.shape).unwrap();
         for layer in 0..2 {
             let how = Attention {
                 shape: &self.shape,
@@ -106,7 +110,7 @@ impl Toy {
             };
             let post = self.post_norm.as_ref();
             let qkv = ops.linear(&x, Some(&self.norm), &self.qkv).unwrap();
-            let heads = ops.attention(&qkv, batch, kv, layer, &how).unwrap();
+            let heads = ops.attention(&qkv, &paging, kv, layer, &how).unwrap();
             x = ops.add(x, &ops.linear(&heads, None, &self.output).unwrap(), post).unwrap();
             let wide = ops.linear(&x, Some(&self.norm), &self.gate_up).unwrap();
             let wide = ops.gated(&wide, self.activation).unwrap();
@@ -174,6 +178,37 @@ fn batch_chunks_blocks_and_threads_do_not_show() {
                 }
             }
         }
+    }
+}
+
+/// Contexts of several pieces, whole in one task or shared, in every type, with windows and without.
+#[test]
+fn long_contexts() {
+    for (kv_type, mut toy) in KvType::ALL.into_iter().flat_map(|kind| {
+        let [first, .., last] = Toy::all();
+        [first, last].map(|toy| (kind, toy))
+    }) {
+        (toy.kv_type, toy.lengths) = (kv_type, vec![530, 3, 261]);
+        toy.window = toy.window.map(|_| 300);
+        let want = toy.reference(&ops(1, isa()));
+        for (threads, block_size, largest) in [(1, 32, 100), (2, 16, 90), (8, 64, 200), (3, 16, 530)] {
+            let got = toy.ragged(&ops(threads, isa()), largest as u32, block_size, largest);
+            assert!(
+                got == want,
+                "{kv_type:?}, {threads} threads, blocks of {block_size}, chunks to {largest}"
+            );
+        }
+        // Decoding the end of the longest.
+        let (mut tables, kv) = (vec![Vec::new(); 3], toy.cache(16));
+        tables[0] = (0..34).rev().collect();
+        let prompt = batch(&[Chunk { seq: 0, start: 0, rows: 520 }], &tables, Toy::token);
+        let ops = ops(4, isa());
+        let mut rows = toy.step(&ops, &prompt, &kv);
+        for start in 520..530 {
+            let one = batch(&[Chunk { seq: 0, start, rows: 1 }], &tables, Toy::token);
+            rows.extend(toy.step(&ops, &one, &kv));
+        }
+        assert!(rows == want[0], "{kv_type:?}: decoding");
     }
 }
 

@@ -4,9 +4,11 @@ mod ops_support;
 mod plain_ops;
 
 use bn_engine::base::Bytes;
+use bn_engine::kernels::attention::{KvType, TILE};
 use bn_engine::kernels::{Arithmetic, DType, Matrix, Pool};
 use bn_engine::ops::{
-    Activation, Attention, AttentionShape, FusedOps, KvCache, OpSet, Projections, RaggedBatch, RopeStyle,
+    Activation, Attention, AttentionShape, FusedOps, KvCache, OpSet, Paging, Projections, RaggedBatch,
+    RopeStyle,
 };
 use candle_core::Tensor;
 use ops_support::{Chunk, Random, batch, error, plain, rope, tables, values};
@@ -173,7 +175,8 @@ fn attention_of_ragged_batches() {
         let mut random = Random(case as u32 + 10);
         let (lengths, block_size, blocks) = ([70, 33, 1, 16], 16 << (case % 3), 16);
         let tables = tables(&mut random, &lengths, block_size, blocks);
-        let caches = [0, 1].map(|_| KvCache::new(2, kv_heads, head_dim, blocks, block_size).unwrap());
+        let caches =
+            [0, 1].map(|_| KvCache::new(KvType::F32, 2, kv_heads, head_dim, blocks, block_size).unwrap());
         let mut shape = AttentionShape::new(heads, kv_heads, head_dim);
         let (mut rope, norms) = (rope(pairs, style), [0, 1].map(|_| random.norm(head_dim)));
         // Odd cases have what few models have.
@@ -190,13 +193,19 @@ fn attention_of_ragged_batches() {
         for chunks in steps {
             let batch = batch(&chunks, &tables, |_, _| 0);
             let qkv = random.tensor(batch.tokens.len(), (heads + 2 * kv_heads) * head_dim);
-            let want = PlainOps.attention(&qkv.copy().unwrap(), &batch, &caches[0], 1, &how).unwrap();
-            let got = fused().attention(&qkv, &batch, &caches[1], 1, &how).unwrap();
+            let paging = Paging::new(&batch, &caches[0], &shape).unwrap();
+            let want = PlainOps.attention(&qkv, &paging, &caches[0], 1, &how).unwrap();
+            let got = fused().attention(&qkv, &paging, &caches[1], 1, &how).unwrap();
             let error = error(&got, &want);
             assert!(error <= TOLERANCE, "case {case}: {error}");
-            let all = |kv: &KvCache| kv.layers[1].flatten_all().unwrap().to_vec1::<f32>().unwrap();
-            let stored =
-                all(&caches[0]).iter().zip(all(&caches[1])).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            let all = |x: Tensor| x.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+            // Ours has K in tiles [head_dim, 16].
+            let tiles = (blocks * kv_heads * block_size / TILE, head_dim, TILE);
+            let keys = caches[1].layers[1].get(0).unwrap().reshape(tiles).unwrap().transpose(1, 2).unwrap();
+            let plain = all(caches[0].layers[1].clone());
+            let ours = [all(keys), all(caches[1].layers[1].get(1).unwrap())].concat();
+            assert_eq!(plain.len(), ours.len());
+            let stored = plain.iter().zip(ours).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(stored <= 1e-6, "case {case}: K and V as stored differ by {stored}");
         }
         let untouched = caches[1].layers[0].abs().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap();
@@ -278,13 +287,13 @@ fn mistakes_are_errors() {
 fn mistaken_batches_are_errors() {
     let (ops, mut random) = (fused(), Random(8));
     let shape = AttentionShape::new(2, 1, 16);
-    let kv = KvCache::new(1, 1, 16, 3, 16).unwrap();
+    let kv = KvCache::new(KvType::F32, 1, 1, 16, 3, 16).unwrap();
     let good = batch(&[Chunk { seq: 0, start: 0, rows: 4 }], &[vec![2]], |_, _| 0);
     let qkv = random.tensor(4, 64);
     let run = |batch: &RaggedBatch, layer| {
         ops.attention(
-            &qkv.copy().unwrap(),
-            &Arc::new(batch.clone()),
+            &qkv,
+            &Paging::new(batch, &kv, &shape)?,
             &kv,
             layer,
             &Attention { shape: &shape, rope: &rope(8, RopeStyle::Neox), window: None, norms: None },
@@ -307,13 +316,20 @@ fn mistaken_batches_are_errors() {
         change(&mut bad);
         assert!(run(&bad, 0).is_err(), "change {index}");
     }
-    let odd = KvCache { layers: kv.layers.clone(), blocks: 6, block_size: 8 };
+    let odd = KvCache { layers: kv.layers.clone(), kind: KvType::F32, blocks: 6, block_size: 8 };
+    assert!(Paging::new(&good, &odd, &shape).is_err(), "half a tile");
+    let twice = [Chunk { seq: 0, start: 0, rows: 2 }, Chunk { seq: 1, start: 2, rows: 2 }];
+    let twice = batch(&twice, &[vec![2], vec![2]], |_, _| 0);
+    assert!(Paging::new(&twice, &kv, &shape).is_err(), "two sequences write to one block");
     let turn = rope(8, RopeStyle::Neox);
+    let paging = Paging::new(&good, &kv, &shape).unwrap();
     let how = Attention { shape: &shape, rope: &turn, window: None, norms: None };
-    assert!(ops.attention(&qkv, &good, &odd, 0, &how).is_err(), "half a tile");
+    let other = KvCache::new(KvType::F16, 1, 1, 16, 3, 16).unwrap();
+    assert!(ops.attention(&qkv, &paging, &other, 0, &how).is_err(), "paging of another cache");
+    assert!(ops.attention(&random.tensor(3, 64), &paging, &kv, 0, &how).is_err(), "fewer rows");
     let narrow = [0, 1].map(|_| random.norm(8));
     let how = Attention { norms: Some(&narrow), ..how };
-    assert!(ops.attention(&qkv, &good, &kv, 0, &how).is_err(), "norms of half a head");
-    assert!(KvCache::new(2, usize::MAX / 2, 64, 64, 16).is_err());
-    assert!(KvCache::new(1, 1 << 20, 1 << 10, 1 << 20, 16).is_err(), "64 PiB");
+    assert!(ops.attention(&qkv, &paging, &kv, 0, &how).is_err(), "norms of half a head");
+    assert!(KvCache::new(KvType::F16, 2, usize::MAX / 2, 64, 64, 16).is_err());
+    assert!(KvCache::new(KvType::Int8, 1, 1 << 20, 1 << 10, 1 << 20, 16).is_err(), "64 PiB");
 }

@@ -5,12 +5,13 @@ mod pool;
 pub use pool::{BlockPool, BlockTable};
 
 use crate::base::{Error, Result};
+use crate::kernels::attention::{KvType, TILE};
 use crate::model::KvShape;
 
-/// Bytes of K and V (f32) that one block of `block_size` tokens takes over all layers; 0 for a model
+/// Bytes of K and V that one block of `block_size` tokens (whole tiles) takes over all layers; 0 for a model
 /// without KV. An error where that passes 64 bits.
-pub fn bytes_per_block(shape: KvShape, block_size: usize) -> Result<u64> {
-    let factors = [2, shape.layers, shape.kv_heads, shape.head_dim, block_size, size_of::<f32>()];
+pub fn bytes_per_block(shape: KvShape, kind: KvType, block_size: usize) -> Result<u64> {
+    let factors = [2, shape.layers, shape.kv_heads, block_size / TILE, kind.tile_bytes(shape.head_dim)];
     factors.iter().try_fold(1u64, |bytes, &n| bytes.checked_mul(n as u64)).ok_or_else(|| {
         Error::bad_model(format!(
             "a KV block of {block_size} tokens x {} layers x {} heads x {} elements passes 64 bits",
@@ -30,11 +31,13 @@ mod tests {
 
     #[test]
     fn sizes() {
-        let shape = KvShape { layers: 3, kv_heads: 4, head_dim: 64 };
-        assert_eq!(bytes_per_block(shape, 32).unwrap(), 2 * 3 * 4 * 64 * 32 * 4);
-        assert_eq!(bytes_per_block(KvShape::default(), 32).unwrap(), 0);
-        let absurd = KvShape { layers: usize::MAX, kv_heads: 2, head_dim: 2 };
-        assert!(bytes_per_block(absurd, 32).is_err());
+        let shape = KvShape { layers: 3, kv_heads: 4, head_dim: 64, kind: None };
+        for (kind, head) in [(KvType::F32, 64 * 4), (KvType::F16, 64 * 2), (KvType::Int8, 64 + 4)] {
+            assert_eq!(bytes_per_block(shape, kind, 32).unwrap(), 2 * 3 * 4 * 32 * head, "{kind:?}");
+        }
+        assert_eq!(bytes_per_block(KvShape::default(), KvType::F16, 32).unwrap(), 0);
+        let absurd = KvShape { layers: usize::MAX, kv_heads: 2, head_dim: 2, kind: None };
+        assert!(bytes_per_block(absurd, KvType::F16, 32).is_err());
         assert_eq!([0, 1, 32, 33].map(|n| blocks_for(n, 32)), [0, 1, 1, 2]);
     }
 }

@@ -1,5 +1,6 @@
 //! The engine's Rust face: plain types that `ffi` converts to and from C.
 
+pub use crate::kernels::attention::KvType;
 pub use crate::model::Pooling;
 use crate::sample::SamplingParams;
 use std::sync::Arc;
@@ -39,6 +40,8 @@ pub struct EngineConfig {
     pub max_sequence_length: u32,
     /// Tokens per KV block: 16, 32, 64 or 128.
     pub kv_block_size: u32,
+    /// What K and V are stored in; models that keep something else there (`builtin:echo`) have their own.
+    pub kv_type: KvType,
     /// Weights, KV, workspace, queued prompts and buffered events; 0: no limit.
     pub memory_limit_bytes: u64,
     /// Unreleased requests at a time. 1..=1048576.
@@ -68,6 +71,7 @@ impl Default for EngineConfig {
             max_batch_tokens: 512,
             max_sequence_length: 0,
             kv_block_size: 32,
+            kv_type: KvType::F16,
             memory_limit_bytes: 0,
             queue_capacity: 1024,
             max_wait_us: 0,

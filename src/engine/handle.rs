@@ -13,7 +13,7 @@ use super::stats::Recorder;
 use crate::base::clock::now_ns;
 use crate::base::{Error, Result, Status, fork, threads};
 use crate::kernels::Pool;
-use crate::model::{self, Facts, Model, Source};
+use crate::model::{self, Facts, KvShape, Model, Source};
 use crate::ops::KvCache;
 use crate::schedule::{Scheduler, SchedulerConfig};
 use crate::text::chat::no_template;
@@ -67,11 +67,11 @@ impl Engine {
         let facts = loaded.model.facts().clone();
         let max_sequence = config::sequence_length(config.max_sequence_length, facts.context_length)?;
         let memory = memory::plan(&config, &loaded, max_sequence)?;
-        let MemoryPlan { weights, workspace, kv, blocks, limit } = memory;
+        let MemoryPlan { weights, workspace, kv, kv_type, blocks, limit } = memory;
         let limit = if limit == 0 { "no limit".into() } else { format!("limit {limit}") };
         log.write(
             LOG_INFO,
-            format!("memory in bytes: weights and tables {weights}, workspace {workspace}, KV {kv} in {blocks} blocks, {limit}"),
+            format!("memory in bytes: weights and tables {weights}, workspace {workspace}, KV {kv} in {blocks} blocks of {kv_type:?}, {limit}"),
         );
         let longest_token = loaded.tokenizer.as_deref().map_or(0, Tokenizer::longest_token);
         let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
@@ -103,8 +103,10 @@ impl Engine {
     }
 
     fn start(&self, mut config: EngineConfig, model: Box<dyn Model>) -> Result<()> {
-        let (shape, block_size) = (model.kv_shape(), config.kv_block_size as usize);
-        let kv = KvCache::new(shape.layers, shape.kv_heads, shape.head_dim, self.memory.blocks, block_size)?;
+        let block_size = config.kv_block_size as usize;
+        let KvShape { layers, kv_heads, head_dim, .. } = model.kv_shape();
+        let MemoryPlan { kv_type, blocks, .. } = self.memory;
+        let kv = KvCache::new(kv_type, layers, kv_heads, head_dim, blocks, block_size)?;
         let scheduler = Scheduler::new(SchedulerConfig {
             max_batch_size: config.max_batch_size,
             max_batch_tokens: config.max_batch_tokens,

@@ -5,7 +5,8 @@ use super::embedding::Pooler;
 use super::event::Event;
 use crate::base::{Error, Result, Status};
 use crate::cache;
-use crate::model::Loaded;
+use crate::kernels::attention::KvType;
+use crate::model::{Loaded, Model};
 use crate::sample::Sampler;
 
 /// Where the bytes go. All but the requests' share are fixed at create.
@@ -15,6 +16,7 @@ pub struct MemoryPlan {
     pub weights: u64,
     pub workspace: u64,
     pub kv: u64,
+    pub kv_type: KvType,
     pub blocks: usize,
     /// 0: none.
     pub limit: u64,
@@ -35,6 +37,18 @@ impl MemoryPlan {
 /// frames and some words (475 bytes measured).
 const SLOT_BYTES: u64 = 768;
 
+/// What K and V are stored in: the model's own type where it has one, else what the host asks for.
+fn kv_type(config: &EngineConfig, model: &dyn Model) -> Result<KvType> {
+    match (model.kv_shape().kind, config.kv_type) {
+        (None, asked) => Ok(asked),
+        (Some(own), asked) if asked == own || asked == KvType::default() => Ok(own),
+        (Some(own), asked) => Err(Error::invalid(format!(
+            "kv_type is {asked:?}, and {} keeps something else than keys and values, in {own:?}",
+            model.facts().name
+        ))),
+    }
+}
+
 /// Divides the limit: weights and workspace first, a share for requests, the rest for KV.
 pub fn plan(config: &EngineConfig, loaded: &Loaded, max_sequence: usize) -> Result<MemoryPlan> {
     let model = &*loaded.model;
@@ -50,7 +64,8 @@ pub fn plan(config: &EngineConfig, loaded: &Loaded, max_sequence: usize) -> Resu
     let workspace = model.workspace_bytes(tokens, batch).saturating_add(sampling).saturating_add(hidden)
         as u64
         + config.queue_capacity as u64 * SLOT_BYTES;
-    let block_bytes = cache::bytes_per_block(model.kv_shape(), block_size)?;
+    let kv_type = kv_type(config, model)?;
+    let block_bytes = cache::bytes_per_block(model.kv_shape(), kv_type, block_size)?;
     let one_sequence = max_sequence.div_ceil(block_size);
     let wanted = one_sequence.checked_mul(batch).ok_or_else(overflow)?;
     let room = match config.memory_limit_bytes {
@@ -74,7 +89,7 @@ pub fn plan(config: &EngineConfig, loaded: &Loaded, max_sequence: usize) -> Resu
     }
     let blocks = fits.max(one_sequence).min(u32::MAX as usize);
     let kv = (blocks as u64).checked_mul(block_bytes).ok_or_else(overflow)?;
-    Ok(MemoryPlan { weights, workspace, kv, blocks, limit: config.memory_limit_bytes })
+    Ok(MemoryPlan { weights, workspace, kv, kv_type, blocks, limit: config.memory_limit_bytes })
 }
 
 /// Without a limit the KV cache takes at most half of what the machine has free now.

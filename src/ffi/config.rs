@@ -6,7 +6,7 @@ use super::guard;
 use super::types::*;
 use crate::base::{Error, Result};
 use crate::engine::api::{
-    self, EngineConfig, EventSink, Isa, LoadOptions, LogSink, ProgressSink, WeightType,
+    self, EngineConfig, EventSink, Isa, KvType, LoadOptions, LogSink, ProgressSink, WeightType,
 };
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -81,6 +81,11 @@ pub struct bn_engine_config {
     pub kernel_config_path: *const c_char,
     /// Bytes of `kernel_config_path`, without a NUL.
     pub kernel_config_path_length: usize,
+    /// What keys and values are stored in: `BN_KV_F16` (default), `BN_KV_F32`, or `BN_KV_INT8`, which takes half of
+    /// F16's memory and rounds more. `builtin:echo` keeps neither, and refuses any other than the default.
+    pub kv_type: i32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 // SAFETY: repr(C), `struct_size` first, and integers, pointers and nullable functions after it.
@@ -117,6 +122,8 @@ unsafe impl Grown for bn_engine_config {
             instructions: BN_INSTRUCTIONS_AUTO,
             kernel_config_path: std::ptr::null(),
             kernel_config_path_length: 0,
+            kv_type: BN_KV_F16,
+            reserved: 0,
         }
     }
     fn set_struct_size(&mut self, size: u32) {
@@ -173,6 +180,19 @@ fn weight_type(field: &str, value: i32) -> Result<WeightType> {
     })
 }
 
+fn kv_type(value: i32) -> Result<KvType> {
+    Ok(match value {
+        BN_KV_F16 => KvType::F16,
+        BN_KV_F32 => KvType::F32,
+        BN_KV_INT8 => KvType::Int8,
+        _ => {
+            return Err(Error::invalid(format!(
+                "kv_type is {value}; it goes from BN_KV_F16 ({BN_KV_F16}) to BN_KV_INT8 ({BN_KV_INT8})"
+            )));
+        }
+    })
+}
+
 fn instructions(value: i32) -> Result<Option<Isa>> {
     Ok(Some(match value {
         BN_INSTRUCTIONS_AUTO => return Ok(None),
@@ -200,6 +220,9 @@ impl bn_engine_config {
                 self.log_level
             )));
         }
+        if self.reserved != 0 {
+            return Err(Error::unsupported(format!("bn_engine_config.reserved is {}, not 0", self.reserved)));
+        }
         Ok(EngineConfig {
             // SAFETY: the caller's promise.
             model_path: unsafe { optional_path("model_path", self.model_path, self.model_path_length) }?,
@@ -208,6 +231,7 @@ impl bn_engine_config {
             max_batch_tokens: self.max_batch_tokens,
             max_sequence_length: self.max_sequence_length,
             kv_block_size: self.kv_block_size,
+            kv_type: kv_type(self.kv_type)?,
             memory_limit_bytes: self.memory_limit_bytes,
             queue_capacity: self.queue_capacity,
             max_wait_us: self.max_wait_us,

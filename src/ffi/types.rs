@@ -58,6 +58,13 @@ pub const BN_WEIGHTS_Q4_0: i32 = 2;
 /// BitNet's -1, 0 and 1, with a scale.
 pub const BN_WEIGHTS_TERNARY: i32 = 3;
 
+/// `bn_engine_config.kv_type`: half precision.
+pub const BN_KV_F16: i32 = 0;
+/// Single precision.
+pub const BN_KV_F32: i32 = 1;
+/// int8, with a scale for each token and head.
+pub const BN_KV_INT8: i32 = 2;
+
 /// `bn_engine_config.instructions`: the best that the machine has.
 pub const BN_INSTRUCTIONS_AUTO: i32 = 0;
 /// Portable code.

@@ -56,6 +56,61 @@ pub(super) mod avx2 {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx512 {
+    use super::*;
+    use std::arch::x86_64::*;
+
+    /// Sixteen at a time, the bits of `super::exp`.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub fn exp(x: __m512) -> __m512 {
+        let n = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(_mm512_mul_ps(
+            x,
+            _mm512_set1_ps(LOG2_E),
+        ));
+        let r = _mm512_fmadd_ps(n, _mm512_set1_ps(-LN2_HIGH), x);
+        let r = _mm512_fmadd_ps(n, _mm512_set1_ps(-LN2_LOW), r);
+        let mut p = _mm512_set1_ps(P[0]);
+        for c in &P[1..] {
+            p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(*c));
+        }
+        let y = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1.0));
+        let bits = _mm512_slli_epi32::<23>(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)));
+        let y = _mm512_mul_ps(y, _mm512_castsi512_ps(bits));
+        let low = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, _mm512_set1_ps(LOW));
+        let high = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(x, _mm512_set1_ps(HIGH));
+        let y = _mm512_mask_blend_ps(low, y, _mm512_setzero_ps());
+        _mm512_mask_blend_ps(high, y, _mm512_set1_ps(f32::INFINITY))
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+pub(super) mod neon {
+    use super::*;
+    use std::arch::aarch64::*;
+
+    /// Four at a time, the bits of `super::exp`.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    pub fn exp(x: float32x4_t) -> float32x4_t {
+        let n = vrndnq_f32(vmulq_f32(x, vdupq_n_f32(LOG2_E)));
+        let r = vfmaq_f32(x, n, vdupq_n_f32(-LN2_HIGH));
+        let r = vfmaq_f32(r, n, vdupq_n_f32(-LN2_LOW));
+        let mut p = vdupq_n_f32(P[0]);
+        for c in &P[1..] {
+            p = vfmaq_f32(vdupq_n_f32(*c), p, r);
+        }
+        let y = vaddq_f32(vfmaq_f32(r, p, vmulq_f32(r, r)), vdupq_n_f32(1.0));
+        let bits = vshlq_n_s32::<23>(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)));
+        let y = vmulq_f32(y, vreinterpretq_f32_s32(bits));
+        let low = vcltq_f32(x, vdupq_n_f32(LOW));
+        let high = vcgtq_f32(x, vdupq_n_f32(HIGH));
+        let y = vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(y), low));
+        vbslq_f32(high, vdupq_n_f32(f32::INFINITY), y)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::exp;
@@ -71,6 +126,25 @@ mod tests {
         for x in inputs().filter(|x| (-87.0..88.0).contains(x)) {
             let want = (x as f64).exp();
             assert!(((exp(x) as f64 - want) / want).abs() < 2e-7, "{x}");
+        }
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    #[test]
+    fn vector_bits_are_scalar_bits() {
+        use std::arch::aarch64::*;
+        #[target_feature(enable = "neon")]
+        fn four(x: [f32; 4]) -> [f32; 4] {
+            let mut y = [0.0; 4];
+            // SAFETY: four floats are read and written.
+            unsafe { vst1q_f32(y.as_mut_ptr(), super::neon::exp(vld1q_f32(x.as_ptr()))) };
+            y
+        }
+        let x: Vec<f32> = inputs().collect();
+        for x in x.as_chunks::<4>().0 {
+            // SAFETY: every aarch64 that std runs on has NEON.
+            let y = unsafe { four(*x) };
+            assert_eq!(y.map(f32::to_bits), x.map(|x| exp(x).to_bits()), "{x:?}");
         }
     }
 

@@ -17,6 +17,9 @@ pub mod elementwise;
 pub mod exp;
 #[cfg(test)]
 mod golden_tests;
+pub mod kv;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod lanes;
 pub mod matrix;
 pub mod norm;
 pub mod pack;
@@ -28,6 +31,8 @@ pub mod quantize_blocks;
 pub mod quantized;
 #[cfg(target_arch = "x86_64")]
 mod quantized_avx2;
+#[cfg(target_arch = "x86_64")]
+mod quantized_avx512;
 #[cfg(target_arch = "x86_64")]
 mod quantized_k_avx2;
 #[cfg(target_arch = "x86_64")]

@@ -11,7 +11,10 @@ use super::rows::{f16_at, packed_rows};
 use super::ternary::{Line, grown};
 use super::{DType, Isa, Pool};
 #[cfg(target_arch = "x86_64")]
-use super::{quantized_avx2 as avx2, quantized_k_avx2 as k_avx2, quantized_k_avx512 as k_avx512};
+use super::{
+    quantized_avx2 as avx2, quantized_avx512 as avx512, quantized_k_avx2 as k_avx2,
+    quantized_k_avx512 as k_avx512,
+};
 use std::cell::RefCell;
 
 /// Weight rows of one task.
@@ -72,6 +75,9 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: such a set stands for a machine that has AVX2, FMA and F16C.
         (_, Arithmetic::Blocks256) if isa.has_avx2() => unsafe { k_avx2::run(task) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        (Isa::Avx512Vnni, Arithmetic::Blocks32) => unsafe { avx512::run(task, scratch) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
         (_, Arithmetic::Blocks32) if isa.has_avx2() => unsafe { avx2::run(task, scratch) },

@@ -17,13 +17,13 @@ use std::arch::x86_64::*;
 use std::hint::black_box;
 
 /// Weight rows whose codes are transposed together: two vectors of eight.
-const LANES: usize = 16;
+pub const LANES: usize = 16;
 /// Blocks that are transposed at once: their codes take half of the first-level cache.
-const DEPTH: usize = 32;
+pub const DEPTH: usize = 32;
 /// Tokens that share the loads of codes.
 const TILE: usize = 4;
 /// Tokens that transposed codes are swept over before they are made again: bounds what waits for the next columns.
-const SWEPT: usize = 256;
+pub const SWEPT: usize = 256;
 /// # Safety
 /// 32 bytes at `at` can be read.
 #[inline]
@@ -37,7 +37,7 @@ unsafe fn load<T>(at: *const T) -> __m256i {
 /// 16 bytes at `at` can be read.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn half(at: *const u8) -> __m128i {
+pub unsafe fn half(at: *const u8) -> __m128i {
     // SAFETY: the caller's promise.
     unsafe { _mm_loadu_si128(at.cast()) }
 }
@@ -61,7 +61,7 @@ fn widen(narrow: __m256i) -> __m256i {
 }
 
 /// A type with blocks of 32: an f16 scale, then an f16 minimum where it has minimums, then codes.
-trait Format {
+pub trait Format {
     /// Bytes of a block.
     const BYTES: usize;
     const MINIMUMS: bool;
@@ -86,11 +86,11 @@ trait Format {
 }
 
 #[allow(non_camel_case_types)] // the names that files and their users know
-struct Q8_0;
+pub struct Q8_0;
 /// 4 bits; with minimums, 4 bytes of scales, or with an offset, 2.
-struct Four<const MINIMUMS: bool>;
+pub struct Four<const MINIMUMS: bool>;
 /// As `Four`, with the fifth bits of all columns in four bytes behind the scales.
-struct Five<const MINIMUMS: bool>;
+pub struct Five<const MINIMUMS: bool>;
 
 impl Format for Q8_0 {
     const BYTES: usize = 34;
@@ -241,11 +241,7 @@ fn few<F: Format, const T: usize>(task: &Task) {
         let mut totals = [_mm256_setzero_ps(); T];
         for b in 0..task.x.cols / 32 {
             let at = b * F::BYTES;
-            // As much of the next rows as is used of these: memory is fastest in its own order.
-            let next = w[0].wrapping_add(8 * (task.row_bytes + at));
-            for line in 0..(8 * F::BYTES).div_ceil(64) {
-                _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(64 * line).cast());
-            }
+            fetch_next(w[0], 8 * (task.row_bytes + at), 8 * F::BYTES);
             // SAFETY: block b of eight rows, and its 32 values of each token.
             unsafe {
                 let blocks = w.map(|w| w.add(at));
@@ -274,13 +270,23 @@ fn few<F: Format, const T: usize>(task: &Task) {
     }
 }
 
+/// Asks for `bytes` that begin so far `ahead` of `w`, nobody's perhaps: as much of the next rows as is used of these,
+/// as memory is fastest in its own order.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn fetch_next(w: *const u8, ahead: usize, bytes: usize) {
+    for line in 0..bytes.div_ceil(64) {
+        _mm_prefetch::<_MM_HINT_T1>(w.wrapping_add(ahead + 64 * line).cast());
+    }
+}
+
 /// The first f16 of each block, and the second.
 ///
 /// # Safety
 /// 16 bytes of each can be read.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn halves(blocks: [*const u8; 8]) -> [__m256; 2] {
+pub unsafe fn halves(blocks: [*const u8; 8]) -> [__m256; 2] {
     // SAFETY: the caller's promise.
     let [a, b, c, d, e, f, g, h] = blocks.map(|block| unsafe { half(block) });
     let four = |a, b, c, d| _mm_unpacklo_epi32(_mm_unpacklo_epi16(a, b), _mm_unpacklo_epi16(c, d));
@@ -349,7 +355,7 @@ fn sweep<F: Format>(task: &Task, scratch: &mut Scratch) {
             for start in (0..blocks).step_by(DEPTH) {
                 let depth = DEPTH.min(blocks - start);
                 let (codes, scales) = (&mut codes[..8 * depth], &mut scales[..2 * depth]);
-                transpose::<F>(w, start, codes, scales);
+                transpose::<F, false>(w, start, codes, scales);
                 for (n, partial) in partial.chunks_mut(TILE).enumerate() {
                     let step = Step { task, codes, scales, start, first: begin + n * TILE };
                     match partial {
@@ -368,24 +374,26 @@ fn sweep<F: Format>(task: &Task, scratch: &mut Scratch) {
     }
 }
 
-fn floats(line: &Line) -> [f32; LANES] {
+pub fn floats(line: &Line) -> [f32; LANES] {
     let bytes = line.0.as_chunks::<4>().0;
     std::array::from_fn(|i| f32::from_ne_bytes(bytes[i]))
 }
 
 /// Blocks `start..` of packed rows: line 8 b + k of `codes` has columns 4 k to 4 k + 3 of block b, row by row, line 2 b of
-/// `scales` the rows' scales, and the line behind it their minimums.
+/// `scales` the rows' scales, and the line behind it their minimums. Where codes are to be `UNSIGNED`, signed ones become
+/// 128 larger.
 #[target_feature(enable = "avx2,f16c")]
-fn transpose<F: Format>(w: [&[u8]; LANES], start: usize, codes: &mut [Line], scales: &mut [Line]) {
+pub fn transpose<F: Format, const UNSIGNED: bool>(
+    w: [&[u8]; LANES],
+    start: usize,
+    codes: &mut [Line],
+    scales: &mut [Line],
+) {
     let end = start + codes.len() / 8;
     assert!(w.iter().all(|w| w.len() >= end * F::BYTES) && scales.len() == 2 * (end - start));
     let lines = codes.as_chunks_mut::<8>().0.iter_mut().zip(scales.as_chunks_mut::<2>().0);
     for (b, (codes, [scales, minimums])) in (start..end).zip(lines) {
-        // As much of the next rows as is used of these: memory is fastest in its own order.
-        let next = w[0].as_ptr().wrapping_add(LANES * (w[0].len() + b * F::BYTES));
-        for line in 0..(LANES * F::BYTES).div_ceil(64) {
-            _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(64 * line).cast());
-        }
+        fetch_next(w[0].as_ptr(), LANES * (w[0].len() + b * F::BYTES), LANES * F::BYTES);
         for v in 0..2 {
             // SAFETY: block b of each row; 32 bytes at 32 v of each line's 64.
             unsafe {
@@ -398,6 +406,9 @@ fn transpose<F: Format>(w: [&[u8]; LANES], start: usize, codes: &mut [Line], sca
                 let mut rows = [_mm256_setzero_si256(); 8];
                 for r in 0..8 {
                     rows[r] = F::codes(blocks[r]);
+                    if UNSIGNED && F::SIGNED {
+                        rows[r] = _mm256_xor_si256(rows[r], _mm256_set1_epi8(-128));
+                    }
                 }
                 for (line, column) in codes.iter_mut().zip(columns(rows)) {
                     _mm256_store_si256(line.0.as_mut_ptr().add(32 * v).cast(), column);

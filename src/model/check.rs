@@ -68,13 +68,16 @@ fn check_wanted(what: &str, wanted: &[u32], rows: usize) -> Result<()> {
 }
 
 fn check_kv(kv: &KvCache, shape: KvShape) -> Result<()> {
-    let want = [2, kv.blocks, shape.kv_heads, kv.block_size, shape.head_dim];
+    let want = kv.layer_shape(shape.kv_heads, shape.head_dim).unwrap_or_default();
     if kv.layers.len() != shape.layers || kv.block_size == 0 {
         return Err(Error::invalid(format!(
             "a KV cache of {} layers for a model of {}",
             kv.layers.len(),
             shape.layers
         )));
+    }
+    if shape.kind.is_some_and(|kind| kind != kv.kind) {
+        return Err(Error::invalid(format!("a KV cache of {:?} for a model of {:?}", kv.kind, shape.kind)));
     }
     match kv.layers.iter().find(|t| t.dims() != want) {
         Some(t) => {

@@ -6,7 +6,7 @@ use super::config::DecoderConfig;
 use super::{Facts, KvShape, Model, Outputs};
 use crate::base::{Error, Result, Status};
 use crate::kernels::Matrix;
-use crate::ops::{Attention, KvCache, Norm, OpSet, Projections, RaggedBatch, Rope};
+use crate::ops::{Attention, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch, Rope, into_vec};
 use candle_core::{CpuStorage, Storage, Tensor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,7 +93,7 @@ impl Decoder {
         x: Tensor,
         last: Option<Tensor>,
         index: usize,
-        batch: &Arc<RaggedBatch>,
+        paging: &Paging,
         kv: &KvCache,
     ) -> Result<(Tensor, Tensor)> {
         let (ops, layer, span) = (&*self.ops, &self.weights.layers[index], self.config.spans[index]);
@@ -115,7 +115,7 @@ impl Decoder {
                 (x, qkv)
             }
         };
-        let attended = ops.attention(&qkv, batch, kv, index, &how)?;
+        let attended = ops.attention(&qkv, paging, kv, index, &how)?;
         ops.recycle(qkv)?;
         Ok((x, attended))
     }
@@ -150,11 +150,12 @@ impl Decoder {
     ) -> Result<Option<Tensor>> {
         let (ops, layers) = (&*self.ops, self.config.layers);
         let mut x = ops.embed(batch, &self.weights.embedding, self.config.embedding_scale)?;
+        let paging = Paging::new(batch, kv, &self.config.attention)?;
         let mut last = None;
         for index in 0..layers {
             check_stop(stop)?;
             let mut attended;
-            (x, attended) = self.attend(x, last, index, batch, kv)?;
+            (x, attended) = self.attend(x, last, index, &paging, kv)?;
             if let Some(rows) = wanted.filter(|_| index + 1 == layers) {
                 if rows.is_empty() {
                     ops.recycle(attended)?;
@@ -189,7 +190,7 @@ impl Model for Decoder {
 
     fn kv_shape(&self) -> KvShape {
         let a = &self.config.attention;
-        KvShape { layers: self.config.layers, kv_heads: a.kv_heads, head_dim: a.head_dim }
+        KvShape { layers: self.config.layers, kv_heads: a.kv_heads, head_dim: a.head_dim, kind: None }
     }
 
     /// A row in f32, of everything whose memory stays from step to step: the residual, what is added to it or q, k and
@@ -197,18 +198,19 @@ impl Model for Decoder {
     /// f32 and quantized to int8 with its scale and sum, or those of its blocks (4 bytes for 32
     /// columns, 2 for 16, at most); where projections have norms of their own, the input normed
     /// once more and the widest product by itself. That is more than a wanted hidden state takes: the residual, the row,
-    /// its norm. A logits row: its hidden state and the head's output (the caller's own buffers are not
-    /// counted). A MiB for the threads' tiles.
+    /// its norm. A logits row: its hidden state (the logits lie in the caller's own memory, which is not
+    /// counted). Where the rows lie in the KV cache, and what attention keeps. A MiB for the threads.
     fn workspace_bytes(&self, rows: usize, logits_rows: usize) -> usize {
         let c = &self.config;
         let (attention, widest) = (c.attention_width(), c.hidden.max(c.ffn).max(c.attention_width()));
         let angles = c.ropes.iter().map(|rope| rope.dims).sum::<usize>();
         let own = if c.parts.projection_norms { 2 * widest } else { 0 };
         let floats = c.hidden + c.qkv_width().max(c.hidden) + attention + 2 * c.ffn + angles + widest + own;
-        let row = 4 * floats + widest.next_multiple_of(128) + widest / 4 + 64;
-        let logits_row = 4 * (c.hidden + c.vocab_size);
+        let row = 4 * floats + widest.next_multiple_of(128) + widest / 4 + 64 + Paging::ROW_BYTES;
+        let logits_row = 4 * c.hidden;
         rows.saturating_mul(row)
             .saturating_add(logits_rows.saturating_mul(logits_row))
+            .saturating_add(self.ops.attention_bytes(&c.attention, c.context_length))
             .saturating_add(1 << 20)
     }
 
@@ -224,9 +226,11 @@ impl Model for Decoder {
         let wanted = Wanted::of(batch);
         let x = self.residual(batch, kv, stop, wanted.rows())?;
         check_stop(stop)?;
-        out.logits.clear();
         out.hidden.clear();
-        let Some(x) = x else { return Ok(()) };
+        let Some(x) = x else {
+            out.logits.clear();
+            return Ok(());
+        };
         if !batch.hidden_rows.is_empty() {
             let rows = ops.rows(&x, &wanted.places(&batch.hidden_rows))?;
             let states = ops.norm(&rows, norm)?;
@@ -234,12 +238,21 @@ impl Model for Decoder {
             ops.recycle(rows)?;
             ops.recycle(states)?;
         }
-        if !batch.logits_rows.is_empty() {
+        if batch.logits_rows.is_empty() {
+            out.logits.clear();
+        } else {
             let all = batch.logits_rows.len() == x.dims()[0];
             let rows = if all { None } else { Some(ops.rows(&x, &wanted.places(&batch.logits_rows))?) };
-            let logits = ops.linear(rows.as_ref().unwrap_or(&x), Some(norm), &self.weights.head)?;
-            copy_out(&logits, batch.logits_rows.len() * self.config.vocab_size, &mut out.logits)?;
-            ops.recycle(logits)?;
+            // Not cleared: what is written over needs no zeros first.
+            let memory = std::mem::take(&mut out.logits);
+            let logits =
+                ops.linear_into(memory, rows.as_ref().unwrap_or(&x), Some(norm), &self.weights.head)?;
+            out.logits = into_vec(logits)?;
+            let expected = batch.logits_rows.len() * self.config.vocab_size;
+            if out.logits.len() != expected {
+                let found = out.logits.len();
+                return Err(Error::internal(format!("a step gave {found} logits where {expected} belong")));
+            }
             rows.map_or(Ok(()), |rows| ops.recycle(rows))?;
         }
         ops.recycle(x)

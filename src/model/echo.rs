@@ -10,6 +10,7 @@
 use super::check::check_batch;
 use super::{Facts, KvShape, Model, Outputs, Pooling};
 use crate::base::{Error, Result, Status};
+use crate::kernels::attention::KvType;
 use crate::ops::{KvCache, RaggedBatch};
 use crate::text::ChatTemplate;
 use candle_core::{CpuStorage, InplaceOp1, Layout};
@@ -73,7 +74,8 @@ impl Model for Echo {
     }
 
     fn kv_shape(&self) -> KvShape {
-        KvShape { layers: 1, kv_heads: 1, head_dim: HEAD_DIM }
+        // Ids and positions, which F16 would round.
+        KvShape { layers: 1, kv_heads: 1, head_dim: HEAD_DIM, kind: Some(KvType::F32) }
     }
 
     /// The predicted ids.

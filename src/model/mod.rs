@@ -25,6 +25,7 @@ pub use options::{LoadOptions, WeightType};
 pub use pooling::Pooling;
 
 use crate::base::Result;
+use crate::kernels::attention::KvType;
 use crate::ops::{KvCache, RaggedBatch};
 use crate::text::{ChatTemplate, Tokenizer};
 use std::sync::Arc;
@@ -50,12 +51,14 @@ pub struct Facts {
     pub pooling: Pooling,
 }
 
-/// Shape of the KV cache that a model wants: `layers` tensors `[2, blocks, kv_heads, block_size, head_dim]` f32.
+/// Shape of the KV cache that a model wants, as `ops::KvCache` has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KvShape {
     pub layers: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
+    /// None: stored as the host asks for.
+    pub kind: Option<KvType>,
 }
 
 /// What a step gives; kept from step to step for its memory.

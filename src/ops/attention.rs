@@ -1,139 +1,90 @@
-//! Rotation, the KV write, and paged attention: three operations on `qkv` `[T, (heads + 2 kv_heads) * head_dim]`.
+//! Paged attention in two passes over `qkv` `[T, (heads + 2 kv_heads) * head_dim]`: k, normed and rotated, and v go into
+//! the KV cache; then q, normed and rotated as it is needed, attends.
 
+use super::kv::{bytes, bytes_mut};
+use super::paging::{Paging, Span};
 use super::spare::Spare;
-use super::support::{f32s, f32s_mut, output, rows};
-use super::{Attention, AttentionShape, KvCache, RaggedBatch, RopeStyle, SeqRows};
-use crate::kernels::attention::{Context, Paged, Query, ROWS, TILE, attend};
+use super::support::{f32s, output, rows};
+use super::{Attention, AttentionShape, Norm, RopeStyle};
+use crate::kernels::attention::{Context, Half, PIECE, QUERIES, Scratch, Seen, TILE};
+use crate::kernels::attention::{finish, merge, state_len, stride};
 use crate::kernels::blocks::SharedOut;
-use crate::kernels::{Isa, Pool, norm, rope};
-use candle_core::{CpuStorage, CustomOp2, InplaceOp1, InplaceOp2, Layout, Shape};
-use std::ops::Range;
+use crate::kernels::{Isa, Pool, kv, norm, rope};
+use candle_core::{CpuStorage, CustomOp2, InplaceOp2, Layout, Shape};
+use parking_lot::Mutex;
+use std::cell::RefCell;
+
+thread_local! {
+    /// Of this thread's tasks.
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Bytes that the pieces of shared contexts take at most; where they would take more, nothing is shared.
+const PIECES_BYTES: usize = 8 << 20;
+/// Tasks for a thread with which nobody waits long for the last one's end.
+const TASKS_EACH: usize = 4;
 
 impl AttentionShape {
     /// Width of a row of qkv.
     pub fn qkv(&self) -> usize {
         (self.heads + 2 * self.kv_heads) * self.head_dim
     }
-}
 
-/// Norms each head of q and k where the layer has norms for them, and rotates it, in place; `table` is
-/// `kernels::rope::table`'s for the batch's positions.
-pub struct RopeInPlace<'a> {
-    pub pool: &'a Pool,
-    pub isa: Isa,
-    pub how: &'a Attention<'a>,
-    pub table: &'a [f32],
-}
-
-impl InplaceOp1 for RopeInPlace<'_> {
-    fn name(&self) -> &'static str {
-        "rope"
+    /// q heads that share a KV head.
+    fn group(&self) -> usize {
+        self.heads / self.kv_heads
     }
 
-    fn cpu_fwd(&self, qkv: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
-        let Attention { shape: s, rope, norms, .. } = *self.how;
-        let (rows, width) = (rows(layout, s.qkv())?, 2 * rope.inv_freq.len());
-        if self.table.len() != rows * width || width > s.head_dim {
+    /// Bytes that attention keeps on `threads` threads for contexts of `context` positions, at most.
+    pub(super) fn scratch_bytes(&self, threads: usize, context: usize) -> usize {
+        let queries = self.group().max(QUERIES);
+        let own = Scratch::bytes(queries, self.head_dim);
+        let state = queries * state_len(self.head_dim) * size_of::<f32>();
+        let shared = TASKS_EACH.saturating_mul(context.div_ceil(PIECE)).saturating_mul(state);
+        let shared = if threads > 1 { shared.saturating_mul(threads).min(PIECES_BYTES) } else { 0 };
+        own.saturating_mul(threads).saturating_add(shared)
+    }
+}
+
+/// The rotation of a layer's heads, checked for the batch's rows.
+struct Turn<'a> {
+    isa: Isa,
+    norms: Option<&'a [Norm; 2]>,
+    table: &'a [f32],
+    width: usize,
+    interleaved: bool,
+}
+
+impl<'a> Turn<'a> {
+    fn new(isa: Isa, how: &Attention<'a>, table: &'a [f32], rows: usize) -> candle_core::Result<Self> {
+        let (s, rope) = (how.shape, how.rope);
+        let width = 2 * rope.inv_freq.len();
+        if table.len() != rows * width || width > s.head_dim {
             candle_core::bail!("a rotation is needed for each of {rows} rows");
         }
-        if norms.is_some_and(|norms| norms.iter().any(|norm| norm.weight.len() != s.head_dim)) {
+        if how.norms.is_some_and(|norms| norms.iter().any(|norm| norm.weight.len() != s.head_dim)) {
             candle_core::bail!("the norms of q and k are not as wide as a head");
         }
-        let interleaved = rope.style == RopeStyle::Interleaved;
-        let turning = (s.heads + s.kv_heads) * s.head_dim;
-        let shared = SharedOut::new(f32s_mut(qkv, layout)?);
-        self.pool.run_if_worth(self.table.len() * (s.heads + s.kv_heads), rows, &|row| {
-            // SAFETY: each task has a row of its own.
-            let heads = unsafe { shared.slice(row * s.qkv()..row * s.qkv() + turning) };
-            let angles = &self.table[row * width..][..width];
-            for (i, head) in heads.chunks_exact_mut(s.head_dim).enumerate() {
-                if let Some(norms) = norms {
-                    let norm = &norms[(i >= s.heads) as usize];
-                    norm::rms_norm_in_place(self.isa, head, &norm.weight, norm.eps);
-                }
-                rope::rotate(head, angles, interleaved);
-            }
-        });
-        Ok(())
+        Ok(Self { isa, norms: how.norms, table, width, interleaved: rope.style == RopeStyle::Interleaved })
+    }
+
+    /// Norms and rotates one head of `row`; `which`: 0 of q, 1 of k.
+    fn apply(&self, row: usize, which: usize, head: &mut [f32]) {
+        if let Some(norms) = self.norms {
+            norm::rms_norm_in_place(self.isa, head, &norms[which].weight, norms[which].eps);
+        }
+        rope::rotate(head, &self.table[row * self.width..][..self.width], self.interleaved);
     }
 }
 
-/// Where a batch's rows lie in a KV cache, checked once for writing and reading.
-pub struct Paging<'a> {
-    batch: &'a RaggedBatch,
-    shape: &'a AttentionShape,
-    blocks: usize,
-    block_size: usize,
-}
-
-impl<'a> Paging<'a> {
-    /// Refuses spans outside of the batch, positions outside of their block table, and blocks that are not there.
-    pub fn new(batch: &'a RaggedBatch, kv: &KvCache, shape: &'a AttentionShape) -> candle_core::Result<Self> {
-        let (rows, tables) = (batch.tokens.len(), batch.block_tables.len());
-        if batch.positions.len() != rows || batch.seqs.iter().map(|s| s.rows as usize).sum::<usize>() != rows
-        {
-            candle_core::bail!("the batch's spans do not cover its rows");
-        }
-        if let Some(block) = batch.block_tables.iter().find(|block| **block as usize >= kv.blocks) {
-            candle_core::bail!("block {block} is out of range: the KV cache has {}", kv.blocks);
-        }
-        if kv.block_size == 0 || !kv.block_size.is_multiple_of(TILE) {
-            candle_core::bail!("KV blocks of {} tokens: a multiple of {TILE} is needed", kv.block_size);
-        }
-        if shape.kv_heads == 0 || shape.head_dim == 0 || !shape.heads.is_multiple_of(shape.kv_heads) {
-            candle_core::bail!("{} heads cannot share {} KV heads", shape.heads, shape.kv_heads);
-        }
-        let mut next = 0;
-        for seq in &batch.seqs {
-            let span = seq.row as usize..seq.row as usize + seq.rows as usize;
-            let table = seq.table as usize + seq.table_len as usize;
-            if span.start != next || table > tables {
-                candle_core::bail!("a sequence's rows or block table lie outside of the batch");
-            }
-            next = span.end;
-            let room = seq.table_len as usize * kv.block_size;
-            if batch.positions[span].iter().any(|position| *position as usize >= room) {
-                candle_core::bail!("a position lies outside of its block table");
-            }
-        }
-        Ok(Self { batch, shape, blocks: kv.blocks, block_size: kv.block_size })
-    }
-
-    /// The batch's rows, a few of one sequence at a time, in their order.
-    fn spans(&self) -> Vec<Span> {
-        let split = |(seq, s): (usize, &SeqRows)| {
-            let (start, end) = (s.row as usize, (s.row + s.rows) as usize);
-            (start..end).step_by(ROWS).map(move |row| Span { seq, rows: row..end.min(row + ROWS) })
-        };
-        self.batch.seqs.iter().enumerate().flat_map(split).collect()
-    }
-
-    fn table(&self, seq: usize) -> &[u32] {
-        let seq = &self.batch.seqs[seq];
-        &self.batch.block_tables[seq.table as usize..][..seq.table_len as usize]
-    }
-
-    /// Elements of K, and of V, in a layer's tensor.
-    fn half(&self) -> usize {
-        self.blocks * self.shape.kv_heads * self.block_size * self.shape.head_dim
-    }
-
-    fn paged<'b>(&self, data: &'b [f32]) -> Paged<'b> {
-        let AttentionShape { kv_heads, head_dim, .. } = *self.shape;
-        Paged { data, kv_heads, block_size: self.block_size, head_dim }
-    }
-}
-
-/// At most `ROWS` rows of one sequence.
-struct Span {
-    seq: usize,
-    rows: Range<usize>,
-}
-
-/// Copies the rows' k and v into a layer's `[2, blocks, kv_heads, block_size, head_dim]`.
+/// Writes the rows' k, normed and rotated, and v into a layer of the KV cache; `table` is `kernels::rope::table`'s for
+/// the batch's positions.
 pub struct KvWrite<'a> {
     pub pool: &'a Pool,
+    pub isa: Isa,
     pub paging: &'a Paging<'a>,
+    pub how: &'a Attention<'a>,
+    pub table: &'a [f32],
 }
 
 impl InplaceOp2 for KvWrite<'_> {
@@ -149,27 +100,41 @@ impl InplaceOp2 for KvWrite<'_> {
         layout: &Layout,
     ) -> candle_core::Result<()> {
         let (paging, s) = (self.paging, self.paging.shape);
-        if rows(layout, s.qkv())? != paging.batch.tokens.len() {
-            candle_core::bail!("the batch has {} rows, qkv others", paging.batch.tokens.len());
+        if rows(layout, s.qkv())? != paging.rows() {
+            candle_core::bail!("the batch has {} rows, qkv others", paging.rows());
         }
+        let turn = Turn::new(self.isa, self.how, self.table, paging.rows())?;
         let qkv = f32s(qkv, layout)?;
-        let kv = f32s_mut(kv, kv_layout)?;
+        let kv = bytes_mut(kv, kv_layout)?;
         if kv.len() != 2 * paging.half() {
             candle_core::bail!("the KV cache has another shape");
         }
-        let (slots, batch) = (paging.paged(&[]), paging.batch);
+        let (slots, batch, dim) = (paging.paged(&[]), paging.batch, s.head_dim);
+        let tile_bytes = slots.kind.tile_bytes(dim);
         let shared = SharedOut::new(kv);
-        // A task for each head of K and of V: heads share no element, whatever blocks the tables name.
-        self.pool.run_if_worth(qkv.len(), 2 * s.kv_heads, &|task| {
-            let (half, head) = (task / s.kv_heads, task % s.kv_heads);
-            let from = (s.heads + task) * s.head_dim;
-            for (index, seq) in batch.seqs.iter().enumerate() {
-                for row in seq.row as usize..(seq.row + seq.rows) as usize {
-                    let position = batch.positions[row] as usize;
-                    let to = half * paging.half() + slots.offset(paging.table(index), head, position);
-                    // SAFETY: the slots of this half's head are this task's.
-                    let slot = unsafe { shared.slice(to..to + s.head_dim) };
-                    slot.copy_from_slice(&qkv[row * s.qkv() + from..][..s.head_dim]);
+        // A task for the rows of each tile.
+        self.pool.run_if_worth(2 * paging.rows() * s.kv_heads * dim, paging.tiles.len(), &|task| {
+            let span = &paging.tiles[task];
+            let (table, first) = (paging.table(span.seq), batch.positions[span.rows.start] as usize);
+            for (half, head) in
+                [Half::K, Half::V].into_iter().flat_map(|h| (0..s.kv_heads).map(move |n| (h, n)))
+            {
+                let to = half as usize * paging.half() + slots.offset(table, head, first / TILE);
+                // SAFETY: no other task writes to this tile, as `Paging` has checked.
+                let tile = unsafe { shared.slice(to..to + tile_bytes) };
+                for row in span.rows.clone() {
+                    let at = batch.positions[row] as usize % TILE;
+                    let from = row * s.qkv() + (s.heads + half as usize * s.kv_heads + head) * dim;
+                    let from = &qkv[from..from + dim];
+                    match half {
+                        Half::V => kv::store(slots.kind, half, tile, at, from),
+                        Half::K => SCRATCH.with_borrow_mut(|scratch| {
+                            let key = &mut scratch.queries(1, dim)[..dim];
+                            key.copy_from_slice(from);
+                            turn.apply(row, 1, key);
+                            kv::store(slots.kind, half, tile, at, key);
+                        }),
+                    }
                 }
             }
         });
@@ -177,13 +142,16 @@ impl InplaceOp2 for KvWrite<'_> {
     }
 }
 
-/// Attention of the q heads of `qkv` over the layer's K and V: `[T, heads * head_dim]`.
+/// Attention of the q heads of `qkv`, normed and rotated, over the layer's K and V: `[T, heads * head_dim]`.
 pub struct Attend<'a> {
     pub pool: &'a Pool,
     pub spare: &'a Spare,
     pub isa: Isa,
     pub paging: &'a Paging<'a>,
     pub how: &'a Attention<'a>,
+    pub table: &'a [f32],
+    /// The states of pieces that tasks share.
+    pub pieces: &'a Mutex<Vec<f32>>,
 }
 
 impl CustomOp2 for Attend<'_> {
@@ -200,32 +168,185 @@ impl CustomOp2 for Attend<'_> {
     ) -> candle_core::Result<(CpuStorage, Shape)> {
         let (paging, s) = (self.paging, self.paging.shape);
         let rows = rows(layout, s.qkv())?;
-        let (qkv, kv) = (f32s(qkv, layout)?, f32s(kv, kv_layout)?);
-        let (keys, values) = kv.split_at(paging.half());
-        let (keys, values) = (paging.paged(keys), paging.paged(values));
+        let (qkv, kv) = (f32s(qkv, layout)?, bytes(kv, kv_layout)?);
+        if rows != paging.rows() || kv.len() != 2 * paging.half() {
+            candle_core::bail!("qkv or the KV cache has another shape than the batch");
+        }
         let width = s.heads * s.head_dim;
         let mut out = self.spare.take(rows * width)?;
-        let shared = SharedOut::new(&mut out);
-        // A task for a few rows of a sequence and a KV head; the last rows of a prompt see the most and go first.
-        let group = width / s.kv_heads;
-        let spans = paging.spans();
+        let turn = Turn::new(self.isa, self.how, self.table, rows)?;
+        let (keys, values) = kv.split_at(paging.half());
+        let work = Work { op: self, turn, qkv, keys, values, out: SharedOut::new(&mut out) };
         let seen = |position: &u32| *position as usize + 1 - self.how.first(*position as usize);
         let keys_seen: usize = paging.batch.positions.iter().map(seen).sum();
-        self.pool.run_if_worth(keys_seen * width, spans.len() * s.kv_heads, &|task| {
-            let (span, kv_head) = (&spans[spans.len() - 1 - task / s.kv_heads], task % s.kv_heads);
-            let mut queries: [Query; ROWS] = Default::default();
-            for (query, row) in queries.iter_mut().zip(span.rows.clone()) {
-                let start = row * width + kv_head * group;
-                query.q = &qkv[row * s.qkv() + kv_head * group..][..group];
-                // SAFETY: spans share no row, so each task has these heads of its rows to itself.
-                query.out = unsafe { shared.slice(start..start + group) };
-                query.position = paging.batch.positions[row] as usize;
-                query.first = self.how.first(query.position);
-            }
-            let queries = &mut queries[..span.rows.len()];
-            let table = paging.table(span.seq);
-            attend(self.isa, queries, &Context { k: keys, v: values, table, kv_head, scale: s.scale });
-        });
+        let tasks = paging.spans.len() * s.kv_heads;
+        match work.units(tasks) {
+            Some(units) => work.share(units),
+            None => self.pool.run_if_worth(keys_seen * width, tasks, &|task| {
+                // The last rows of a prompt see the most and go first.
+                let (span, kv_head) = (paging.spans.len() - 1 - task / s.kv_heads, task % s.kv_heads);
+                work.whole(&paging.spans[span], kv_head);
+            }),
+        }
         Ok(output(out, rows, width))
+    }
+}
+
+/// What all tasks of one `Attend` see.
+struct Work<'a> {
+    op: &'a Attend<'a>,
+    turn: Turn<'a>,
+    qkv: &'a [f32],
+    keys: &'a [u8],
+    values: &'a [u8],
+    out: SharedOut<'a>,
+}
+
+impl Work<'_> {
+    fn context(&self, span: &Span, kv_head: usize) -> Context<'_> {
+        let paging = self.op.paging;
+        let (k, v) = (paging.paged(self.keys), paging.paged(self.values));
+        Context { k, v, table: paging.table(span.seq), kv_head }
+    }
+
+    fn seen(&self, row: usize) -> Seen {
+        let position = self.op.paging.batch.positions[row] as usize;
+        Seen { first: self.op.how.first(position), position }
+    }
+
+    /// The q heads of a span's rows, normed, rotated and scaled.
+    fn fill(&self, span: &Span, kv_head: usize, scratch: &mut Scratch) {
+        let s = self.op.paging.shape;
+        let (group, dim) = (s.group(), s.head_dim);
+        let queries = scratch.queries(span.rows.len() * group, dim);
+        for (n, q) in queries.chunks_exact_mut(stride(dim)).enumerate() {
+            let (row, head) = (span.rows.start + n / group, kv_head * group + n % group);
+            let q = &mut q[..dim];
+            q.copy_from_slice(&self.qkv[row * s.qkv() + head * dim..][..dim]);
+            self.turn.apply(row, 0, q);
+            q.iter_mut().for_each(|x| *x *= s.scale);
+        }
+    }
+
+    /// Where the output of a head of one of the span's rows goes.
+    ///
+    /// # Safety
+    /// Nobody else has that place.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn place(&self, span: &Span, kv_head: usize, row: usize, head: usize) -> &mut [f32] {
+        let s = self.op.paging.shape;
+        let at = ((span.rows.start + row) * s.heads + kv_head * s.group() + head) * s.head_dim;
+        // SAFETY: the caller's.
+        unsafe { self.out.slice(at..at + s.head_dim) }
+    }
+
+    /// A task with a span's whole context.
+    fn whole(&self, span: &Span, kv_head: usize) {
+        let seen = self.rows_seen(span);
+        let seen = &seen[..span.rows.len()];
+        SCRATCH.with_borrow_mut(|scratch| {
+            self.fill(span, kv_head, scratch);
+            // SAFETY: spans share no row, so each task has these heads of its rows to itself.
+            let place = |row, head| unsafe { self.place(span, kv_head, row, head) };
+            scratch.attend(
+                self.op.isa,
+                seen,
+                self.op.paging.shape.group(),
+                &self.context(span, kv_head),
+                place,
+            );
+        });
+    }
+
+    fn rows_seen(&self, span: &Span) -> [Seen; QUERIES] {
+        let mut seen = [Seen::default(); QUERIES];
+        seen.iter_mut().zip(span.rows.clone()).for_each(|(seen, row)| *seen = self.seen(row));
+        seen
+    }
+
+    /// Where so few tasks have whole contexts that threads would wait for each other: the tasks for a KV head when each
+    /// has one piece of one span.
+    fn units(&self, tasks: usize) -> Option<usize> {
+        let (paging, threads) = (self.op.paging, self.op.pool.threads());
+        if threads == 1 || tasks >= TASKS_EACH * threads {
+            return None;
+        }
+        let units = paging.spans.iter().map(|span| self.pieces(span).len()).sum();
+        let floats = self.slot().saturating_mul(units).saturating_mul(paging.shape.kv_heads);
+        (units > paging.spans.len() && floats <= PIECES_BYTES / size_of::<f32>()).then_some(units)
+    }
+
+    /// The pieces that any row of the span sees.
+    fn pieces(&self, span: &Span) -> std::ops::Range<usize> {
+        self.seen(span.rows.start).pieces().start..self.seen(span.rows.end - 1).pieces().end
+    }
+
+    /// Floats of the states of one task.
+    fn slot(&self) -> usize {
+        let s = self.op.paging.shape;
+        let rows = self.op.paging.spans.iter().map(|span| span.rows.len()).max().unwrap_or(0);
+        rows * s.group() * state_len(s.head_dim)
+    }
+
+    /// A task for each piece, of `units` for a KV head; then the pieces are merged in their order.
+    fn share(&self, units: usize) {
+        let (paging, slot) = (self.op.paging, self.slot());
+        let kv_heads = paging.shape.kv_heads;
+        let mut states = self.op.pieces.lock();
+        let len = slot * units * kv_heads;
+        if states.len() < len {
+            let more = len - states.len();
+            states.reserve_exact(more);
+            states.resize(len, 0.0);
+        }
+        let states = SharedOut::new(&mut states[..len]);
+        self.op.pool.run(units * kv_heads, &|task| {
+            let (mut unit, kv_head) = (task / kv_heads, task % kv_heads);
+            for span in &paging.spans {
+                let pieces = self.pieces(span);
+                if unit < pieces.len() {
+                    // SAFETY: each task has a slot of its own.
+                    let slot = unsafe { states.slice(task * slot..(task + 1) * slot) };
+                    return self.one_piece(span, kv_head, pieces.start + unit, slot);
+                }
+                unit -= pieces.len();
+            }
+        });
+        let mut first = 0;
+        for span in &paging.spans {
+            (0..kv_heads).for_each(|kv_head| self.merge(span, kv_head, first, slot, &states));
+            first += self.pieces(span).len();
+        }
+    }
+
+    fn one_piece(&self, span: &Span, kv_head: usize, index: usize, states: &mut [f32]) {
+        let seen = self.rows_seen(span);
+        let seen = &seen[..span.rows.len()];
+        let context = self.context(span, kv_head);
+        SCRATCH.with_borrow_mut(|scratch| {
+            self.fill(span, kv_head, scratch);
+            let group = self.op.paging.shape.group();
+            scratch.attend_piece(self.op.isa, seen, group, &context, index, states);
+        });
+    }
+
+    /// Merges the pieces of a span, the first of which is unit `first`.
+    fn merge(&self, span: &Span, kv_head: usize, first: usize, slot: usize, states: &SharedOut) {
+        let s = self.op.paging.shape;
+        let (len, begin) = (state_len(s.head_dim), self.pieces(span).start);
+        for n in 0..span.rows.len() * s.group() {
+            let seen = self.seen(span.rows.start + n / s.group());
+            let part = |index: usize| {
+                let at = ((first + index - begin) * s.kv_heads + kv_head) * slot + n * len;
+                // SAFETY: no task runs any more, and pieces lie apart.
+                unsafe { states.slice(at..at + len) }
+            };
+            let total = part(seen.pieces().start);
+            for index in seen.pieces().skip(1) {
+                merge(&seen, index, total, part(index), s.head_dim);
+            }
+            // SAFETY: nobody writes to the output now.
+            finish(total, unsafe { self.place(span, kv_head, n / s.group(), n % s.group()) });
+        }
     }
 }

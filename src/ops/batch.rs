@@ -1,5 +1,6 @@
 //! One step's ragged batch and the paged KV storage that it reads and writes.
 
+use crate::kernels::attention::KvType;
 use candle_core::Tensor;
 
 /// One sequence's rows in a batch.
@@ -31,8 +32,10 @@ pub struct RaggedBatch {
     pub hidden_rows: Vec<u32>,
 }
 
-/// Paged K and V: for each layer one f32 tensor `[2, blocks, kv_heads, block_size, head_dim]`, K then V.
+/// Paged K and V: for each layer one tensor `[2, blocks, kv_heads, block_size, head_dim]`, K then V, in the tiles of
+/// `kernels::kv`; of bytes where they are int8, `head_dim + 4` of them for the values and their scale.
 pub struct KvCache {
+    pub kind: KvType,
     pub layers: Vec<Tensor>,
     pub blocks: usize,
     /// Tokens per block; a multiple of the attention tile (16).

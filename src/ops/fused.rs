@@ -1,13 +1,15 @@
 //! The operation set that the engine runs: our kernels as candle operations.
 
-use super::attention::{Attend, KvWrite, Paging, RopeInPlace};
+use super::attention::{Attend, KvWrite};
 use super::elementwise::{Add, Gated, Rows};
 use super::embed::Embed;
 use super::linear::{AddLinear, GatedLinear, Linear, Scratch};
 use super::norm::RmsNorm;
 use super::spare::Spare;
 use super::support::ours;
-use super::{Activation, Attention, KvCache, Norm, OpSet, Projections, RaggedBatch, Rope};
+use super::{
+    Activation, Attention, AttentionShape, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch, Rope,
+};
 use crate::base::{Error, Result};
 use crate::kernels::{Isa, Matrix, Pool, available, isa, rope};
 use candle_core::{Device, Tensor};
@@ -20,6 +22,8 @@ pub struct FusedOps {
     scratch: Mutex<Scratch>,
     spare: Spare,
     angles: Mutex<Angles>,
+    /// Of attention; grown to the longest context, then reused.
+    pieces: Mutex<Vec<f32>>,
 }
 
 /// The rotations of one step, which all its layers share: a table for each of a model's ropes.
@@ -79,14 +83,21 @@ impl FusedOps {
     /// `isa` must be one that this machine has: kernels do not look again.
     pub fn with_isa(pool: Arc<Pool>, isa: Isa) -> Self {
         assert!(available().contains(&isa), "{} on a machine that lacks it", isa.name());
-        Self { pool, isa, scratch: Mutex::default(), spare: Spare::default(), angles: Mutex::default() }
+        Self {
+            pool,
+            isa,
+            scratch: Mutex::default(),
+            spare: Spare::default(),
+            angles: Mutex::default(),
+            pieces: Mutex::default(),
+        }
     }
 }
 
 impl FusedOps {
     fn product<'a>(&'a self, norm: Option<&'a Norm>, weights: &'a Projections) -> Linear<'a> {
         let Self { pool, isa, scratch, spare, .. } = self;
-        Linear { pool, isa: *isa, scratch, spare, norm, weights }
+        Linear { pool, isa: *isa, scratch, spare, norm, weights, memory: Mutex::default() }
     }
 }
 
@@ -102,6 +113,17 @@ impl OpSet for FusedOps {
         ours("linear", x.apply_op1_no_bwd(&self.product(norm, weights)))
     }
 
+    fn linear_into(
+        &self,
+        memory: Vec<f32>,
+        x: &Tensor,
+        norm: Option<&Norm>,
+        weights: &Projections,
+    ) -> Result<Tensor> {
+        let op = Linear { memory: Mutex::new(memory), ..self.product(norm, weights) };
+        ours("linear", x.apply_op1_no_bwd(&op))
+    }
+
     fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Tensor> {
         let op = RmsNorm { pool: &self.pool, isa: self.isa, norm, spare: &self.spare };
         ours("norm", x.apply_op1_no_bwd(&op))
@@ -110,23 +132,23 @@ impl OpSet for FusedOps {
     fn attention(
         &self,
         qkv: &Tensor,
-        batch: &Arc<RaggedBatch>,
+        paging: &Paging,
         kv: &KvCache,
         layer: usize,
         how: &Attention,
     ) -> Result<Tensor> {
         let cache =
             kv.layers.get(layer).ok_or_else(|| Error::internal(format!("no KV cache for layer {layer}")))?;
-        let paging = ours("attention", Paging::new(batch, kv, how.shape))?;
-        let (pool, isa) = (&*self.pool, self.isa);
+        let (pool, isa, pieces) = (&*self.pool, self.isa, &self.pieces);
         let mut angles = self.angles.lock();
-        let turn = RopeInPlace { pool, isa, how, table: angles.of(batch, how.rope) };
-        ours("rope", qkv.inplace_op1(&turn))?;
-        ours("kv write", cache.inplace_op2(qkv, &KvWrite { pool, paging: &paging }))?;
-        ours(
-            "attention",
-            qkv.apply_op2_no_bwd(cache, &Attend { pool, spare: &self.spare, isa, paging: &paging, how }),
-        )
+        let table = angles.of(paging.batch, how.rope);
+        ours("kv write", cache.inplace_op2(qkv, &KvWrite { pool, isa, paging, how, table }))?;
+        let attend = Attend { pool, spare: &self.spare, isa, paging, how, table, pieces };
+        ours("attention", qkv.apply_op2_no_bwd(cache, &attend))
+    }
+
+    fn attention_bytes(&self, shape: &AttentionShape, context: usize) -> usize {
+        shape.scratch_bytes(self.pool.threads(), context)
     }
 
     fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Tensor> {

@@ -25,6 +25,8 @@ pub struct Linear<'a> {
     pub spare: &'a Spare,
     pub norm: Option<&'a Norm>,
     pub weights: &'a Projections,
+    /// Where the result goes; empty: to memory of the spare.
+    pub memory: Mutex<Vec<f32>>,
 }
 
 impl CustomOp1 for Linear<'_> {
@@ -93,7 +95,7 @@ impl Linear<'_> {
     /// `[rows, width]`.
     fn run(&self, source: Source, rows: usize, cols: usize) -> candle_core::Result<Vec<f32>> {
         let (width, matrices) = (self.width(), &self.weights.matrices);
-        let mut out = self.spare.take(rows * width)?;
+        let mut out = self.memory(rows * width)?;
         let Scratch { prepared, own, part } = &mut *self.scratch.lock();
         let (pool, isa) = (self.pool, self.isa);
         let x = Rows { pool, isa, source, norm: self.norm, rows, cols };
@@ -125,6 +127,19 @@ impl Linear<'_> {
                 elementwise::add(self.isa, out, bias);
             });
         }
+        Ok(out)
+    }
+
+    fn memory(&self, n: usize) -> candle_core::Result<Vec<f32>> {
+        let mut out = std::mem::take(&mut *self.memory.lock());
+        if out.capacity() == 0 {
+            return self.spare.take(n);
+        }
+        let more = n.saturating_sub(out.len());
+        if out.try_reserve_exact(more).is_err() {
+            candle_core::bail!("could not allocate {n} floats");
+        }
+        out.resize(n, 0.0);
         Ok(out)
     }
 

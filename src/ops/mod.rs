@@ -8,12 +8,15 @@ mod fused;
 mod kv;
 mod linear;
 mod norm;
+mod paging;
 mod prepare;
 mod spare;
 mod support;
 
 pub use batch::{KvCache, RaggedBatch, SeqRows};
 pub use fused::FusedOps;
+pub use paging::Paging;
+pub use support::into_vec;
 
 use crate::base::Result;
 use crate::kernels::Matrix;
@@ -116,19 +119,32 @@ pub trait OpSet: Send + Sync {
     /// quantization (scale 127 / max(absmax, 1e-5), half to even), then `x · Wᵀ + bias` for each of the matrices,
     /// outputs side by side: `[T, sum of rows]`.
     fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Tensor>;
+    /// As `linear`; the result may lie in `memory`, whatever stands there.
+    fn linear_into(
+        &self,
+        memory: Vec<f32>,
+        x: &Tensor,
+        norm: Option<&Norm>,
+        weights: &Projections,
+    ) -> Result<Tensor> {
+        drop(memory);
+        self.linear(x, norm, weights)
+    }
     /// `norm` of each row of `x`.
     fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Tensor>;
-    /// Norms and rotates the q and k heads of `qkv` `[T, (heads + 2 kv_heads) * head_dim]` at `batch.positions`,
+    /// Norms and rotates the q and k heads of `qkv` `[T, (heads + 2 kv_heads) * head_dim]` at the batch's positions,
     /// writes k and v into layer `layer` of `kv`, and attends causally over the block tables, within the window:
-    /// `[T, heads * head_dim]`.
+    /// `[T, heads * head_dim]`. `paging` is the step's, for `kv` and `how.shape`.
     fn attention(
         &self,
         qkv: &Tensor,
-        batch: &Arc<RaggedBatch>,
+        paging: &Paging,
         kv: &KvCache,
         layer: usize,
         how: &Attention,
     ) -> Result<Tensor>;
+    /// Bytes that `attention` keeps from call to call, at most, for contexts of `context` positions.
+    fn attention_bytes(&self, shape: &AttentionShape, context: usize) -> usize;
     /// `gate_up` `[T, 2 ffn]`, gate first: `[T, ffn]`.
     fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Tensor>;
     /// `x + y`, `y` normed first where there is a `norm`; may reuse x's storage.

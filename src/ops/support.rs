@@ -1,7 +1,8 @@
 //! What every operation needs of candle: contiguous f32 slices in, an owned tensor out.
 
 use crate::base::{Error, Result};
-use candle_core::{CpuStorage, Layout, Shape};
+use candle_core::{CpuStorage, InplaceOp1, Layout, Shape, Tensor, WithDType};
+use parking_lot::Mutex;
 
 /// The elements of a contiguous f32 storage.
 pub fn f32s<'a>(storage: &'a CpuStorage, layout: &Layout) -> candle_core::Result<&'a [f32]> {
@@ -39,17 +40,57 @@ pub fn ours<T>(what: &str, result: candle_core::Result<T>) -> Result<T> {
     result.map_err(|error| Error::internal(format!("{what}: {error}")))
 }
 
-/// As `vec![0.0; n]`, but refused instead of aborted where memory is out.
-pub fn zeroed(n: usize) -> candle_core::Result<Vec<f32>> {
-    let refused = || candle_core::Error::Msg(format!("could not allocate {n} floats")).bt();
+/// The elements of a contiguous f32 tensor that fills its storage, without a copy. Nobody may use `x` any more, its
+/// clones included.
+pub fn into_vec(x: Tensor) -> Result<Vec<f32>> {
+    let taken = Taken::default();
+    ours("a result", x.inplace_op1(&taken))?;
+    Ok(taken.0.into_inner())
+}
+
+#[derive(Default)]
+struct Taken(Mutex<Vec<f32>>);
+
+impl InplaceOp1 for Taken {
+    fn name(&self) -> &'static str {
+        "into-vec"
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
+        let all = f32s(storage, layout)?.len();
+        match storage {
+            CpuStorage::F32(data) if data.len() == all => *self.0.lock() = std::mem::take(data),
+            _ => candle_core::bail!("a tensor that is a part of another"),
+        }
+        Ok(())
+    }
+}
+
+/// As `vec![0; n]`, but refused instead of aborted where memory is out.
+pub fn zeroed<T: WithDType>(n: usize) -> candle_core::Result<Vec<T>> {
+    let refused = || candle_core::Error::Msg(format!("could not allocate {n} numbers")).bt();
     if n == 0 {
         return Ok(Vec::new());
     }
-    let layout = std::alloc::Layout::array::<f32>(n).map_err(|_| refused())?;
-    // SAFETY: the layout is not empty. A null result is refused; else it is n zeroed floats from the global
-    // allocator with the layout of a Vec<f32> of that capacity, and all-zero bits are 0.0.
+    let layout = std::alloc::Layout::array::<T>(n).map_err(|_| refused())?;
+    // SAFETY: the layout is not empty. A null result is refused; else it is n zeroed numbers from the global
+    // allocator with the layout of a Vec of that capacity, and all-zero bits are 0 in each of candle's types.
     unsafe {
-        let start = std::alloc::alloc_zeroed(layout).cast::<f32>();
+        let start = std::alloc::alloc_zeroed(layout).cast::<T>();
         if start.is_null() { Err(refused()) } else { Ok(Vec::from_raw_parts(start, n, n)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::Device;
+
+    #[test]
+    fn whole_tensors_become_vectors() {
+        let tensor = || Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 4.0], (2, 2), &Device::Cpu).unwrap();
+        assert_eq!(into_vec(tensor()).unwrap(), [1.0, 2.0, 3.0, 4.0]);
+        assert!(into_vec(tensor().narrow(0, 1, 1).unwrap()).is_err(), "a part");
+        assert!(into_vec(tensor().t().unwrap()).is_err(), "not contiguous");
     }
 }

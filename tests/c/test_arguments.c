@@ -150,6 +150,9 @@ TEST(config_ranges_are_refused_by_name) {
     BAD(head_type, BN_WEIGHTS_TERNARY);
     BAD(instructions, -1);
     BAD(instructions, BN_INSTRUCTIONS_NEON + 1);
+    BAD(kv_type, -1);
+    BAD(kv_type, BN_KV_INT8 + 1);
+    BAD(kv_type, BN_KV_INT8); // builtin:echo
     BAD(kernel_config_path, "kernel_config.ini");
 #undef BAD
     c = good;
@@ -165,6 +168,9 @@ TEST(config_ranges_are_refused_by_name) {
     c.instructions = BN_INSTRUCTIONS_AVX2;
     refuse(&c, BN_ERR_UNSUPPORTED, "instructions is avx2, which this machine lacks: it has scalar");
 #endif
+    c = good;
+    c.reserved = 1;
+    refuse(&c, BN_ERR_UNSUPPORTED, "reserved");
     c = good;
     c.weight_type = BN_WEIGHTS_Q8_0;
     refuse(&c, BN_ERR_INVALID_ARGUMENT, "builtin:echo has no weights");

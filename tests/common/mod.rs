@@ -7,6 +7,7 @@ pub mod parity_document;
 
 use bn_engine::base::Result;
 use bn_engine::kernels::Pool;
+use bn_engine::kernels::attention::KvType;
 use bn_engine::model::{LoadOptions, Loaded, Model, Outputs, Source, load, load_with_ops};
 use bn_engine::ops::{KvCache, OpSet, RaggedBatch, SeqRows};
 use std::ops::Range;
@@ -184,7 +185,18 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
+    /// K and V in f32, which references have.
     pub fn new(model: &'a mut dyn Model, sequences: &'a [Vec<u32>], block_size: usize, seed: u64) -> Self {
+        Self::with_kv(model, sequences, KvType::F32, block_size, seed)
+    }
+
+    pub fn with_kv(
+        model: &'a mut dyn Model,
+        sequences: &'a [Vec<u32>],
+        kind: KvType,
+        block_size: usize,
+        seed: u64,
+    ) -> Self {
         let shape = model.kv_shape();
         let need: Vec<usize> = sequences.iter().map(|s| s.len().div_ceil(block_size)).collect();
         // Some blocks stay unused between those in use.
@@ -192,7 +204,8 @@ impl<'a> Session<'a> {
         let mut free: Vec<u32> = (0..blocks as u32).collect();
         Rng(seed).shuffle(&mut free);
         let tables = need.iter().map(|&n| free.split_off(free.len() - n)).collect();
-        let kv = KvCache::new(shape.layers, shape.kv_heads, shape.head_dim, blocks, block_size).expect("kv");
+        let kv =
+            KvCache::new(kind, shape.layers, shape.kv_heads, shape.head_dim, blocks, block_size).expect("kv");
         let (done, none) = (vec![0; sequences.len()], vec![Vec::new(); sequences.len()]);
         Self { model, kv, sequences, tables, done, logits: none.clone(), hidden: none }
     }

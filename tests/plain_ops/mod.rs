@@ -4,7 +4,8 @@
 use bn_engine::base::{Error, Result};
 use bn_engine::kernels::{Arithmetic, DType as Kind, Matrix};
 use bn_engine::ops::{
-    Activation, Attention, KvCache, Norm, OpSet, Projections, RaggedBatch, Rope, RopeStyle,
+    Activation, Attention, AttentionShape, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch, Rope,
+    RopeStyle,
 };
 use candle_core::{D, DType, Device, IndexOp, Tensor};
 use half::{bf16, f16};
@@ -205,7 +206,7 @@ fn attention(
     let (q, k) = (part(0, s.heads, 0)?, part(s.heads, s.kv_heads, 1)?);
     let v = heads.narrow(1, s.heads + s.kv_heads, s.kv_heads)?;
     let cache = &kv.layers[layer];
-    // The cache's own storage, a line for each slot of each head.
+    // The cache's own storage, a line for each slot of each head: not in tiles, which nobody else has to read.
     let lines = cache.reshape((2 * kv.blocks * s.kv_heads * kv.block_size, s.head_dim))?;
     let slot =
         |table: &[u32], p: usize| table[p / kv.block_size] as usize * kv.block_size + p % kv.block_size;
@@ -265,12 +266,16 @@ impl OpSet for PlainOps {
     fn attention(
         &self,
         qkv: &Tensor,
-        batch: &Arc<RaggedBatch>,
+        paging: &Paging,
         kv: &KvCache,
         layer: usize,
         how: &Attention,
     ) -> Result<Tensor> {
-        ours(attention(qkv, batch, kv, layer, how))
+        ours(attention(qkv, paging.batch, kv, layer, how))
+    }
+
+    fn attention_bytes(&self, _: &AttentionShape, _: usize) -> usize {
+        0
     }
 
     fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Tensor> {

@@ -1,0 +1,198 @@
+//! How K and V are stored: by tiles of 16 positions, in f32, F16, or int8 with a scale per position and head.
+//!
+//! One head's tile of K is `[head_dim, 16]`, so that its 16 scores are sums side by side; of V `[16, head_dim]`. Behind
+//! the values of an int8 tile stand its 16 scales, in f32. A block is its tiles, one after the other.
+
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+
+/// Positions per tile; KV block sizes are multiples of it.
+pub const TILE: usize = 16;
+
+/// In what K and V are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KvType {
+    F32,
+    /// Rounded to nearest, ties to even; beyond its range the largest that it has.
+    #[default]
+    F16,
+    /// -127..=127, times (largest magnitude) / 127 of the position's head.
+    Int8,
+}
+
+impl KvType {
+    pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Int8];
+
+    /// Bytes of a tile's values, and of the scales behind them, for one head's K or V.
+    fn tile_parts(self, head_dim: usize) -> [usize; 2] {
+        match self {
+            Self::F32 => [TILE * head_dim * size_of::<f32>(), 0],
+            Self::F16 => [TILE * head_dim * size_of::<f16>(), 0],
+            Self::Int8 => [TILE * head_dim, TILE * size_of::<f32>()],
+        }
+    }
+
+    /// Bytes of one head's K or V of 16 positions.
+    pub fn tile_bytes(self, head_dim: usize) -> usize {
+        self.tile_parts(head_dim).iter().sum()
+    }
+}
+
+/// Which of the two a tile is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Half {
+    K,
+    V,
+}
+
+impl Half {
+    /// Where element `d` of position `at` (of 16) stands in a tile.
+    #[inline(always)]
+    fn index(self, at: usize, d: usize, head_dim: usize) -> usize {
+        match self {
+            Self::K => d * TILE + at,
+            Self::V => at * head_dim + d,
+        }
+    }
+}
+
+/// One layer's K or V: `[blocks, kv_heads, block_size / 16]` tiles; `block_size` is a multiple of `TILE`.
+#[derive(Clone, Copy)]
+pub struct Paged<'a> {
+    pub data: &'a [u8],
+    pub kind: KvType,
+    pub kv_heads: usize,
+    pub block_size: usize,
+    pub head_dim: usize,
+}
+
+impl<'a> Paged<'a> {
+    /// The first byte of a sequence's tile `index`, counted from position 0, of `kv_head`.
+    pub fn offset(&self, table: &[u32], kv_head: usize, index: usize) -> usize {
+        let tiles = self.block_size / TILE;
+        let block = table[index / tiles] as usize;
+        ((block * self.kv_heads + kv_head) * tiles + index % tiles) * self.kind.tile_bytes(self.head_dim)
+    }
+
+    pub fn tile(&self, table: &[u32], kv_head: usize, index: usize) -> &'a [u8] {
+        let at = self.offset(table, kv_head, index);
+        &self.data[at..at + self.kind.tile_bytes(self.head_dim)]
+    }
+}
+
+/// Stores `row` as position `at` (of 16) of a tile. A NaN makes its element NaN, in int8 the whole row.
+pub fn store(kind: KvType, half: Half, tile: &mut [u8], at: usize, row: &[f32]) {
+    let head_dim = row.len();
+    let (values, scales) = tile.split_at_mut(kind.tile_parts(head_dim)[0]);
+    assert!(at < TILE, "a position of the tile");
+    match kind {
+        KvType::F32 => put(values, half, at, head_dim, row.iter().map(|x| x.to_le_bytes())),
+        KvType::F16 => {
+            const PART: usize = 64;
+            let (mut clamped, mut narrow) = ([0.0f32; PART], [f16::ZERO; PART]);
+            for (part, row) in row.chunks(PART).enumerate() {
+                let (clamped, narrow) = (&mut clamped[..row.len()], &mut narrow[..row.len()]);
+                let most = f16::MAX.to_f32();
+                clamped.iter_mut().zip(row).for_each(|(to, x)| *to = x.clamp(-most, most));
+                narrow.convert_from_f32_slice(clamped);
+                let from = half.index(0, part * PART, head_dim) * size_of::<f16>();
+                put(&mut values[from..], half, at, head_dim, narrow.iter().map(|x| x.to_le_bytes()));
+            }
+        }
+        KvType::Int8 => {
+            let most = row.iter().fold(0.0f32, |most, x| if x.abs() > most { x.abs() } else { most });
+            let finite = row.iter().all(|x| x.is_finite());
+            let (scale, inverse) = if finite { (most / 127.0, 127.0 / most) } else { (f32::NAN, 0.0) };
+            // Where all are 0 the inverse is infinite and 0 * infinity NaN, whose integer is 0.
+            let code = |x: &f32| [((x * inverse).round_ties_even() as i32).clamp(-127, 127) as i8 as u8];
+            put(values, half, at, head_dim, row.iter().map(code));
+            scales[at * size_of::<f32>()..][..size_of::<f32>()].copy_from_slice(&scale.to_le_bytes());
+        }
+    }
+}
+
+#[inline(always)]
+fn put<const B: usize>(
+    values: &mut [u8],
+    half: Half,
+    at: usize,
+    head_dim: usize,
+    row: impl Iterator<Item = [u8; B]>,
+) {
+    for (d, bytes) in row.enumerate() {
+        values[half.index(at, d, head_dim) * B..][..B].copy_from_slice(&bytes);
+    }
+}
+
+/// Element `d` of position `at` of a tile, without its scale.
+#[inline(always)]
+pub fn value(kind: KvType, half: Half, tile: &[u8], at: usize, d: usize, head_dim: usize) -> f32 {
+    let index = half.index(at, d, head_dim);
+    match kind {
+        KvType::F32 => f32_at(tile, index),
+        KvType::F16 => f16::from_le_bytes([tile[2 * index], tile[2 * index + 1]]).to_f32(),
+        KvType::Int8 => tile[index] as i8 as f32,
+    }
+}
+
+/// What position `at`'s values of a tile are multiplied with; None where they are themselves.
+#[inline(always)]
+pub fn scale(kind: KvType, tile: &[u8], at: usize, head_dim: usize) -> Option<f32> {
+    let [values, scales] = kind.tile_parts(head_dim);
+    (scales > 0).then(|| f32_at(&tile[values..], at))
+}
+
+fn f32_at(bytes: &[u8], index: usize) -> f32 {
+    f32::from_le_bytes(std::array::from_fn(|i| bytes[4 * index + i]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(kind: KvType, half: Half, rows: &[Vec<f32>]) -> Vec<Vec<f32>> {
+        let head_dim = rows[0].len();
+        let mut tile = vec![0xff; kind.tile_bytes(head_dim)];
+        rows.iter().enumerate().for_each(|(at, row)| store(kind, half, &mut tile, at, row));
+        let read = |at, d| {
+            value(kind, half, &tile, at, d, head_dim) * scale(kind, &tile, at, head_dim).unwrap_or(1.0)
+        };
+        (0..rows.len()).map(|at| (0..head_dim).map(|d| read(at, d)).collect()).collect()
+    }
+
+    #[test]
+    fn what_is_stored_is_read() {
+        for half in [Half::K, Half::V] {
+            for head_dim in [2, 12, 64, 80, 200] {
+                let noise = |i: usize| ((i * 37 + 11) % 101) as f32 * 0.13 - 6.0;
+                let rows: Vec<Vec<f32>> =
+                    (0..TILE).map(|at| (0..head_dim).map(|d| noise(at * head_dim + d)).collect()).collect();
+                assert_eq!(stored(KvType::F32, half, &rows), rows);
+                for (row, got) in rows.iter().zip(stored(KvType::F16, half, &rows)) {
+                    assert!(row.iter().zip(got).all(|(x, y)| f16::from_f32(*x).to_f32() == y));
+                }
+                for (row, got) in rows.iter().zip(stored(KvType::Int8, half, &rows)) {
+                    let most = row.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+                    assert!(row.iter().zip(got).all(|(x, y)| (x - y).abs() <= most / 253.0));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn extremes() {
+        let row = vec![1e6, -f32::INFINITY, f32::NAN, 1e-9];
+        let got = stored(KvType::F16, Half::K, std::slice::from_ref(&row)).remove(0);
+        assert!(got[2].is_nan());
+        assert_eq!((got[0], got[1], got[3]), (65504.0, -65504.0, 0.0));
+        assert!(stored(KvType::Int8, Half::V, &[row]).concat().iter().all(|x| x.is_nan()));
+        for x in [0.0, 1e-45, 3e38] {
+            let row = vec![x, -x, 0.0];
+            let got = stored(KvType::Int8, Half::K, &[row]).remove(0);
+            assert!(
+                got[0] == -got[1] && got[2] == 0.0 && (got[0] - x).abs() <= 1e-2 * x + 1e-40,
+                "{x}: {got:?}"
+            );
+        }
+    }
+}
