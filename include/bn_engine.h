@@ -569,6 +569,8 @@ typedef struct bn_stats {
     struct bn_percentiles end_to_end;
     // Requests finished as `BN_FINISH_EMBEDDING`.
     uint64_t completed_embedding;
+    // Bytes of the KV cache, of all its blocks.
+    uint64_t kv_bytes;
 } bn_stats;
 
 // The loaded model: `bn_model_facts_init`, then `bn_engine_model_facts`. The pointers belong to the engine

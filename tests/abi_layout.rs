@@ -87,7 +87,7 @@ fn structs(facts: &mut Facts) {
             prompt_tokens, generated_tokens, steps, last_batch_size, mean_batch_size, batch_utilization,
             kv_blocks_used, kv_blocks_total, memory_used_bytes, memory_limit_bytes, memory_peak_bytes,
             generated_tokens_per_second, prompt_tokens_per_second, queue_wait, time_to_first_token,
-            inter_token, end_to_end, completed_embedding,
+            inter_token, end_to_end, completed_embedding, kv_bytes,
         }
         bn_model_facts {
             struct_size, has_tokenizer, architecture, architecture_length, name, name_length, vocab_size,

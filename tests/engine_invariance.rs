@@ -115,3 +115,38 @@ fn a_seed_gives_the_same_text_alone_and_in_company() {
     }
     assert!(alone.iter().any(|text| text != &alone[0]), "seeds differ");
 }
+
+/// K and V in each type: what a block takes, how many fit one limit, and the answers' bits in any batch.
+#[test]
+fn every_kv_type_is_counted_and_keeps_its_bits() {
+    let engine = |kind, limit| demo(|config| (config.kv_type, config.memory_limit_bytes) = (kind, limit));
+    let (facts, stats) = {
+        let engine = engine(KvType::F32, 0);
+        (engine.facts().clone(), engine.stats())
+    };
+    // Room for 100 blocks of f32, less the requests' share.
+    let limit = stats.memory_used_bytes - stats.kv_bytes + 100 * (stats.kv_bytes / stats.kv_blocks_total);
+    let mut fitting = Vec::new();
+    for (kind, row) in [
+        (KvType::F32, 4 * facts.head_dim),
+        (KvType::F16, 2 * facts.head_dim),
+        (KvType::Int8, facts.head_dim + 4),
+    ] {
+        let limited = engine(kind, limit);
+        let stats = limited.stats();
+        let block = 2 * facts.layers * facts.kv_heads * 32 * row;
+        assert_eq!(stats.kv_bytes, stats.kv_blocks_total * block as u64, "{kind:?}");
+        assert!(stats.memory_used_bytes <= limit, "{kind:?}");
+        fitting.push(stats.kv_blocks_total);
+        let prompts: Vec<_> = prompts().into_iter().step_by(8).map(|(prompt, _)| prompt).collect();
+        let alone = demo(|config| (config.kv_type, config.max_batch_size) = (kind, 1));
+        let alone: Vec<_> = prompts.iter().map(|prompt| ask(&alone, request(prompt))).collect();
+        let ids = limited.submit(prompts.iter().map(|prompt| request(prompt)).collect()).unwrap();
+        let mut together = collect(&limited, ids.len());
+        for (id, alone) in ids.iter().zip(&alone) {
+            let got = together.remove(id).unwrap();
+            assert_eq!((&got.text, &got.logprob_bits), (&alone.text, &alone.logprob_bits), "{kind:?}");
+        }
+    }
+    assert!(fitting[1] >= 2 * fitting[0] - 2 && fitting[2] > fitting[1], "{fitting:?}");
+}

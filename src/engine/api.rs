@@ -199,6 +199,7 @@ pub struct Stats {
     pub batch_utilization: f64,
     pub kv_blocks_used: u64,
     pub kv_blocks_total: u64,
+    pub kv_bytes: u64,
     /// What invariant 5 counts, and its limit (0: none).
     pub memory_used_bytes: u64,
     pub memory_limit_bytes: u64,

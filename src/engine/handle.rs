@@ -319,6 +319,7 @@ impl Engine {
         Stats {
             unreleased: live as u64,
             kv_blocks_total: self.memory.blocks as u64,
+            kv_bytes: self.memory.kv,
             memory_used_bytes: self.memory.fixed() + reserved,
             memory_peak_bytes: self.memory.fixed() + peak,
             memory_limit_bytes: self.memory.limit,

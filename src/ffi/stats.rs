@@ -93,6 +93,8 @@ pub struct bn_stats {
     pub end_to_end: bn_percentiles,
     /// Requests finished as `BN_FINISH_EMBEDDING`.
     pub completed_embedding: u64,
+    /// Bytes of the KV cache, of all its blocks.
+    pub kv_bytes: u64,
 }
 
 // SAFETY: repr(C), `struct_size` first, and numbers after it.
@@ -153,6 +155,7 @@ impl bn_stats {
             inter_token: bn_percentiles::new(&of.inter_token),
             end_to_end: bn_percentiles::new(&of.end_to_end),
             completed_embedding: of.completed_embedding,
+            kv_bytes: of.kv_bytes,
         }
     }
 }

@@ -233,8 +233,8 @@ fn span(q: &[f32], seen: &Seen, context: &Context, start: usize, state: State) {
     *state.max = high;
     weights[range.clone()].iter_mut().for_each(|w| *w = exp(*w - high));
     state.sums.iter_mut().for_each(|sum| *sum *= keep);
-    for j in range.start / TILE * TILE..range.end.next_multiple_of(TILE) {
-        state.sums[j % TILE] += weights[j];
+    for tile in weights[range.start / TILE * TILE..range.end.next_multiple_of(TILE)].chunks_exact(TILE) {
+        state.sums.iter_mut().zip(tile).for_each(|(sum, weight)| *sum += weight);
     }
     for (d, sum) in state.values.iter_mut().enumerate() {
         *sum = range.clone().fold(*sum * keep, |sum, j| {
