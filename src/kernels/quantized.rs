@@ -182,9 +182,8 @@ fn nibbles(packed: &[u8], high: Option<&[u8]>, offset: i8, values: &mut [i8; 256
 }
 
 fn q2_k(block: &[u8], codes: &mut Codes) {
-    for group in 0..16 {
-        codes.scales[group] = (block[group] & 15) as i8;
-        codes.mins[group] = block[group] >> 4;
+    for (group, packed) in block[..16].iter().enumerate() {
+        (codes.scales[group], codes.mins[group]) = ((packed & 15) as i8, packed >> 4);
     }
     for (i, value) in codes.values.iter_mut().enumerate() {
         *value = two_bits(&block[16..], i);
