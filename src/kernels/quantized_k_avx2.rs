@@ -11,6 +11,7 @@ use super::DType;
 use super::quantized::{Scratch, Task};
 use super::quantized_k_panel::{Block, FOURS, PANELS, Panel, Place, ROWS, Sums, Tiles, sweep};
 use super::ternary::Line;
+use std::arch::asm;
 use std::arch::x86_64::*;
 use std::hint::black_box;
 use std::mem::MaybeUninit;
@@ -568,7 +569,12 @@ unsafe fn one<K: Super, const T: usize>(block: Block, place: Place, b: usize, n:
         let mut dots = if K::MINIMA { zero } else { lows::<T>(block, place, b) };
         for g in 0..FOURS / K::GROUP {
             for c in (0..K::GROUP).step_by(K::STEPS) {
-                let narrow = narrow::<K, T>(block, place, b, g * K::GROUP + c);
+                let line = g * K::GROUP + c;
+                if K::STEPS == 2 {
+                    two_lines::<T>(block, place, b, line, &block.scales[g], &mut dots);
+                    continue;
+                }
+                let narrow = narrow::<K, T>(block, place, b, line);
                 for v in 0..2 {
                     let scale = half(&block.scales[g], v);
                     for t in 0..T {
@@ -604,12 +610,52 @@ unsafe fn narrow<K: Super, const T: usize>(
             for t in 0..T {
                 let x = four(place.at(t, b).0.add(4 * (line + i)));
                 for v in 0..2 {
-                    narrow[t][v] = _mm256_add_epi16(narrow[t][v], _mm256_maddubs_epi16(w[v], x));
+                    narrow[t][v] = pinned(_mm256_add_epi16(narrow[t][v], _mm256_maddubs_epi16(w[v], x)));
                 }
             }
         }
     }
     narrow
+}
+
+/// Adds two lines of codes from `line` on, times their scale.
+///
+/// # Safety
+/// As for `one`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn two_lines<const T: usize>(
+    block: Block,
+    place: Place,
+    b: usize,
+    line: usize,
+    scale: &Line,
+    dots: &mut [[__m256i; 2]; T],
+) {
+    let lines = [&block.codes[line], &block.codes[line + 1]];
+    // SAFETY: the caller's promise.
+    unsafe {
+        let w = [[half(lines[0], 0), half(lines[1], 0)], [half(lines[0], 1), half(lines[1], 1)]];
+        for t in 0..T {
+            let at = place.at(t, b).0.add(4 * line);
+            let x = [four(at), four(at.add(4))];
+            for v in 0..2 {
+                let pair = [_mm256_maddubs_epi16(w[v][0], x[0]), _mm256_maddubs_epi16(w[v][1], x[1])];
+                let wide = _mm256_madd_epi16(_mm256_add_epi16(pair[0], pair[1]), half(scale, v));
+                dots[t][v] = pinned(_mm256_add_epi32(dots[t][v], wide));
+            }
+        }
+    }
+}
+
+/// The same, in a register: the compiler does not put off what adds up to it, which would need more registers than
+/// there are.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn pinned(mut v: __m256i) -> __m256i {
+    // SAFETY: it does nothing.
+    unsafe { asm!("/* {0} */", inout(ymm_reg) v, options(pure, nomem, nostack, preserves_flags)) };
+    v
 }
 
 /// Sums of sixteen columns times their minima, or what stands for them.

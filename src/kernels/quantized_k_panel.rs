@@ -82,10 +82,11 @@ impl Place<'_> {
     #[target_feature(enable = "avx2")]
     pub fn fetch<K: Super>(&self, b: usize) {
         let Ahead { start, stride, from, each } = self.ahead;
-        for i in from + b * each..from + (b + 1) * each {
-            let (row, line) = (i / lines::<K>(), i % lines::<K>());
-            // SAFETY: a prefetch reads nothing.
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(start.wrapping_add(row * stride + 64 * line).cast()) };
+        for row in from + b * each..(PANELS * ROWS).min(from + (b + 1) * each) {
+            for line in 0..(BLOCKS * K::BYTES).div_ceil(64) + 1 {
+                // SAFETY: a prefetch reads nothing.
+                unsafe { _mm_prefetch::<_MM_HINT_T1>(start.wrapping_add(row * stride + 64 * line).cast()) };
+            }
         }
     }
 }
@@ -96,14 +97,9 @@ struct Ahead {
     /// The first row's first block to come, and how far it is from row to row.
     start: *const u8,
     stride: usize,
-    /// Of all rows' lines the first one, and how many for each block.
+    /// The first row, and how many for each block.
     from: usize,
     each: usize,
-}
-
-/// Cache lines that a panel's blocks of a row lie in.
-const fn lines<K: Super>() -> usize {
-    (BLOCKS * K::BYTES).div_ceil(64) + 1
 }
 
 /// The dot products of `task`, some rows at a time with all tokens.
@@ -125,7 +121,7 @@ pub unsafe fn sweep<K: Super, V: Tiles>(task: &Task, scratch: &mut Scratch) {
                 }
                 let next =
                     if from + count < blocks { (first, from + count) } else { (first + PANELS * ROWS, 0) };
-                let each = (PANELS * ROWS * lines::<K>()).div_ceil(sums.len().div_ceil(TILE) * count);
+                let each = (PANELS * ROWS).div_ceil(sums.len().div_ceil(TILE) * count);
                 for (n, sums) in sums.chunks_mut(TILE).enumerate() {
                     let ahead = Ahead {
                         start: task.packed.as_ptr().wrapping_add(next.0 * task.row_bytes + next.1 * K::BYTES),
