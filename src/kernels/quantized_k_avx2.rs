@@ -2,7 +2,10 @@
 //! rows, so that each row's f32 sum has its order.
 //!
 //! Few tokens: rows are unpacked in registers, a block's partial sums stored, and eight rows' added up across into
-//! lanes. More tokens: sixteen rows become a `Panel` once, which is swept over all of them.
+//! lanes. More tokens: rows become panels once, which are swept over all of them.
+//!
+//! `vpmaddubsw` multiplies codes with int8 and adds pairs: at most 2·63·128 in magnitude for codes of six bits, so that
+//! STEPS of them fit an i16 lane. `vpmaddwd` widens them and multiplies with the scale.
 
 // Tiles of registers are indexed by constants; iterators over several of them hide which.
 #![allow(clippy::needless_range_loop)]
@@ -98,7 +101,7 @@ pub trait Super {
     const BYTES: usize;
     /// Where the bytes that hold codes begin, 32 at each.
     const PACKED: &'static [usize];
-    /// Codes of a lane's 4 bytes that an i16 lane adds up, in lines of four columns.
+    /// Lines of four columns whose pairs of products an i16 lane can add up.
     const STEPS: usize;
     /// Lines of four columns that share a scale.
     const GROUP: usize;
@@ -399,7 +402,7 @@ static WORDS: [[i16; 16]; 8] = {
     let mut words = [[0; 16]; 8];
     let mut k = 0;
     while k < 8 {
-        words[k] = [(2 * k as i16 + 1) << 8 | 2 * k as i16; 16];
+        words[k] = [0x0100 + 0x0202 * k as i16; 16];
         k += 1;
     }
     words

@@ -235,8 +235,8 @@ impl Panel {
             }
             // SAFETY: the caller's promise.
             let codes = unsafe { K::codes(vectors) };
-            for k in 0..8 {
-                put(&mut self.codes[FOURS * b + 8 * k + j], half, codes[k]);
+            for (k, codes) in codes.into_iter().enumerate() {
+                put(&mut self.codes[FOURS * b + 8 * k + j], half, codes);
             }
         }
     }
