@@ -71,10 +71,10 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     match (isa, task.dtype.arithmetic()) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `Isa::Avx512Vnni` stands for a machine that has these instructions.
-        (Isa::Avx512Vnni, Arithmetic::Blocks256) => unsafe { k_avx512::run(task) },
+        (Isa::Avx512Vnni, Arithmetic::Blocks256) => unsafe { k_avx512::run(task, scratch) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: such a set stands for a machine that has AVX2, FMA and F16C.
-        (_, Arithmetic::Blocks256) if isa.has_avx2() => unsafe { k_avx2::run(task) },
+        (_, Arithmetic::Blocks256) if isa.has_avx2() => unsafe { k_avx2::run(task, scratch) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
         (Isa::Avx512Vnni, Arithmetic::Blocks32) => unsafe { avx512::run(task, scratch) },
@@ -182,9 +182,8 @@ fn nibbles(packed: &[u8], high: Option<&[u8]>, offset: i8, values: &mut [i8; 256
 }
 
 fn q2_k(block: &[u8], codes: &mut Codes) {
-    for group in 0..16 {
-        codes.scales[group] = (block[group] & 15) as i8;
-        codes.mins[group] = block[group] >> 4;
+    for (group, packed) in block[..16].iter().enumerate() {
+        (codes.scales[group], codes.mins[group]) = ((packed & 15) as i8, packed >> 4);
     }
     for (i, value) in codes.values.iter_mut().enumerate() {
         *value = two_bits(&block[16..], i);

@@ -227,6 +227,8 @@ fn run_of<F: Format>(task: &Task, scratch: &mut Scratch) {
         1 => few::<F, 1>(task),
         2 => few::<F, 2>(task),
         3 => few::<F, 3>(task),
+        // Where codes fill their bytes, transposing pays later.
+        4 if F::SIGNED => few::<F, 4>(task),
         _ => sweep::<F>(task, scratch),
     }
 }
@@ -355,7 +357,7 @@ fn sweep<F: Format>(task: &Task, scratch: &mut Scratch) {
             for start in (0..blocks).step_by(DEPTH) {
                 let depth = DEPTH.min(blocks - start);
                 let (codes, scales) = (&mut codes[..8 * depth], &mut scales[..2 * depth]);
-                transpose::<F, false>(w, start, codes, scales);
+                transpose::<F, false>(w, start, codes, scales, true);
                 for (n, partial) in partial.chunks_mut(TILE).enumerate() {
                     let step = Step { task, codes, scales, start, first: begin + n * TILE };
                     match partial {
@@ -381,19 +383,22 @@ pub fn floats(line: &Line) -> [f32; LANES] {
 
 /// Blocks `start..` of packed rows: line 8 b + k of `codes` has columns 4 k to 4 k + 3 of block b, row by row, line 2 b of
 /// `scales` the rows' scales, and the line behind it their minimums. Where codes are to be `UNSIGNED`, signed ones become
-/// 128 larger.
+/// 128 larger. `fetch` asks for the next rows meanwhile.
 #[target_feature(enable = "avx2,f16c")]
 pub fn transpose<F: Format, const UNSIGNED: bool>(
     w: [&[u8]; LANES],
     start: usize,
     codes: &mut [Line],
     scales: &mut [Line],
+    fetch: bool,
 ) {
     let end = start + codes.len() / 8;
     assert!(w.iter().all(|w| w.len() >= end * F::BYTES) && scales.len() == 2 * (end - start));
     let lines = codes.as_chunks_mut::<8>().0.iter_mut().zip(scales.as_chunks_mut::<2>().0);
     for (b, (codes, [scales, minimums])) in (start..end).zip(lines) {
-        fetch_next(w[0].as_ptr(), LANES * (w[0].len() + b * F::BYTES), LANES * F::BYTES);
+        if fetch {
+            fetch_next(w[0].as_ptr(), LANES * (w[0].len() + b * F::BYTES), LANES * F::BYTES);
+        }
         for v in 0..2 {
             // SAFETY: block b of each row; 32 bytes at 32 v of each line's 64.
             unsafe {

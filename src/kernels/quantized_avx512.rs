@@ -16,6 +16,8 @@ use std::arch::x86_64::*;
 
 /// Tokens that share the loads of codes.
 const TILE: usize = 8;
+/// From this many tokens on the next rows are asked for while these are multiplied; before, while they are transposed.
+const LATE: usize = 8;
 
 /// What is to be taken from each code, the signed ones made unsigned.
 const fn offset<F: Format>() -> i32 {
@@ -43,6 +45,8 @@ fn run_of<F: Format>(task: &Task, scratch: &mut Scratch) {
         1 => few::<F, 1>(task),
         2 => few::<F, 2>(task),
         3 => few::<F, 3>(task),
+        // Where codes fill their bytes, transposing pays later.
+        4 if F::SIGNED => few::<F, 4>(task),
         _ => sweep::<F>(task, scratch),
     }
 }
@@ -127,9 +131,12 @@ fn sweep<F: Format>(task: &Task, scratch: &mut Scratch) {
             for start in (0..blocks).step_by(DEPTH) {
                 let depth = DEPTH.min(blocks - start);
                 let (codes, scales) = (&mut codes[..8 * depth], &mut scales[..2 * depth]);
-                transpose::<F, true>(w, start, codes, scales);
+                transpose::<F, true>(w, start, codes, scales, tokens < LATE);
                 for (n, partial) in partial.chunks_mut(TILE).enumerate() {
-                    let step = Step { task, codes, scales, start, first: begin + n * TILE };
+                    let late = tokens >= LATE && n == 0;
+                    let next = w[0].as_ptr().wrapping_add(LANES * (task.row_bytes + start * F::BYTES));
+                    let next = late.then_some(next);
+                    let step = Step { task, codes, scales, start, first: begin + n * TILE, next };
                     match partial.len() {
                         1 => step.tile::<F, 1>(partial),
                         2 => step.tile::<F, 2>(partial),
@@ -156,11 +163,13 @@ struct Step<'a> {
     scales: &'a [Line],
     start: usize,
     first: usize,
+    /// The next rows, to be asked for meanwhile.
+    next: Option<*const u8>,
 }
 
 impl Step<'_> {
     /// Adds to the sums of `T` tokens, block by block.
-    #[target_feature(enable = "avx512f,avx512vnni")]
+    #[target_feature(enable = "avx2,avx512f,avx512vnni")]
     fn tile<F: Format, const T: usize>(&self, partial: &mut [Line]) {
         let partial = partial.first_chunk_mut::<T>().expect("a line for each token");
         let x: [_; T] = std::array::from_fn(|t| {
@@ -173,6 +182,9 @@ impl Step<'_> {
             std::array::from_fn(|t| unsafe { _mm512_load_ps(partial[t].0.as_ptr().cast()) });
         let lines = self.codes.as_chunks::<8>().0.iter().zip(self.scales.as_chunks::<2>().0);
         for (b, (codes, [scales, minimums])) in lines.enumerate() {
+            if let Some(next) = self.next {
+                fetch_next(next, LANES * b * F::BYTES, LANES * F::BYTES);
+            }
             // SAFETY: 32 values of block b of each token, its scale and sum; lines of 64 bytes.
             unsafe {
                 let mut dots = [_mm512_setzero_si512(); T];

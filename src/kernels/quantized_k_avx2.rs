@@ -2,17 +2,21 @@
 //! rows, so that each row's f32 sum has its order.
 //!
 //! Few tokens: rows are unpacked in registers, a block's partial sums stored, and eight rows' added up across into
-//! lanes. More tokens: sixteen rows become a `Panel` once, which is swept over all of them.
+//! lanes. More tokens: rows become panels once, which are swept over all of them.
+//!
+//! `vpmaddubsw` multiplies codes with int8 and adds pairs: at most 2·63·128 in magnitude for codes of six bits, so that
+//! STEPS of them fit an i16 lane. `vpmaddwd` widens them and multiplies with the scale.
 
 // Tiles of registers are indexed by constants; iterators over several of them hide which.
 #![allow(clippy::needless_range_loop)]
 
 use super::DType;
-use super::quantize_blocks::BlockActivations;
-use super::quantized::Task;
-use super::quantized_k_panel::{BLOCKS, Block, FOURS, Panel, ROWS};
+use super::quantized::{Scratch, Task};
+use super::quantized_k_panel::{Block, FOURS, PANELS, Panel, Place, ROWS, Sums, Tiles, sweep};
 use super::ternary::Line;
+use std::arch::asm;
 use std::arch::x86_64::*;
+use std::hint::black_box;
 use std::mem::MaybeUninit;
 
 /// Weight rows whose sums are added up across into lanes.
@@ -20,11 +24,7 @@ const LANES: usize = 8;
 /// Blocks of a row whose partial sums are kept until eight rows have theirs.
 const CHUNK: usize = 16;
 /// How many bytes ahead packed rows are asked for.
-const AHEAD: usize = 1024;
-/// Tokens that a panel is swept over.
-const SWEPT: usize = 128;
-/// Tokens that share the loads of a panel.
-const TILE: usize = 4;
+const AHEAD: usize = 2048;
 
 /// Blocks of a row, and of a token.
 #[inline]
@@ -67,12 +67,12 @@ pub(super) use with_super;
 ///
 /// # Safety
 /// The machine has AVX2, FMA and F16C.
-pub unsafe fn run(task: &Task) {
+pub unsafe fn run(task: &Task, scratch: &mut Scratch) {
     // SAFETY: the caller's promise; the lengths are checked.
     with_super!(task.dtype, K => unsafe {
         check::<K>(task);
         if !few_tokens::<K>(task) {
-            sweep::<K>(task);
+            sweep::<K, Avx2>(task, scratch);
         }
     })
 }
@@ -101,7 +101,7 @@ pub trait Super {
     const BYTES: usize;
     /// Where the bytes that hold codes begin, 32 at each.
     const PACKED: &'static [usize];
-    /// Codes of a lane's 4 bytes that an i16 lane adds up, in lines of four columns.
+    /// Lines of four columns whose pairs of products an i16 lane can add up.
     const STEPS: usize;
     /// Lines of four columns that share a scale.
     const GROUP: usize;
@@ -109,12 +109,14 @@ pub trait Super {
     const D: usize;
     const MIN: usize;
     const MINIMA: bool = Self::D != Self::MIN;
+    /// What codes are more than the integers they stand for.
+    const OFFSET: i16;
 
-    /// i16 of each 16 columns: scales; and minima, or else scales times the negative offset.
+    /// i8 of each 16 columns: scales; and minima, where there are such.
     ///
     /// # Safety
     /// The machine has AVX2; BYTES bytes can be read at `block`.
-    unsafe fn scales(block: *const u8) -> [__m256i; 2];
+    unsafe fn scales(block: *const u8) -> [__m128i; 2];
 
     /// Codes of columns 32k.., byte by byte, from the vectors of PACKED.
     ///
@@ -139,7 +141,7 @@ pub unsafe fn packed<K: Super>(block: *const u8) -> [__m256i; 6] {
 }
 
 macro_rules! super_block {
-    ($name:ident, $bytes:literal, $packed:expr, steps $steps:literal, group $group:literal, d $d:literal $min:literal,
+    ($name:ident, $bytes:literal, $packed:expr, steps $steps:literal, group $group:literal, d $d:literal $min:literal, offset $offset:literal,
      |$block:ident| $scales:expr, |$p:ident| $codes:expr) => {
         #[allow(non_camel_case_types)] // the names that files and their users know
         pub struct $name;
@@ -150,10 +152,11 @@ macro_rules! super_block {
             const GROUP: usize = $group;
             const D: usize = $d;
             const MIN: usize = $min;
+            const OFFSET: i16 = $offset;
 
             #[inline]
             #[target_feature(enable = "avx2")]
-            unsafe fn scales($block: *const u8) -> [__m256i; 2] {
+            unsafe fn scales($block: *const u8) -> [__m128i; 2] {
                 // SAFETY: what is read lies in the block's BYTES bytes.
                 unsafe { $scales }
             }
@@ -224,20 +227,22 @@ fn both(a: [__m256i; 8], b: [__m256i; 8]) -> [__m256i; 8] {
     out
 }
 
-/// Scales and minima of each 32 columns, six bits packed in the 12 bytes at `block + 4`, as i16 of each 16 columns.
+/// Scales and minima of each 32 columns, six bits packed in the 12 bytes at `block + 4`, for each 16 columns.
 ///
 /// # Safety
 /// Sixteen bytes can be read.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn scales_and_minima(block: *const u8) -> [__m256i; 2] {
-    // SAFETY: the caller's promise; x86 is little-endian.
-    let [a, b, c] = unsafe { [4, 8, 12].map(|i| block.add(i).cast::<u32>().read_unaligned()) };
-    let high = |first: u32| first >> 2 & 0x30303030;
-    let scales = [a & 0x3f3f3f3f, c & 0x0f0f0f0f | high(a)];
-    let minima = [b & 0x3f3f3f3f, c >> 4 & 0x0f0f0f0f | high(b)];
-    let all = _mm_setr_epi32(scales[0] as i32, scales[1] as i32, minima[0] as i32, minima[1] as i32);
-    [_mm_unpacklo_epi8(all, all), _mm_unpackhi_epi8(all, all)].map(|v| _mm256_cvtepu8_epi16(v))
+unsafe fn scales_and_minima(block: *const u8) -> [__m128i; 2] {
+    // SAFETY: the caller's promise.
+    let packed = unsafe { _mm_loadu_si128(block.cast()) };
+    // Of the three words a, b, c: a, c, b, c >> 4 hold low bits; a and b the high ones of what stands in c.
+    let low = _mm_srlv_epi32(_mm_shuffle_epi32::<0b11_10_11_01>(packed), _mm_setr_epi32(0, 0, 0, 4));
+    let low = _mm_and_si128(low, _mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
+    let high = _mm_srli_epi32::<2>(_mm_shuffle_epi32::<0b10_10_01_01>(packed));
+    let high = _mm_and_si128(high, _mm_setr_epi32(0, 0x30303030, 0, 0x30303030));
+    let all = _mm_or_si128(low, high);
+    [_mm_unpacklo_epi8(all, all), _mm_unpackhi_epi8(all, all)]
 }
 
 super_block!(
@@ -247,11 +252,11 @@ super_block!(
     steps 4,
     group 4,
     d 80 82,
+    offset 0,
     |block| {
         let packed = _mm_loadu_si128(block.cast());
         let low = _mm_set1_epi8(15);
-        let (scales, minima) = (_mm_and_si128(packed, low), _mm_and_si128(_mm_srli_epi16::<4>(packed), low));
-        [_mm256_cvtepu8_epi16(scales), _mm256_cvtepu8_epi16(minima)]
+        [_mm_and_si128(packed, low), _mm_and_si128(_mm_srli_epi16::<4>(packed), low)]
     },
     |p| pairs(p)
 );
@@ -262,6 +267,7 @@ super_block!(
     steps 4,
     group 4,
     d 108 108,
+    offset 4,
     |block| {
         let packed = _mm_loadl_epi64(block.add(96).cast());
         let mask = _mm_set1_epi8(15);
@@ -270,8 +276,7 @@ super_block!(
         let high = _mm_set1_epi32(block.add(104).cast::<i32>().read_unaligned());
         let high = _mm_and_si128(_mm_srlv_epi32(high, _mm_setr_epi32(0, 2, 4, 6)), _mm_set1_epi8(3));
         let scales = _mm_sub_epi8(_mm_or_si128(low, _mm_slli_epi16::<4>(high)), _mm_set1_epi8(32));
-        let scales = _mm256_cvtepi8_epi16(scales);
-        [scales, _mm256_mullo_epi16(scales, _mm256_set1_epi16(-4))]
+        [scales; 2]
     },
     |p| {
         let m = p[2];
@@ -288,14 +293,14 @@ super_block!(
         both(pairs(p), third)
     }
 );
-super_block!(Q4_K, 144, [16, 48, 80, 112], steps 8, group 8, d 0 2, |block| scales_and_minima(block), |p| nibbles(p));
+super_block!(Q4_K, 144, [16, 48, 80, 112], steps 8, group 8, d 0 2, offset 0, |block| scales_and_minima(block), |p| nibbles(p));
 super_block!(
     Q5_K,
     176,
     [48, 80, 112, 144, 16],
     steps 4,
     group 8,
-    d 0 2,
+    d 0 2, offset 0,
     |block| scales_and_minima(block),
     |p| {
         let h = p[4];
@@ -319,9 +324,9 @@ super_block!(
     steps 2,
     group 4,
     d 208 208,
+    offset 32,
     |block| {
-        let scales = _mm256_cvtepi8_epi16(_mm_loadu_si128(block.add(192).cast()));
-        [scales, _mm256_mullo_epi16(scales, _mm256_set1_epi16(-32))]
+        [_mm_loadu_si128(block.add(192).cast()); 2]
     },
     |p| {
         let [a, b, c, d, h, i] = p;
@@ -392,6 +397,17 @@ unsafe fn few<K: Super, const T: usize>(task: &Task, start: usize) {
     }
 }
 
+/// Masks that give each half of a vector its word k.
+static WORDS: [[i16; 16]; 8] = {
+    let mut words = [[0; 16]; 8];
+    let mut k = 0;
+    while k < 8 {
+        words[k] = [0x0100 + 0x0202 * k as i16; 16];
+        k += 1;
+    }
+    words
+};
+
 /// Row `r`'s partial sums of `blocks` blocks, the first of which is `from` of the tokens'.
 ///
 /// # Safety
@@ -408,6 +424,8 @@ unsafe fn partial<K: Super, const T: usize>(
     part: &mut Partial<T>,
 ) {
     debug_assert!(row.len() >= blocks * K::BYTES && blocks <= CHUNK && r < LANES);
+    // Not known to the compiler: it would make two shuffles of each.
+    let words = black_box(&WORDS);
     for b in 0..blocks {
         // SAFETY: block b lies in the row, and its 256 values and 16 sums in each token's.
         unsafe {
@@ -418,11 +436,11 @@ unsafe fn partial<K: Super, const T: usize>(
             part.d[b][r] = block.add(K::D).cast::<u16>().read_unaligned();
             part.min[b][r] = block.add(K::MIN).cast::<u16>().read_unaligned();
             let [scales, low] = K::scales(block);
+            let low = _mm256_cvtepi8_epi16(low);
+            let low = if K::MINIMA { low } else { _mm256_mullo_epi16(low, _mm256_set1_epi16(-K::OFFSET)) };
             // Even ones in the low half, odd ones in the high half: those of vector k are each half's word k.
-            let order = _mm256_broadcastsi128_si256(_mm_setr_epi8(
-                0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15,
-            ));
-            let scales = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_shuffle_epi8(scales, order));
+            let order = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+            let scales = _mm256_cvtepi8_epi16(_mm_shuffle_epi8(scales, order));
             let codes = K::codes(packed::<K>(block));
             let mut dots = [_mm256_setzero_si256(); T];
             for t in 0..T {
@@ -436,8 +454,7 @@ unsafe fn partial<K: Super, const T: usize>(
                 }
             }
             for k in 0..8 {
-                let word = (2 * k + 1) << 8 | 2 * k;
-                let scale = _mm256_shuffle_epi8(scales, _mm256_set1_epi16(word as i16));
+                let scale = _mm256_shuffle_epi8(scales, _mm256_loadu_si256(words[k].as_ptr().cast()));
                 for t in 0..T {
                     let at = (start + t) * blocks_of(task) + from + b;
                     let x = _mm256_loadu_si256(task.x.values.as_ptr().add(256 * at + 32 * k).cast());
@@ -501,67 +518,6 @@ unsafe fn add_up<K: Super, const T: usize>(
     }
 }
 
-/// All tokens with sixteen rows at a time.
-///
-/// # Safety
-/// The machine has AVX2, FMA and F16C; the task's lengths were `check`ed.
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn sweep<K: Super>(task: &Task) {
-    let mut panel = Panel::new();
-    for first in (0..task.rows).step_by(ROWS) {
-        let count = ROWS.min(task.rows - first);
-        for start in (0..task.x.tokens()).step_by(SWEPT) {
-            let tokens = SWEPT.min(task.x.tokens() - start);
-            let mut sums = [[0.0; ROWS]; SWEPT];
-            for from in (0..blocks_of(task)).step_by(BLOCKS) {
-                let blocks = BLOCKS.min(blocks_of(task) - from);
-                panel.fill::<K, false>(task, first, from, blocks);
-                for (n, sums) in sums[..tokens].chunks_mut(TILE).enumerate() {
-                    let at = Place { task, token: start + n * TILE, block: from, blocks };
-                    // SAFETY: the caller's promise; tokens and blocks are some of the task's.
-                    unsafe {
-                        match sums {
-                            [_] => tile::<K, 1>(&panel, at, sums),
-                            [_, _] => tile::<K, 2>(&panel, at, sums),
-                            [_, _, _] => tile::<K, 3>(&panel, at, sums),
-                            _ => tile::<K, TILE>(&panel, at, sums),
-                        }
-                    }
-                }
-            }
-            for (t, sums) in sums[..tokens].iter().enumerate() {
-                task.write(start + t, first, &sums[..count]);
-            }
-        }
-    }
-}
-
-/// The columns that a panel holds, of some tokens.
-#[derive(Clone, Copy)]
-pub struct Place<'a> {
-    pub task: &'a Task<'a>,
-    /// The first of them.
-    pub token: usize,
-    /// The panel's first block, and how many it holds.
-    pub block: usize,
-    pub blocks: usize,
-}
-
-impl Place<'_> {
-    /// Token `t`'s values, scale and sums of block `b`.
-    #[inline]
-    pub fn at(&self, t: usize, b: usize) -> (*const i8, *const f32, *const i16) {
-        let at = (self.token + t) * blocks_of(self.task) + self.block + b;
-        debug_assert!(at < self.task.x.scales.len());
-        let BlockActivations { values, scales, sums, .. } = self.task.x;
-        (
-            values.as_ptr().wrapping_add(256 * at),
-            scales.as_ptr().wrapping_add(at),
-            sums.as_ptr().wrapping_add(16 * at),
-        )
-    }
-}
-
 /// Half of a line.
 ///
 /// # Safety
@@ -584,33 +540,55 @@ unsafe fn four<T>(at: *const T) -> __m256i {
     _mm256_set1_epi32(unsafe { at.cast::<i32>().read_unaligned() })
 }
 
-/// Adds the panel's columns of `T` tokens to their sums, block by block.
+struct Avx2;
+
+impl Tiles for Avx2 {
+    const WIDE: bool = false;
+
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn tile<K: Super, const T: usize>(panels: &[Panel; PANELS], place: Place, sums: &mut [Sums]) {
+        for b in 0..place.blocks {
+            // SAFETY: the caller's promise.
+            unsafe {
+                place.fetch::<K>(b);
+                for (n, panel) in panels.iter().enumerate() {
+                    one::<K, T>(panel.block(b), place, b, n, sums);
+                }
+            }
+        }
+    }
+}
+
+/// Adds block `b` of `T` tokens with panel `n` to their sums.
 ///
 /// # Safety
-/// The machine has AVX2 and FMA; `place` is one of a `check`ed task; `sums` has T elements.
+/// As for `Tiles::tile`; block `b` is one of `place`.
+#[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn tile<K: Super, const T: usize>(panel: &Panel, place: Place, sums: &mut [[f32; ROWS]]) {
-    for b in 0..place.blocks {
-        let block = panel.block(b);
-        // SAFETY: the caller's promise.
-        unsafe {
-            let zero = [[_mm256_setzero_si256(); 2]; T];
-            let mut dots = if K::MINIMA { zero } else { lows::<T>(block, place, b) };
-            for g in 0..FOURS / K::GROUP {
-                for c in (0..K::GROUP).step_by(K::STEPS) {
-                    let narrow = narrow::<K, T>(block, place, b, g * K::GROUP + c);
-                    for v in 0..2 {
-                        let scale = half(&block.scales[g], v);
-                        for t in 0..T {
-                            dots[t][v] = _mm256_add_epi32(dots[t][v], _mm256_madd_epi16(narrow[t][v], scale));
-                        }
+unsafe fn one<K: Super, const T: usize>(block: Block, place: Place, b: usize, n: usize, sums: &mut [Sums]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let zero = [[_mm256_setzero_si256(); 2]; T];
+        let mut dots = if K::MINIMA { zero } else { lows::<T>(block, place, b) };
+        for g in 0..FOURS / K::GROUP {
+            for c in (0..K::GROUP).step_by(K::STEPS) {
+                let line = g * K::GROUP + c;
+                if K::STEPS == 2 {
+                    two_lines::<T>(block, place, b, line, &block.scales[g], &mut dots);
+                    continue;
+                }
+                let narrow = narrow::<K, T>(block, place, b, line);
+                for v in 0..2 {
+                    let scale = half(&block.scales[g], v);
+                    for t in 0..T {
+                        dots[t][v] = _mm256_add_epi32(dots[t][v], _mm256_madd_epi16(narrow[t][v], scale));
                     }
                 }
             }
-            add::<T>(block.d, &dots, place, b, sums);
-            if K::MINIMA {
-                add::<T>(block.min, &lows::<T>(block, place, b), place, b, sums);
-            }
+        }
+        add::<T>(block.d, &dots, place, b, n, sums);
+        if K::MINIMA {
+            add::<T>(block.min, &lows::<T>(block, place, b), place, b, n, sums);
         }
     }
 }
@@ -618,7 +596,7 @@ unsafe fn tile<K: Super, const T: usize>(panel: &Panel, place: Place, sums: &mut
 /// Pairs of products of four columns each, STEPS lines from `line` on.
 ///
 /// # Safety
-/// As for `tile`; block `b` is one of `place`.
+/// As for `one`.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn narrow<K: Super, const T: usize>(
@@ -635,12 +613,52 @@ unsafe fn narrow<K: Super, const T: usize>(
             for t in 0..T {
                 let x = four(place.at(t, b).0.add(4 * (line + i)));
                 for v in 0..2 {
-                    narrow[t][v] = _mm256_add_epi16(narrow[t][v], _mm256_maddubs_epi16(w[v], x));
+                    narrow[t][v] = pinned(_mm256_add_epi16(narrow[t][v], _mm256_maddubs_epi16(w[v], x)));
                 }
             }
         }
     }
     narrow
+}
+
+/// Adds two lines of codes from `line` on, times their scale.
+///
+/// # Safety
+/// As for `one`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn two_lines<const T: usize>(
+    block: Block,
+    place: Place,
+    b: usize,
+    line: usize,
+    scale: &Line,
+    dots: &mut [[__m256i; 2]; T],
+) {
+    let lines = [&block.codes[line], &block.codes[line + 1]];
+    // SAFETY: the caller's promise.
+    unsafe {
+        let w = [[half(lines[0], 0), half(lines[1], 0)], [half(lines[0], 1), half(lines[1], 1)]];
+        for t in 0..T {
+            let at = place.at(t, b).0.add(4 * line);
+            let x = [four(at), four(at.add(4))];
+            for v in 0..2 {
+                let pair = [_mm256_maddubs_epi16(w[v][0], x[0]), _mm256_maddubs_epi16(w[v][1], x[1])];
+                let wide = _mm256_madd_epi16(_mm256_add_epi16(pair[0], pair[1]), half(scale, v));
+                dots[t][v] = pinned(_mm256_add_epi32(dots[t][v], wide));
+            }
+        }
+    }
+}
+
+/// The same, in a register: the compiler does not put off what adds up to it, which would need more registers than
+/// there are.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn pinned(mut v: __m256i) -> __m256i {
+    // SAFETY: it does nothing.
+    unsafe { asm!("/* {0} */", inout(ymm_reg) v, options(pure, nomem, nostack, preserves_flags)) };
+    v
 }
 
 /// Sums of sixteen columns times their minima, or what stands for them.
@@ -666,10 +684,10 @@ unsafe fn lows<const T: usize>(block: Block, place: Place, b: usize) -> [[__m256
     lows
 }
 
-/// `sums += dots * (d * the token's scale)`.
+/// `sums += dots * (d * the token's scale)`, those of panel `n`.
 ///
 /// # Safety
-/// As for `narrow`; `sums` has T elements.
+/// As for `one`.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn add<const T: usize>(
@@ -677,7 +695,8 @@ unsafe fn add<const T: usize>(
     dots: &[[__m256i; 2]; T],
     place: Place,
     b: usize,
-    sums: &mut [[f32; ROWS]],
+    n: usize,
+    sums: &mut [Sums],
 ) {
     for t in 0..T {
         for v in 0..2 {
@@ -685,7 +704,7 @@ unsafe fn add<const T: usize>(
             unsafe {
                 let scale =
                     _mm256_mul_ps(_mm256_loadu_ps(d.as_ptr().add(8 * v)), _mm256_set1_ps(*place.at(t, b).1));
-                let sum = sums[t].as_mut_ptr().add(8 * v);
+                let sum = sums[t].0.as_mut_ptr().add(ROWS * n + 8 * v);
                 let dot = _mm256_cvtepi32_ps(dots[t][v]);
                 _mm256_storeu_ps(sum, _mm256_fmadd_ps(dot, scale, _mm256_loadu_ps(sum)));
             }

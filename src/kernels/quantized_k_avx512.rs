@@ -4,66 +4,39 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::DType;
-use super::quantized::Task;
-use super::quantized_k_avx2::{Place, Super, blocks_of, with_super};
-use super::quantized_k_panel::{BLOCKS, Block, FOURS, Panel, ROWS};
+use super::quantized::{Scratch, Task};
+use super::quantized_k_avx2::{Super, with_super};
+use super::quantized_k_panel::{Block, FOURS, GROUPS, PANELS, Panel, Place, ROWS, Sums, Tiles, sweep};
 use super::ternary::Line;
 use std::arch::x86_64::*;
-
-/// Tokens that a panel is swept over.
-const SWEPT: usize = 128;
-/// Tokens that share the loads of a panel.
-const TILE: usize = 8;
 
 /// The dot products of `task`, whose type is one of super-blocks.
 ///
 /// # Safety
 /// The machine has AVX2, FMA, F16C and AVX-512 F, BW, VL and VNNI.
-pub unsafe fn run(task: &Task) {
+pub unsafe fn run(task: &Task, scratch: &mut Scratch) {
     // SAFETY: the caller's promise; the lengths are checked.
     with_super!(task.dtype, K => unsafe {
         check::<K>(task);
         // Memory sets the time of few tokens.
         if !few_tokens::<K>(task) {
-            sweep::<K>(task);
+            sweep::<K, Vnni>(task, scratch);
         }
     })
 }
 
-/// All tokens with sixteen rows at a time.
-///
-/// # Safety
-/// The machine has AVX2, FMA, F16C and AVX-512 F, BW, VL and VNNI; the task's lengths were `check`ed.
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
-unsafe fn sweep<K: Super>(task: &Task) {
-    let mut panel = Panel::new();
-    for first in (0..task.rows).step_by(ROWS) {
-        let count = ROWS.min(task.rows - first);
-        for start in (0..task.x.tokens()).step_by(SWEPT) {
-            let tokens = SWEPT.min(task.x.tokens() - start);
-            let mut sums = [[0.0; ROWS]; SWEPT];
-            for from in (0..blocks_of(task)).step_by(BLOCKS) {
-                let blocks = BLOCKS.min(blocks_of(task) - from);
-                panel.fill::<K, true>(task, first, from, blocks);
-                for (n, sums) in sums[..tokens].chunks_mut(TILE).enumerate() {
-                    let at = Place { task, token: start + n * TILE, block: from, blocks };
-                    // SAFETY: the caller's promise; tokens and blocks are some of the task's.
-                    unsafe {
-                        match sums.len() {
-                            1 => tile::<K, 1>(&panel, at, sums),
-                            2 => tile::<K, 2>(&panel, at, sums),
-                            3 => tile::<K, 3>(&panel, at, sums),
-                            4 => tile::<K, 4>(&panel, at, sums),
-                            5 => tile::<K, 5>(&panel, at, sums),
-                            6 => tile::<K, 6>(&panel, at, sums),
-                            7 => tile::<K, 7>(&panel, at, sums),
-                            _ => tile::<K, TILE>(&panel, at, sums),
-                        }
-                    }
-                }
-            }
-            for (t, sums) in sums[..tokens].iter().enumerate() {
-                task.write(start + t, first, &sums[..count]);
+struct Vnni;
+
+impl Tiles for Vnni {
+    const WIDE: bool = true;
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+    unsafe fn tile<K: Super, const T: usize>(panels: &[Panel; PANELS], place: Place, sums: &mut [Sums]) {
+        for b in 0..place.blocks {
+            // SAFETY: the caller's promise.
+            unsafe {
+                place.fetch::<K>(b);
+                one::<K, T>(panels.each_ref().map(|panel| panel.block(b)), place, b, sums);
             }
         }
     }
@@ -89,34 +62,39 @@ unsafe fn four<T>(at: *const T) -> __m512i {
     _mm512_set1_epi32(unsafe { at.cast::<i32>().read_unaligned() })
 }
 
-/// Adds the panel's columns of `T` tokens to their sums, block by block.
+/// Adds block `b` of `T` tokens to their sums.
 ///
 /// # Safety
-/// The machine has AVX-512 F, BW and VNNI; `place` is one of a `check`ed task; `sums` has T elements.
+/// As for `Tiles::tile`; block `b` is one of `place`.
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-unsafe fn tile<K: Super, const T: usize>(panel: &Panel, place: Place, sums: &mut [[f32; ROWS]]) {
-    for b in 0..place.blocks {
-        let block = panel.block(b);
-        // SAFETY: the caller's promise.
-        unsafe {
-            let mut dots = if K::MINIMA { [_mm512_setzero_si512(); T] } else { lows::<T>(block, place, b) };
-            for g in 0..FOURS / K::GROUP {
-                let mut group = [_mm512_setzero_si512(); T];
-                for line in g * K::GROUP..(g + 1) * K::GROUP {
-                    let w = load(&block.codes[line]);
-                    for t in 0..T {
-                        group[t] = _mm512_dpbusd_epi32(group[t], w, four(place.at(t, b).0.add(4 * line)));
+unsafe fn one<K: Super, const T: usize>(blocks: [Block; PANELS], place: Place, b: usize, sums: &mut [Sums]) {
+    let zero = [[_mm512_setzero_si512(); PANELS]; T];
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut dots = if K::MINIMA { zero } else { lows::<T>(blocks, place, b) };
+        for g in 0..FOURS / K::GROUP {
+            let mut group = zero;
+            for line in g * K::GROUP..(g + 1) * K::GROUP {
+                let w = [load(&blocks[0].codes[line]), load(&blocks[1].codes[line])];
+                for t in 0..T {
+                    let x = four(place.at(t, b).0.add(4 * line));
+                    for n in 0..PANELS {
+                        group[t][n] = _mm512_dpbusd_epi32(group[t][n], w[n], x);
                     }
                 }
-                let scale = load(&block.scales[g]);
+            }
+            for n in 0..PANELS {
+                let scale = load(&blocks[n].scales[g]);
                 for t in 0..T {
-                    dots[t] = _mm512_add_epi32(dots[t], _mm512_mullo_epi32(group[t], scale));
+                    dots[t][n] = _mm512_add_epi32(dots[t][n], _mm512_mullo_epi32(group[t][n], scale));
                 }
             }
-            add::<T>(block.d, &dots, place, b, sums);
-            if K::MINIMA {
-                add::<T>(block.min, &lows::<T>(block, place, b), place, b, sums);
-            }
+        }
+        add::<T>(blocks.map(|block| block.d), &dots, place, b, sums);
+        if K::MINIMA {
+            let lows = lows::<T>(blocks, place, b);
+            add::<T>(blocks.map(|block| block.min), &lows, place, b, sums);
         }
     }
 }
@@ -124,17 +102,20 @@ unsafe fn tile<K: Super, const T: usize>(panel: &Panel, place: Place, sums: &mut
 /// Sums of sixteen columns times their minima, or what stands for them.
 ///
 /// # Safety
-/// As for `tile`; block `b` is one of `place`.
+/// As for `one`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn lows<const T: usize>(block: Block, place: Place, b: usize) -> [__m512i; T] {
-    let mut lows = [_mm512_setzero_si512(); T];
-    for (p, line) in block.lows.iter().enumerate() {
+unsafe fn lows<const T: usize>(blocks: [Block; PANELS], place: Place, b: usize) -> [[__m512i; PANELS]; T] {
+    let mut lows = [[_mm512_setzero_si512(); PANELS]; T];
+    for p in 0..GROUPS / 2 {
         // SAFETY: the caller's promise.
         unsafe {
-            let low = load(line);
+            let low = [load(&blocks[0].lows[p]), load(&blocks[1].lows[p])];
             for t in 0..T {
-                lows[t] = _mm512_dpwssd_epi32(lows[t], low, four(place.at(t, b).2.add(2 * p)));
+                let sums = four(place.at(t, b).2.add(2 * p));
+                for n in 0..PANELS {
+                    lows[t][n] = _mm512_dpwssd_epi32(lows[t][n], low[n], sums);
+                }
             }
         }
     }
@@ -144,22 +125,25 @@ unsafe fn lows<const T: usize>(block: Block, place: Place, b: usize) -> [__m512i
 /// `sums += dots * (d * the token's scale)`.
 ///
 /// # Safety
-/// As for `lows`; `sums` has T elements.
+/// As for `one`.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn add<const T: usize>(
-    d: &[f32; ROWS],
-    dots: &[__m512i; T],
+    d: [&[f32; ROWS]; PANELS],
+    dots: &[[__m512i; PANELS]; T],
     place: Place,
     b: usize,
-    sums: &mut [[f32; ROWS]],
+    sums: &mut [Sums],
 ) {
     for t in 0..T {
-        // SAFETY: sixteen floats; the caller's promise.
-        unsafe {
-            let scale = _mm512_mul_ps(_mm512_loadu_ps(d.as_ptr()), _mm512_set1_ps(*place.at(t, b).1));
-            let sum = sums[t].as_mut_ptr();
-            _mm512_storeu_ps(sum, _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[t]), scale, _mm512_loadu_ps(sum)));
+        for n in 0..PANELS {
+            // SAFETY: sixteen floats from ROWS * n on; the caller's promise.
+            unsafe {
+                let scale = _mm512_mul_ps(_mm512_loadu_ps(d[n].as_ptr()), _mm512_set1_ps(*place.at(t, b).1));
+                let sum = sums[t].0.as_mut_ptr().add(ROWS * n);
+                let dot = _mm512_cvtepi32_ps(dots[t][n]);
+                _mm512_storeu_ps(sum, _mm512_fmadd_ps(dot, scale, _mm512_loadu_ps(sum)));
+            }
         }
     }
 }
