@@ -1,0 +1,438 @@
+//! The ternary product's inner loops with AVX-512 VNNI. `ternary::scalar` says what each computes.
+//!
+//! Few tokens: as in `ternary_256`, a register holds bytes of one packed row, and lanes are added up at a row's end or
+//! at a TQ2_0 block's. More tokens: four bytes of each of sixteen rows lie side by side, so that a lane is a row, and
+//! there is nothing to add up; for that the packed bytes of sixteen rows are transposed once for all tokens.
+//! `vpdpbusd` adds to i32 lanes, which hold the products of any row that fits in memory.
+
+// Tiles of registers are indexed by constants; iterators over several of them hide which.
+#![allow(clippy::needless_range_loop)]
+
+use super::blocks::SharedOut;
+use super::ternary::{Activations, Line, Scratch, Task, grown};
+use super::ternary_256::{AHEAD, prefetch};
+use super::{DType, Pool};
+use std::arch::x86_64::*;
+
+/// From this many tokens on, transposed rows pay.
+const SWEEP_TOKENS: usize = 8;
+/// Rows whose products with up to four tokens fill the registers.
+const ROWS: usize = 4;
+/// Rows that are transposed together; tokens that sweep over them together.
+const LANES: usize = 16;
+/// Fewer activations than this are arranged faster than others are woken.
+const SMALL: usize = 1 << 17;
+
+const _: () = assert!(AHEAD.is_multiple_of(64));
+
+/// Lines that `arrange` fills.
+pub fn arranged_lines(x: &Activations) -> usize {
+    match x.rows.len() {
+        0..SWEEP_TOKENS => x.rows.len() * x.cols.div_ceil(256) * 4,
+        tokens => tokens.div_ceil(LANES) * (x.cols / 4),
+    }
+}
+
+/// Copies activations into the order that `run` reads them in.
+///
+/// Few tokens: of each 256 values of a token four lines, line `k` with values `32 k ..` and `128 + 32 k ..`: as their
+/// codes lie in 64 bytes. More: for each 16 tokens a line of each four columns, four bytes a token; a group that is cut
+/// short repeats its last token.
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,avx512vnni")]
+pub fn arrange(pool: &Pool, x: &Activations, out: &mut [Line]) {
+    let tokens = x.rows.len();
+    if tokens < SWEEP_TOKENS {
+        for (t, out) in out.chunks_exact_mut(out.len() / tokens).enumerate() {
+            for (lines, values) in out.as_chunks_mut::<4>().0.iter_mut().zip(x.row(t).chunks(256)) {
+                *lines = Default::default();
+                for (n, part) in values.chunks_exact(32).enumerate() {
+                    let bytes = &mut lines[n % 4].0[n / 4 * 32..][..32];
+                    bytes.iter_mut().zip(part).for_each(|(byte, value)| *byte = *value as u8);
+                }
+            }
+        }
+        return;
+    }
+    let lines = x.cols / 4;
+    let shared = SharedOut::new(out);
+    let one = |tile: usize| {
+        // SAFETY: each task has lines of its own.
+        let out = unsafe { shared.slice(tile * lines..(tile + 1) * lines) };
+        let rows: [&[u8]; LANES] = std::array::from_fn(|t| {
+            let row = x.row((tile * LANES + t).min(tokens - 1));
+            // SAFETY: bytes of another sign.
+            unsafe { std::slice::from_raw_parts(row.as_ptr().cast(), row.len()) }
+        });
+        for (n, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            *out = transpose(rows, 16 * n);
+        }
+    };
+    let tiles = tokens.div_ceil(LANES);
+    if x.values.len() < SMALL { (0..tiles).for_each(one) } else { pool.run(tiles, &one) }
+}
+
+/// `task` with any number of tokens.
+#[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+pub fn run(task: &Task, scratch: &mut Scratch) {
+    let scaled = task.weights.dtype == DType::TQ2_0;
+    let tokens = task.x.rows.len();
+    if tokens >= SWEEP_TOKENS {
+        return if scaled { sweep::<true>(task, scratch) } else { sweep::<false>(task, scratch) };
+    }
+    for first in (0..tokens).step_by(4) {
+        match (tokens - first, scaled) {
+            (1, false) => few::<1, false>(task, first),
+            (1, true) => few::<1, true>(task, first),
+            (2, false) => few::<2, false>(task, first),
+            (2, true) => few::<2, true>(task, first),
+            (3, false) => few::<3, false>(task, first),
+            (3, true) => few::<3, true>(task, first),
+            (_, false) => few::<4, false>(task, first),
+            (_, true) => few::<4, true>(task, first),
+        }
+    }
+}
+
+/// The four codes of each byte in the order of their columns. TQ2_0 has the first ones in the low bits, I2_S in the
+/// high ones.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn planes<const TQ2: bool>(packed: __m512i) -> [__m512i; 4] {
+    let mask = _mm512_set1_epi8(3);
+    // Shifts of 16-bit lanes: what crosses from byte to byte falls to the mask.
+    let [a, b, c, d] = [
+        packed,
+        _mm512_srli_epi16::<2>(packed),
+        _mm512_srli_epi16::<4>(packed),
+        _mm512_srli_epi16::<6>(packed),
+    ]
+    .map(|v| _mm512_and_si512(v, mask));
+    if TQ2 { [a, b, c, d] } else { [d, c, b, a] }
+}
+
+/// All rows of `task` with `T` tokens from `start` on.
+#[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+fn few<const T: usize, const SCALED: bool>(task: &Task, start: usize) {
+    let rows = task.block.rows.clone();
+    for first in rows.clone().step_by(ROWS) {
+        // A group that the block cuts short repeats its last row; the surplus results are dropped.
+        let row = |r: usize| (first + r).min(rows.end - 1);
+        let w: [&[u8]; ROWS] = std::array::from_fn(|r| task.weights.row(row(r)));
+        let values = if SCALED {
+            let totals = few_scaled::<T>(task, w, start);
+            std::array::from_fn(|i| totals[i] / task.x.rows[start + (i / ROWS).min(T - 1)].scale)
+        } else {
+            let scales: [f32; ROWS] = std::array::from_fn(|r| task.weights.scale(row(r)));
+            few_plain::<T>(task, w, scales, start)
+        };
+        for t in 0..T {
+            task.write(start + t, first, &values[ROWS * t..][..ROWS.min(rows.end - first)]);
+        }
+    }
+}
+
+/// Adds the products of 256 codes of each row with the values of each token at `x`, `stride` lines apart.
+///
+/// # Safety
+/// Four lines at `x` of each token can be read.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+unsafe fn multiply<const T: usize, const TQ2: bool>(
+    packed: [__m512i; ROWS],
+    x: *const Line,
+    stride: usize,
+    sums: &mut [[__m512i; ROWS]; T],
+) {
+    let planes: [[__m512i; 4]; ROWS] = [
+        planes::<TQ2>(packed[0]),
+        planes::<TQ2>(packed[1]),
+        planes::<TQ2>(packed[2]),
+        planes::<TQ2>(packed[3]),
+    ];
+    for k in 0..4 {
+        for t in 0..T {
+            // SAFETY: the caller's promise.
+            let x = unsafe { _mm512_loadu_si512(x.add(t * stride + k).cast()) };
+            for r in 0..ROWS {
+                sums[t][r] = _mm512_dpbusd_epi32(sums[t][r], planes[r][k], x);
+            }
+        }
+    }
+}
+
+/// The outputs of four rows of I2_S codes, `[token, row]`.
+#[inline]
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,avx512vnni")]
+fn few_plain<const T: usize>(
+    task: &Task,
+    w: [&[u8]; ROWS],
+    scales: [f32; ROWS],
+    start: usize,
+) -> [f32; LANES] {
+    let bytes = w[0].len();
+    let stride = task.x.cols.div_ceil(256) * 4;
+    let x = &task.arranged[start * stride..(start + T) * stride];
+    assert!(w.iter().all(|w| w.len() == bytes) && stride * 16 >= bytes && bytes.is_multiple_of(32));
+    let mut sums = [[_mm512_setzero_si512(); ROWS]; T];
+    for at in (0..bytes).step_by(64) {
+        if start == 0 {
+            prefetch(w[0].as_ptr().wrapping_add(ROWS * at), ROWS);
+        }
+        // A row may end with half of its last 64 bytes; there the activations are zeros.
+        let mask = if bytes - at >= 64 { !0 } else { !0 >> 32 };
+        // SAFETY: as many bytes as the row has there, and the four lines for them of each token.
+        unsafe {
+            let load = |r: usize| _mm512_maskz_loadu_epi8(mask, w[r].as_ptr().add(at).cast());
+            let x = x.as_ptr().add(at / 16);
+            multiply::<T, false>([load(0), load(1), load(2), load(3)], x, stride, &mut sums);
+        }
+    }
+    let dots = lanes::<T>(sums);
+    std::array::from_fn(|i| {
+        let token = task.x.rows[start + (i / ROWS).min(T - 1)];
+        (dots[i] - token.sum) as f32 * (scales[i % ROWS] / token.scale)
+    })
+}
+
+/// Of four rows of TQ2_0 and `T` tokens, `[token, row]`: the sums of the scaled dot products of their blocks.
+#[inline]
+#[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+fn few_scaled<const T: usize>(task: &Task, w: [&[u8]; ROWS], start: usize) -> [f32; LANES] {
+    let blocks = w[0].len() / 66;
+    let stride = 4 * blocks;
+    let x = &task.arranged[start * stride..(start + T) * stride];
+    let sums: [&[i32]; T] = std::array::from_fn(|t| task.sums(start + t));
+    assert!(w.iter().all(|w| w.len() == 66 * blocks) && sums.iter().all(|sums| sums.len() == blocks));
+    let mut totals = _mm512_setzero_ps();
+    for b in 0..blocks {
+        if start == 0 {
+            prefetch(w[0].as_ptr().wrapping_add(ROWS * 66 * b), ROWS + 1);
+        }
+        let mut own = [[_mm512_setzero_si512(); ROWS]; T];
+        // SAFETY: 64 bytes of each row's block of 66, and the four lines for them of each token.
+        unsafe {
+            let load = |r: usize| _mm512_loadu_si512(w[r].as_ptr().add(66 * b).cast());
+            let x = x.as_ptr().add(4 * b);
+            multiply::<T, true>([load(0), load(1), load(2), load(3)], x, stride, &mut own);
+        }
+        let half = |r: usize| i16::from_le_bytes([w[r][66 * b + 64], w[r][66 * b + 65]]);
+        let scales = _mm_cvtph_ps(_mm_setr_epi16(half(0), half(1), half(2), half(3), 0, 0, 0, 0));
+        let sum = |t: usize| _mm_set1_epi32(if t < T { sums[t][b] } else { 0 });
+        let dots = small_lanes::<T>(own);
+        if T == 1 {
+            let dots = _mm_sub_epi32(_mm512_castsi512_si128(dots), sum(0));
+            let value = _mm_mul_ps(_mm_cvtepi32_ps(dots), scales);
+            let total = _mm_add_ps(_mm512_castps512_ps128(totals), value);
+            totals = _mm512_castps128_ps512(total);
+        } else {
+            let low = _mm256_setr_m128i(sum(0), sum(1));
+            let high = _mm256_setr_m128i(sum(2), sum(3));
+            let sums = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high);
+            let dots = _mm512_cvtepi32_ps(_mm512_sub_epi32(dots, sums));
+            totals = _mm512_add_ps(totals, _mm512_mul_ps(dots, _mm512_broadcast_f32x4(scales)));
+        }
+    }
+    let mut values = [0.0; LANES];
+    // SAFETY: sixteen f32 are written to an array of sixteen.
+    unsafe { _mm512_storeu_ps(values.as_mut_ptr(), totals) };
+    values
+}
+
+/// The sum of all lanes of each vector, `[token, row]`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn lanes<const T: usize>(v: [[__m512i; ROWS]; T]) -> [i32; LANES] {
+    let pair = |a, b| _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    let mut quads = [_mm512_setzero_si512(); 4];
+    for (quad, [a, b, c, d]) in quads.iter_mut().zip(v) {
+        let (ab, cd) = (pair(a, b), pair(c, d));
+        *quad = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+    }
+    let mut sums = [0; LANES];
+    // SAFETY: sixteen i32 are written to an array of sixteen.
+    unsafe { _mm512_storeu_si512(sums.as_mut_ptr().cast(), quarters::<T>(quads)) };
+    sums
+}
+
+/// As `lanes`, where each lane is at most 4096 in magnitude: of 256 products with -128 at most. The rest of the
+/// vector is nothing where T is 1.
+#[inline]
+#[target_feature(enable = "avx2,avx512f,avx512bw")]
+fn small_lanes<const T: usize>(v: [[__m512i; ROWS]; T]) -> __m512i {
+    // Pairs of i16 lanes: at most 4096, then 8192.
+    let pair = |a, b| _mm512_madd_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16(1));
+    let mut quads = [_mm512_setzero_si512(); 4];
+    for (quad, [a, b, c, d]) in quads.iter_mut().zip(v) {
+        *quad = pair(pair(a, b), pair(c, d));
+    }
+    quarters::<T>(quads)
+}
+
+/// Lane by lane the four quarters of each vector, in a quarter of its own.
+#[inline]
+#[target_feature(enable = "avx2,avx512f,avx512bw")]
+fn quarters<const T: usize>(q: [__m512i; 4]) -> __m512i {
+    if T == 1 {
+        let half = _mm256_add_epi32(_mm512_castsi512_si256(q[0]), _mm512_extracti64x4_epi64::<1>(q[0]));
+        let quarter = _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256::<1>(half));
+        return _mm512_castsi128_si512(quarter);
+    }
+    let pair = |a, b| {
+        _mm512_add_epi32(
+            _mm512_shuffle_i32x4::<0b01_00_01_00>(a, b),
+            _mm512_shuffle_i32x4::<0b11_10_11_10>(a, b),
+        )
+    };
+    let (a, b) = (pair(q[0], q[1]), pair(q[2], q[3]));
+    _mm512_add_epi32(_mm512_shuffle_i32x4::<0b10_00_10_00>(a, b), _mm512_shuffle_i32x4::<0b11_01_11_01>(a, b))
+}
+
+/// Of 16 bytes at `at` of sixteen rows four lines: each with four bytes of every row.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn transpose(rows: [&[u8]; LANES], at: usize) -> [Line; 4] {
+    let load = |r: usize| {
+        let bytes: &[u8; 16] = rows[r][at..].first_chunk().expect("16 bytes");
+        // SAFETY: an array of 16 bytes.
+        unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+    };
+    // Rows i, 4 + i, 8 + i and 12 + i.
+    let fours: [__m512i; 4] = std::array::from_fn(|i| {
+        let v = _mm512_castsi128_si512(load(i));
+        let v = _mm512_inserti32x4::<1>(v, load(4 + i));
+        let v = _mm512_inserti32x4::<2>(v, load(8 + i));
+        _mm512_inserti32x4::<3>(v, load(12 + i))
+    });
+    let [a, b, c, d] = fours;
+    let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+    let (ab_high, cd_high) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+    let columns = [
+        _mm512_unpacklo_epi64(ab, cd),
+        _mm512_unpackhi_epi64(ab, cd),
+        _mm512_unpacklo_epi64(ab_high, cd_high),
+        _mm512_unpackhi_epi64(ab_high, cd_high),
+    ];
+    columns.map(|column| {
+        let mut line = Line::default();
+        // SAFETY: 64 bytes are written to a line.
+        unsafe { _mm512_store_si512(line.0.as_mut_ptr().cast(), column) };
+        line
+    })
+}
+
+/// Transposes sixteen rows at a time and multiplies them with all tokens.
+#[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+fn sweep<const SCALED: bool>(task: &Task, scratch: &mut Scratch) {
+    let (cols, tokens, rows) = (task.x.cols, task.x.rows.len(), task.block.rows.clone());
+    let packed = grown(&mut scratch.codes, cols / 16);
+    let scales = grown(&mut scratch.scales, if SCALED { cols / 256 } else { 1 });
+    for first in rows.clone().step_by(LANES) {
+        // A group that the block cuts short repeats its last row; the surplus results are dropped.
+        let row = |r: usize| (first + r).min(rows.end - 1);
+        let w: [&[u8]; LANES] = std::array::from_fn(|r| task.weights.row(row(r)));
+        for (n, lines) in packed.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            let at = if SCALED { n / 2 * 66 + n % 2 * 32 } else { 32 * n };
+            let [low, high] = [transpose(w, at), transpose(w, at + 16)];
+            lines[..4].copy_from_slice(&low);
+            lines[4..].copy_from_slice(&high);
+        }
+        for (b, scales) in scales.iter_mut().enumerate() {
+            *scales = std::array::from_fn(|r| match SCALED {
+                true => half::f16::from_le_bytes([w[r][66 * b + 64], w[r][66 * b + 65]]).to_f32(),
+                false => task.weights.scale(row(r)),
+            });
+        }
+        for start in (0..tokens).step_by(LANES) {
+            let step = Step { task, packed, scales, next: w[LANES - 1], start, first };
+            match (tokens - start).div_ceil(4) {
+                1 => step.tile::<4, SCALED>(),
+                2 => step.tile::<8, SCALED>(),
+                3 => step.tile::<12, SCALED>(),
+                _ => step.tile::<LANES, SCALED>(),
+            }
+        }
+    }
+}
+
+/// Sixteen transposed rows from `first` on, and the tokens that they meet, up to sixteen from `start` on.
+struct Step<'a> {
+    task: &'a Task<'a>,
+    /// Of 16 columns a line, four bytes a row.
+    packed: &'a [Line],
+    /// Of each block of TQ2_0; of whole rows otherwise.
+    scales: &'a [[f32; LANES]],
+    /// Behind this, memory has the next rows.
+    next: &'a [u8],
+    start: usize,
+    first: usize,
+}
+
+impl Step<'_> {
+    /// The outputs of `T` tokens, of which the last ones may be repetitions, which are dropped.
+    #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+    fn tile<const T: usize, const SCALED: bool>(&self) {
+        let Self { task, packed, scales, next, start, first } = *self;
+        let tokens = task.x.rows.len();
+        let token: [usize; T] = std::array::from_fn(|t| (start + t).min(tokens - 1));
+        let lines = task.x.cols / 4;
+        let x = &task.arranged[start / LANES * lines..][..lines];
+        let mut sums = [_mm512_setzero_si512(); T];
+        let mut totals = [_mm512_setzero_ps(); T];
+        for (n, (packed, x)) in packed.as_chunks::<8>().0.iter().zip(x.as_chunks::<32>().0).enumerate() {
+            if start == 0 {
+                // The next sixteen rows, as fast as these are used.
+                let at = next.as_ptr().wrapping_add(next.len() + LANES * if SCALED { 33 } else { 32 } * n);
+                for line in 0..8 + usize::from(SCALED) {
+                    _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(64 * line).cast());
+                }
+            }
+            sweep_128::<T, SCALED>(packed, x, &mut sums);
+            if SCALED && n % 2 == 1 {
+                // SAFETY: an array of sixteen f32.
+                let scale = unsafe { _mm512_loadu_ps(scales[n / 2].as_ptr()) };
+                for t in 0..T {
+                    let sum = _mm512_set1_epi32(task.sums(token[t])[n / 2]);
+                    let dots = _mm512_cvtepi32_ps(_mm512_sub_epi32(sums[t], sum));
+                    totals[t] = _mm512_add_ps(totals[t], _mm512_mul_ps(dots, scale));
+                    sums[t] = _mm512_setzero_si512();
+                }
+            }
+        }
+        let count = LANES.min(task.block.rows.end - first);
+        for t in 0..T.min(tokens - start) {
+            let row = task.x.rows[start + t];
+            let scale = _mm512_set1_ps(row.scale);
+            let mut values = [0.0; LANES];
+            // SAFETY: arrays of sixteen f32.
+            unsafe {
+                let value = if SCALED {
+                    _mm512_div_ps(totals[t], scale)
+                } else {
+                    let dots = _mm512_sub_epi32(sums[t], _mm512_set1_epi32(row.sum));
+                    let scale = _mm512_div_ps(_mm512_loadu_ps(scales[0].as_ptr()), scale);
+                    _mm512_mul_ps(_mm512_cvtepi32_ps(dots), scale)
+                };
+                _mm512_storeu_ps(values.as_mut_ptr(), value);
+            }
+            task.write(start + t, first, &values[..count]);
+        }
+    }
+}
+
+/// Adds the products of 128 columns of sixteen rows with `T` tokens.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+fn sweep_128<const T: usize, const TQ2: bool>(packed: &[Line; 8], x: &[Line; 32], sums: &mut [__m512i; T]) {
+    for (j, line) in packed.iter().enumerate() {
+        // SAFETY: a line.
+        let planes = planes::<TQ2>(unsafe { _mm512_load_si512(line.0.as_ptr().cast()) });
+        for k in 0..4 {
+            let x = x[8 * k + j].0.as_ptr().cast::<i32>();
+            for t in 0..T {
+                // SAFETY: T is 16 at most, and a line has sixteen i32.
+                let x = unsafe { _mm512_set1_epi32(*x.add(t)) };
+                sums[t] = _mm512_dpbusd_epi32(sums[t], planes[k], x);
+            }
+        }
+    }
+}
