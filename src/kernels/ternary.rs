@@ -11,7 +11,7 @@ use crate::base::{Error, Result};
 use std::cell::RefCell;
 
 /// Weight rows of one task.
-const TASK_ROWS: usize = 32;
+pub(super) const TASK_ROWS: usize = 32;
 /// Below this many multiplications waking others takes longer than the work.
 const SMALL: usize = 1 << 18;
 

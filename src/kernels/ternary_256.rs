@@ -245,7 +245,7 @@ pub mod avx_vnni_as_avx512 {
 const ROWS: usize = 8;
 /// How many bytes ahead packed codes are asked for. In the order of memory: several rows at once, each asking for its
 /// own next bytes, take three times as long.
-pub const AHEAD: usize = 6144;
+const AHEAD: usize = 6144;
 
 /// # Safety
 /// 32 bytes at `at` can be read.

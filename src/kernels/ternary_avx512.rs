@@ -9,8 +9,8 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::blocks::SharedOut;
-use super::ternary::{Activations, Line, Scratch, Task, grown};
-use super::ternary_256::{AHEAD, prefetch};
+use super::ternary::{Activations, Line, Scratch, TASK_ROWS, Task, grown};
+use super::ternary_256::prefetch;
 use super::{DType, Pool};
 use std::arch::x86_64::*;
 
@@ -23,7 +23,7 @@ const LANES: usize = 16;
 /// Fewer activations than this are arranged faster than others are woken.
 const SMALL: usize = 1 << 17;
 
-const _: () = assert!(AHEAD.is_multiple_of(64));
+const _: () = assert!(TASK_ROWS.is_multiple_of(ROWS));
 
 /// Lines that `arrange` fills.
 pub fn arranged_lines(x: &Activations) -> usize {
@@ -58,13 +58,13 @@ pub fn arrange(pool: &Pool, x: &Activations, out: &mut [Line]) {
     let one = |tile: usize| {
         // SAFETY: each task has lines of its own.
         let out = unsafe { shared.slice(tile * lines..(tile + 1) * lines) };
-        let rows: [&[u8]; LANES] = std::array::from_fn(|t| {
-            let row = x.row((tile * LANES + t).min(tokens - 1));
-            // SAFETY: bytes of another sign.
-            unsafe { std::slice::from_raw_parts(row.as_ptr().cast(), row.len()) }
-        });
+        let mut rows = [x.values.as_ptr().cast::<u8>(); LANES];
+        for (t, row) in rows.iter_mut().enumerate() {
+            *row = x.row((tile * LANES + t).min(tokens - 1)).as_ptr().cast();
+        }
         for (n, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-            *out = transpose(rows, 16 * n);
+            // SAFETY: 16 of a row's columns for each four lines.
+            unsafe { transpose(&rows, 16 * n, out) };
         }
     };
     let tiles = tokens.div_ceil(LANES);
@@ -93,42 +93,64 @@ pub fn run(task: &Task, scratch: &mut Scratch) {
     }
 }
 
-/// The four codes of each byte in the order of their columns. TQ2_0 has the first ones in the low bits, I2_S in the
-/// high ones.
+/// The codes of each byte that come `k`th in the order of columns, of four. TQ2_0 has the first ones in the low bits,
+/// I2_S in the high ones.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn planes<const TQ2: bool>(packed: __m512i) -> [__m512i; 4] {
-    let mask = _mm512_set1_epi8(3);
+fn plane<const TQ2: bool>(packed: __m512i, k: usize) -> __m512i {
     // Shifts of 16-bit lanes: what crosses from byte to byte falls to the mask.
-    let [a, b, c, d] = [
-        packed,
-        _mm512_srli_epi16::<2>(packed),
-        _mm512_srli_epi16::<4>(packed),
-        _mm512_srli_epi16::<6>(packed),
-    ]
-    .map(|v| _mm512_and_si512(v, mask));
-    if TQ2 { [a, b, c, d] } else { [d, c, b, a] }
+    let down = match if TQ2 { k } else { 3 - k } {
+        0 => packed,
+        1 => _mm512_srli_epi16::<2>(packed),
+        2 => _mm512_srli_epi16::<4>(packed),
+        _ => _mm512_srli_epi16::<6>(packed),
+    };
+    _mm512_and_si512(down, _mm512_set1_epi8(3))
 }
 
 /// All rows of `task` with `T` tokens from `start` on.
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
 fn few<const T: usize, const SCALED: bool>(task: &Task, start: usize) {
     let rows = task.block.rows.clone();
-    for first in rows.clone().step_by(ROWS) {
+    let mut values = [[0.0; TASK_ROWS]; T];
+    // As the lanes of a group's outputs, `[token, row]`.
+    let token = |i: usize| task.x.rows[start + (i / ROWS).min(T - 1)];
+    let sums: [i32; LANES] = std::array::from_fn(|i| token(i).sum);
+    let scales: [f32; LANES] = std::array::from_fn(|i| token(i).scale);
+    // SAFETY: arrays of sixteen.
+    let (sums, scales) = unsafe { (loaded(sums.as_ptr().cast(), 0), _mm512_loadu_ps(scales.as_ptr())) };
+    for first in (0..rows.len()).step_by(ROWS) {
         // A group that the block cuts short repeats its last row; the surplus results are dropped.
-        let row = |r: usize| (first + r).min(rows.end - 1);
-        let w: [&[u8]; ROWS] = std::array::from_fn(|r| task.weights.row(row(r)));
-        let values = if SCALED {
-            let totals = few_scaled::<T>(task, w, start);
-            std::array::from_fn(|i| totals[i] / task.x.rows[start + (i / ROWS).min(T - 1)].scale)
+        let row = |r: usize| (rows.start + first + r).min(rows.end - 1);
+        let w = [0, 1, 2, 3].map(|r| task.weights.row(row(r)));
+        let all = if SCALED {
+            _mm512_div_ps(few_scaled::<T>(task, w, start), scales)
         } else {
-            let scales: [f32; ROWS] = std::array::from_fn(|r| task.weights.scale(row(r)));
-            few_plain::<T>(task, w, scales, start)
+            let dots = _mm512_cvtepi32_ps(_mm512_sub_epi32(few_plain::<T>(task, w, start), sums));
+            let own = [0, 1, 2, 3].map(|r| task.weights.scale(row(r)));
+            // SAFETY: an array of four.
+            let own = _mm512_broadcast_f32x4(unsafe { _mm_loadu_ps(own.as_ptr()) });
+            _mm512_mul_ps(dots, _mm512_div_ps(own, scales))
         };
-        for t in 0..T {
-            task.write(start + t, first, &values[ROWS * t..][..ROWS.min(rows.end - first)]);
+        let mut group = [0.0; LANES];
+        // SAFETY: sixteen f32 are written to an array of sixteen.
+        unsafe { _mm512_storeu_ps(group.as_mut_ptr(), all) };
+        for (values, group) in values.iter_mut().zip(group.as_chunks::<ROWS>().0) {
+            values[first..first + ROWS].copy_from_slice(group);
         }
     }
+    for (t, values) in values.iter().enumerate() {
+        task.write(start + t, rows.start, &values[..rows.len()]);
+    }
+}
+
+/// # Safety
+/// 64 bytes at `at` of `w` can be read.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn loaded(w: *const u8, at: usize) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_loadu_si512(w.add(at).cast()) }
 }
 
 /// Adds the products of 256 codes of each row with the values of each token at `x`, `stride` lines apart.
@@ -143,80 +165,79 @@ unsafe fn multiply<const T: usize, const TQ2: bool>(
     stride: usize,
     sums: &mut [[__m512i; ROWS]; T],
 ) {
-    let planes: [[__m512i; 4]; ROWS] = [
-        planes::<TQ2>(packed[0]),
-        planes::<TQ2>(packed[1]),
-        planes::<TQ2>(packed[2]),
-        planes::<TQ2>(packed[3]),
-    ];
+    // A plane at a time: with sums of sixteen products there are no more registers.
     for k in 0..4 {
+        let mut codes = packed;
+        for r in 0..ROWS {
+            codes[r] = plane::<TQ2>(packed[r], k);
+        }
         for t in 0..T {
             // SAFETY: the caller's promise.
             let x = unsafe { _mm512_loadu_si512(x.add(t * stride + k).cast()) };
             for r in 0..ROWS {
-                sums[t][r] = _mm512_dpbusd_epi32(sums[t][r], planes[r][k], x);
+                sums[t][r] = _mm512_dpbusd_epi32(sums[t][r], codes[r], x);
             }
         }
     }
 }
 
-/// The outputs of four rows of I2_S codes, `[token, row]`.
+/// Dot products of four rows of I2_S codes, `[token, row]`.
 #[inline]
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn few_plain<const T: usize>(
-    task: &Task,
-    w: [&[u8]; ROWS],
-    scales: [f32; ROWS],
-    start: usize,
-) -> [f32; LANES] {
+fn few_plain<const T: usize>(task: &Task, w: [&[u8]; ROWS], start: usize) -> __m512i {
     let bytes = w[0].len();
     let stride = task.x.cols.div_ceil(256) * 4;
     let x = &task.arranged[start * stride..(start + T) * stride];
     assert!(w.iter().all(|w| w.len() == bytes) && stride * 16 >= bytes && bytes.is_multiple_of(32));
+    let [a, b, c, d] = w.map(<[u8]>::as_ptr);
     let mut sums = [[_mm512_setzero_si512(); ROWS]; T];
-    for at in (0..bytes).step_by(64) {
+    let whole = bytes / 64 * 64;
+    for at in (0..whole).step_by(64) {
         if start == 0 {
-            prefetch(w[0].as_ptr().wrapping_add(ROWS * at), ROWS);
+            prefetch(a.wrapping_add(ROWS * at), ROWS);
         }
-        // A row may end with half of its last 64 bytes; there the activations are zeros.
-        let mask = if bytes - at >= 64 { !0 } else { !0 >> 32 };
-        // SAFETY: as many bytes as the row has there, and the four lines for them of each token.
+        // SAFETY: 64 bytes at `at` of each row, and the four lines for them of each token.
         unsafe {
-            let load = |r: usize| _mm512_maskz_loadu_epi8(mask, w[r].as_ptr().add(at).cast());
-            let x = x.as_ptr().add(at / 16);
-            multiply::<T, false>([load(0), load(1), load(2), load(3)], x, stride, &mut sums);
+            let load = [loaded(a, at), loaded(b, at), loaded(c, at), loaded(d, at)];
+            multiply::<T, false>(load, x.as_ptr().add(at / 16), stride, &mut sums);
         }
     }
-    let dots = lanes::<T>(sums);
-    std::array::from_fn(|i| {
-        let token = task.x.rows[start + (i / ROWS).min(T - 1)];
-        (dots[i] - token.sum) as f32 * (scales[i % ROWS] / token.scale)
-    })
+    if whole < bytes {
+        // 32 bytes more; the activations behind their columns are zeros.
+        // SAFETY: as above, of half as much.
+        unsafe {
+            let half = |w: *const u8| _mm512_zextsi256_si512(_mm256_loadu_si256(w.add(whole).cast()));
+            let load = [half(a), half(b), half(c), half(d)];
+            multiply::<T, false>(load, x.as_ptr().add(whole / 16), stride, &mut sums);
+        }
+    }
+    lanes::<T>(sums)
 }
 
 /// Of four rows of TQ2_0 and `T` tokens, `[token, row]`: the sums of the scaled dot products of their blocks.
 #[inline]
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn few_scaled<const T: usize>(task: &Task, w: [&[u8]; ROWS], start: usize) -> [f32; LANES] {
+fn few_scaled<const T: usize>(task: &Task, w: [&[u8]; ROWS], start: usize) -> __m512 {
     let blocks = w[0].len() / 66;
     let stride = 4 * blocks;
     let x = &task.arranged[start * stride..(start + T) * stride];
     let sums: [&[i32]; T] = std::array::from_fn(|t| task.sums(start + t));
     assert!(w.iter().all(|w| w.len() == 66 * blocks) && sums.iter().all(|sums| sums.len() == blocks));
+    let [p, q, r, s] = w.map(<[u8]>::as_ptr);
     let mut totals = _mm512_setzero_ps();
     for b in 0..blocks {
         if start == 0 {
-            prefetch(w[0].as_ptr().wrapping_add(ROWS * 66 * b), ROWS + 1);
+            prefetch(p.wrapping_add(ROWS * 66 * b), ROWS + 1);
         }
         let mut own = [[_mm512_setzero_si512(); ROWS]; T];
-        // SAFETY: 64 bytes of each row's block of 66, and the four lines for them of each token.
-        unsafe {
-            let load = |r: usize| _mm512_loadu_si512(w[r].as_ptr().add(66 * b).cast());
-            let x = x.as_ptr().add(4 * b);
-            multiply::<T, true>([load(0), load(1), load(2), load(3)], x, stride, &mut own);
-        }
-        let half = |r: usize| i16::from_le_bytes([w[r][66 * b + 64], w[r][66 * b + 65]]);
-        let scales = _mm_cvtph_ps(_mm_setr_epi16(half(0), half(1), half(2), half(3), 0, 0, 0, 0));
+        // SAFETY: each row's block of 66 bytes, and the four lines for its codes of each token.
+        let scales = unsafe {
+            let at = 66 * b;
+            let load = [loaded(p, at), loaded(q, at), loaded(r, at), loaded(s, at)];
+            multiply::<T, true>(load, x.as_ptr().add(4 * b), stride, &mut own);
+            let half = |w: *const u8| w.add(at + 64).cast::<i16>().read_unaligned();
+            _mm_cvtph_ps(_mm_setr_epi16(half(p), half(q), half(r), half(s), 0, 0, 0, 0))
+        };
         let sum = |t: usize| _mm_set1_epi32(if t < T { sums[t][b] } else { 0 });
         let dots = small_lanes::<T>(own);
         if T == 1 {
@@ -232,30 +253,23 @@ fn few_scaled<const T: usize>(task: &Task, w: [&[u8]; ROWS], start: usize) -> [f
             totals = _mm512_add_ps(totals, _mm512_mul_ps(dots, _mm512_broadcast_f32x4(scales)));
         }
     }
-    let mut values = [0.0; LANES];
-    // SAFETY: sixteen f32 are written to an array of sixteen.
-    unsafe { _mm512_storeu_ps(values.as_mut_ptr(), totals) };
-    values
+    totals
 }
 
-/// The sum of all lanes of each vector, `[token, row]`.
+/// The sum of all lanes of each vector, `[token, row]`. The rest of the result is nothing where T is 1.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn lanes<const T: usize>(v: [[__m512i; ROWS]; T]) -> [i32; LANES] {
+#[target_feature(enable = "avx2,avx512f,avx512bw")]
+fn lanes<const T: usize>(v: [[__m512i; ROWS]; T]) -> __m512i {
     let pair = |a, b| _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
     let mut quads = [_mm512_setzero_si512(); 4];
     for (quad, [a, b, c, d]) in quads.iter_mut().zip(v) {
         let (ab, cd) = (pair(a, b), pair(c, d));
         *quad = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
     }
-    let mut sums = [0; LANES];
-    // SAFETY: sixteen i32 are written to an array of sixteen.
-    unsafe { _mm512_storeu_si512(sums.as_mut_ptr().cast(), quarters::<T>(quads)) };
-    sums
+    quarters::<T>(quads)
 }
 
-/// As `lanes`, where each lane is at most 4096 in magnitude: of 256 products with -128 at most. The rest of the
-/// vector is nothing where T is 1.
+/// As `lanes`, where each lane is at most 4096 in magnitude: of 256 products with -128 at most.
 #[inline]
 #[target_feature(enable = "avx2,avx512f,avx512bw")]
 fn small_lanes<const T: usize>(v: [[__m512i; ROWS]; T]) -> __m512i {
@@ -288,21 +302,22 @@ fn quarters<const T: usize>(q: [__m512i; 4]) -> __m512i {
 }
 
 /// Of 16 bytes at `at` of sixteen rows four lines: each with four bytes of every row.
+///
+/// # Safety
+/// Those bytes can be read.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn transpose(rows: [&[u8]; LANES], at: usize) -> [Line; 4] {
-    let load = |r: usize| {
-        let bytes: &[u8; 16] = rows[r][at..].first_chunk().expect("16 bytes");
-        // SAFETY: an array of 16 bytes.
-        unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
-    };
-    // Rows i, 4 + i, 8 + i and 12 + i.
-    let fours: [__m512i; 4] = std::array::from_fn(|i| {
-        let v = _mm512_castsi128_si512(load(i));
-        let v = _mm512_inserti32x4::<1>(v, load(4 + i));
-        let v = _mm512_inserti32x4::<2>(v, load(8 + i));
-        _mm512_inserti32x4::<3>(v, load(12 + i))
-    });
+unsafe fn transpose(rows: &[*const u8; LANES], at: usize, out: &mut [Line; 4]) {
+    let mut fours = [_mm512_setzero_si512(); 4];
+    for i in 0..4 {
+        // SAFETY: the caller's promise, of rows i, 4 + i, 8 + i and 12 + i.
+        unsafe {
+            let v = _mm512_castsi128_si512(_mm_loadu_si128(rows[i].add(at).cast()));
+            let v = _mm512_inserti32x4::<1>(v, _mm_loadu_si128(rows[4 + i].add(at).cast()));
+            let v = _mm512_inserti32x4::<2>(v, _mm_loadu_si128(rows[8 + i].add(at).cast()));
+            fours[i] = _mm512_inserti32x4::<3>(v, _mm_loadu_si128(rows[12 + i].add(at).cast()));
+        }
+    }
     let [a, b, c, d] = fours;
     let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
     let (ab_high, cd_high) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
@@ -312,12 +327,10 @@ fn transpose(rows: [&[u8]; LANES], at: usize) -> [Line; 4] {
         _mm512_unpacklo_epi64(ab_high, cd_high),
         _mm512_unpackhi_epi64(ab_high, cd_high),
     ];
-    columns.map(|column| {
-        let mut line = Line::default();
+    for (line, column) in out.iter_mut().zip(columns) {
         // SAFETY: 64 bytes are written to a line.
         unsafe { _mm512_store_si512(line.0.as_mut_ptr().cast(), column) };
-        line
-    })
+    }
 }
 
 /// Transposes sixteen rows at a time and multiplies them with all tokens.
@@ -330,11 +343,12 @@ fn sweep<const SCALED: bool>(task: &Task, scratch: &mut Scratch) {
         // A group that the block cuts short repeats its last row; the surplus results are dropped.
         let row = |r: usize| (first + r).min(rows.end - 1);
         let w: [&[u8]; LANES] = std::array::from_fn(|r| task.weights.row(row(r)));
-        for (n, lines) in packed.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            let at = if SCALED { n / 2 * 66 + n % 2 * 32 } else { 32 * n };
-            let [low, high] = [transpose(w, at), transpose(w, at + 16)];
-            lines[..4].copy_from_slice(&low);
-            lines[4..].copy_from_slice(&high);
+        assert!(w.iter().all(|w| w.len() == if SCALED { cols / 256 * 66 } else { cols / 4 }));
+        let rows = w.map(<[u8]>::as_ptr);
+        for (n, lines) in packed.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let at = if SCALED { n / 4 * 66 + n % 4 * 16 } else { 16 * n };
+            // SAFETY: as long as was just looked at.
+            unsafe { transpose(&rows, at, lines) };
         }
         for (b, scales) in scales.iter_mut().enumerate() {
             *scales = std::array::from_fn(|r| match SCALED {
@@ -425,13 +439,14 @@ impl Step<'_> {
 fn sweep_128<const T: usize, const TQ2: bool>(packed: &[Line; 8], x: &[Line; 32], sums: &mut [__m512i; T]) {
     for (j, line) in packed.iter().enumerate() {
         // SAFETY: a line.
-        let planes = planes::<TQ2>(unsafe { _mm512_load_si512(line.0.as_ptr().cast()) });
+        let packed = unsafe { _mm512_load_si512(line.0.as_ptr().cast()) };
         for k in 0..4 {
+            let codes = plane::<TQ2>(packed, k);
             let x = x[8 * k + j].0.as_ptr().cast::<i32>();
             for t in 0..T {
                 // SAFETY: T is 16 at most, and a line has sixteen i32.
                 let x = unsafe { _mm512_set1_epi32(*x.add(t)) };
-                sums[t] = _mm512_dpbusd_epi32(sums[t], planes[k], x);
+                sums[t] = _mm512_dpbusd_epi32(sums[t], codes, x);
             }
         }
     }
