@@ -129,21 +129,25 @@ macro_rules! kernels {
             assert!(w.iter().all(|w| w.len() == 66 * blocks) && x.iter().all(|x| x.len() == 256 * blocks));
             let sums: [&[i32]; T] = std::array::from_fn(|t| task.sums(start + t));
             assert!(sums.iter().all(|sums| sums.len() == blocks));
+            let (w, x) = (w.map(<[u8]>::as_ptr), x.map(<[i8]>::as_ptr));
             let zero = _mm256_setzero_si256();
             let mut totals = [_mm256_setzero_ps(); T];
             for b in 0..blocks {
                 if start == 0 {
-                    prefetch(w[0].as_ptr().wrapping_add(ROWS * 66 * b), 9);
+                    prefetch(w[0].wrapping_add(ROWS * 66 * b), 9);
                 }
                 let mut all = [[zero; ROWS]; T];
                 for r in (0..ROWS).step_by(N) {
                     let mut own = [[(zero, zero); N]; T];
                     // SAFETY: twice 32 bytes of each row's block of 66, and twice 128 values of each token's 256.
                     unsafe {
-                        let w: [*const u8; N] = std::array::from_fn(|n| w[r + n].as_ptr().add(66 * b));
-                        let x = x.map(|x| x.as_ptr().add(256 * b));
-                        multiply::<T, N, false>(w, x, &mut own);
-                        multiply::<T, N, false>(w.map(|w| w.add(32)), x.map(|x| x.add(128)), &mut own);
+                        let mut rows = [w[r]; N];
+                        for n in 0..N {
+                            rows[n] = w[r + n].add(66 * b);
+                        }
+                        let x = x.map(|x| x.add(256 * b));
+                        multiply::<T, N, false>(rows, x, &mut own);
+                        multiply::<T, N, false>(rows.map(|w| w.add(32)), x.map(|x| x.add(128)), &mut own);
                     }
                     for t in 0..T {
                         for n in 0..N {
@@ -151,10 +155,12 @@ macro_rules! kernels {
                         }
                     }
                 }
-                let half = |r: usize| i16::from_le_bytes([w[r][66 * b + 64], w[r][66 * b + 65]]);
-                let halves = [0, 1, 2, 3, 4, 5, 6, 7].map(half);
-                // SAFETY: 16 bytes of an array of eight i16.
-                let scale = _mm256_cvtph_ps(unsafe { _mm_loadu_si128(halves.as_ptr().cast()) });
+                // SAFETY: two bytes behind each row's codes.
+                let scale = unsafe {
+                    let half = |r: usize| w[r].add(66 * b + 64).cast::<i16>().read_unaligned();
+                    let halves = [half(0), half(1), half(2), half(3), half(4), half(5), half(6), half(7)];
+                    _mm256_cvtph_ps(_mm_loadu_si128(halves.as_ptr().cast()))
+                };
                 for t in 0..T {
                     let dots = _mm256_sub_epi32(small_lanes(all[t]), _mm256_set1_epi32(sums[t][b]));
                     let value = _mm256_mul_ps(_mm256_cvtepi32_ps(dots), scale);

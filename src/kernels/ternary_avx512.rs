@@ -351,10 +351,19 @@ fn sweep<const SCALED: bool>(task: &Task, scratch: &mut Scratch) {
             unsafe { transpose(&rows, at, lines) };
         }
         for (b, scales) in scales.iter_mut().enumerate() {
-            *scales = std::array::from_fn(|r| match SCALED {
-                true => half::f16::from_le_bytes([w[r][66 * b + 64], w[r][66 * b + 65]]).to_f32(),
-                false => task.weights.scale(row(r)),
-            });
+            if !SCALED {
+                *scales = std::array::from_fn(|r| task.weights.scale(row(r)));
+                continue;
+            }
+            let mut halves = [0i16; LANES];
+            // SAFETY: two bytes behind a block's codes; arrays of sixteen.
+            unsafe {
+                for (half, row) in halves.iter_mut().zip(rows) {
+                    *half = row.add(66 * b + 64).cast::<i16>().read_unaligned();
+                }
+                let values = _mm512_cvtph_ps(_mm256_loadu_si256(halves.as_ptr().cast()));
+                _mm512_storeu_ps(scales.as_mut_ptr(), values);
+            }
         }
         for start in (0..tokens).step_by(LANES) {
             let step = Step { task, packed, scales, next: w[LANES - 1], start, first };
@@ -382,33 +391,45 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
+    /// Asks for `lines` of the next sixteen rows, as far in as `at` is in each of these, and only once.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn prefetch_next(&self, at: usize, lines: usize) {
+        if self.start == 0 {
+            let from = self.next.as_ptr().wrapping_add(self.next.len() + LANES * at);
+            for line in 0..lines {
+                _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(64 * line).cast());
+            }
+        }
+    }
+
     /// The outputs of `T` tokens, of which the last ones may be repetitions, which are dropped.
     #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
     fn tile<const T: usize, const SCALED: bool>(&self) {
-        let Self { task, packed, scales, next, start, first } = *self;
+        let Self { task, packed, scales, start, first, .. } = *self;
         let tokens = task.x.rows.len();
         let token: [usize; T] = std::array::from_fn(|t| (start + t).min(tokens - 1));
         let lines = task.x.cols / 4;
         let x = &task.arranged[start / LANES * lines..][..lines];
         let mut sums = [_mm512_setzero_si512(); T];
         let mut totals = [_mm512_setzero_ps(); T];
-        for (n, (packed, x)) in packed.as_chunks::<8>().0.iter().zip(x.as_chunks::<32>().0).enumerate() {
-            if start == 0 {
-                // The next sixteen rows, as fast as these are used.
-                let at = next.as_ptr().wrapping_add(next.len() + LANES * if SCALED { 33 } else { 32 } * n);
-                for line in 0..8 + usize::from(SCALED) {
-                    _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(64 * line).cast());
-                }
+        if !SCALED {
+            let blocks = packed.as_chunks::<8>().0.iter().zip(x.as_chunks::<32>().0);
+            for (n, (packed, x)) in blocks.enumerate() {
+                self.prefetch_next(32 * n, 8);
+                sweep_128::<T, false>(packed, x, &mut sums);
             }
-            sweep_128::<T, SCALED>(packed, x, &mut sums);
-            if SCALED && n % 2 == 1 {
+        } else {
+            let blocks = packed.as_chunks::<16>().0.iter().zip(x.as_chunks::<64>().0).zip(scales);
+            let own = token.map(|t| task.sums(t));
+            for (b, ((packed, x), scale)) in blocks.enumerate() {
+                self.prefetch_next(66 * b, 17);
+                block_dots(packed, x, &mut sums);
                 // SAFETY: an array of sixteen f32.
-                let scale = unsafe { _mm512_loadu_ps(scales[n / 2].as_ptr()) };
+                let scale = unsafe { _mm512_loadu_ps(scale.as_ptr()) };
                 for t in 0..T {
-                    let sum = _mm512_set1_epi32(task.sums(token[t])[n / 2]);
-                    let dots = _mm512_cvtepi32_ps(_mm512_sub_epi32(sums[t], sum));
-                    totals[t] = _mm512_add_ps(totals[t], _mm512_mul_ps(dots, scale));
-                    sums[t] = _mm512_setzero_si512();
+                    let dots = _mm512_sub_epi32(sums[t], _mm512_set1_epi32(own[t][b]));
+                    totals[t] = _mm512_add_ps(totals[t], _mm512_mul_ps(_mm512_cvtepi32_ps(dots), scale));
                 }
             }
         }
@@ -431,6 +452,18 @@ impl Step<'_> {
             task.write(start + t, first, &values[..count]);
         }
     }
+}
+
+/// Dot products of a TQ2_0 block of sixteen rows with `T` tokens. A function of its own: sums stay in registers, and
+/// what is kept from block to block does not.
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+fn block_dots<const T: usize>(packed: &[Line; 16], x: &[Line; 64], sums: &mut [__m512i; T]) {
+    let mut own = [_mm512_setzero_si512(); T];
+    for (packed, x) in packed.as_chunks::<8>().0.iter().zip(x.as_chunks::<32>().0) {
+        sweep_128::<T, true>(packed, x, &mut own);
+    }
+    *sums = own;
 }
 
 /// Adds the products of 128 columns of sixteen rows with `T` tokens.
