@@ -47,7 +47,9 @@ pub mod rope;
 pub mod rows;
 pub mod ternary;
 #[cfg(target_arch = "x86_64")]
-mod ternary_avx2;
+mod ternary_256;
+#[cfg(target_arch = "x86_64")]
+mod ternary_avx512;
 #[cfg(test)]
 mod ternary_tests;
 pub mod tl;

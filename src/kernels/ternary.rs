@@ -4,14 +4,14 @@ use super::blocks::{RowBlock, SharedOut, block_count, nth_block};
 use super::pack::by_tasks;
 use super::quantize::QuantRow;
 use super::rows::{f16_at, packed_row, row_scale};
-#[cfg(target_arch = "x86_64")]
-use super::ternary_avx2 as avx2;
 use super::{DType, Isa, Matrix, Pool};
+#[cfg(target_arch = "x86_64")]
+use super::{ternary_256 as x256, ternary_avx512 as x512};
 use crate::base::{Error, Result};
 use std::cell::RefCell;
 
 /// Weight rows of one task.
-const TASK_ROWS: usize = 32;
+pub(super) const TASK_ROWS: usize = 32;
 /// Below this many multiplications waking others takes longer than the work.
 const SMALL: usize = 1 << 18;
 
@@ -99,7 +99,8 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, weights: &[&Matrix], out: 
     }
     let small = out.len().saturating_mul(x.cols) < SMALL;
     let out = SharedOut::new(out);
-    SUMS.with_borrow_mut(|sums| {
+    PREPARED.with_borrow_mut(|Prepared { sums, arranged }| {
+        let arranged = arrange(pool, isa, x, arranged);
         let scaled = weights.iter().any(|m| m.dtype == DType::TQ2_0);
         let sums = grown(sums, if scaled { x.values.len() / 256 } else { 0 });
         if scaled {
@@ -109,7 +110,7 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, weights: &[&Matrix], out: 
         let one = |n: usize| {
             let block = nth_block(weights, TASK_ROWS, n);
             let codes = Packed::new(weights[block.matrix]);
-            let task = Task { x, sums, weights: codes, block, out: &out, stride };
+            let task = Task { x, sums, arranged, weights: codes, block, out: &out, stride };
             SCRATCH.with_borrow_mut(|scratch| run(isa, &task, scratch));
         };
         let tasks = block_count(weights, TASK_ROWS);
@@ -119,10 +120,31 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, weights: &[&Matrix], out: 
 
 fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     match isa {
+        // SAFETY (of all): such a set stands for a machine that has the instructions.
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: such a set stands for a machine that has AVX2 and F16C.
-        _ if isa.has_avx2() => unsafe { avx2::run(task, scratch) },
+        Isa::Avx512Vnni => unsafe { x512::run(task, scratch) },
+        // A machine with no more than AVX-512 runs the same code in its encoding.
+        #[cfg(all(test, target_arch = "x86_64"))]
+        Isa::AvxVnni if !super::available().contains(&isa) => unsafe { x256::avx_vnni_as_avx512::run(task) },
+        #[cfg(target_arch = "x86_64")]
+        Isa::AvxVnni => unsafe { x256::avx_vnni::run(task) },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { x256::avx2::run(task) },
         _ => scalar::run(task, scratch),
+    }
+}
+
+/// Activations in the order in which the kernels of `isa` read them, where that is another than theirs.
+fn arrange<'a>(pool: &Pool, isa: Isa, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vnni => {
+            let lines = grown(lines, x512::arranged_lines(x));
+            // SAFETY: such a set stands for a machine that has AVX-512.
+            unsafe { x512::arrange(pool, x, lines) };
+            lines
+        }
+        _ => &[],
     }
 }
 
@@ -160,6 +182,8 @@ pub(super) struct Task<'a> {
     pub x: &'a Activations<'a>,
     /// `[tokens, cols / 256]` sums of the activations of each block, where the weights are TQ2_0.
     sums: &'a [i32],
+    /// What `arrange` made of the activations.
+    pub arranged: &'a [Line],
     pub weights: Packed<'a>,
     pub block: RowBlock,
     out: &'a SharedOut<'a>,
@@ -184,12 +208,19 @@ impl Task<'_> {
 /// A thread's buffers; they grow to the largest matrix and stay.
 #[derive(Default)]
 pub(super) struct Scratch {
-    /// Codes 0, 1, 2 of a group of rows, one a byte.
+    /// Codes of some rows, packed or not, in an order to be swept in.
     pub codes: Vec<Line>,
-    /// `[blocks, lanes]` TQ2_0 scales of a group of rows.
-    pub scales: Vec<f32>,
-    /// `[tokens, lanes]` dot products of a group of rows so far: i32, or f32 of TQ2_0.
-    pub partial: Vec<Line>,
+    /// Scales of sixteen rows, or of each of their blocks.
+    pub scales: Vec<[f32; 16]>,
+}
+
+/// What the thread that asks for a product makes of its activations; it grows to the largest product and stays.
+#[derive(Default)]
+struct Prepared {
+    /// `Task::sums`.
+    sums: Vec<i32>,
+    /// `Task::arranged`.
+    arranged: Vec<Line>,
 }
 
 /// A cache line.
@@ -205,9 +236,9 @@ impl Default for Line {
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> =
-        const { RefCell::new(Scratch { codes: Vec::new(), scales: Vec::new(), partial: Vec::new() }) };
-    /// `Task::sums`, by the thread that asked for the product.
-    static SUMS: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) };
+        const { RefCell::new(Scratch { codes: Vec::new(), scales: Vec::new() }) };
+    static PREPARED: RefCell<Prepared> =
+        const { RefCell::new(Prepared { sums: Vec::new(), arranged: Vec::new() }) };
 }
 
 /// The first `len` elements of a buffer, grown where needed. Out of memory is a panic, which the engine's boundary
@@ -229,7 +260,7 @@ fn block_sums(isa: Isa, values: &[i8], sums: &mut [i32]) {
     match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: such a set stands for a machine that has AVX2.
-        _ if isa.has_avx2() => unsafe { avx2::block_sums(values, sums) },
+        _ if isa.has_avx2() => unsafe { x256::block_sums(values, sums) },
         _ => scalar::block_sums(values, sums),
     }
 }
