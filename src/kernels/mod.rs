@@ -18,6 +18,8 @@ pub mod exp;
 #[cfg(test)]
 mod golden_tests;
 pub mod matrix;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 pub mod norm;
 pub mod pack;
 pub mod pool;
@@ -31,6 +33,8 @@ pub mod rows;
 pub mod ternary;
 #[cfg(target_arch = "x86_64")]
 mod ternary_avx2;
+#[cfg(target_arch = "aarch64")]
+mod ternary_neon;
 #[cfg(test)]
 mod ternary_tests;
 pub mod tl;

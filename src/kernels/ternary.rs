@@ -6,6 +6,8 @@ use super::quantize::QuantRow;
 use super::rows::{f16_at, packed_row, row_scale};
 #[cfg(target_arch = "x86_64")]
 use super::ternary_avx2 as avx2;
+#[cfg(target_arch = "aarch64")]
+use super::ternary_neon as neon;
 use super::{DType, Isa, Matrix, Pool};
 use crate::base::{Error, Result};
 use std::cell::RefCell;
@@ -122,6 +124,9 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: such a set stands for a machine that has AVX2 and F16C.
         _ if isa.has_avx2() => unsafe { avx2::run(task, scratch) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: `Isa::Neon` stands for a machine that has NEON and its dot products.
+        Isa::Neon => unsafe { neon::run(task, scratch) },
         _ => scalar::run(task, scratch),
     }
 }
@@ -230,6 +235,9 @@ fn block_sums(isa: Isa, values: &[i8], sums: &mut [i32]) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: such a set stands for a machine that has AVX2.
         _ if isa.has_avx2() => unsafe { avx2::block_sums(values, sums) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as in `run`.
+        Isa::Neon => unsafe { neon::block_sums(values, sums) },
         _ => scalar::block_sums(values, sums),
     }
 }

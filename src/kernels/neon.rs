@@ -1,0 +1,61 @@
+//! NEON instructions that the standard library has no stable names for, and sums in the orders that kernels share.
+
+use std::arch::aarch64::*;
+use std::arch::asm;
+
+/// `acc[i] += a[4i..4i + 4] · b[4i..4i + 4]`.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+pub fn dot(mut acc: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
+    // SAFETY: one instruction of the feature `dotprod`, which the function asks for, on registers alone.
+    unsafe {
+        asm!(
+            "sdot {acc:v}.4s, {a:v}.16b, {b:v}.16b",
+            acc = inout(vreg) acc, a = in(vreg) a, b = in(vreg) b,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    acc
+}
+
+/// `acc[i] += a[4i..4i + 4] · b[4 LANE..4 LANE + 4]`.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+pub fn dot_lane<const LANE: usize>(mut acc: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
+    const { assert!(LANE < 4) }
+    // SAFETY: as for `dot`; there are four lanes.
+    unsafe {
+        asm!(
+            "sdot {acc:v}.4s, {a:v}.16b, {b:v}.4b[{lane}]",
+            acc = inout(vreg) acc, a = in(vreg) a, b = in(vreg) b, lane = const LANE,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    acc
+}
+
+/// An f16 as f32; quiet where it is NaN.
+#[inline]
+#[target_feature(enable = "neon")]
+pub fn half(bits: u16) -> f32 {
+    let out: f32;
+    // SAFETY: one instruction that every processor with NEON has, on registers alone.
+    unsafe {
+        asm!(
+            "fcvt {out:s}, {bits:h}",
+            out = lateout(vreg) out, bits = in(vreg) vdupq_n_u16(bits),
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    out
+}
+
+/// Rows of four 32-bit lanes to columns.
+#[inline]
+#[target_feature(enable = "neon")]
+pub fn transpose(v: [uint8x16_t; 4]) -> [uint8x16_t; 4] {
+    let v = v.map(|v| vreinterpretq_u32_u8(v));
+    let pairs = [vtrn1q_u32(v[0], v[1]), vtrn2q_u32(v[0], v[1]), vtrn1q_u32(v[2], v[3]), vtrn2q_u32(v[2], v[3])];
+    let [a, b, c, d] = pairs.map(|p| vreinterpretq_u64_u32(p));
+    [vtrn1q_u64(a, c), vtrn1q_u64(b, d), vtrn2q_u64(a, c), vtrn2q_u64(b, d)].map(|v| vreinterpretq_u8_u64(v))
+}
