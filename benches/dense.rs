@@ -15,21 +15,13 @@ fn main() {
 #[cfg(target_arch = "x86_64")]
 mod bench {
     use bn_engine::base::Bytes;
+    use bn_engine::kernels::blocks::Part;
     use bn_engine::kernels::{DType, Isa, Matrix, Pool, dense, isa};
     use std::hint::black_box;
 
     const SHAPES: [(usize, usize); 4] = [(16384, 2560), (2048, 2048), (8192, 2048), (2048, 8192)];
-    const TYPES: [DType; 6] = [DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q4_K, DType::Q6_K];
-    const MORE: [DType; 8] = [
-        DType::F32,
-        DType::Q4_1,
-        DType::Q5_0,
-        DType::Q5_1,
-        DType::Q2_K,
-        DType::Q3_K,
-        DType::Q5_K,
-        DType::Q2_0,
-    ];
+    const TYPES: [DType; 2] = [DType::F16, DType::BF16];
+    const MORE: [DType; 2] = [DType::F32, DType::Q2_0];
     const TOKENS: [usize; 7] = [1, 2, 4, 8, 16, 32, 128];
 
     pub fn main() {
@@ -87,7 +79,15 @@ mod bench {
             let start = now(pool);
             old::matmul(pool, black_box(&x), m, &mut was);
             let middle = now(pool);
-            dense::matmul(pool, isa(), black_box(&x), m.cols, &[m], &mut new);
+            dense::matmul(
+                pool,
+                isa(),
+                black_box(&x),
+                m.cols,
+                &[Part { matrix: m, column: 0 }],
+                m.rows,
+                &mut new,
+            );
             let end = now(pool);
             ratios.push((middle - start) / (end - middle));
             times.push(end - middle);
@@ -116,15 +116,8 @@ mod bench {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             *b = (state >> 56) as u8;
         }
-        // f16 0.0123: where each type has its f16 scales.
-        let scales: &[usize] = match dtype {
-            DType::Q8_0 | DType::Q4_0 | DType::Q5_0 | DType::Q2_0 => &[0],
-            DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => &[0, 2],
-            DType::Q2_K => &[80, 82],
-            DType::Q3_K => &[108],
-            DType::Q6_K => &[208],
-            _ => &[],
-        };
+        // f16 0.0123.
+        let scales: &[usize] = if dtype == DType::Q2_0 { &[0] } else { &[] };
         for block in data.chunks_exact_mut(bytes) {
             scales.iter().for_each(|at| block[*at..at + 2].copy_from_slice(&0x224cu16.to_le_bytes()));
             if scales.is_empty() {
@@ -153,8 +146,8 @@ mod bench {
 
         pub fn matmul(pool: &Pool, x: &[f32], m: &Matrix, out: &mut [f32]) {
             let (cols, stride) = (m.cols, m.rows);
-            // Only these two were decoded by vector instructions.
-            let decoder = if matches!(m.dtype, DType::F16 | DType::Q8_0) { isa() } else { Isa::Scalar };
+            // Only this one was decoded by vector instructions.
+            let decoder = if m.dtype == DType::F16 { isa() } else { Isa::Scalar };
             let out = SharedOut::new(out);
             let one = |n: usize| {
                 let block = nth_block(&[m], TASK_ROWS, n);

@@ -1,6 +1,6 @@
 //! Each kernel as a share of what the machine allows at the shapes of BitNet 2B-4T and Llama 3.2 1B.
 //!
-//!   cargo bench --bench kernels -- [--quick] [--json FILE] [--threads N] [--only WORD]...
+//!   cargo bench --bench kernels -- [--quick] [--json FILE] [--threads N] [--only WORD]... [--isa NAME]
 //!
 //! A kernel's limit is the larger of two times: that of reading its bytes at the measured bandwidth, and that of its
 //! multiply-adds at the measured rate. Both are measured before and behind each round of the kernel. Its operands come
@@ -10,10 +10,11 @@
 mod common;
 
 use bn_engine::kernels::attention::{Context, Paged, Query, ROWS, attend};
-use bn_engine::kernels::blocks::SharedOut;
+use bn_engine::kernels::blocks::{Part, SharedOut};
 use bn_engine::kernels::quantize::{QuantRow, quantize_row};
+use bn_engine::kernels::quantize_blocks::{BlockActivations, columns_of_sum, quantize_blocks};
 use bn_engine::kernels::ternary::{self, Activations};
-use bn_engine::kernels::{DType, Isa, Matrix, Pool, dense, isa, norm};
+use bn_engine::kernels::{Arithmetic, DType, Isa, Matrix, Pool, dense, norm, quantized};
 use common::limits::{Limits, Memory, Work};
 use common::units::Kind;
 use common::weights::Arena;
@@ -62,16 +63,22 @@ struct Case<'a> {
 fn main() {
     let options = Options::parse("kernels");
     let (memory, pool) = (Memory::new(), Pool::new(options.threads).expect("a pool"));
-    let limits = Limits::new(&pool, &memory, isa());
+    let limits = Limits::new(&pool, &memory, options.isa);
     let mut bench = Bench {
         options: &options,
         pool: &pool,
-        isa: isa(),
+        isa: options.isa,
         limits,
         arena_bytes: memory.bytes(),
         rows: Vec::new(),
     };
-    println!("{}; {:?}; {} threads; medians of {}", machine(), isa(), options.threads, options.rounds());
+    println!(
+        "{}; {}; {} threads; medians of {}",
+        machine(),
+        options.isa.name(),
+        options.threads,
+        options.rounds()
+    );
     println!(
         "\n{:<18} {:>14} {:>5} {:>11} {:>8} {:>8} {:>7}  limit",
         "kernel", "shape", "M", "us", "GB/s", "GMAC/s", "%"
@@ -80,8 +87,7 @@ fn main() {
     HEADS.into_iter().for_each(|heads| bench.attention(heads));
     WIDTHS.into_iter().for_each(|width| bench.row_kernels(width));
     let Bench { rows, .. } = bench;
-    options
-        .write(&json!({"machine": machine(), "kernels": format!("{:?}", isa()), "threads": options.threads,
+    options.write(&json!({"machine": machine(), "kernels": options.isa.name(), "threads": options.threads,
         "rows": rows}));
 }
 
@@ -124,7 +130,14 @@ impl Bench<'_> {
     }
 
     fn products(&mut self, dtype: DType) {
-        let name = format!("{} {dtype:?}", if dtype.is_ternary() { "ternary" } else { "dense" });
+        let name = format!(
+            "{} {dtype:?}",
+            match dtype.arithmetic() {
+                Arithmetic::Ternary => "ternary",
+                Arithmetic::Float => "dense",
+                Arithmetic::Blocks32 | Arithmetic::Blocks256 => "quantized",
+            }
+        );
         if !self.options.wants(&name) {
             return;
         }
@@ -151,10 +164,17 @@ impl Bench<'_> {
         let mut random = SplitMix(3);
         let x: Vec<f32> = (0..tokens * cols).map(|_| random.unit()).collect();
         let mut out = vec![0.0; tokens * rows];
+        let part = |n: usize| [Part { matrix: &matrices[n % matrices.len()], column: 0 }];
+        if let Some(block) = quantized::block_of(matrices[0].dtype) {
+            let (mut values, mut scales) = (vec![0; x.len()], vec![0.0; x.len() / block]);
+            let mut sums = vec![0; x.len() / columns_of_sum(block)];
+            // A row is whole blocks, so all rows are as one.
+            quantize_blocks(isa, block, &x, &mut values, &mut scales, &mut sums);
+            let x = BlockActivations { values: &values, scales: &scales, sums: &sums, cols, block };
+            return self.measure(case, |n| quantized::matmul(pool, isa, &x, &part(n), rows, &mut out));
+        }
         if !matrices[0].dtype.is_ternary() {
-            return self.measure(case, |n| {
-                dense::matmul(pool, isa, &x, cols, &[&matrices[n % matrices.len()]], &mut out);
-            });
+            return self.measure(case, |n| dense::matmul(pool, isa, &x, cols, &part(n), rows, &mut out));
         }
         let width = ternary::padded(cols);
         let (mut values, mut scales) = (vec![0; tokens * width], vec![QuantRow::default(); tokens]);

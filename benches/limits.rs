@@ -1,10 +1,10 @@
 //! What this machine can do at most, for 1 to all threads: read, multiply-add int8, multiply-add f32.
 //!
-//!   cargo bench --bench limits -- [--quick] [--json FILE] [--threads N]
+//!   cargo bench --bench limits -- [--quick] [--json FILE] [--threads N] [--isa NAME]
 
 mod common;
 
-use bn_engine::kernels::{Pool, isa};
+use bn_engine::kernels::Pool;
 use common::limits::{Memory, rate};
 use common::units::{Kind, of_kernels, units};
 use common::{Options, machine, median};
@@ -13,7 +13,7 @@ use serde_json::json;
 fn main() {
     let options = Options::parse("limits");
     let (memory, units) = (Memory::new(), units());
-    println!("{}; kernels use {:?}; {} MiB are read", machine(), isa(), memory.bytes() >> 20);
+    println!("{}; kernels use {}; {} MiB are read", machine(), options.isa.name(), memory.bytes() >> 20);
     println!("\n{:>7} {:>10} {:>13} {:<22} {:>14}", "threads", "what", "instructions", "", "a second");
     let mut results = Vec::new();
     for threads in counts(options.threads) {
@@ -32,7 +32,7 @@ fn main() {
             let rate = median(rates);
             let (kind, flops) = (unit.kind, if unit.kind == Kind::F32 { 2.0 } else { 1.0 });
             let word = if kind == Kind::F32 { "GFLOP" } else { "G MAC" };
-            let used = of_kernels(isa(), kind).isa == unit.isa;
+            let used = of_kernels(options.isa, kind).isa == unit.isa;
             println!(
                 "{threads:>7} {:>10} {:>13} {:<22} {:>10.1} {word}{}",
                 kind.name(),
@@ -47,7 +47,7 @@ fn main() {
         results.push(json!({"threads": threads, "read_gb_per_s": read, "rates": rows}));
     }
     println!("\n* what this library's kernels are built of on this machine");
-    options.write(&json!({"machine": machine(), "kernels": format!("{:?}", isa()), "limits": results}));
+    options.write(&json!({"machine": machine(), "kernels": options.isa.name(), "limits": results}));
 }
 
 /// 1, 2, 4 and so on, and `most`.

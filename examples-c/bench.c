@@ -1,11 +1,12 @@
 // How fast: prefill and decode by batch size, one after another against side by side against batched, and
 // (--echo) what the engine itself costs per token, without a model.
 //   bench [--json] [--echo | --load] [--threads N] [--prompt N] [--new N] [--repeat N] [--batches N,N,...]
-//         [--ids] [--together] [model.gguf]
+//         [--ids] [--together] [--instructions NAME] [model.gguf]
 // --load: how long loading takes, and the memory at its peak, after it and after one request.
 // --repeat: medians of so many runs. --batches: these sizes, and nothing but them. --ids: prompts are ids from all over
 // the vocabulary, which needs no tokenizer. --together: all prompts of a batch go into its first step, as far as they
 // fit, instead of the first alone and the others behind it; then prefill and decode come after one another.
+// --instructions: scalar, avx2, avx-vnni, avx512-vnni or neon instead of the best that the machine has.
 #include "bn_engine.h"
 
 #include <stdbool.h>
@@ -23,6 +24,7 @@ static const char story[] = "Once upon a time there was a little girl. She had a
                             "went to the park to play in the sun. 12+30=42. Ada 42, Tom 17, Mia 88. Tom? 17. ";
 
 static const char *model; // NULL: the one inside the library
+static int32_t instructions = BN_INSTRUCTIONS_AUTO;
 static uint32_t threads, prompt_tokens = 64, new_tokens = 64, repeats = 1;
 static bool json, spread_ids, together;
 
@@ -53,6 +55,7 @@ static bn_engine *start(uint32_t batch, uint32_t engine_threads) {
     config.model_path = model;
     config.model_path_length = model != NULL ? strlen(model) : 0;
     config.threads = engine_threads;
+    config.instructions = instructions;
     config.max_batch_size = batch;
     if (config.max_batch_tokens < batch) config.max_batch_tokens = batch;
     config.max_sequence_length = prompt_tokens + new_tokens + 1;
@@ -316,9 +319,20 @@ static void batch_list(const char *text) {
     exit(2);
 }
 
+static void instruction_set(const char *name) {
+    static const char *const names[] = {"auto", "scalar", "avx2", "avx-vnni", "avx512-vnni", "neon"};
+    for (int32_t i = 0; name != NULL && i < (int32_t)(sizeof names / sizeof *names); i++) {
+        if (strcmp(name, names[i]) != 0) continue;
+        instructions = i; // BN_INSTRUCTIONS_*, in their order
+        return;
+    }
+    fprintf(stderr, "expected instructions auto, scalar, avx2, avx-vnni, avx512-vnni or neon\n");
+    exit(2);
+}
+
 static int usage(void) {
     fprintf(stderr, "bench [--json] [--echo | --load] [--threads N] [--prompt N] [--new N] [--repeat N] "
-                    "[--batches N,N,...] [--ids] [--together] [model]\n");
+                    "[--batches N,N,...] [--ids] [--together] [--instructions NAME] [model]\n");
     return 2;
 }
 
@@ -336,6 +350,7 @@ int main(int argc, char **argv) {
         else if (strcmp(argv[i], "--new") == 0) new_tokens = number(next), i++;
         else if (strcmp(argv[i], "--repeat") == 0) repeats = number(next), i++;
         else if (strcmp(argv[i], "--batches") == 0) batch_list(next), only_batches = true, i++;
+        else if (strcmp(argv[i], "--instructions") == 0) instruction_set(next), i++;
         else if (argv[i][0] == '-') return usage();
         else model = argv[i];
     }

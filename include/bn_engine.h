@@ -148,6 +148,24 @@
 // BitNet's -1, 0 and 1, with a scale.
 #define BN_WEIGHTS_TERNARY 3
 
+// `bn_engine_config.instructions`: the best that the machine has.
+#define BN_INSTRUCTIONS_AUTO 0
+
+// Portable code.
+#define BN_INSTRUCTIONS_SCALAR 1
+
+// x86-64 with AVX2, FMA and F16C.
+#define BN_INSTRUCTIONS_AVX2 2
+
+// The same with AVX-VNNI.
+#define BN_INSTRUCTIONS_AVX_VNNI 3
+
+// The same with AVX-512 F, BW, VL and VNNI.
+#define BN_INSTRUCTIONS_AVX512_VNNI 4
+
+// aarch64 with NEON's dot products.
+#define BN_INSTRUCTIONS_NEON 5
+
 // `bn_engine_shutdown`'s mode: accept nothing new, finish what is accepted.
 #define BN_SHUTDOWN_DRAIN 0
 
@@ -425,8 +443,9 @@ typedef struct bn_engine_config {
     int32_t embedding_type;
     // The same for the output head. Where that is the embedding (tied), either field says what both become.
     int32_t head_type;
-    // Zero.
-    uint32_t reserved;
+    // What kernels use, `BN_INSTRUCTIONS_AUTO` (default) to `BN_INSTRUCTIONS_NEON`; refused where the machine lacks it.
+    // Results are bitwise the same with any: this is for measuring, and for finding faults.
+    int32_t instructions;
     // UTF-8, `kernel_config_path_length` bytes: the `kernel_config.ini` that a GGUF file with TL1 or TL2 tensors was
     // converted with; refused where it would do nothing. NULL (default): the one beside the file, or the tilings of
     // published models.
@@ -698,8 +717,9 @@ bn_status bn_engine_config_init(struct bn_engine_config *config, uint32_t struct
 // [any thread]
 // @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: NULL, or a field out of the range that the message names;
 // `BN_ERR_UNSUPPORTED`: a field of a newer header is set, or the model needs something that this version
-// lacks; `BN_ERR_IO`: the file cannot be opened; `BN_ERR_BAD_MODEL`: it is no sound model;
-// `BN_ERR_MEMORY_LIMIT`: `memory_limit_bytes` is too small for the model and one sequence;
+// lacks, or `instructions` names what this machine lacks; `BN_ERR_IO`: the file cannot be opened;
+// `BN_ERR_BAD_MODEL`: it is no sound model; `BN_ERR_MEMORY_LIMIT`: `memory_limit_bytes` is too small for the
+// model and one sequence;
 // `BN_ERR_OUT_OF_MEMORY`: the system refuses memory or a thread; `BN_ERR_CANCELLED`: `progress` gave it
 // up; `BN_ERR_INTERNAL`.
 bn_status bn_engine_create(const struct bn_engine_config *config,

@@ -10,10 +10,12 @@ use bn_engine::ffi::request::*;
 use bn_engine::ffi::stats::{bn_percentiles, bn_stats};
 use bn_engine::ffi::status::*;
 use bn_engine::ffi::types::{
-    BN_ABI_VERSION, BN_ANY, BN_DELIVERY_CALLBACK, BN_DELIVERY_POLL, BN_LOG_DEBUG, BN_LOG_ERROR, BN_LOG_INFO,
-    BN_LOG_OFF, BN_LOG_WARN, BN_SHUTDOWN_CANCEL, BN_SHUTDOWN_DRAIN, BN_TIMEOUT_NONE, BN_VERSION_MAJOR,
-    BN_VERSION_MINOR, BN_VERSION_PATCH, BN_WAIT_FOREVER, BN_WEIGHTS_KEEP, BN_WEIGHTS_Q4_0, BN_WEIGHTS_Q8_0,
-    BN_WEIGHTS_TERNARY, bn_chat_message, bn_logprob, bn_request, bn_string, bn_usage,
+    BN_ABI_VERSION, BN_ANY, BN_DELIVERY_CALLBACK, BN_DELIVERY_POLL, BN_INSTRUCTIONS_AUTO,
+    BN_INSTRUCTIONS_AVX_VNNI, BN_INSTRUCTIONS_AVX2, BN_INSTRUCTIONS_AVX512_VNNI, BN_INSTRUCTIONS_NEON,
+    BN_INSTRUCTIONS_SCALAR, BN_LOG_DEBUG, BN_LOG_ERROR, BN_LOG_INFO, BN_LOG_OFF, BN_LOG_WARN,
+    BN_SHUTDOWN_CANCEL, BN_SHUTDOWN_DRAIN, BN_TIMEOUT_NONE, BN_VERSION_MAJOR, BN_VERSION_MINOR,
+    BN_VERSION_PATCH, BN_WAIT_FOREVER, BN_WEIGHTS_KEEP, BN_WEIGHTS_Q4_0, BN_WEIGHTS_Q8_0, BN_WEIGHTS_TERNARY,
+    bn_chat_message, bn_logprob, bn_request, bn_string, bn_usage,
 };
 use std::fmt::Write;
 use std::mem::offset_of;
@@ -68,7 +70,7 @@ fn structs(facts: &mut Facts) {
             struct_size, delivery_mode, model_path, model_path_length, threads, max_batch_size,
             max_batch_tokens, max_sequence_length, kv_block_size, queue_capacity, memory_limit_bytes,
             max_wait_us, max_step_ms, default_timeout_ms, log_level, on_event, on_event_context, log,
-            log_context, progress, progress_context, weight_type, embedding_type, head_type, reserved,
+            log_context, progress, progress_context, weight_type, embedding_type, head_type, instructions,
             kernel_config_path, kernel_config_path_length,
         }
         bn_request_params {
@@ -107,6 +109,8 @@ fn constants(facts: &mut Facts) {
         BN_ANY BN_WAIT_FOREVER BN_TIMEOUT_NONE BN_DELIVERY_POLL BN_DELIVERY_CALLBACK
         BN_LOG_OFF BN_LOG_ERROR BN_LOG_WARN BN_LOG_INFO BN_LOG_DEBUG BN_SHUTDOWN_DRAIN BN_SHUTDOWN_CANCEL
         BN_WEIGHTS_KEEP BN_WEIGHTS_Q8_0 BN_WEIGHTS_Q4_0 BN_WEIGHTS_TERNARY
+        BN_INSTRUCTIONS_AUTO BN_INSTRUCTIONS_SCALAR BN_INSTRUCTIONS_AVX2 BN_INSTRUCTIONS_AVX_VNNI
+        BN_INSTRUCTIONS_AVX512_VNNI BN_INSTRUCTIONS_NEON
         BN_REQUEST_NO_STREAM BN_REQUEST_POLL_BY_ID BN_REQUEST_ECHO_PROMPT BN_REQUEST_IGNORE_EOS
         BN_REQUEST_LOGPROBS BN_REQUEST_PARSE_SPECIAL BN_REQUEST_EMBED BN_REQUEST_EMBED_RAW BN_MAX_STOPS
         BN_POOLING_MODEL BN_POOLING_LAST BN_POOLING_MEAN BN_POOLING_FIRST

@@ -5,6 +5,7 @@ mod engine_support;
 use bn_engine::base::Status;
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
+use bn_engine::kernels::available;
 use engine_support::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -119,6 +120,10 @@ fn configurations_out_of_range_are_refused_by_name() {
     refused("max_sequence_length = 1 ", &|c| c.max_sequence_length = 1);
     refused("log_level", &|c| c.log_level = -1);
     refused("memory_limit_bytes = 1000 is too small", &|c| c.memory_limit_bytes = 1000);
+    let lacking = Isa::ALL.into_iter().find(|isa| !available().contains(isa)).expect("no machine has all");
+    let says = format!("instructions is {}, which this machine lacks", lacking.name());
+    refused(&says, &|c| c.load.instructions = Some(lacking));
+    refused("builtin:echo computes nothing", &|c| c.load.instructions = Some(Isa::Scalar));
     refused("nosuch", &|c| c.model_path = Some("/nosuch/model.gguf".into()));
     refused("builtin:", &|c| c.model_path = Some("builtin:parrot".into()));
 }

@@ -3,9 +3,10 @@
 mod engine_support;
 
 use bn_engine::engine::api::*;
+use bn_engine::kernels::available;
 use engine_support::*;
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 fn prompts() -> Vec<(String, String)> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/demo_prompts.json");
@@ -73,6 +74,26 @@ fn sums_and_recalls_from_eight_threads_are_bitwise_what_they_are_alone() {
                     engine.stats().mean_batch_size
                 );
             }
+        }
+    }
+}
+
+#[test]
+fn pinned_instructions_are_used_and_change_no_bit() {
+    let prompts = &prompts()[..8];
+    let expected = alone(prompts);
+    for &isa in available() {
+        let said = Arc::new(Mutex::new(String::new()));
+        let log = said.clone();
+        let engine = demo(|config| {
+            config.load.instructions = Some(isa);
+            config.log_level = LOG_INFO;
+            config.log = Some(Arc::new(move |_, line| *log.lock().unwrap() += &format!("{line}\n")));
+        });
+        assert!(said.lock().unwrap().contains(&format!("instructions: {}\n", isa.name())), "{isa:?}");
+        for (prompt, _) in prompts {
+            let got = ask(&engine, request(prompt));
+            assert_eq!(got.logprob_bits, expected[prompt].logprob_bits, "{prompt}: {isa:?}");
         }
     }
 }

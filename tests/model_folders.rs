@@ -279,7 +279,8 @@ fn weights_become_smaller_and_stay_close() {
         let path = root().join(&golden.model).to_string_lossy().into_owned();
         let kept = open(&path, &LoadOptions::default()).unwrap().model.facts().weight_bytes;
         let mut before = (kept, 0.0);
-        for (ty, most) in [(Q8_0, 0.05), (Q4_0, 0.7)] {
+        // Both roundings are in it: of weights, and of activations to int8.
+        for (ty, most) in [(Q8_0, 0.06), (Q4_0, 0.7)] {
             let mut loaded = open(&path, &options(ty, ty, ty)).unwrap();
             let bytes = loaded.model.facts().weight_bytes;
             let ours = alone(&mut *loaded.model, &golden.sequences, 16).concat();

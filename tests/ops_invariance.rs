@@ -2,7 +2,7 @@
 
 mod ops_support;
 
-use bn_engine::kernels::{DType, Isa, Matrix, Pool, isa};
+use bn_engine::kernels::{DType, Isa, Matrix, Pool, available, isa};
 use bn_engine::ops::{
     Activation, Attention, AttentionShape, FusedOps, KvCache, Norm, OpSet, Projections, RaggedBatch, Rope,
     RopeStyle,
@@ -181,8 +181,10 @@ fn batch_chunks_blocks_and_threads_do_not_show() {
 fn the_instruction_set_does_not_show() {
     for (index, toy) in Toy::all().iter().enumerate() {
         let want = toy.reference(&ops(1, isa()));
-        assert!(toy.reference(&ops(2, Isa::Scalar)) == want, "toy {index}: prompts at once");
-        assert!(toy.ragged(&ops(2, Isa::Scalar), 9, 32, 9) == want, "toy {index}: ragged");
+        for &isa in available() {
+            assert!(toy.reference(&ops(2, isa)) == want, "toy {index}: prompts at once, {isa:?}");
+            assert!(toy.ragged(&ops(2, isa), 9, 32, 9) == want, "toy {index}: ragged, {isa:?}");
+        }
     }
 }
 

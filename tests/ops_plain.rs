@@ -4,7 +4,7 @@ mod ops_support;
 mod plain_ops;
 
 use bn_engine::base::Bytes;
-use bn_engine::kernels::{DType, Matrix, Pool};
+use bn_engine::kernels::{Arithmetic, DType, Matrix, Pool};
 use bn_engine::ops::{
     Activation, Attention, AttentionShape, FusedOps, KvCache, OpSet, Projections, RaggedBatch, RopeStyle,
 };
@@ -14,8 +14,8 @@ use plain_ops::PlainOps;
 use std::sync::Arc;
 
 const TOLERANCE: f32 = 1e-5;
-const TYPES: [DType; 7] =
-    [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::TQ2_0, DType::I2S, DType::Ternary];
+const TYPES: [DType; 8] =
+    [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q6_K, DType::TQ2_0, DType::I2S, DType::Ternary];
 
 fn fused() -> FusedOps {
     FusedOps::new(Pool::new(2).unwrap())
@@ -49,6 +49,29 @@ fn products_of_every_type() {
             let want = PlainOps.linear(&x, None, &plain(&weights)).unwrap();
             let error = error(&got, &want);
             assert!(error <= TOLERANCE, "{dtype:?}, {rows} rows: {error}");
+        }
+    }
+}
+
+/// Matrices of one product that are of several types, as files of mixed types have them, are as each one alone.
+#[test]
+fn products_of_several_types() {
+    let mut random = Random(12);
+    for types in [
+        [DType::Q8_0, DType::Q6_K, DType::F16],
+        [DType::Q6_K, DType::Q8_0, DType::Q6_K],
+        [DType::F32, DType::Q8_0, DType::BF16],
+    ] {
+        let weights = [(types[0], 37), (types[1], 8), (types[2], 40)];
+        let weights = weights.map(|(dtype, outputs)| random.matrix(dtype, outputs, 768));
+        for rows in [1, 3, 9] {
+            let x = random.tensor(rows, 768);
+            let got = fused().linear(&x, None, &plain(&weights)).unwrap();
+            assert!(error(&got, &PlainOps.linear(&x, None, &plain(&weights)).unwrap()) <= TOLERANCE);
+            let alone = weights
+                .each_ref()
+                .map(|m| fused().linear(&x, None, &plain(std::slice::from_ref(m))).unwrap());
+            assert_eq!(values(&got), values(&Tensor::cat(&alone, 1).unwrap()), "{types:?}, {rows}");
         }
     }
 }
@@ -115,7 +138,7 @@ fn biases_and_norms_of_their_own() {
                 .map(|i| fused().linear(&once, Some(&own.norms[i]), &plain(&matrices[i..i + 1])).unwrap());
             let alone = Tensor::cat(&alone.collect::<Vec<_>>(), 1).unwrap();
             assert_eq!(values(&got), values(&alone).iter().map(sum).collect::<Vec<_>>(), "{dtype:?}");
-            if !dtype.is_ternary() {
+            if dtype.arithmetic() == Arithmetic::Float {
                 let want = PlainOps.linear(&x, Some(&shared), &own).unwrap();
                 assert!(error(&got, &want) <= TOLERANCE, "{dtype:?}");
             }

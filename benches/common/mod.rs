@@ -8,15 +8,18 @@ pub mod limits;
 pub mod units;
 pub mod weights;
 
+use bn_engine::kernels::{Isa, available, isa};
 use std::time::Instant;
 
-/// What every target takes: `[--quick] [--json FILE] [--threads N] [--only WORD]...`
+/// What every target takes: `[--quick] [--json FILE] [--threads N] [--only WORD]... [--isa NAME]`
 pub struct Options {
     /// Fewer shapes and rounds.
     pub quick: bool,
     pub json: Option<String>,
     /// The most threads; by default the CPUs that this process may use.
     pub threads: usize,
+    /// What kernels are to use; by default the best that the machine has.
+    pub isa: Isa,
     /// Only what has one of these words in its name; empty: everything.
     pub only: Vec<String>,
 }
@@ -25,11 +28,11 @@ impl Options {
     /// Ends the process where an argument is not known.
     pub fn parse(target: &str) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let mut options = Self { quick: false, json: None, threads, only: Vec::new() };
+        let mut options = Self { quick: false, json: None, threads, isa: isa(), only: Vec::new() };
         let mut args = std::env::args().skip(1);
         let usage = || -> ! {
             eprintln!(
-                "cargo bench --bench {target} -- [--quick] [--json FILE] [--threads N] [--only WORD]..."
+                "cargo bench --bench {target} -- [--quick] [--json FILE] [--threads N] [--only WORD]... [--isa NAME]"
             );
             std::process::exit(2)
         };
@@ -39,6 +42,14 @@ impl Options {
                 "--quick" => options.quick = true,
                 "--json" => options.json = Some(args.next().unwrap_or_else(|| usage())),
                 "--only" => options.only.push(args.next().unwrap_or_else(|| usage())),
+                "--isa" => match args.next().and_then(|name| Isa::named(&name)) {
+                    Some(isa) if available().contains(&isa) => options.isa = isa,
+                    _ => {
+                        let names: Vec<_> = available().iter().map(|isa| isa.name()).collect();
+                        eprintln!("--isa: this machine has {}", names.join(", "));
+                        std::process::exit(2)
+                    }
+                },
                 "--threads" => match args.next().and_then(|n| n.parse().ok()) {
                     Some(n @ 1..=256) => options.threads = n,
                     _ => usage(),

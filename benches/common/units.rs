@@ -62,20 +62,17 @@ pub fn units() -> Vec<Unit> {
     units
 }
 
-/// The unit that the kernels of `isa` are built of; for one that is not known here, the machine's widest.
+/// The unit that the kernels of `isa` are built of, which the machine has; portable code where none is listed. f32 kernels know no wider set than AVX2.
 pub fn of_kernels(isa: Isa, kind: Kind) -> Unit {
-    let name = match format!("{isa:?}").as_str() {
-        "Scalar" => "portable",
-        "Avx2" => "avx2",
-        _ => "",
+    let name = match (isa, kind) {
+        (Isa::Scalar, _) => "portable",
+        (Isa::Neon, _) => "neon",
+        (Isa::Avx2, _) | (_, Kind::F32) => "avx2",
+        (Isa::AvxVnni, _) => "avx-vnni",
+        (Isa::Avx512Vnni, _) => "avx512-vnni",
     };
-    let mut mine = PORTABLE[kind as usize];
-    for unit in units().into_iter().filter(|unit| unit.kind == kind) {
-        if unit.isa == name || name.is_empty() {
-            mine = unit;
-        }
-    }
-    mine
+    let mine = units().into_iter().find(|unit| unit.kind == kind && unit.isa == name);
+    mine.unwrap_or(PORTABLE[kind as usize])
 }
 
 mod portable {

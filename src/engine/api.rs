@@ -7,6 +7,7 @@ use std::sync::Arc;
 pub use super::embedding::Embedding;
 pub use super::event::{Event, FinishReason, Logprob, Usage};
 pub use super::ids::{RequestId, Which};
+pub use crate::kernels::Isa;
 pub use crate::model::{LoadOptions, WeightType};
 
 /// Called with (level, message) from any thread.

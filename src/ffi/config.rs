@@ -5,7 +5,9 @@ use super::growth::Grown;
 use super::guard;
 use super::types::*;
 use crate::base::{Error, Result};
-use crate::engine::api::{self, EngineConfig, EventSink, LoadOptions, LogSink, ProgressSink, WeightType};
+use crate::engine::api::{
+    self, EngineConfig, EventSink, Isa, LoadOptions, LogSink, ProgressSink, WeightType,
+};
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
@@ -70,8 +72,9 @@ pub struct bn_engine_config {
     pub embedding_type: i32,
     /// The same for the output head. Where that is the embedding (tied), either field says what both become.
     pub head_type: i32,
-    /// Zero.
-    pub reserved: u32,
+    /// What kernels use, `BN_INSTRUCTIONS_AUTO` (default) to `BN_INSTRUCTIONS_NEON`; refused where the machine lacks it.
+    /// Results are bitwise the same with any: this is for measuring, and for finding faults.
+    pub instructions: i32,
     /// UTF-8, `kernel_config_path_length` bytes: the `kernel_config.ini` that a GGUF file with TL1 or TL2 tensors was
     /// converted with; refused where it would do nothing. NULL (default): the one beside the file, or the tilings of
     /// published models.
@@ -111,7 +114,7 @@ unsafe impl Grown for bn_engine_config {
             weight_type: BN_WEIGHTS_KEEP,
             embedding_type: BN_WEIGHTS_KEEP,
             head_type: BN_WEIGHTS_KEEP,
-            reserved: 0,
+            instructions: BN_INSTRUCTIONS_AUTO,
             kernel_config_path: std::ptr::null(),
             kernel_config_path_length: 0,
         }
@@ -170,6 +173,23 @@ fn weight_type(field: &str, value: i32) -> Result<WeightType> {
     })
 }
 
+fn instructions(value: i32) -> Result<Option<Isa>> {
+    Ok(Some(match value {
+        BN_INSTRUCTIONS_AUTO => return Ok(None),
+        BN_INSTRUCTIONS_SCALAR => Isa::Scalar,
+        BN_INSTRUCTIONS_AVX2 => Isa::Avx2,
+        BN_INSTRUCTIONS_AVX_VNNI => Isa::AvxVnni,
+        BN_INSTRUCTIONS_AVX512_VNNI => Isa::Avx512Vnni,
+        BN_INSTRUCTIONS_NEON => Isa::Neon,
+        _ => {
+            return Err(Error::invalid(format!(
+                "instructions is {value}; it goes from BN_INSTRUCTIONS_AUTO ({BN_INSTRUCTIONS_AUTO}) to \
+                 BN_INSTRUCTIONS_NEON ({BN_INSTRUCTIONS_NEON})"
+            )));
+        }
+    }))
+}
+
 impl bn_engine_config {
     /// # Safety
     /// Pointers are NULL or as the fields say.
@@ -205,9 +225,6 @@ impl bn_engine_config {
     /// # Safety
     /// As `to_engine`.
     unsafe fn load_options(&self) -> Result<LoadOptions> {
-        if self.reserved != 0 {
-            return Err(Error::unsupported(format!("bn_engine_config.reserved is {}, not 0", self.reserved)));
-        }
         let (path, length) = (self.kernel_config_path, self.kernel_config_path_length);
         Ok(LoadOptions {
             weights: weight_type("weight_type", self.weight_type)?,
@@ -215,6 +232,7 @@ impl bn_engine_config {
             head: weight_type("head_type", self.head_type)?,
             // SAFETY: the caller's promise.
             kernel_config: unsafe { optional_path("kernel_config_path", path, length) }?,
+            instructions: instructions(self.instructions)?,
             ..LoadOptions::default()
         })
     }

@@ -58,6 +58,19 @@ pub const BN_WEIGHTS_Q4_0: i32 = 2;
 /// BitNet's -1, 0 and 1, with a scale.
 pub const BN_WEIGHTS_TERNARY: i32 = 3;
 
+/// `bn_engine_config.instructions`: the best that the machine has.
+pub const BN_INSTRUCTIONS_AUTO: i32 = 0;
+/// Portable code.
+pub const BN_INSTRUCTIONS_SCALAR: i32 = 1;
+/// x86-64 with AVX2, FMA and F16C.
+pub const BN_INSTRUCTIONS_AVX2: i32 = 2;
+/// The same with AVX-VNNI.
+pub const BN_INSTRUCTIONS_AVX_VNNI: i32 = 3;
+/// The same with AVX-512 F, BW, VL and VNNI.
+pub const BN_INSTRUCTIONS_AVX512_VNNI: i32 = 4;
+/// aarch64 with NEON's dot products.
+pub const BN_INSTRUCTIONS_NEON: i32 = 5;
+
 /// `bn_engine_shutdown`'s mode: accept nothing new, finish what is accepted.
 pub const BN_SHUTDOWN_DRAIN: i32 = 0;
 /// `bn_engine_shutdown`'s mode: accept nothing new, cancel what is accepted. May follow a drain.

@@ -1,4 +1,4 @@
-//! Weights of the dense types in registers, sixteen at a time, with AVX2 and F16C: the bits of `rows` and `quants`,
+//! Weights of the types that are multiplied in f32 in registers, sixteen at a time, with AVX2 and F16C: the bits of `rows` and `quants`,
 //! where the layouts are told. Every float operation is theirs, in their order.
 
 use super::DType;
@@ -40,17 +40,7 @@ macro_rules! with_packed {
             DType::F32 => some!(F32),
             DType::F16 => some!(F16),
             DType::BF16 => some!(BF16),
-            DType::Q8_0 => some!(Q8_0),
-            DType::Q4_0 => some!(Q4_0),
-            DType::Q4_1 => some!(Q4_1),
-            DType::Q5_0 => some!(Q5_0),
-            DType::Q5_1 => some!(Q5_1),
             DType::Q2_0 => some!(Q2_0),
-            DType::Q2_K => some!(Q2_K),
-            DType::Q3_K => some!(Q3_K),
-            DType::Q4_K => some!(Q4_K),
-            DType::Q5_K => some!(Q5_K),
-            DType::Q6_K => some!(Q6_K),
             _ => None,
         }
     }};
@@ -148,25 +138,11 @@ pub fn fetch<P: Packed>(block: *const u8) {
     }
 }
 
-/// Sixteen i8 as f32.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn signed(q: __m128i) -> Sixteen {
-    [q, _mm_srli_si128::<8>(q)].map(|q| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)))
-}
-
 /// Sixteen times `scale`.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn scaled(q: Sixteen, scale: __m256) -> Sixteen {
     q.map(|q| _mm256_mul_ps(scale, q))
-}
-
-/// Bytes shifted right by `shift`, then masked.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn bits(q: __m128i, shift: usize, mask: i8) -> __m128i {
-    _mm_and_si128(_mm_srl_epi16(q, _mm_cvtsi32_si128(shift as i32)), _mm_set1_epi8(mask))
 }
 
 /// # Safety
@@ -233,41 +209,6 @@ packed!(F16, 16, 32, (), |_block| (), |_s, _n| [0, 16].map(|i| _mm256_cvtph_ps(b
 packed!(BF16, 16, 32, (), |_block| (), |_s, _n| {
     [0, 16].map(|i| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(bytes(_block.add(i))))))
 });
-packed!(Q8_0, 32, 34, __m256, |block| half(block), |d, n| {
-    let at = block.add(2 + 16 * n);
-    let eight = |at: *const u8| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(at.cast())));
-    scaled([eight(at), eight(at.add(8))], *d)
-});
-packed!(Q4_0, 32, 18, __m256, |block| half(block), |d, n| {
-    scaled(signed(_mm_sub_epi8(bits(bytes(block.add(2)), 4 * n, 15), _mm_set1_epi8(8))), *d)
-});
-packed!(Q4_1, 32, 20, [__m256; 2], |block| [half(block), half(block.add(2))], |s, n| {
-    let q = signed(bits(bytes(block.add(4)), 4 * n, 15));
-    scaled(q, s[0]).map(|v| _mm256_add_ps(v, s[1]))
-});
-
-/// Bit 4 of sixteen elements whose fifth bits are the sixteen at `at`.
-///
-/// # Safety
-/// Two bytes can be read.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn fifth_bits(at: *const u8) -> __m128i {
-    // SAFETY: the caller's promise.
-    let bits = _mm_set1_epi16(unsafe { at.cast::<i16>().read_unaligned() });
-    let spread = _mm_shuffle_epi8(bits, _mm_set_epi64x(0x0101010101010101, 0));
-    let each = _mm_set1_epi64x(0x8040201008040201u64 as i64);
-    _mm_and_si128(_mm_cmpeq_epi8(_mm_and_si128(spread, each), each), _mm_set1_epi8(16))
-}
-
-packed!(Q5_0, 32, 22, __m256, |block| half(block), |d, n| {
-    let q = _mm_or_si128(bits(bytes(block.add(6)), 4 * n, 15), fifth_bits(block.add(2 + 2 * n)));
-    scaled(signed(_mm_sub_epi8(q, _mm_set1_epi8(16))), *d)
-});
-packed!(Q5_1, 32, 24, [__m256; 2], |block| [half(block), half(block.add(2))], |s, n| {
-    let q = _mm_or_si128(bits(bytes(block.add(8)), 4 * n, 15), fifth_bits(block.add(4 + 2 * n)));
-    scaled(signed(q), s[0]).map(|v| _mm256_add_ps(v, s[1]))
-});
 packed!(Q2_0, 64, 18, __m256, |block| half(block), |d, n| {
     let four = _mm_cvtsi32_si128(word(block.add(2 + 4 * n)) as i32);
     let shifts = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
@@ -278,117 +219,4 @@ packed!(Q2_0, 64, 18, __m256, |block| half(block), |d, n| {
     let low = _mm_shuffle_epi8(four, _mm_set1_epi64x(0x0101010100000000));
     let high = _mm_shuffle_epi8(four, _mm_set1_epi64x(0x0303030302020202));
     scaled([eight(low), eight(high)], *d)
-});
-
-/// A scale for each sixteen elements.
-#[repr(C, align(32))]
-pub struct Scales([f32; 16]);
-
-impl Scales {
-    /// `d` times each.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn new(d: __m256, each: __m128i) -> Self {
-        let mut out = [0.0; 16];
-        let [low, high] = scaled(signed(each), d);
-        // SAFETY: `out` is two times eight floats.
-        unsafe {
-            _mm256_storeu_ps(out.as_mut_ptr(), low);
-            _mm256_storeu_ps(out.as_mut_ptr().add(8), high);
-        }
-        Self(out)
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn at(&self, n: usize) -> __m256 {
-        _mm256_broadcast_ss(&self.0[n % 16])
-    }
-}
-
-/// Scales of Q4_K and Q5_K, then minima, of each 32 elements, six bits packed in the 12 bytes at `block + 4`.
-///
-/// # Safety
-/// Sixteen bytes can be read.
-#[inline]
-#[target_feature(enable = "avx2,f16c")]
-unsafe fn scales_and_minima(block: *const u8) -> Scales {
-    // SAFETY: the caller's promise.
-    let ([a, b, c], d, min) = unsafe {
-        let words = [4, 8, 12].map(|i| word(block.add(i)));
-        (words, half(block), half(block.add(2)))
-    };
-    let high = |first: u32| first >> 2 & 0x30303030;
-    let scales = [a & 0x3f3f3f3f, c & 0x0f0f0f0f | high(a)];
-    let minima = [b & 0x3f3f3f3f, c >> 4 & 0x0f0f0f0f | high(b)];
-    let all = _mm_setr_epi32(scales[0] as i32, scales[1] as i32, minima[0] as i32, minima[1] as i32);
-    let mut out = [0.0; 16];
-    let [q, m] = signed(all);
-    // SAFETY: `out` is two times eight floats.
-    unsafe {
-        _mm256_storeu_ps(out.as_mut_ptr(), _mm256_mul_ps(d, q));
-        _mm256_storeu_ps(out.as_mut_ptr().add(8), _mm256_mul_ps(min, m));
-    }
-    Scales(out)
-}
-
-/// `scale * q - low`.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn lowered(q: __m128i, scale: __m256, low: __m256) -> Sixteen {
-    scaled(signed(q), scale).map(|v| _mm256_sub_ps(v, low))
-}
-
-packed!(
-    Q2_K,
-    256,
-    84,
-    [Scales; 2],
-    |block| {
-        let packed = bytes(block);
-        [
-            Scales::new(half(block.add(80)), bits(packed, 0, 15)),
-            Scales::new(half(block.add(82)), bits(packed, 4, 15)),
-        ]
-    },
-    |s, n| {
-        let q = bits(bytes(block.add(16 + n / 8 * 32 + n % 2 * 16)), n % 8 / 2 * 2, 3);
-        lowered(q, s[0].at(n), s[1].at(n))
-    }
-);
-packed!(
-    Q3_K,
-    256,
-    110,
-    Scales,
-    |block| {
-        let packed = _mm_loadl_epi64(block.add(96).cast());
-        let low = _mm_unpacklo_epi64(bits(packed, 0, 15), bits(packed, 4, 15));
-        let high = _mm_srlv_epi32(_mm_set1_epi32(word(block.add(104)) as i32), _mm_setr_epi32(0, 2, 4, 6));
-        let high = _mm_slli_epi16::<4>(_mm_and_si128(high, _mm_set1_epi8(3)));
-        Scales::new(half(block.add(108)), _mm_sub_epi8(_mm_or_si128(low, high), _mm_set1_epi8(32)))
-    },
-    |s, n| {
-        let q = bits(bytes(block.add(32 + n / 8 * 32 + n % 2 * 16)), n % 8 / 2 * 2, 3);
-        let set = bits(bytes(block.add(n % 2 * 16)), n / 2, 1);
-        // 4 where the bit is not set.
-        let offset = _mm_slli_epi16::<2>(_mm_xor_si128(set, _mm_set1_epi8(1)));
-        scaled(signed(_mm_sub_epi8(q, offset)), s.at(n))
-    }
-);
-packed!(Q4_K, 256, 144, Scales, |block| scales_and_minima(block), |s, n| {
-    let q = bits(bytes(block.add(16 + n / 4 * 32 + n % 2 * 16)), n % 4 / 2 * 4, 15);
-    lowered(q, s.at(n / 2), s.at(8 + n / 2))
-});
-packed!(Q5_K, 256, 176, Scales, |block| scales_and_minima(block), |s, n| {
-    let low = bits(bytes(block.add(48 + n / 4 * 32 + n % 2 * 16)), n % 4 / 2 * 4, 15);
-    let high = _mm_slli_epi16::<4>(bits(bytes(block.add(16 + n % 2 * 16)), n / 2, 1));
-    lowered(_mm_or_si128(low, high), s.at(n / 2), s.at(8 + n / 2))
-});
-packed!(Q6_K, 256, 210, Scales, |block| Scales::new(half(block.add(208)), bytes(block.add(192))), |s, n| {
-    let (of, n8) = (n / 8, n % 8);
-    let low = bits(bytes(block.add(of * 64 + n8 % 4 * 16)), n8 / 4 * 4, 15);
-    let high = bits(bytes(block.add(128 + of * 32 + n8 % 2 * 16)), n8 / 2 * 2, 3);
-    let q = _mm_or_si128(low, _mm_slli_epi16::<4>(high));
-    scaled(signed(_mm_sub_epi8(q, _mm_set1_epi8(32))), s.at(n))
 });

@@ -1,6 +1,6 @@
 //! f32 products with weights of every dense type.
 
-use super::blocks::{SharedOut, block_count, nth_block};
+use super::blocks::{Part, SharedOut, block_count, matrices_of, nth_block};
 #[cfg(target_arch = "x86_64")]
 use super::dense_avx2 as avx2;
 use super::norm::tree_sum;
@@ -27,25 +27,24 @@ thread_local! {
     static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `out[t, i] = x[t] · w[i]` for the rows `i` of all of `weights`, side by side in their order.
+/// `out[t, column + i] = x[t] · w[i]` for the rows `i` of each of `parts`; other columns of `out` stay as they are.
 ///
-/// `x` is `[tokens, cols]`, `out` `[tokens, sum of rows]`, each matrix has `cols` columns. Weights become f32 first;
+/// `x` is `[tokens, cols]`, `out` `[tokens, stride]`, each matrix has `cols` columns. Weights become f32 first;
 /// every dot product is added up in the one order of `dot`, whatever else is computed with it.
-pub fn matmul(pool: &Pool, isa: Isa, x: &[f32], cols: usize, weights: &[&Matrix], out: &mut [f32]) {
-    let stride: usize = weights.iter().map(|m| m.rows).sum();
-    assert!(weights.iter().all(|m| m.cols == cols), "a product of {cols} columns with weights of others");
-    if cols == 0 || out.is_empty() {
-        return out.fill(0.0);
-    }
+pub fn matmul(pool: &Pool, isa: Isa, x: &[f32], cols: usize, parts: &[Part], stride: usize, out: &mut [f32]) {
+    let weights = &matrices_of(parts)[..parts.len()];
+    assert!(cols > 0 && weights.iter().all(|m| m.cols == cols), "a product of {cols} columns");
     let tokens = x.len() / cols;
     assert_eq!(x.len(), tokens * cols, "activations are [tokens, {cols}]");
-    assert_eq!(out.len(), tokens * stride, "a product is [tokens, sum of rows]");
-    let small = out.len().saturating_mul(cols) < SMALL;
+    assert_eq!(out.len(), tokens * stride, "a product is [tokens, stride]");
+    assert!(parts.iter().all(|p| p.column + p.matrix.rows <= stride), "a matrix past the end of the rows");
+    let outputs = tokens * weights.iter().map(|m| m.rows).sum::<usize>();
+    let small = outputs.saturating_mul(cols) < SMALL;
     let out = SharedOut::new(out);
     let one = |n: usize| {
         let block = nth_block(weights, TASK_ROWS, n);
         let (first, end) = (block.rows.start, block.rows.end);
-        let column = block.column + first;
+        let column = parts[block.matrix].column + first;
         product(isa, weights[block.matrix], first..end, x, &|t, r, dots| {
             let at = t * stride + column + r;
             // SAFETY: the columns lie in this task's own row block, blocks do not overlap, and the slice ends here.

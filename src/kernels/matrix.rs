@@ -37,6 +37,19 @@ pub enum DType {
     Ternary = u32::MAX,
 }
 
+/// The arithmetic of a product: one for each weight type, at every number of rows, on every machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// Int8 activations with a scale for each token (`ternary`).
+    Ternary,
+    /// Int8 activations with a scale for each 32 columns (`quantized`).
+    Blocks32,
+    /// Int8 activations with a scale for each 256 columns (`quantized`).
+    Blocks256,
+    /// Activations and weights in f32 (`dense`).
+    Float,
+}
+
 /// `[rows, cols]` row-major weights (`rows` outputs, `cols` inputs), still in file layout.
 #[derive(Clone)]
 pub struct Matrix {
@@ -91,9 +104,20 @@ impl DType {
         }
     }
 
-    /// The integer product takes it; what is not ternary is multiplied in f32.
     pub fn is_ternary(self) -> bool {
-        matches!(self, DType::I2S | DType::TQ2_0 | DType::Ternary)
+        self.arithmetic() == Arithmetic::Ternary
+    }
+
+    /// What a product with such weights computes with.
+    pub fn arithmetic(self) -> Arithmetic {
+        use DType::*;
+        match self {
+            I2S | TQ2_0 | Ternary => Arithmetic::Ternary,
+            Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 => Arithmetic::Blocks32,
+            Q2_K | Q3_K | Q4_K | Q5_K | Q6_K => Arithmetic::Blocks256,
+            // The last five become others before they are multiplied.
+            F32 | F16 | BF16 | Q2_0 | TQ1_0 | TL1 | TL2 | IQ1_BN | IQ2_BN => Arithmetic::Float,
+        }
     }
 
     /// Bytes of an `[rows, cols]` tensor, or None on overflow or where the type cannot hold that shape.

@@ -26,6 +26,18 @@ pub mod pool;
 #[cfg(test)]
 mod pool_tests;
 pub mod quantize;
+pub mod quantize_blocks;
+pub mod quantized;
+#[cfg(target_arch = "x86_64")]
+mod quantized_avx2;
+#[cfg(target_arch = "x86_64")]
+mod quantized_k_avx2;
+#[cfg(target_arch = "x86_64")]
+mod quantized_k_avx512;
+#[cfg(target_arch = "x86_64")]
+mod quantized_k_panel;
+#[cfg(test)]
+mod quantized_tests;
 mod quants;
 pub mod requantize;
 pub mod rope;
@@ -40,5 +52,5 @@ mod ternary_tests;
 pub mod tl;
 
 pub use dispatch::{Isa, available, isa};
-pub use matrix::{DType, Matrix};
+pub use matrix::{Arithmetic, DType, Matrix};
 pub use pool::Pool;

@@ -121,7 +121,8 @@ impl Model for Decoder {
 
     /// A row at a layer's widest point, in f32: the residual and a linear's output beside it, the wider of
     /// (q, k, v, attention's output) and (gate, up, their product), the rotation's angles; besides, the widest
-    /// activation normalised in f32 and quantized to int8 with its scale and sum; where projections have norms of their
+    /// activation normalised in f32 and quantized to int8 with its scale and sum, or those of its blocks (4 bytes for 32
+    /// columns, 2 for 16, at most); where projections have norms of their
     /// own, the input normed once more and the widest product by itself. That is more than a wanted hidden state
     /// takes: the residual, the row, its norm. A logits row: its hidden state and the head's output (the caller's
     /// own buffers are not counted). A MiB for the threads' tiles.
@@ -131,7 +132,7 @@ impl Model for Decoder {
         let angles = c.ropes.iter().map(|rope| rope.dims).sum::<usize>();
         let own = if c.parts.projection_norms { 2 * widest } else { 0 };
         let floats = 2 * c.hidden + (c.qkv_width() + attention).max(3 * c.ffn) + angles + widest + own;
-        let row = 4 * floats + widest.next_multiple_of(128) + 64;
+        let row = 4 * floats + widest.next_multiple_of(128) + widest / 4 + 64;
         let logits_row = 4 * (c.hidden + c.vocab_size);
         rows.saturating_mul(row)
             .saturating_add(logits_rows.saturating_mul(logits_row))

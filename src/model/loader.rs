@@ -9,7 +9,7 @@ use super::requantized::Requantized;
 use super::{Facts, Loaded, Model};
 use crate::base::{Error, Result, Status};
 use crate::formats::gguf::Gguf;
-use crate::kernels::Pool;
+use crate::kernels::{Pool, isa};
 use crate::ops::{FusedOps, OpSet};
 use crate::text::Tokenizer;
 use std::path::Path;
@@ -76,7 +76,10 @@ pub fn load_with(
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
-    let ops = Arc::new(FusedOps::new(pool.clone()));
+    options.check()?;
+    let isa = options.instructions.unwrap_or_else(isa);
+    log(INFO, &format!("instructions: {}", isa.name()));
+    let ops = Arc::new(FusedOps::with_isa(pool.clone(), isa));
     load_with_ops(source, options, &pool, ops, log, progress)
 }
 
@@ -125,6 +128,9 @@ fn check(source: &Source, options: &LoadOptions) -> Result<()> {
         return Err(Error::invalid(
             "weight_type, embedding_type or head_type is given, and builtin:echo has no weights",
         ));
+    }
+    if options.instructions.is_some() && matches!(source, Source::Echo { .. }) {
+        return Err(Error::invalid("instructions is given, and builtin:echo computes nothing"));
     }
     let gguf = matches!(source, Source::File(path) if !Path::new(path).is_dir());
     match options.kernel_config.is_some() && !gguf {

@@ -8,7 +8,7 @@ use super::norm::RmsNorm;
 use super::support::ours;
 use super::{Activation, Attention, KvCache, Norm, OpSet, Projections, RaggedBatch, Rope};
 use crate::base::{Error, Result};
-use crate::kernels::{Isa, Matrix, Pool, isa, rope};
+use crate::kernels::{Isa, Matrix, Pool, available, isa, rope};
 use candle_core::{Device, Tensor};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -74,8 +74,9 @@ impl FusedOps {
         Self::with_isa(pool, isa())
     }
 
-    /// `isa` must be one that this machine has.
+    /// `isa` must be one that this machine has: kernels do not look again.
     pub fn with_isa(pool: Arc<Pool>, isa: Isa) -> Self {
+        assert!(available().contains(&isa), "{} on a machine that lacks it", isa.name());
         Self { pool, isa, scratch: Mutex::default(), angles: Mutex::default() }
     }
 }

@@ -1,11 +1,12 @@
-//! Norms, int8 quantization where the weights are ternary, the product and its bias.
+//! Norms, quantization of activations as the weights' type wants it, the product and its bias.
 
 use super::support::{f32s, output, rows, zeroed};
 use super::{Norm, Projections};
-use crate::kernels::blocks::SharedOut;
+use crate::kernels::blocks::{MOST, Part, SharedOut};
 use crate::kernels::quantize::{QuantRow, quantize_row};
+use crate::kernels::quantize_blocks::{BlockActivations, columns_of_sum, quantize_blocks};
 use crate::kernels::ternary::{self, Activations};
-use crate::kernels::{Isa, Matrix, Pool, dense, elementwise, norm};
+use crate::kernels::{Arithmetic, Isa, Matrix, Pool, dense, elementwise, norm, quantized};
 use candle_core::{CpuStorage, CustomOp1, Layout, Shape};
 use parking_lot::Mutex;
 
@@ -19,14 +20,15 @@ pub struct Scratch {
     part: Vec<f32>,
 }
 
+/// Activations of one arithmetic at a time.
 #[derive(Default)]
 struct Quantizer {
     int8: Vec<i8>,
     rows: Vec<QuantRow>,
+    /// Of blocks.
+    scales: Vec<f32>,
+    sums: Vec<i16>,
 }
-
-/// Matrices of one product: q, k and v.
-const MOST: usize = 3;
 
 pub struct Linear<'a> {
     pub pool: &'a Pool,
@@ -110,14 +112,33 @@ impl Linear<'_> {
         Ok(first.cols)
     }
 
-    /// `x` `[rows, cols]` with all of `weights`, side by side in `out`.
+    /// `x` `[rows, cols]` with all of `weights`, side by side in `out`. Those of one arithmetic are one product.
     fn product(&self, x: &[f32], weights: &[&Matrix], quantizer: &mut Quantizer, out: &mut [f32]) {
         let cols = weights[0].cols;
         if weights[0].dtype.is_ternary() {
             let x = self.quantize(x, cols, quantizer);
-            ternary::matmul(self.pool, self.isa, &x, weights, out);
-        } else {
-            dense::matmul(self.pool, self.isa, x, cols, weights, out);
+            return ternary::matmul(self.pool, self.isa, &x, weights, out);
+        }
+        let stride = weights.iter().map(|m| m.rows).sum::<usize>();
+        for arithmetic in [Arithmetic::Blocks32, Arithmetic::Blocks256, Arithmetic::Float] {
+            let mut parts = [Part { matrix: weights[0], column: 0 }; MOST];
+            let (mut count, mut column) = (0, 0);
+            for matrix in weights {
+                if matrix.dtype.arithmetic() == arithmetic {
+                    parts[count] = Part { matrix, column };
+                    count += 1;
+                }
+                column += matrix.rows;
+            }
+            let parts = &parts[..count];
+            match parts.first().map(|part| quantized::block_of(part.matrix.dtype)) {
+                None => {}
+                Some(Some(block)) => {
+                    let x = self.quantize_blocks(x, cols, block, quantizer);
+                    quantized::matmul(self.pool, self.isa, &x, parts, stride, out);
+                }
+                Some(None) => dense::matmul(self.pool, self.isa, x, cols, parts, stride, out),
+            }
         }
     }
 
@@ -138,7 +159,7 @@ impl Linear<'_> {
 
     /// Rows of int8, `ternary::padded(cols)` wide.
     fn quantize<'a>(&self, x: &[f32], cols: usize, quantizer: &'a mut Quantizer) -> Activations<'a> {
-        let (count, width, Quantizer { int8, rows }) = (x.len() / cols, ternary::padded(cols), quantizer);
+        let (count, width, Quantizer { int8, rows, .. }) = (x.len() / cols, ternary::padded(cols), quantizer);
         if int8.len() < count * width {
             int8.resize(count * width, 0);
         }
@@ -157,4 +178,35 @@ impl Linear<'_> {
         });
         Activations { values: &int8[..count * width], rows: &rows[..count], cols: width }
     }
+
+    /// Rows of int8 with a scale for each `block` columns.
+    fn quantize_blocks<'a>(
+        &self,
+        x: &[f32],
+        cols: usize,
+        block: usize,
+        quantizer: &'a mut Quantizer,
+    ) -> BlockActivations<'a> {
+        let Quantizer { int8, scales, sums, .. } = quantizer;
+        let (blocks, columns) = (x.len() / block, columns_of_sum(block));
+        let int8 = first(int8, x.len());
+        let (scales, sums) = (first(scales, blocks), first(sums, x.len() / columns));
+        let to = (SharedOut::new(int8), SharedOut::new(scales), SharedOut::new(sums));
+        self.pool.run_if_worth(x.len(), x.len() / cols, &|row| {
+            let part = |len: usize| row * cols / len..(row + 1) * cols / len;
+            // SAFETY: each task has a row of its own.
+            let (values, scales, sums) =
+                unsafe { (to.0.slice(part(1)), to.1.slice(part(block)), to.2.slice(part(columns))) };
+            quantize_blocks(self.isa, block, &x[part(1)], values, scales, sums);
+        });
+        BlockActivations { values: int8, scales, sums, cols, block }
+    }
+}
+
+/// The first `len` elements, which are there then.
+fn first<T: Clone + Default>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
+    if buffer.len() < len {
+        buffer.resize(len, T::default());
+    }
+    &mut buffer[..len]
 }

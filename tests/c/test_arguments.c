@@ -148,14 +148,23 @@ TEST(config_ranges_are_refused_by_name) {
     BAD(embedding_type, BN_WEIGHTS_TERNARY);
     BAD(head_type, -1);
     BAD(head_type, BN_WEIGHTS_TERNARY);
+    BAD(instructions, -1);
+    BAD(instructions, BN_INSTRUCTIONS_NEON + 1);
     BAD(kernel_config_path, "kernel_config.ini");
 #undef BAD
     c = good;
     c.embedding_type = BN_WEIGHTS_TERNARY;
     refuse(&c, BN_ERR_INVALID_ARGUMENT, "embedding_type is ternary");
     c = good;
-    c.reserved = 1;
-    refuse(&c, BN_ERR_UNSUPPORTED, "reserved");
+    c.instructions = BN_INSTRUCTIONS_SCALAR;
+    refuse(&c, BN_ERR_INVALID_ARGUMENT, "builtin:echo computes nothing");
+#if defined __x86_64__
+    c.instructions = BN_INSTRUCTIONS_NEON;
+    refuse(&c, BN_ERR_UNSUPPORTED, "instructions is neon, which this machine lacks: it has scalar");
+#else
+    c.instructions = BN_INSTRUCTIONS_AVX2;
+    refuse(&c, BN_ERR_UNSUPPORTED, "instructions is avx2, which this machine lacks: it has scalar");
+#endif
     c = good;
     c.weight_type = BN_WEIGHTS_Q8_0;
     refuse(&c, BN_ERR_INVALID_ARGUMENT, "builtin:echo has no weights");

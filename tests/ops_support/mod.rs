@@ -72,6 +72,10 @@ impl Random {
                 data.extend(scale);
                 data.extend((0..32).map(|_| self.next() as u8));
             }
+            DType::Q6_K => {
+                data.extend((0..208).map(|_| self.next() as u8));
+                data.extend(f16::from_f32(0.001 + 0.0005 * self.float()).to_le_bytes());
+            }
             DType::TQ2_0 => {
                 data.extend((0..64).map(|_| self.codes()));
                 data.extend(scale);

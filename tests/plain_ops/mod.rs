@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use bn_engine::base::{Error, Result};
-use bn_engine::kernels::{DType as Kind, Matrix};
+use bn_engine::kernels::{Arithmetic, DType as Kind, Matrix};
 use bn_engine::ops::{
     Activation, Attention, KvCache, Norm, OpSet, Projections, RaggedBatch, Rope, RopeStyle,
 };
@@ -32,6 +32,15 @@ fn element(m: &Matrix, i: usize) -> f32 {
         Kind::F16 => half(2 * i),
         Kind::BF16 => bf16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]).to_f32(),
         Kind::Q8_0 => half(i / 32 * 34) * (bytes[i / 32 * 34 + 2 + i % 32] as i8) as f32,
+        Kind::Q6_K => {
+            // 256 elements: 128 bytes of low bits, 64 of high ones, 16 scales, an f16; runs of 32 in each half.
+            let (block, half_block, within) = (i / 256 * 210, i % 256 / 128, i % 128);
+            let (run, j) = (within / 32, within % 32);
+            let low = bytes[block + 64 * half_block + run % 2 * 32 + j] >> (run / 2 * 4) & 15;
+            let high = bytes[block + 128 + 32 * half_block + j] >> (2 * run) & 3;
+            let scale = bytes[block + 192 + i % 256 / 16] as i8 as f32;
+            half(block + 208) * scale * ((low | high << 4) as f32 - 32.0)
+        }
         Kind::TQ2_0 => {
             // 256 elements: two runs of 32 bytes, in each the quarter is the slow index.
             let (block, within) = (i / 256 * 66, i % 256);
@@ -81,16 +90,30 @@ fn quantize(x: &Tensor) -> candle_core::Result<(Tensor, Tensor)> {
     Ok((values, scale))
 }
 
+/// What int8 values with a scale for each `block` columns stand for.
+fn rounded(x: &Tensor, block: usize) -> candle_core::Result<Tensor> {
+    let blocks = x.reshape(((), block))?;
+    let largest = blocks.abs()?.max_keepdim(1)?;
+    // A block of zeros stays one, whatever it is divided by.
+    let divisor = largest.eq(0.0)?.where_cond(&largest.ones_like()?, &largest)?;
+    let inverse = (divisor.ones_like()? * 127.0)?.div(&divisor)?;
+    let values = round_half_even(&blocks.broadcast_mul(&inverse)?)?;
+    values.broadcast_mul(&(largest / 127.0)?)?.reshape(x.shape())
+}
+
 fn linear(x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> candle_core::Result<Tensor> {
     let x = norm.map_or_else(|| Ok(x.clone()), |norm| rms_norm(x, norm))?;
     let products = weights.matrices.iter().enumerate().map(|(i, m)| {
         let x = weights.norms.get(i).map_or_else(|| Ok(x.clone()), |norm| rms_norm(&x, norm))?;
         let w = dequantize(m)?.to_dtype(DType::F64)?.t()?;
-        let y = if m.dtype.is_ternary() {
-            let (values, scale) = quantize(&x)?;
-            values.to_dtype(DType::F64)?.matmul(&w)?.broadcast_div(&scale.to_dtype(DType::F64)?)?
-        } else {
-            x.to_dtype(DType::F64)?.matmul(&w)?
+        let y = match m.dtype.arithmetic() {
+            Arithmetic::Ternary => {
+                let (values, scale) = quantize(&x)?;
+                values.to_dtype(DType::F64)?.matmul(&w)?.broadcast_div(&scale.to_dtype(DType::F64)?)?
+            }
+            Arithmetic::Blocks32 => rounded(&x, 32)?.to_dtype(DType::F64)?.matmul(&w)?,
+            Arithmetic::Blocks256 => rounded(&x, 256)?.to_dtype(DType::F64)?.matmul(&w)?,
+            Arithmetic::Float => x.to_dtype(DType::F64)?.matmul(&w)?,
         };
         y.to_dtype(DType::F32)
     });

@@ -34,8 +34,9 @@ pub unsafe extern "C" fn bn_engine_config_init(config: *mut bn_engine_config, st
 /// [any thread]
 /// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: NULL, or a field out of the range that the message names;
 /// `BN_ERR_UNSUPPORTED`: a field of a newer header is set, or the model needs something that this version
-/// lacks; `BN_ERR_IO`: the file cannot be opened; `BN_ERR_BAD_MODEL`: it is no sound model;
-/// `BN_ERR_MEMORY_LIMIT`: `memory_limit_bytes` is too small for the model and one sequence;
+/// lacks, or `instructions` names what this machine lacks; `BN_ERR_IO`: the file cannot be opened;
+/// `BN_ERR_BAD_MODEL`: it is no sound model; `BN_ERR_MEMORY_LIMIT`: `memory_limit_bytes` is too small for the
+/// model and one sequence;
 /// `BN_ERR_OUT_OF_MEMORY`: the system refuses memory or a thread; `BN_ERR_CANCELLED`: `progress` gave it
 /// up; `BN_ERR_INTERNAL`.
 #[unsafe(no_mangle)]
