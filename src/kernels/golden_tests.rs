@@ -22,7 +22,8 @@ pub struct Case {
 
 pub fn cases() -> Vec<Case> {
     // The crate's folder, or one in it (tests/arm).
-    let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|at| at.join("tests/golden/quants"));
+    let mut above =
+        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|at| at.join("tests/golden/quants"));
     let folder = above.find(|folder| folder.is_dir()).expect("tests/golden/quants");
     let text = std::fs::read_to_string(folder.join("quants.json")).expect("quants.json");
     let list: Vec<serde_json::Value> = serde_json::from_str(&text).expect("a list");

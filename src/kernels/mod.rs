@@ -7,6 +7,8 @@ pub mod attention;
 pub mod blocks;
 #[cfg(target_arch = "x86_64")]
 mod decode_avx2;
+#[cfg(target_arch = "aarch64")]
+mod decode_neon;
 pub mod dense;
 #[cfg(target_arch = "x86_64")]
 mod dense_avx2;
@@ -28,6 +30,8 @@ mod pool_tests;
 pub mod quantize;
 pub mod quantize_blocks;
 pub mod quantized;
+#[cfg(target_arch = "aarch64")]
+mod quantized_neon;
 #[cfg(target_arch = "x86_64")]
 mod quantized_avx2;
 #[cfg(target_arch = "x86_64")]

@@ -343,11 +343,7 @@ unsafe fn dots<const T: usize>(codes: &[Line], x: [*const i8; T]) -> [[int32x4_t
 /// One line of codes with values 4 LANE.. of each token's sixteen.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-fn line<const T: usize, const LANE: usize>(
-    codes: &Line,
-    x: [int8x16_t; T],
-    sums: &mut [[int32x4_t; 4]; T],
-) {
+fn line<const T: usize, const LANE: usize>(codes: &Line, x: [int8x16_t; T], sums: &mut [[int32x4_t; 4]; T]) {
     for v in 0..4 {
         // SAFETY: 16 bytes at 16v of 64.
         let codes = unsafe { vld1q_s8(codes.0.as_ptr().add(16 * v).cast()) };
