@@ -12,6 +12,8 @@ mod decode_neon;
 pub mod dense;
 #[cfg(target_arch = "x86_64")]
 mod dense_avx2;
+#[cfg(target_arch = "aarch64")]
+mod dense_neon;
 #[cfg(test)]
 mod dense_tests;
 pub mod dispatch;
@@ -30,8 +32,6 @@ mod pool_tests;
 pub mod quantize;
 pub mod quantize_blocks;
 pub mod quantized;
-#[cfg(target_arch = "aarch64")]
-mod quantized_neon;
 #[cfg(target_arch = "x86_64")]
 mod quantized_avx2;
 #[cfg(target_arch = "x86_64")]
@@ -40,6 +40,8 @@ mod quantized_k_avx2;
 mod quantized_k_avx512;
 #[cfg(target_arch = "x86_64")]
 mod quantized_k_panel;
+#[cfg(target_arch = "aarch64")]
+mod quantized_neon;
 #[cfg(test)]
 mod quantized_tests;
 mod quants;

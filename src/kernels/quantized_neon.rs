@@ -18,8 +18,8 @@ use std::arch::aarch64::*;
 const SWEEP_TOKENS: usize = 4;
 /// Weight rows of a panel: two vectors of four.
 const LANES: usize = 8;
-/// Columns of a panel, which takes a third of the first-level cache. A multiple of 256.
-const DEPTH: usize = 2048;
+/// Columns of a panel, which takes a fifth of the first-level cache. A multiple of 256.
+const DEPTH: usize = 1024;
 /// Tokens that share the loads of codes: eight sums of integers, of those times scales, of floats.
 const TILE: usize = 4;
 
