@@ -175,9 +175,10 @@ fn packed_scaled<const T: usize>(w: &[u8], x: [&[i8]; T], sums: [&[i32]; T]) -> 
 #[target_feature(enable = "neon,dotprod")]
 fn sweep<const SCALED: bool>(task: &Task, scratch: &mut Scratch) {
     let (cols, tokens, rows) = (task.x.cols, task.x.rows.len(), task.block.rows.clone());
-    let codes = grown(&mut scratch.codes, DEPTH.min(cols) / 4);
-    let partial = grown(&mut scratch.partial, tokens);
-    let scales = grown(&mut scratch.scales, if SCALED { cols / 256 * LANES } else { LANES });
+    let (depth, blocks) = (DEPTH.min(cols), if SCALED { cols / 256 } else { 1 });
+    // Codes, a line of dot products of each token so far, i32 or f32 of TQ2_0, and a line of scales of each block.
+    let (codes, rest) = grown(&mut scratch.codes, depth / 4 + tokens + blocks).split_at_mut(depth / 4);
+    let (partial, scales) = rest.split_at_mut(tokens);
     for first in rows.clone().step_by(LANES) {
         // A group that the block cuts short repeats its last row; the surplus results are dropped.
         let row = |r: usize| (first + r).min(rows.end - 1);
@@ -200,43 +201,45 @@ fn sweep<const SCALED: bool>(task: &Task, scratch: &mut Scratch) {
             }
         }
         for (t, partial) in partial.iter().enumerate() {
-            let values = finish::<SCALED>(task, t, partial, scales);
+            let values = finish::<SCALED>(task, t, partial, &scales[0]);
             task.write(t, first, &values[..LANES.min(rows.end - first)]);
         }
     }
 }
 
-/// `[LANES]` scales of rows, or `[blocks, LANES]` of TQ2_0 blocks.
+/// A line of the rows' scales, or of those of each of their TQ2_0 blocks.
 #[target_feature(enable = "neon")]
-fn fill_scales<const SCALED: bool>(weights: &Packed, row: impl Fn(usize) -> usize, scales: &mut [f32]) {
+fn fill_scales<const SCALED: bool>(weights: &Packed, row: impl Fn(usize) -> usize, scales: &mut [Line]) {
+    let put = |line: &mut Line, r: usize, scale: f32| {
+        line.0.as_chunks_mut::<4>().0[r] = scale.to_ne_bytes();
+    };
     for r in 0..LANES {
         if !SCALED {
-            scales[r] = weights.scale(row(r));
+            put(&mut scales[0], r, weights.scale(row(r)));
             continue;
         }
         let blocks = weights.row(row(r)).as_chunks::<66>().0;
-        for (scales, block) in scales.as_chunks_mut::<LANES>().0.iter_mut().zip(blocks) {
-            scales[r] = half(u16::from_le_bytes([block[64], block[65]]));
+        for (line, block) in scales.iter_mut().zip(blocks) {
+            put(line, r, half(u16::from_le_bytes([block[64], block[65]])));
         }
     }
 }
 
 /// The outputs of token `t` from its dot products.
 #[target_feature(enable = "neon")]
-fn finish<const SCALED: bool>(task: &Task, t: usize, partial: &Line, scales: &[f32]) -> [f32; LANES] {
+fn finish<const SCALED: bool>(task: &Task, t: usize, partial: &Line, scales: &Line) -> [f32; LANES] {
     let token = task.x.rows[t];
-    let scales: &[f32; LANES] = scales.first_chunk().expect("scales of a group");
     let divisor = vdupq_n_f32(token.scale);
     let mut values = [0.0; LANES];
     for v in 0..4 {
-        // SAFETY: 16 bytes at 16v of 64, and 4 of 16 elements at 4v.
+        // SAFETY: 16 bytes at 16v of 64, and four of 16 floats.
         unsafe {
             let at = partial.0.as_ptr().add(16 * v);
             let value = if SCALED {
                 vdivq_f32(vld1q_f32(at.cast()), divisor)
             } else {
                 let dots = vsubq_s32(vld1q_s32(at.cast()), vdupq_n_s32(token.sum));
-                let scale = vdivq_f32(vld1q_f32(scales.as_ptr().add(4 * v)), divisor);
+                let scale = vdivq_f32(vld1q_f32(scales.0.as_ptr().add(16 * v).cast()), divisor);
                 vmulq_f32(vcvtq_f32_s32(dots), scale)
             };
             vst1q_f32(values.as_mut_ptr().add(4 * v), value);
@@ -280,7 +283,8 @@ fn unpack<const TQ2: bool>(w: [&[u8]; LANES], start: usize, codes: &mut [Line]) 
 struct Step<'a> {
     task: &'a Task<'a>,
     codes: &'a [Line],
-    scales: &'a [f32],
+    /// A line for each block of TQ2_0.
+    scales: &'a [Line],
     start: usize,
     first: usize,
 }
@@ -305,9 +309,9 @@ impl Step<'_> {
                         let at = partial[t].0.as_mut_ptr().add(16 * v);
                         if SCALED {
                             let sum = vdupq_n_s32(self.task.sums(self.first + t)[block]);
-                            let scales = &self.scales[LANES * block + 4 * v..][..4];
+                            let scales = self.scales[block].0.as_ptr().add(16 * v);
                             let dots = vcvtq_f32_s32(vsubq_s32(dots[t][v], sum));
-                            let value = vmulq_f32(dots, vld1q_f32(scales.as_ptr()));
+                            let value = vmulq_f32(dots, vld1q_f32(scales.cast()));
                             let at = at.cast::<f32>();
                             vst1q_f32(at, vaddq_f32(vld1q_f32(at), value));
                         } else {
