@@ -53,7 +53,7 @@ comma := ,
 say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all lib convert examples demo bench header parity lint clean install
-.PHONY: test test-rust test-loom test-c test-checked test-abi test-install tsan
+.PHONY: test test-rust test-loom test-arm test-c test-checked test-abi test-install tsan
 
 all: lib convert examples
 
@@ -108,7 +108,7 @@ clean:
 
 # -- tests ------------------------------------------------------------------------------------------
 
-test: test-rust test-loom test-c test-checked test-abi test-install
+test: test-rust test-loom test-arm test-c test-checked test-abi test-install
 	$(call say,everything passed)
 
 test-rust:
@@ -124,6 +124,11 @@ test-loom:
 		cd tests/concurrency && MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" \
 			CARGO_TARGET_DIR=$(abspath target)/miri $(CARGO) +nightly miri test; \
 	else echo "no nightly Miri here: left out"; fi
+
+# The kernels for another processor, emulated, without candle; where the tools for it are missing, it says so.
+test-arm:
+	$(call say,aarch64: the kernels under qemu-user)
+	@CARGO=$(CARGO) CARGO_TARGET_DIR=$(abspath target)/arm tests/arm/test.sh
 
 # The Rust code and its standard library instrumented; on the C side alone it would prove nothing.
 tsan:

@@ -3,9 +3,11 @@
 use super::blocks::{Part, SharedOut, block_count, matrices_of, nth_block};
 #[cfg(target_arch = "x86_64")]
 use super::dense_avx2 as avx2;
+#[cfg(target_arch = "aarch64")]
+use super::dense_neon as neon;
 use super::norm::tree_sum;
 use super::rows::dequantize_row;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::rows::packed_rows;
 use super::ternary::grown;
 use super::{Isa, Matrix, Pool};
@@ -63,6 +65,11 @@ fn product(isa: Isa, m: &Matrix, rows: Range<usize>, x: &[f32], put: Put) {
     if isa.has_avx2() && unsafe { product_avx2(m, rows.clone(), x, put) } {
         return;
     }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: `Isa::Neon` stands for a machine that has NEON.
+    if isa == Isa::Neon && unsafe { product_neon(m, rows.clone(), x, put) } {
+        return;
+    }
     SCRATCH.with_borrow_mut(|scratch| {
         let w = grown(scratch, m.cols);
         for (r, row) in rows.enumerate() {
@@ -93,6 +100,23 @@ unsafe fn product_avx2(m: &Matrix, rows: Range<usize>, x: &[f32], put: Put) -> b
         dots.chunks_exact(count).enumerate().for_each(|(t, dots)| put(t, 0, dots));
     }
     done
+}
+
+/// As `product`; false, and nothing done, for a type that is not widened there.
+///
+/// # Safety
+/// The machine has NEON.
+#[cfg(target_arch = "aarch64")]
+unsafe fn product_neon(m: &Matrix, rows: Range<usize>, x: &[f32], put: Put) -> bool {
+    let count = rows.len();
+    let (bytes, stride) = packed_rows(m, rows);
+    let w = neon::PackedRows { dtype: m.dtype, bytes, stride, rows: count, cols: m.cols };
+    if x.len() / m.cols > neon::FUSED {
+        // SAFETY: the caller's promise.
+        return SCRATCH.with_borrow_mut(|s| unsafe { neon::swept(w, x, grown(s, neon::SCRATCH), put) });
+    }
+    // SAFETY: the caller's promise.
+    unsafe { neon::fused(w, x, put) }
 }
 
 /// LANES running sums by fused multiply-add, then halves added until one is left.

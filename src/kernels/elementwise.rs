@@ -10,6 +10,9 @@ pub fn swiglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: such a set stands for a machine that has AVX2 and FMA.
         _ if isa.has_avx2() => unsafe { avx2::swiglu(gate, up, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: `Isa::Neon` stands for a machine that has NEON.
+        Isa::Neon => unsafe { neon::swiglu(gate, up, out) },
         _ => swiglu_scalar(gate, up, out),
     }
 }
@@ -32,6 +35,9 @@ pub fn geglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: such a set stands for a machine that has AVX2 and FMA.
         _ if isa.has_avx2() => unsafe { avx2::geglu(gate, up, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: `Isa::Neon` stands for a machine that has NEON.
+        Isa::Neon => unsafe { neon::geglu(gate, up, out) },
         _ => geglu_scalar(gate, up, out),
     }
 }
@@ -133,6 +139,45 @@ mod avx2 {
             }
         }
         super::geglu_scalar(&gate[end..], &up[end..], &mut out[end..]);
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use crate::kernels::exp::neon::exp;
+    use std::arch::aarch64::*;
+
+    /// Slices of equal length.
+    #[target_feature(enable = "neon")]
+    pub fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
+        let end = gated(gate, up, out, |g| exp(vnegq_f32(g)));
+        super::swiglu_scalar(&gate[end..], &up[end..], &mut out[end..]);
+    }
+
+    /// Slices of equal length.
+    #[target_feature(enable = "neon")]
+    pub fn geglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
+        let end = gated(gate, up, out, |g| {
+            let (first, third) = (vdupq_n_f32(super::GELU_1), vdupq_n_f32(super::GELU_3));
+            exp(vmulq_f32(vfmaq_f32(first, vmulq_f32(g, g), third), vnegq_f32(g)))
+        });
+        super::geglu_scalar(&gate[end..], &up[end..], &mut out[end..]);
+    }
+
+    /// `out = g / (1 + e) * up`, four at a time; returns how far that went.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn gated(gate: &[f32], up: &[f32], out: &mut [f32], e: impl Fn(float32x4_t) -> float32x4_t) -> usize {
+        let end = out.len().min(gate.len()).min(up.len()) / 4 * 4;
+        for i in (0..end).step_by(4) {
+            // SAFETY: i + 4 <= end, which all three slices have.
+            unsafe {
+                let g = vld1q_f32(gate.as_ptr().add(i));
+                let y = vdivq_f32(g, vaddq_f32(vdupq_n_f32(1.0), e(g)));
+                vst1q_f32(out.as_mut_ptr().add(i), vmulq_f32(y, vld1q_f32(up.as_ptr().add(i))));
+            }
+        }
+        end
     }
 }
 

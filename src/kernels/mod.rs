@@ -7,9 +7,13 @@ pub mod attention;
 pub mod blocks;
 #[cfg(target_arch = "x86_64")]
 mod decode_avx2;
+#[cfg(target_arch = "aarch64")]
+mod decode_neon;
 pub mod dense;
 #[cfg(target_arch = "x86_64")]
 mod dense_avx2;
+#[cfg(target_arch = "aarch64")]
+mod dense_neon;
 #[cfg(test)]
 mod dense_tests;
 pub mod dispatch;
@@ -21,6 +25,8 @@ pub mod kv;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
 pub mod matrix;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 pub mod norm;
 pub mod pack;
 pub mod pool;
@@ -39,6 +45,8 @@ mod quantized_k_avx2;
 mod quantized_k_avx512;
 #[cfg(target_arch = "x86_64")]
 mod quantized_k_panel;
+#[cfg(target_arch = "aarch64")]
+mod quantized_neon;
 #[cfg(test)]
 mod quantized_tests;
 mod quants;
@@ -50,6 +58,8 @@ pub mod ternary;
 mod ternary_256;
 #[cfg(target_arch = "x86_64")]
 mod ternary_avx512;
+#[cfg(target_arch = "aarch64")]
+mod ternary_neon;
 #[cfg(test)]
 mod ternary_tests;
 pub mod tl;

@@ -15,6 +15,9 @@ pub fn rms_norm(isa: Isa, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) 
         #[cfg(target_arch = "x86_64")]
         // SAFETY: such a set stands for a machine that has AVX2 and FMA.
         _ if isa.has_avx2() => unsafe { avx2::rms_norm(x, weight, eps, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: `Isa::Neon` stands for a machine that has NEON.
+        Isa::Neon => unsafe { neon::rms_norm(x, weight, eps, out) },
         _ => scalar(x, weight, eps, out),
     }
 }
@@ -63,6 +66,9 @@ fn row_scale(isa: Isa, x: &[f32], eps: f32) -> f32 {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: such a set stands for a machine that has AVX2 and FMA.
         _ if isa.has_avx2() => unsafe { avx2::row_scale(x, eps) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: `Isa::Neon` stands for a machine that has NEON.
+        Isa::Neon => unsafe { neon::row_scale(x, eps) },
         _ => scalar_scale(x, eps),
     }
 }
@@ -154,6 +160,53 @@ mod avx2 {
                 let scaled = _mm256_mul_ps(_mm256_loadu_ps(x.as_ptr().add(i)), wide);
                 let weighted = _mm256_mul_ps(scaled, _mm256_loadu_ps(weight.as_ptr().add(i)));
                 _mm256_storeu_ps(out.as_mut_ptr().add(i), weighted);
+            }
+        }
+        for i in end..x.len() {
+            out[i] = x[i] * scale * weight[i];
+        }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use super::{LANES, scale};
+    use std::arch::aarch64::*;
+
+    /// As `super::scalar_scale`.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    pub fn row_scale(x: &[f32], eps: f32) -> f32 {
+        let (whole, rest) = x.as_chunks::<LANES>();
+        let mut sums = [vdupq_n_f32(0.0); LANES / 4];
+        for chunk in whole {
+            for (i, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: the chunk has LANES elements, and i < LANES / 4.
+                let v = unsafe { vld1q_f32(chunk.as_ptr().add(4 * i)) };
+                *sum = vfmaq_f32(*sum, v, v);
+            }
+        }
+        let mut lanes = [0.0f32; LANES];
+        for (i, sum) in sums.iter().enumerate() {
+            // SAFETY: `lanes` has LANES elements, and i < LANES / 4.
+            unsafe { vst1q_f32(lanes.as_mut_ptr().add(4 * i), *sum) };
+        }
+        for (lane, v) in lanes.iter_mut().zip(rest) {
+            *lane = v.mul_add(*v, *lane);
+        }
+        scale(&lanes, x.len(), eps)
+    }
+
+    /// As `super::scalar`. The slices have one length.
+    #[target_feature(enable = "neon")]
+    pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+        let scale = row_scale(x, eps);
+        let end = x.len() / 4 * 4;
+        for i in (0..end).step_by(4) {
+            // SAFETY: i + 4 <= end, and all three slices have x's length.
+            unsafe {
+                let scaled = vmulq_f32(vld1q_f32(x.as_ptr().add(i)), vdupq_n_f32(scale));
+                vst1q_f32(out.as_mut_ptr().add(i), vmulq_f32(scaled, vld1q_f32(weight.as_ptr().add(i))));
             }
         }
         for i in end..x.len() {

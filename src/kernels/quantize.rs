@@ -18,6 +18,9 @@ pub fn quantize_row(isa: Isa, x: &[f32], out: &mut [i8]) -> QuantRow {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: such a set stands for a machine that has AVX2.
         _ if isa.has_avx2() => unsafe { avx2::quantize_row(x, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: `Isa::Neon` stands for a machine that has NEON and its dot products.
+        Isa::Neon => unsafe { neon::quantize_row(x, out) },
         _ => {
             let scale = scale_of(absmax(0.0, x));
             QuantRow { scale, sum: round(x, scale, out) }
@@ -89,6 +92,29 @@ mod avx2 {
         unsafe { _mm256_storeu_si256(parts.as_mut_ptr().cast(), sums) };
         let sum = parts.iter().sum::<i32>() + round(&x[end..], scale, &mut out[end..]);
         QuantRow { scale, sum }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use super::{QuantRow, absmax, round, scale_of};
+    use crate::kernels::neon::{dot, largest, to_bytes};
+    use std::arch::aarch64::*;
+
+    /// As the scalar version. `out` is as long as `x`.
+    #[target_feature(enable = "neon,dotprod")]
+    pub fn quantize_row(x: &[f32], out: &mut [i8]) -> QuantRow {
+        let (whole, rest) = x.as_chunks::<16>();
+        let scale = scale_of(absmax(largest(whole), rest));
+        let (bytes, last) = out.as_chunks_mut::<16>();
+        let mut sums = vdupq_n_s32(0);
+        for (x, out) in whole.iter().zip(bytes) {
+            let q = to_bytes(x, scale);
+            sums = dot(sums, q, vdupq_n_s8(1));
+            // SAFETY: 16 bytes are written to as many.
+            unsafe { vst1q_s8(out.as_mut_ptr(), q) };
+        }
+        QuantRow { scale, sum: vaddvq_s32(sums) + round(rest, scale, last) }
     }
 }
 

@@ -63,6 +63,9 @@ pub fn quantize_blocks(
             #[cfg(target_arch = "x86_64")]
             // SAFETY: such a set stands for a machine that has AVX2.
             _ if isa.has_avx2() => unsafe { avx2::one(x, values, sums) },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: `Isa::Neon` stands for a machine that has NEON.
+            Isa::Neon => unsafe { neon::one(x, values, sums) },
             _ => one(x, values, sums),
         };
     }
@@ -150,6 +153,30 @@ mod avx2 {
         let (low, high) = (_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
         let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
         _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), order)
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use super::inverse;
+    use crate::kernels::neon::{largest, to_bytes};
+    use std::arch::aarch64::*;
+
+    /// As the scalar version.
+    #[target_feature(enable = "neon")]
+    pub fn one(x: &[f32], values: &mut [i8], sums: &mut [i16]) -> f32 {
+        let x = x.as_chunks::<16>().0;
+        let absmax = largest(x);
+        let inverse = inverse(absmax);
+        let per_sum = values.len() / sums.len() / 16;
+        sums.fill(0);
+        for (n, (x, values)) in x.iter().zip(values.as_chunks_mut::<16>().0).enumerate() {
+            let q = vmaxq_s8(to_bytes(x, inverse), vdupq_n_s8(-127));
+            sums[n / per_sum] += vaddlvq_s8(q);
+            // SAFETY: 16 bytes are written to as many.
+            unsafe { vst1q_s8(values.as_mut_ptr(), q) };
+        }
+        absmax / 127.0
     }
 }
 

@@ -7,6 +7,8 @@
 use super::blocks::{Part, RowBlock, SharedOut, block_count, matrices_of, nth_block};
 use super::matrix::Arithmetic;
 use super::quantize_blocks::BlockActivations;
+#[cfg(target_arch = "aarch64")]
+use super::quantized_neon as neon;
 use super::rows::{f16_at, packed_rows};
 use super::ternary::{Line, grown};
 use super::{DType, Isa, Pool};
@@ -69,6 +71,9 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
 fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     // Each instruction set's form, by the kind of block; what has none is computed as the reference is.
     match (isa, task.dtype.arithmetic()) {
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: `Isa::Neon` stands for a machine that has NEON and its dot products.
+        (Isa::Neon, _) => unsafe { neon::run(task, scratch) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `Isa::Avx512Vnni` stands for a machine that has these instructions.
         (Isa::Avx512Vnni, Arithmetic::Blocks256) => unsafe { k_avx512::run(task, scratch) },

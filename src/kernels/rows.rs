@@ -2,6 +2,8 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::decode_avx2;
+#[cfg(target_arch = "aarch64")]
+use super::dense_neon;
 use super::{DType, Isa, Matrix, quants};
 use half::f16;
 use std::ops::Range;
@@ -15,6 +17,11 @@ pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: such a set stands for a machine that has AVX2, FMA and F16C.
     if isa.has_avx2() && unsafe { decode_avx2::row(m.dtype, source, out) } {
+        return;
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: `Isa::Neon` stands for a machine that has NEON.
+    if isa == Isa::Neon && unsafe { dense_neon::row(m.dtype, source, out) } {
         return;
     }
     match m.dtype {

@@ -4,6 +4,8 @@ use super::blocks::{RowBlock, SharedOut, block_count, nth_block};
 use super::pack::by_tasks;
 use super::quantize::QuantRow;
 use super::rows::{f16_at, packed_row, row_scale};
+#[cfg(target_arch = "aarch64")]
+use super::ternary_neon as neon;
 use super::{DType, Isa, Matrix, Pool};
 #[cfg(target_arch = "x86_64")]
 use super::{ternary_256 as x256, ternary_avx512 as x512};
@@ -130,6 +132,8 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
         Isa::AvxVnni => unsafe { x256::avx_vnni::run(task) },
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { x256::avx2::run(task) },
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => unsafe { neon::run(task, scratch) },
         _ => scalar::run(task, scratch),
     }
 }
@@ -261,6 +265,9 @@ fn block_sums(isa: Isa, values: &[i8], sums: &mut [i32]) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: such a set stands for a machine that has AVX2.
         _ if isa.has_avx2() => unsafe { x256::block_sums(values, sums) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as in `run`.
+        Isa::Neon => unsafe { neon::block_sums(values, sums) },
         _ => scalar::block_sums(values, sums),
     }
 }

@@ -1,0 +1,13 @@
+//! See Cargo.toml.
+#![allow(dead_code, unused_imports)] // what is above the kernels uses the rest
+
+#[path = "../../../src/base/mod.rs"]
+mod base;
+#[path = "../../../src/kernels/mod.rs"]
+pub mod kernels;
+
+/// Elsewhere the kernels' tests would hold the reference against itself.
+#[test]
+fn what_is_tested_is_neon() {
+    assert_eq!(kernels::isa(), kernels::Isa::Neon);
+}
