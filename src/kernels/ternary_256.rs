@@ -13,10 +13,13 @@
 #![allow(clippy::needless_range_loop)]
 
 /// The kernels of one instruction set. `$add`: `acc` and the products of `codes` (0 to 8) and int8 `x`, added up in
-/// its lanes; `$total`: eight i32 lanes that have the sum of `ones` and a quarter of `fours`.
+/// its lanes; where that has a long latency, `$one` and `$two` say how many rows it takes with one and two tokens to
+/// hide it, and elsewhere one row at a time, which memory likes best. `$total`: eight i32 lanes that have the sum of
+/// `ones` and a quarter of `fours`.
 macro_rules! kernels {
     (
         $features:literal,
+        rows at once $one:literal $two:literal,
         |$acc:ident, $codes:ident, $x:ident| $add:expr,
         |$ones:ident, $fours:ident| $total:expr
     ) => {
@@ -32,10 +35,10 @@ macro_rules! kernels {
             let tokens = task.x.rows.len();
             for first in (0..tokens).step_by(4) {
                 match (tokens - first, scaled) {
-                    (1, false) => rows::<1, 4, false>(task, first),
-                    (1, true) => rows::<1, 4, true>(task, first),
-                    (2, false) => rows::<2, 2, false>(task, first),
-                    (2, true) => rows::<2, 2, true>(task, first),
+                    (1, false) => rows::<1, $one, false>(task, first),
+                    (1, true) => rows::<1, $one, true>(task, first),
+                    (2, false) => rows::<2, $two, false>(task, first),
+                    (2, true) => rows::<2, $two, true>(task, first),
                     (3, false) => rows::<3, 1, false>(task, first),
                     (3, true) => rows::<3, 1, true>(task, first),
                     (_, false) => rows::<4, 1, false>(task, first),
@@ -222,6 +225,7 @@ use std::arch::x86_64::*;
 pub mod avx2 {
     kernels!(
         "avx2,f16c",
+        rows at once 1 1,
         |acc, codes, x| _mm256_add_epi16(acc, _mm256_maddubs_epi16(codes, x)),
         |ones, fours| _mm256_madd_epi16(
             // Exact: each product in `fours` is a multiple of four.
@@ -232,9 +236,12 @@ pub mod avx2 {
 }
 
 pub mod avx_vnni {
-    kernels!("avx2,f16c,avxvnni", |acc, codes, x| _mm256_dpbusd_avx_epi32(acc, codes, x), |ones, fours| {
-        _mm256_add_epi32(ones, _mm256_srai_epi32::<2>(fours))
-    });
+    kernels!(
+        "avx2,f16c,avxvnni",
+        rows at once 4 2,
+        |acc, codes, x| _mm256_dpbusd_avx_epi32(acc, codes, x),
+        |ones, fours| _mm256_add_epi32(ones, _mm256_srai_epi32::<2>(fours))
+    );
 }
 
 /// What AVX-VNNI runs, in AVX-512's encoding: for tests on machines that have only that.
@@ -242,6 +249,7 @@ pub mod avx_vnni {
 pub mod avx_vnni_as_avx512 {
     kernels!(
         "avx2,f16c,avx512f,avx512vl,avx512vnni",
+        rows at once 4 2,
         |acc, codes, x| _mm256_dpbusd_epi32(acc, codes, x),
         |ones, fours| _mm256_add_epi32(ones, _mm256_srai_epi32::<2>(fours))
     );
