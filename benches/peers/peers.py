@@ -40,7 +40,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batches", default="1,8,16,32")
-    parser.add_argument("--instructions", help="ours: avx2, avx512_vnni and so on")
+    parser.add_argument("--instructions", help="ours: avx2, avx512-vnni and so on")
     parser.add_argument("--layers", type=int, help="fewer than the models have: to try this program")
     parser.add_argument("--folder", help="keep the models here")
     parser.add_argument("--out", default=os.path.join(ROOT, "target", "peers"))
