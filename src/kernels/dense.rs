@@ -54,7 +54,8 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &[f32], cols: usize, parts: &[Part], str
         });
     };
     let tasks = block_count(weights, TASK_ROWS);
-    if small { (0..tasks).for_each(one) } else { pool.run(tasks, &one) }
+    let bytes = weights.iter().map(|m| m.data.len()).sum();
+    if small { (0..tasks).for_each(one) } else { pool.run_in_order(tasks, bytes, tokens, &one) }
 }
 
 /// Dot products `[tokens, rows]` with `rows` of `m`, at most TASK_ROWS, handed to `put` in parts of one token: its

@@ -65,7 +65,8 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
         SCRATCH.with_borrow_mut(|scratch| run(isa, &task, scratch));
     };
     let tasks = block_count(weights, TASK_ROWS);
-    if small { (0..tasks).for_each(one) } else { pool.run(tasks, &one) }
+    let bytes = weights.iter().map(|m| m.data.len()).sum();
+    if small { (0..tasks).for_each(one) } else { pool.run_in_order(tasks, bytes, tokens, &one) }
 }
 
 fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
