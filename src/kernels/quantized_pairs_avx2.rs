@@ -17,8 +17,8 @@ use super::ternary::{Line, grown};
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
-/// Tokens from which on this is faster than to read rows as they lie.
-pub const TOKENS: usize = 5;
+/// Tokens from which on this is faster than `quantized_avx2`, whose codes are sooner transposed.
+pub const TOKENS: usize = 12;
 /// Blocks that are transposed at once: their codes take half of the first-level cache.
 const DEPTH: usize = 16;
 /// Lines of a block's codes.
@@ -105,7 +105,10 @@ pub fn run(task: &Task, pairs: Pairs, scratch: &mut Scratch) {
                 let (codes, scales) = (&mut codes[..LINES * depth], &mut scales[..2 * depth]);
                 transpose(w, start, codes, scales);
                 for (n, partial) in partial.chunks_mut(TILE).enumerate() {
-                    let step = Step { task, pairs, codes, scales, start, first: begin + n * TILE };
+                    // The next rows, nobody's perhaps, are asked for while the first tokens are multiplied.
+                    let next = w[0].as_ptr().wrapping_add(LANES * (w[0].len() + start * Q8_0::BYTES));
+                    let next = (n == 0).then_some(next);
+                    let step = Step { task, pairs, codes, scales, next, start, first: begin + n * TILE };
                     match partial.len() {
                         1 => step.tile::<1>(partial),
                         2 => step.tile::<2>(partial),
@@ -130,7 +133,6 @@ fn transpose(w: [&[u8]; LANES], start: usize, codes: &mut [Line], scales: &mut [
     assert!(w.iter().all(|w| w.len() >= end * Q8_0::BYTES) && scales.len() == 2 * (end - start));
     let lines = codes.as_chunks_mut::<LINES>().0.iter_mut().zip(scales.as_chunks_mut::<2>().0);
     for (b, (codes, [scales, sums])) in (start..end).zip(lines) {
-        fetch_next(w[0].as_ptr(), LANES * (w[0].len() + b * Q8_0::BYTES), LANES * Q8_0::BYTES);
         for v in 0..2 {
             // SAFETY: block b of each row; 32 bytes at 32 v of each line's 64.
             unsafe {
@@ -160,6 +162,8 @@ struct Step<'a> {
     pairs: Pairs<'a>,
     codes: &'a [Line],
     scales: &'a [Line],
+    /// What to ask memory for meanwhile: as much as the blocks had of rows.
+    next: Option<*const u8>,
     start: usize,
     first: usize,
 }
@@ -180,6 +184,9 @@ impl Step<'_> {
         // A number that the compiler does not know: it would write out the whole block, and run out of registers.
         let steps = black_box(8);
         for (b, (codes, [scales, sums])) in lines.enumerate() {
+            if let Some(next) = self.next {
+                fetch_next(next, LANES * b * Q8_0::BYTES, LANES * Q8_0::BYTES);
+            }
             // SAFETY: block b of each token, its scale and sum; a line has two vectors.
             unsafe {
                 let own: [__m256i; 2] = [0, 32].map(|at| _mm256_load_si256(sums.0.as_ptr().add(at).cast()));
