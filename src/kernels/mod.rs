@@ -47,6 +47,8 @@ mod quantized_k_avx512;
 mod quantized_k_panel;
 #[cfg(target_arch = "aarch64")]
 mod quantized_neon;
+#[cfg(target_arch = "x86_64")]
+mod quantized_pairs_avx2;
 #[cfg(test)]
 mod quantized_tests;
 mod quants;

@@ -11,11 +11,11 @@ use super::quantize_blocks::BlockActivations;
 use super::quantized_neon as neon;
 use super::rows::{f16_at, packed_rows};
 use super::ternary::{Line, grown};
-use super::{DType, Isa, Pool};
+use super::{DType, Isa, Matrix, Pool};
 #[cfg(target_arch = "x86_64")]
 use super::{
     quantized_avx2 as avx2, quantized_avx512 as avx512, quantized_k_avx2 as k_avx2,
-    quantized_k_avx512 as k_avx512,
+    quantized_k_avx512 as k_avx512, quantized_pairs_avx2 as pairs_avx2,
 };
 use std::cell::RefCell;
 
@@ -56,20 +56,56 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
     let outputs = tokens * weights.iter().map(|m| m.rows).sum::<usize>();
     let small = outputs.saturating_mul(x.cols) < SMALL;
     let out = SharedOut::new(out);
-    let one = |n: usize| {
-        let RowBlock { matrix, rows, .. } = nth_block(weights, TASK_ROWS, n);
-        let Part { matrix: m, column } = parts[matrix];
-        let (packed, row_bytes) = packed_rows(m, rows.clone());
-        let column = column + rows.start;
-        let task = Task { x, dtype: m.dtype, packed, row_bytes, rows: rows.len(), column, out: &out, stride };
-        SCRATCH.with_borrow_mut(|scratch| run(isa, &task, scratch));
-    };
-    let tasks = block_count(weights, TASK_ROWS);
-    let bytes = weights.iter().map(|m| m.data.len()).sum();
-    if small { (0..tasks).for_each(one) } else { pool.run_in_order(tasks, bytes, tokens, &one) }
+    with_arranged(pool, isa, x, weights, |arranged| {
+        let one = |n: usize| {
+            let RowBlock { matrix, rows, .. } = nth_block(weights, TASK_ROWS, n);
+            let Part { matrix: m, column } = parts[matrix];
+            let (packed, row_bytes) = packed_rows(m, rows.clone());
+            let column = column + rows.start;
+            let task =
+                Task { x, dtype: m.dtype, packed, row_bytes, rows: rows.len(), column, out: &out, stride };
+            SCRATCH.with_borrow_mut(|scratch| run(isa, &task, arranged, scratch));
+        };
+        let tasks = block_count(weights, TASK_ROWS);
+        let bytes = weights.iter().map(|m| m.data.len()).sum();
+        if small { (0..tasks).for_each(one) } else { pool.run_in_order(tasks, bytes, tokens, &one) }
+    });
 }
 
-fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
+/// What kernels want of the activations besides themselves; nothing on most machines.
+#[cfg(target_arch = "x86_64")]
+type Arranged<'a> = Option<pairs_avx2::Pairs<'a>>;
+#[cfg(not(target_arch = "x86_64"))]
+type Arranged<'a> = ();
+
+#[cfg(target_arch = "x86_64")]
+fn with_arranged(
+    pool: &Pool,
+    isa: Isa,
+    x: &BlockActivations,
+    weights: &[&Matrix],
+    product: impl FnOnce(Arranged),
+) {
+    if !isa.has_avx2()
+        || isa == Isa::Avx512Vnni
+        || x.tokens() < pairs_avx2::TOKENS
+        || weights.iter().all(|m| m.dtype != DType::Q8_0)
+    {
+        return product(None);
+    }
+    ARRANGED.with_borrow_mut(|arranged| {
+        // SAFETY: such a set stands for a machine that has AVX2.
+        product(Some(unsafe { pairs_avx2::arrange(pool, x, arranged) }))
+    });
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn with_arranged(_: &Pool, _: Isa, _: &BlockActivations, _: &[&Matrix], product: impl FnOnce(Arranged)) {
+    product(());
+}
+
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
+fn run(isa: Isa, task: &Task, arranged: Arranged, scratch: &mut Scratch) {
     // Each instruction set's form, by the kind of block; what has none is computed as the reference is.
     match (isa, task.dtype.arithmetic()) {
         #[cfg(target_arch = "aarch64")]
@@ -85,8 +121,12 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
         // SAFETY: as above.
         (Isa::Avx512Vnni, Arithmetic::Blocks32) => unsafe { avx512::run(task, scratch) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        (_, Arithmetic::Blocks32) if isa.has_avx2() => unsafe { avx2::run(task, scratch) },
+        (_, Arithmetic::Blocks32) if isa.has_avx2() => match (arranged, task.dtype) {
+            // SAFETY: as above.
+            (Some(pairs), DType::Q8_0) => unsafe { pairs_avx2::run(task, pairs, scratch) },
+            // SAFETY: as above.
+            _ => unsafe { avx2::run(task, scratch) },
+        },
         _ => scalar::run(task, scratch),
     }
 }
@@ -131,6 +171,12 @@ pub(super) struct Scratch {
     pub partial: Vec<Line>,
     /// Sums of each token with one row so far, of the reference.
     pub sums: Vec<f32>,
+}
+
+#[cfg(target_arch = "x86_64")]
+thread_local! {
+    /// Of the thread that asks for a product.
+    static ARRANGED: RefCell<pairs_avx2::Arranged> = RefCell::default();
 }
 
 thread_local! {

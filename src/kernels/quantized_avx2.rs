@@ -426,7 +426,7 @@ pub fn transpose<F: Format, const UNSIGNED: bool>(
 /// Rows of eight 32-bit lanes to columns.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn columns(v: [__m256i; 8]) -> [__m256i; 8] {
+pub fn columns(v: [__m256i; 8]) -> [__m256i; 8] {
     let pairs: [[__m256i; 2]; 4] =
         [0, 2, 4, 6].map(|n| [_mm256_unpacklo_epi32(v[n], v[n + 1]), _mm256_unpackhi_epi32(v[n], v[n + 1])]);
     // Columns c and c + 4 of four rows.

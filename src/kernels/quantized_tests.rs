@@ -187,6 +187,17 @@ fn agrees_with_f64() {
     }
 }
 
+/// So many that threads share their arrangement.
+#[test]
+fn many_activations_are_arranged_as_few() {
+    let m = matrix(DType::Q8_0, 3, 1 << 14, 6);
+    let x = Quantized::new(32, m.cols, &activations(12, m.cols, 7));
+    let want = product(1, Isa::Scalar, &x.rows(0..12), &[&m]);
+    for isa in available() {
+        assert_eq!(want, product(2, *isa, &x.rows(0..12), &[&m]), "{isa:?}");
+    }
+}
+
 #[test]
 fn threads_and_company_change_no_bit() {
     for dtype in TYPES {
@@ -194,12 +205,12 @@ fn threads_and_company_change_no_bit() {
         let cols = 3 * block;
         let (a, b) = (matrix(dtype, 35, cols, 1), matrix(dtype, 7, cols, 2));
         let weights = [&a, &b];
-        let x = Quantized::new(block, cols, &activations(9, cols, 4));
-        let all = product(1, Isa::Scalar, &x.rows(0..9), &weights);
+        let x = Quantized::new(block, cols, &activations(14, cols, 4));
+        let all = product(1, Isa::Scalar, &x.rows(0..14), &weights);
         for (isa, threads) in available().iter().flat_map(|isa| (1..=3).map(move |n| (*isa, n))) {
-            assert_eq!(all, product(threads, isa, &x.rows(0..9), &weights), "{dtype:?}, {isa:?}, {threads}");
+            assert_eq!(all, product(threads, isa, &x.rows(0..14), &weights), "{dtype:?}, {isa:?}, {threads}");
         }
-        for (start, count) in [(0, 1), (8, 1), (1, 2), (2, 3), (3, 4), (3, 5), (1, 8)] {
+        for (start, count) in [(0, 1), (8, 1), (1, 2), (2, 3), (3, 4), (3, 5), (1, 8), (1, 13)] {
             let some = product(2, isa(), &x.rows(start..start + count), &weights);
             assert_eq!(some, all[start * 42..(start + count) * 42], "{dtype:?}, {start}, {count}");
         }
@@ -246,7 +257,7 @@ fn extremes_are_the_reference() {
             };
             data.chunks_exact_mut(bytes).for_each(|b| b[scales.clone()].fill(!byte));
             let other = Matrix::new(Bytes::new(data), dtype, 17, cols).unwrap();
-            let mut x = Quantized::new(block, cols, &vec![1.0; 9 * cols]);
+            let mut x = Quantized::new(block, cols, &vec![1.0; 14 * cols]);
             // What `quantize_blocks` can give; products of super-blocks would take -128 too.
             let least = if block == 32 { -127 } else { -128 };
             for (i, value) in x.values.iter_mut().enumerate() {
@@ -264,7 +275,7 @@ fn extremes_are_the_reference() {
             let columns = columns_of_sum(block);
             let sums = x.values.chunks(columns).map(|v| v.iter().map(|v| *v as i16).sum());
             x.sums = sums.collect();
-            for tokens in [0..1, 1..2, 0..2, 2..3, 3..6, 0..4, 0..9] {
+            for tokens in [0..1, 1..2, 0..2, 2..3, 3..6, 0..4, 0..9, 0..14] {
                 let want = product(1, Isa::Scalar, &x.rows(tokens.clone()), &[&m, &other]);
                 for isa in available() {
                     let got = product(1, *isa, &x.rows(tokens.clone()), &[&m, &other]);

@@ -195,8 +195,8 @@ impl Model for Decoder {
 
     /// A row in f32, of everything whose memory stays from step to step: the residual, what is added to it or q, k and
     /// v, attention's output, gate and up, the rotation's angles; besides, the widest activation normalised in
-    /// f32 and quantized to int8, twice in different orders, with its scale and sum, or those of its blocks (4 bytes for 32
-    /// columns, 2 for 16, at most); where projections have norms of their own, the input normed
+    /// f32 and quantized to int8, twice in different orders or once and as 16 bits, with its scale and sum, or those of its
+    /// blocks (for 32 columns, 4 bytes and 4 more for the other order, 2 for 16, at most); where projections have norms of their own, the input normed
     /// once more and the widest product by itself. That is more than a wanted hidden state takes: the residual, the row,
     /// its norm. A logits row: its hidden state (the logits lie in the caller's own memory, which is not
     /// counted). Where the rows lie in the KV cache, and what attention keeps. A MiB for the threads.
@@ -206,7 +206,7 @@ impl Model for Decoder {
         let angles = c.ropes.iter().map(|rope| rope.dims).sum::<usize>();
         let own = if c.parts.projection_norms { 2 * widest } else { 0 };
         let floats = c.hidden + c.qkv_width().max(c.hidden) + attention + 2 * c.ffn + angles + widest + own;
-        let row = 4 * floats + 2 * widest.next_multiple_of(256) + widest / 4 + 64 + Paging::ROW_BYTES;
+        let row = 4 * floats + 3 * widest.next_multiple_of(256) + widest * 3 / 8 + 64 + Paging::ROW_BYTES;
         let logits_row = 4 * c.hidden;
         rows.saturating_mul(row)
             .saturating_add(logits_rows.saturating_mul(logits_row))
