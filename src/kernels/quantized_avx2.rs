@@ -22,8 +22,11 @@ pub const LANES: usize = 16;
 pub const DEPTH: usize = 32;
 /// Tokens that share the loads of codes.
 const TILE: usize = 4;
+/// Bytes behind the next eight rows that are asked for while eight rows are read as they lie.
+pub const AHEAD: usize = 4096;
 /// Tokens that transposed codes are swept over before they are made again: bounds what waits for the next columns.
 pub const SWEPT: usize = 256;
+
 /// # Safety
 /// 32 bytes at `at` can be read.
 #[inline]
@@ -243,7 +246,7 @@ fn few<F: Format, const T: usize>(task: &Task) {
         let mut totals = [_mm256_setzero_ps(); T];
         for b in 0..task.x.cols / 32 {
             let at = b * F::BYTES;
-            fetch_next(w[0], 8 * (task.row_bytes + at), 8 * F::BYTES);
+            fetch_next(w[0], AHEAD + 8 * (task.row_bytes + at), 8 * F::BYTES);
             // SAFETY: block b of eight rows, and its 32 values of each token.
             unsafe {
                 let blocks = w.map(|w| w.add(at));

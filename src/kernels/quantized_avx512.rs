@@ -9,7 +9,7 @@
 use super::DType;
 use super::quantized::{Scratch, Task};
 use super::quantized_avx2::{
-    DEPTH, Five, Format, Four, LANES, Q8_0, SWEPT, fetch_next, floats, half, halves, transpose,
+    AHEAD, DEPTH, Five, Format, Four, LANES, Q8_0, SWEPT, fetch_next, floats, half, halves, transpose,
 };
 use super::ternary::{Line, grown};
 use std::arch::x86_64::*;
@@ -61,7 +61,7 @@ fn few<F: Format, const T: usize>(task: &Task) {
         let mut totals = [_mm256_setzero_ps(); T];
         for b in 0..task.x.cols / 32 {
             let at = b * F::BYTES;
-            fetch_next(w[0], 8 * (task.row_bytes + at), 8 * F::BYTES);
+            fetch_next(w[0], AHEAD + 8 * (task.row_bytes + at), 8 * F::BYTES);
             // SAFETY: block b of eight rows, and its 32 values of each token.
             unsafe {
                 let blocks = w.map(|w| w.add(at));

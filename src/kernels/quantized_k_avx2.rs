@@ -24,7 +24,7 @@ const LANES: usize = 8;
 /// Blocks of a row whose partial sums are kept until eight rows have theirs.
 const CHUNK: usize = 16;
 /// How many bytes ahead packed rows are asked for.
-const AHEAD: usize = 2048;
+const AHEAD: usize = 8192;
 
 /// Blocks of a row, and of a token.
 #[inline]
@@ -431,7 +431,7 @@ unsafe fn partial<K: Super, const T: usize>(
         unsafe {
             let block = row.as_ptr().add(b * K::BYTES);
             for line in 0..K::BYTES.div_ceil(64) {
-                _mm_prefetch::<_MM_HINT_T0>(block.wrapping_add(AHEAD + 64 * line).cast());
+                _mm_prefetch::<_MM_HINT_T1>(block.wrapping_add(AHEAD + 64 * line).cast());
             }
             part.d[b][r] = block.add(K::D).cast::<u16>().read_unaligned();
             part.min[b][r] = block.add(K::MIN).cast::<u16>().read_unaligned();

@@ -217,6 +217,22 @@ fn threads_and_company_change_no_bit() {
     }
 }
 
+/// Tasks of few tokens have more rows, the more rows there are and the fewer threads.
+#[test]
+fn longer_tasks_change_no_bit() {
+    for dtype in TYPES {
+        let block = block_of(dtype).unwrap();
+        let (a, b) = (matrix(dtype, 1061, block, 5), matrix(dtype, 37, block, 6));
+        let weights = [&a, &b];
+        let x = Quantized::new(block, block, &activations(4, block, 7));
+        let all = product(1, isa(), &x.rows(0..4), &weights);
+        for (threads, count) in [(1, 1), (2, 1), (1, 2), (1, 3), (2, 3)] {
+            let some = product(threads, isa(), &x.rows(0..count), &weights);
+            assert_eq!(some, all[..count * 1098], "{dtype:?}, {threads}, {count}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
