@@ -63,13 +63,17 @@ mod bench {
         let mut rows = Vec::new();
         for (height, width) in SHAPES {
             let mut random = SplitMix(1);
-            let w: Vec<i8> = (0..height * width).map(|_| (random.next() % 3) as i8 - 1).collect();
+            let mut w: Vec<i8> = (0..height * width).map(|_| (random.next() % 3) as i8 - 1).collect();
+            // The largest sums, with -128 below.
+            w[..width].fill(1);
+            w[width..2 * width].fill(-1);
             let codes = copies(&i2s(&w));
             let codes = codes.into_iter().map(|data| Matrix::new(data, DType::I2S, height, width));
             let codes: Vec<Matrix> = codes.map(|m| m.expect("a matrix")).collect();
             let tables = [0, width / 48 * 2].map(|triples| Lut::new(&w, width, triples));
             for tokens in TOKENS {
-                let values: Vec<i8> = (0..tokens * width).map(|_| random.next() as i8).collect();
+                let mut values: Vec<i8> = (0..tokens * width).map(|_| random.next() as i8).collect();
+                values[..width].fill(-128);
                 let sum = |x: &[i8]| x.iter().map(|v| *v as i32).sum();
                 // Scales of one: outputs are the integer dots.
                 let quant: Vec<_> =
@@ -308,35 +312,22 @@ mod bench {
         tables: [*const u8; T],
         sums: &mut [[__m256i; 4]; T],
     ) {
-        let (zero, low) = (_mm256_setzero_si256(), _mm256_set1_epi8(15));
+        let zero = _mm256_setzero_si256();
         // SAFETY (of all): the caller's promise.
         let load = |at: usize| unsafe { _mm256_loadu_si256(w.add(at).cast()) };
         for line in 0..if SIGNED { TRIPLES } else { PAIRS } / 64 {
-            _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(6144 + 64 * line).cast());
+            _mm_prefetch::<_MM_HINT_T1>(w.wrapping_add(6144 + 64 * line).cast());
         }
         let mut signs = if SIGNED { [load(PAIRS), load(PAIRS + 32)] } else { [zero; 2] };
         let mut bytes = [[[zero; 2]; 2]; T];
-        for g in 0..GROUPS {
-            let mut index = [load(g / 2 * ROWS), load(g / 2 * ROWS + 32)];
-            let mut turned = [zero; 2];
-            for r in 0..2 {
-                let nibble = if g % 2 == 0 { index[r] } else { _mm256_srli_epi16::<4>(index[r]) };
-                index[r] = _mm256_and_si256(nibble, low);
-                if SIGNED {
-                    turned[r] = _mm256_cmpgt_epi8(zero, signs[r]);
-                    signs[r] = _mm256_add_epi8(signs[r], signs[r]);
-                }
-            }
-            for t in 0..T {
-                for half in 0..2 {
-                    let table = unsafe { _mm_loadu_si128(tables[t].add(g * TABLE + 16 * half).cast()) };
-                    let table = _mm256_broadcastsi128_si256(table);
-                    for r in 0..2 {
-                        let found = _mm256_xor_si256(_mm256_shuffle_epi8(table, index[r]), turned[r]);
-                        bytes[t][r][half] = _mm256_add_epi8(bytes[t][r][half], found);
-                    }
-                }
-            }
+        for pair in 0..GROUPS / 2 {
+            let index = [load(pair * ROWS), load(pair * ROWS + 32)];
+            let tables = tables.map(|t| t.wrapping_add(2 * pair * TABLE));
+            // SAFETY (both): the caller's promise.
+            unsafe { look_up::<T, SIGNED>(index, &mut signs, tables, &mut bytes) };
+            let (index, tables) =
+                (index.map(|i| _mm256_srli_epi16::<4>(i)), tables.map(|t| t.wrapping_add(TABLE)));
+            unsafe { look_up::<T, SIGNED>(index, &mut signs, tables, &mut bytes) };
         }
         let weigh = |pairs| _mm256_maddubs_epi16(_mm256_set1_epi16(1 | 31 << 8), pairs);
         for t in 0..T {
@@ -345,6 +336,36 @@ mod bench {
                 let (a, b) = (_mm256_unpacklo_epi8(low, high), _mm256_unpackhi_epi8(low, high));
                 sums[t][2 * r] = _mm256_add_epi16(sums[t][2 * r], weigh(a));
                 sums[t][2 * r + 1] = _mm256_add_epi16(sums[t][2 * r + 1], weigh(b));
+            }
+        }
+    }
+
+    /// One group: what the low nibbles of `index` say of `tables`, turned by `signs`' topmost bits, which go.
+    ///
+    /// # Safety
+    /// At `tables` are `TABLE` bytes.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    #[allow(clippy::needless_range_loop)]
+    unsafe fn look_up<const T: usize, const SIGNED: bool>(
+        index: [__m256i; 2],
+        signs: &mut [__m256i; 2],
+        tables: [*const u8; T],
+        bytes: &mut [[[__m256i; 2]; 2]; T],
+    ) {
+        let index = index.map(|i| _mm256_and_si256(i, _mm256_set1_epi8(15)));
+        let turned = signs.map(|s| _mm256_cmpgt_epi8(_mm256_setzero_si256(), s));
+        *signs = signs.map(|s| _mm256_add_epi8(s, s));
+        for t in 0..T {
+            for half in 0..2 {
+                // SAFETY: the caller's promise.
+                let table = unsafe { _mm_loadu_si128(tables[t].add(16 * half).cast()) };
+                let table = _mm256_broadcastsi128_si256(table);
+                for r in 0..2 {
+                    let found = _mm256_shuffle_epi8(table, index[r]);
+                    let found = if SIGNED { _mm256_xor_si256(found, turned[r]) } else { found };
+                    bytes[t][r][half] = _mm256_add_epi8(bytes[t][r][half], found);
+                }
             }
         }
     }
