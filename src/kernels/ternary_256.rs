@@ -270,12 +270,13 @@ unsafe fn load<T>(at: *const T) -> __m256i {
     unsafe { _mm256_loadu_si256(at.cast()) }
 }
 
-/// Asks for cache lines, `AHEAD` bytes behind `at`.
+/// Asks for cache lines, `AHEAD` bytes behind `at`. To the second cache: to the first, loads of activations wait with them
+/// (AVX-512 at M = 1: 1.2 times as fast; AVX2 the same).
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn prefetch(at: *const u8, lines: usize) {
     for line in 0..lines {
-        _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD + 64 * line).cast());
+        _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(AHEAD + 64 * line).cast());
     }
 }
 
