@@ -59,6 +59,8 @@ pub mod ternary;
 #[cfg(target_arch = "x86_64")]
 mod ternary_256;
 #[cfg(target_arch = "x86_64")]
+mod ternary_avx2;
+#[cfg(target_arch = "x86_64")]
 mod ternary_avx512;
 #[cfg(target_arch = "aarch64")]
 mod ternary_neon;

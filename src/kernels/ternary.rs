@@ -8,7 +8,7 @@ use super::rows::{f16_at, packed_row, row_scale};
 use super::ternary_neon as neon;
 use super::{DType, Isa, Matrix, Pool};
 #[cfg(target_arch = "x86_64")]
-use super::{ternary_256 as x256, ternary_avx512 as x512};
+use super::{ternary_256 as x256, ternary_avx2 as sweep256, ternary_avx512 as x512};
 use crate::base::{Error, Result};
 use std::cell::RefCell;
 
@@ -132,6 +132,8 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
         #[cfg(target_arch = "x86_64")]
         Isa::AvxVnni => unsafe { x256::avx_vnni::run(task) },
         #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 if sweep256::pays(task) => unsafe { sweep256::run(task, scratch) },
+        #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { x256::avx2::run(task) },
         #[cfg(target_arch = "aarch64")]
         Isa::Neon => unsafe { neon::run(task, scratch) },
@@ -217,6 +219,8 @@ pub(super) struct Scratch {
     pub codes: Vec<Line>,
     /// Scales of sixteen rows, or of each of their blocks.
     pub scales: Vec<[f32; 16]>,
+    /// What the columns of sixteen rows so far add up to, a line a token.
+    pub partial: Vec<Line>,
 }
 
 /// What the thread that asks for a product makes of its activations; it grows to the largest product and stays.
@@ -241,7 +245,7 @@ impl Default for Line {
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> =
-        const { RefCell::new(Scratch { codes: Vec::new(), scales: Vec::new() }) };
+        const { RefCell::new(Scratch { codes: Vec::new(), scales: Vec::new(), partial: Vec::new() }) };
     static PREPARED: RefCell<Prepared> =
         const { RefCell::new(Prepared { sums: Vec::new(), arranged: Vec::new() }) };
 }

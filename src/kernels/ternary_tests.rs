@@ -184,7 +184,8 @@ fn extremes_do_not_overflow() {
             for code in [0u8, 1, 2] {
                 let (m, _) = pack(dtype, 5, cols, &mut || code);
                 for value in [-128i8, 127] {
-                    let values = vec![value; 9 * cols];
+                    // As many as make every form run, and one that is left over.
+                    let values = vec![value; 17 * cols];
                     let rows = quant_rows(&values, cols);
                     let want = product(1, Isa::Scalar, &values, &rows, &[&m]);
                     for isa in sets() {
