@@ -9,7 +9,6 @@
 //! together for each look-up.
 
 #[cfg(target_arch = "x86_64")]
-#[allow(dead_code)]
 mod common;
 
 #[cfg(not(target_arch = "x86_64"))]
