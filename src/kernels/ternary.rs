@@ -142,6 +142,7 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
 }
 
 /// Activations in the order in which the kernels of `isa` read them, where that is another than theirs.
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
 fn arrange<'a>(pool: &Pool, isa: Isa, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
     match isa {
         #[cfg(target_arch = "x86_64")]
