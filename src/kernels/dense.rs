@@ -1,6 +1,7 @@
 //! f32 products with weights of every dense type.
 
 use super::blocks::{Part, SharedOut, block_count, matrices_of, nth_block};
+use super::buffer::grown;
 #[cfg(target_arch = "x86_64")]
 use super::dense_avx2 as avx2;
 #[cfg(target_arch = "aarch64")]
@@ -9,7 +10,6 @@ use super::norm::tree_sum;
 use super::rows::dequantize_row;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::rows::packed_rows;
-use super::ternary::grown;
 use super::{Isa, Matrix, Pool};
 use std::cell::RefCell;
 use std::ops::Range;

@@ -5,6 +5,7 @@
 
 pub mod attention;
 pub mod blocks;
+pub mod buffer;
 #[cfg(target_arch = "x86_64")]
 mod decode_avx2;
 #[cfg(target_arch = "aarch64")]

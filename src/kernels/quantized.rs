@@ -5,12 +5,12 @@
 //! multiply-add, and by a second one where its type has minimums; blocks follow each other as their columns do.
 
 use super::blocks::{Part, RowBlock, SharedOut, block_count, matrices_of, nth_block};
+use super::buffer::{Line, grown};
 use super::matrix::Arithmetic;
 use super::quantize_blocks::BlockActivations;
 #[cfg(target_arch = "aarch64")]
 use super::quantized_neon as neon;
 use super::rows::{f16_at, packed_rows};
-use super::ternary::{Line, grown};
 use super::{DType, Isa, Matrix, Pool};
 #[cfg(target_arch = "x86_64")]
 use super::{
@@ -19,13 +19,8 @@ use super::{
 };
 use std::cell::RefCell;
 
-/// Weight rows of one task, and at most with few tokens.
+/// Weight rows of one task.
 const TASK_ROWS: usize = 32;
-const MOST_ROWS: usize = 128;
-/// Tokens with which a product is bound by reading the weights.
-const FEW: usize = 3;
-/// Tasks of a thread that even out how fast threads are.
-const TASKS: usize = 8;
 /// Below this many multiplications waking others takes longer than the work.
 const SMALL: usize = 1 << 18;
 
@@ -61,10 +56,9 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
     let outputs = tokens * weights.iter().map(|m| m.rows).sum::<usize>();
     let small = outputs.saturating_mul(x.cols) < SMALL;
     let out = SharedOut::new(out);
-    let height = task_rows(weights, tokens, pool.threads());
     with_arranged(pool, isa, x, weights, |arranged| {
         let one = |n: usize| {
-            let RowBlock { matrix, rows, .. } = nth_block(weights, height, n);
+            let RowBlock { matrix, rows, .. } = nth_block(weights, TASK_ROWS, n);
             let Part { matrix: m, column } = parts[matrix];
             let (packed, row_bytes) = packed_rows(m, rows.clone());
             let column = column + rows.start;
@@ -72,19 +66,10 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
                 Task { x, dtype: m.dtype, packed, row_bytes, rows: rows.len(), column, out: &out, stride };
             SCRATCH.with_borrow_mut(|scratch| run(isa, &task, arranged, scratch));
         };
-        let tasks = block_count(weights, height);
+        let tasks = block_count(weights, TASK_ROWS);
         let bytes = weights.iter().map(|m| m.data.len()).sum();
         if small { (0..tasks).for_each(one) } else { pool.run_in_order(tasks, bytes, tokens, &one) }
     });
-}
-
-/// Rows of a task. Memory is faster the longer a thread reads on from where it is.
-fn task_rows(weights: &[&Matrix], tokens: usize, threads: usize) -> usize {
-    if tokens > FEW {
-        return TASK_ROWS;
-    }
-    let rows = weights.iter().map(|m| m.rows).sum::<usize>();
-    (rows / (TASKS * threads) / TASK_ROWS * TASK_ROWS).clamp(TASK_ROWS, MOST_ROWS)
 }
 
 /// What kernels want of the activations besides themselves; nothing on most machines.

@@ -7,11 +7,11 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::DType;
+use super::buffer::{Line, grown};
 use super::quantized::{Scratch, Task};
 use super::quantized_avx2::{
-    AHEAD, DEPTH, Five, Format, Four, LANES, Q8_0, SWEPT, fetch_next, floats, half, halves, transpose,
+    AHEAD, DEPTH, Five, Format, Four, LANES, Q8_0, SWEPT, fetch_next, floats, forms, half, halves, transpose,
 };
-use super::ternary::{Line, grown};
 use std::arch::x86_64::*;
 
 /// Tokens that share the loads of codes.
@@ -24,71 +24,7 @@ const fn offset<F: Format>() -> i32 {
     if F::SIGNED { 128 } else { F::OFFSET as i32 }
 }
 
-/// `task` with any number of tokens; its type has blocks of 32.
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
-pub fn run(task: &Task, scratch: &mut Scratch) {
-    match task.dtype {
-        DType::Q8_0 => run_of::<Q8_0>(task, scratch),
-        DType::Q4_0 => run_of::<Four<false>>(task, scratch),
-        DType::Q4_1 => run_of::<Four<true>>(task, scratch),
-        DType::Q5_0 => run_of::<Five<false>>(task, scratch),
-        DType::Q5_1 => run_of::<Five<true>>(task, scratch),
-        other => unreachable!("{other:?} has no blocks of 32"),
-    }
-}
-
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn run_of<F: Format>(task: &Task, scratch: &mut Scratch) {
-    assert_eq!(task.row_bytes, task.x.cols / 32 * F::BYTES, "rows of whole blocks");
-    match task.x.tokens() {
-        0 => {}
-        1 => few::<F, 1>(task),
-        2 => few::<F, 2>(task),
-        3 => few::<F, 3>(task),
-        // Where codes fill their bytes, transposing pays later.
-        4 if F::SIGNED => few::<F, 4>(task),
-        _ => sweep::<F>(task, scratch),
-    }
-}
-
-/// `T` tokens, with eight rows at once.
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn few<F: Format, const T: usize>(task: &Task) {
-    let x: [_; T] = std::array::from_fn(|t| task.x.row(t));
-    for first in (0..task.rows).step_by(8) {
-        // A group that the task cuts short repeats its last row; the surplus results are dropped.
-        let w: [*const u8; 8] = std::array::from_fn(|r| task.row((first + r).min(task.rows - 1)).as_ptr());
-        let mut totals = [_mm256_setzero_ps(); T];
-        for b in 0..task.x.cols / 32 {
-            let at = b * F::BYTES;
-            fetch_next(w[0], AHEAD + 8 * (task.row_bytes + at), 8 * F::BYTES);
-            // SAFETY: block b of eight rows, and its 32 values of each token.
-            unsafe {
-                let blocks = w.map(|w| w.add(at));
-                let [scales, minimums] = halves(blocks);
-                let dots = pairs::<F, T>(blocks, x.map(|x| x.0.as_ptr().add(32 * b)));
-                for t in 0..T {
-                    let (_, scale, sum) = x[t];
-                    let (scale, sum) = (*scale.get_unchecked(b), *sum.get_unchecked(b));
-                    let offset = _mm256_set1_epi32(offset::<F>() * sum as i32);
-                    let dot = _mm256_cvtepi32_ps(_mm256_sub_epi32(dots[t], offset));
-                    let both = _mm256_mul_ps(scales, _mm256_set1_ps(scale));
-                    totals[t] = _mm256_fmadd_ps(dot, both, totals[t]);
-                    if F::MINIMUMS {
-                        let sum = _mm256_set1_ps(scale * sum as f32);
-                        totals[t] = _mm256_fmadd_ps(minimums, sum, totals[t]);
-                    }
-                }
-            }
-        }
-        for t in 0..T {
-            let mut values = [0.0; 8];
-            // SAFETY: eight floats.
-            unsafe { _mm256_storeu_ps(values.as_mut_ptr(), totals[t]) };
-            task.write(t, first, &values[..(task.rows - first).min(8)]);
-        }
-    }
-}
+forms!("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni");
 
 /// `unsigned code · x` of a block of each of eight rows, a lane for each, with `T` tokens.
 ///

@@ -11,9 +11,9 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::DType;
+use super::buffer::Line;
 use super::quantized::{Scratch, Task};
 use super::quantized_k_panel::{Block, FOURS, PANELS, Panel, Place, ROWS, Sums, Tiles, sweep};
-use super::ternary::Line;
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::hint::black_box;

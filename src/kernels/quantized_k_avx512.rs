@@ -4,10 +4,10 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::DType;
+use super::buffer::Line;
 use super::quantized::{Scratch, Task};
 use super::quantized_k_avx2::{Super, with_super};
 use super::quantized_k_panel::{Block, FOURS, GROUPS, PANELS, Panel, Place, ROWS, Sums, Tiles, sweep};
-use super::ternary::Line;
 use std::arch::x86_64::*;
 
 /// The dot products of `task`, whose type is one of super-blocks.

@@ -1,8 +1,8 @@
 //! Rows of super-blocks unpacked once, in panels that are swept over all tokens: what AVX2 and AVX-512 share.
 
+use super::buffer::{Line, grown};
 use super::quantized::{Scratch, Task};
 use super::quantized_k_avx2::{Super, blocks_of};
-use super::ternary::{Line, grown};
 use std::arch::x86_64::*;
 
 /// Blocks of a row that a panel holds: two panels fill two thirds of the first cache.

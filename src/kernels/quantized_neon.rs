@@ -7,11 +7,11 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::DType;
+use super::buffer::{Line, grown};
 use super::decode_neon::{NONE, Packed, with_packed};
 use super::neon::{dot, dot_lane, halves, transpose};
 use super::quantize_blocks::BlockActivations;
 use super::quantized::{Scratch, Task};
-use super::ternary::{Line, grown};
 use std::arch::aarch64::*;
 
 /// From this many tokens on, decoded rows pay for being written.

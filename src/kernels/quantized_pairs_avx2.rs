@@ -10,10 +10,10 @@
 
 use super::Pool;
 use super::blocks::SharedOut;
+use super::buffer::{Line, grown};
 use super::quantize_blocks::BlockActivations;
 use super::quantized::{Scratch, Task};
 use super::quantized_avx2::{Format, LANES, Q8_0, SWEPT, columns, fetch_next, floats, halves};
-use super::ternary::{Line, grown};
 use std::arch::x86_64::*;
 use std::hint::black_box;
 

@@ -1,6 +1,7 @@
 //! Products of int8 activations and ternary weights: integers are exact, so order never shows.
 
 use super::blocks::{RowBlock, SharedOut, block_count, nth_block};
+use super::buffer::{Line, grown};
 use super::pack::by_tasks;
 use super::quantize::QuantRow;
 use super::rows::{f16_at, packed_row, row_scale};
@@ -233,36 +234,11 @@ struct Prepared {
     arranged: Vec<Line>,
 }
 
-/// A cache line.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-pub(super) struct Line(pub [u8; 64]);
-
-impl Default for Line {
-    fn default() -> Self {
-        Self([0; 64])
-    }
-}
-
 thread_local! {
     static SCRATCH: RefCell<Scratch> =
         const { RefCell::new(Scratch { codes: Vec::new(), scales: Vec::new(), partial: Vec::new() }) };
     static PREPARED: RefCell<Prepared> =
         const { RefCell::new(Prepared { sums: Vec::new(), arranged: Vec::new() }) };
-}
-
-/// The first `len` elements of a buffer, grown where needed. Out of memory is a panic, which the engine's boundary
-/// turns into an error: kernels have none to give.
-pub(super) fn grown<T: Copy + Default>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
-    if buffer.len() < len {
-        let more = len - buffer.len();
-        assert!(
-            buffer.try_reserve_exact(more).is_ok(),
-            "could not allocate {len} elements of a kernel's buffer"
-        );
-        buffer.resize(len, T::default());
-    }
-    &mut buffer[..len]
 }
 
 /// Sums of each 256 values.

@@ -12,7 +12,8 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::DType;
-use super::ternary::{Line, Scratch, Task, grown};
+use super::buffer::{Line, grown};
+use super::ternary::{Scratch, Task};
 use super::ternary_256::load;
 use std::arch::x86_64::*;
 

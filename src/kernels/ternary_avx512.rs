@@ -9,7 +9,8 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::blocks::SharedOut;
-use super::ternary::{Activations, Line, Scratch, TASK_ROWS, Task, grown};
+use super::buffer::{Line, grown};
+use super::ternary::{Activations, Scratch, TASK_ROWS, Task};
 use super::ternary_256::prefetch;
 use super::{DType, Pool};
 use std::arch::x86_64::*;

@@ -7,8 +7,9 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::DType;
+use super::buffer::{Line, grown};
 use super::neon::{dot, dot_lane, half, transpose};
-use super::ternary::{Line, Packed, Scratch, Task, grown};
+use super::ternary::{Packed, Scratch, Task};
 use std::arch::aarch64::*;
 
 /// From this many tokens on, unpacked codes pay for being written.

@@ -9,6 +9,7 @@ use super::{Attention, AttentionShape, Norm, RopeStyle};
 use crate::kernels::attention::{Context, Half, PIECE, QUERIES, Scratch, Seen, TILE};
 use crate::kernels::attention::{finish, merge, state_len, stride};
 use crate::kernels::blocks::SharedOut;
+use crate::kernels::buffer::grown;
 use crate::kernels::{Isa, Pool, kv, norm, rope};
 use candle_core::{CpuStorage, CustomOp2, InplaceOp2, Layout, Shape};
 use parking_lot::Mutex;
@@ -293,13 +294,7 @@ impl Work<'_> {
         let (paging, slot) = (self.op.paging, self.slot());
         let kv_heads = paging.shape.kv_heads;
         let mut states = self.op.pieces.lock();
-        let len = slot * units * kv_heads;
-        if states.len() < len {
-            let more = len - states.len();
-            states.reserve_exact(more);
-            states.resize(len, 0.0);
-        }
-        let states = SharedOut::new(&mut states[..len]);
+        let states = SharedOut::new(grown(&mut states, slot * units * kv_heads));
         self.op.pool.run(units * kv_heads, &|task| {
             let (mut unit, kv_head) = (task / kv_heads, task % kv_heads);
             for span in &paging.spans {

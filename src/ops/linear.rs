@@ -5,6 +5,7 @@ use super::spare::Spare;
 use super::support::{f32s, f32s_mut, output, rows};
 use super::{Activation, Norm, Projections};
 use crate::kernels::blocks::{MOST, Part, SharedOut};
+use crate::kernels::buffer::grown;
 use crate::kernels::{Arithmetic, Isa, Matrix, Pool, dense, elementwise, quantized, ternary};
 use candle_core::{CpuStorage, CustomOp1, InplaceOp2, Layout, Shape};
 use parking_lot::Mutex;
@@ -108,10 +109,7 @@ impl Linear<'_> {
             let mut column = 0;
             for (matrix, norm) in matrices.iter().zip(&self.weights.norms) {
                 let x = Rows { pool, isa, source: Source::Rows(x), norm: Some(norm), rows, cols };
-                if part.len() < rows * matrix.rows {
-                    part.resize(rows * matrix.rows, 0.0);
-                }
-                let part = &mut part[..rows * matrix.rows];
+                let part = grown(part, rows * matrix.rows);
                 self.product(&x, &[matrix], own, part);
                 for (out, part) in out.chunks_exact_mut(width).zip(part.chunks_exact(matrix.rows)) {
                     out[column..column + matrix.rows].copy_from_slice(part);

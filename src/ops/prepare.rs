@@ -3,6 +3,7 @@
 
 use super::{Activation, Norm};
 use crate::kernels::blocks::SharedOut;
+use crate::kernels::buffer::grown;
 use crate::kernels::quantize::{QuantRow, quantize_row};
 use crate::kernels::quantize_blocks::{BlockActivations, columns_of_sum, quantize_blocks};
 use crate::kernels::ternary::{self, Activations};
@@ -166,12 +167,4 @@ impl Activation {
             Activation::GeGlu => elementwise::geglu(isa, gate, up, out),
         }
     }
-}
-
-/// The first `n` of a buffer that is at least so long then.
-fn grown<T: Default + Clone>(buffer: &mut Vec<T>, n: usize) -> &mut [T] {
-    if buffer.len() < n {
-        buffer.resize(n, T::default());
-    }
-    &mut buffer[..n]
 }

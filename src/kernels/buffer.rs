@@ -1,0 +1,23 @@
+//! Buffers that are kept from call to call.
+
+/// A cache line.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub struct Line(pub [u8; 64]);
+
+impl Default for Line {
+    fn default() -> Self {
+        Self([0; 64])
+    }
+}
+
+/// The first `len` elements of a buffer, grown where needed. Out of memory is a panic, which the engine's boundary
+/// turns into an error: those who call it have none to give.
+pub fn grown<T: Copy + Default>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
+    if buffer.len() < len {
+        let more = len - buffer.len();
+        assert!(buffer.try_reserve_exact(more).is_ok(), "could not allocate {len} elements of a buffer");
+        buffer.resize(len, T::default());
+    }
+    &mut buffer[..len]
+}
