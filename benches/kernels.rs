@@ -36,7 +36,7 @@ const SHAPES: [(usize, usize); 8] = [
 ];
 const QUICK_SHAPES: [(usize, usize); 2] = [(6912, 2560), (2048, 2048)];
 const TOKENS: [usize; 7] = [1, 2, 4, 8, 16, 32, 128];
-const QUICK_TOKENS: [usize; 3] = [1, 8, 32];
+const QUICK_TOKENS: [usize; 4] = [1, 8, 16, 32];
 const TYPES: [DType; 8] =
     [DType::I2S, DType::TQ2_0, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q4_K, DType::Q6_K];
 /// (heads, KV heads, head_dim) of the two models.

@@ -4,7 +4,7 @@
 use super::Isa;
 
 /// Columns that have a sum of their own beside each scale: a block of 32 has one sum, one of 256 has sixteen.
-pub fn columns_of_sum(block: usize) -> usize {
+pub const fn columns_of_sum(block: usize) -> usize {
     if block == 32 { 32 } else { 16 }
 }
 
@@ -28,8 +28,13 @@ impl<'a> BlockActivations<'a> {
     }
 
     /// Token `t`'s values, scales and sums.
+    #[inline]
     pub fn row(&self, t: usize) -> (&'a [i8], &'a [f32], &'a [i16]) {
-        let (blocks, sums) = (self.cols / self.block, self.cols / columns_of_sum(self.block));
+        // Shifts: a division would take as long as a block of products.
+        let (blocks, sums) = match self.block {
+            32 => (self.cols / 32, self.cols / const { columns_of_sum(32) }),
+            _ => (self.cols / 256, self.cols / const { columns_of_sum(256) }),
+        };
         (
             &self.values[t * self.cols..(t + 1) * self.cols],
             &self.scales[t * blocks..(t + 1) * blocks],
