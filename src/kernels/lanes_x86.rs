@@ -2,14 +2,8 @@
 
 use super::Lanes;
 use crate::kernels::exp;
+use crate::kernels::x86::fetch;
 use std::arch::x86_64::*;
-
-/// Into the second level: a step's tiles are as large as the first.
-#[inline(always)]
-fn fetch(from: *const u8) {
-    // SAFETY: a prefetch accesses nothing.
-    unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
-}
 
 /// AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -33,7 +27,7 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     fn fetch(from: *const u8) {
-        fetch(from);
+        fetch(from, 64);
     }
 
     #[inline(always)]
@@ -126,7 +120,7 @@ impl Lanes for Avx512 {
 
     #[inline(always)]
     fn fetch(from: *const u8) {
-        fetch(from);
+        fetch(from, 64);
     }
 
     #[inline(always)]

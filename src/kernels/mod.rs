@@ -68,6 +68,8 @@ mod ternary_neon;
 #[cfg(test)]
 mod ternary_tests;
 pub mod tl;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 pub use dispatch::{Isa, available, isa};
 pub use matrix::{Arithmetic, DType, Matrix};

@@ -13,6 +13,7 @@
 use super::DType;
 use super::buffer::{Line, grown};
 use super::quantized::{Scratch, Task};
+use super::x86::{fetch, load, pinned};
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
@@ -26,15 +27,6 @@ const TILE: usize = 4;
 pub const AHEAD: usize = 4096;
 /// Tokens that transposed codes are swept over before they are made again: bounds what waits for the next columns.
 pub const SWEPT: usize = 256;
-
-/// # Safety
-/// 32 bytes at `at` can be read.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn load<T>(at: *const T) -> __m256i {
-    // SAFETY: the caller's promise.
-    unsafe { _mm256_loadu_si256(at.cast()) }
-}
 
 /// # Safety
 /// 16 bytes at `at` can be read.
@@ -251,7 +243,8 @@ macro_rules! forms {
                 let mut totals = [_mm256_setzero_ps(); T];
                 for b in 0..task.x.cols / 32 {
                     let at = b * F::BYTES;
-                    fetch_next(w[0], AHEAD + 8 * (task.row_bytes + at), 8 * F::BYTES);
+                    // As much of the next rows as is used of these: memory is fastest in its own order.
+                    fetch(w[0].wrapping_add(AHEAD + 8 * (task.row_bytes + at)), 8 * F::BYTES);
                     // SAFETY: block b of eight rows, and its 32 values of each token.
                     unsafe {
                         let blocks = w.map(|w| w.add(at));
@@ -288,16 +281,6 @@ forms!("avx2,fma,f16c");
 /// What is to be taken from each code.
 const fn offset<F: Format>() -> i32 {
     F::OFFSET as i32
-}
-
-/// Asks for `bytes` that begin so far `ahead` of `w`, nobody's perhaps: as much of the next rows as is used of these,
-/// as memory is fastest in its own order.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub fn fetch_next(w: *const u8, ahead: usize, bytes: usize) {
-    for line in 0..bytes.div_ceil(64) {
-        _mm_prefetch::<_MM_HINT_T1>(w.wrapping_add(ahead + 64 * line).cast());
-    }
 }
 
 /// The first f16 of each block, and the second.
@@ -401,21 +384,21 @@ pub fn floats(line: &Line) -> [f32; LANES] {
 
 /// Blocks `start..` of packed rows: line 8 b + k of `codes` has columns 4 k to 4 k + 3 of block b, row by row, line 2 b of
 /// `scales` the rows' scales, and the line behind it their minimums. Where codes are to be `UNSIGNED`, signed ones become
-/// 128 larger. `fetch` asks for the next rows meanwhile.
+/// 128 larger. Meanwhile the next rows are asked for if `ask`.
 #[target_feature(enable = "avx2,f16c")]
 pub fn transpose<F: Format, const UNSIGNED: bool>(
     w: [&[u8]; LANES],
     start: usize,
     codes: &mut [Line],
     scales: &mut [Line],
-    fetch: bool,
+    ask: bool,
 ) {
     let end = start + codes.len() / 8;
     assert!(w.iter().all(|w| w.len() >= end * F::BYTES) && scales.len() == 2 * (end - start));
     let lines = codes.as_chunks_mut::<8>().0.iter_mut().zip(scales.as_chunks_mut::<2>().0);
     for (b, (codes, [scales, minimums])) in (start..end).zip(lines) {
-        if fetch {
-            fetch_next(w[0].as_ptr(), LANES * (w[0].len() + b * F::BYTES), LANES * F::BYTES);
+        if ask {
+            fetch(w[0].as_ptr().wrapping_add(LANES * (w[0].len() + b * F::BYTES)), LANES * F::BYTES);
         }
         for v in 0..2 {
             // SAFETY: block b of each row; 32 bytes at 32 v of each line's 64.
@@ -536,9 +519,9 @@ unsafe fn dots<F: Format, const T: usize>(
                     for v in 0..2 {
                         let products = multiply::<F>(w[v], a);
                         if widened {
-                            wide[t][v] = _mm256_add_epi32(wide[t][v], widen(products));
+                            wide[t][v] = pinned(_mm256_add_epi32(wide[t][v], widen(products)));
                         } else {
-                            narrow[t][v] = _mm256_add_epi16(narrow[t][v], products);
+                            narrow[t][v] = pinned(_mm256_add_epi16(narrow[t][v], products));
                         }
                     }
                 }

@@ -10,8 +10,9 @@ use super::DType;
 use super::buffer::{Line, grown};
 use super::quantized::{Scratch, Task};
 use super::quantized_avx2::{
-    AHEAD, DEPTH, Five, Format, Four, LANES, Q8_0, SWEPT, fetch_next, floats, forms, half, halves, transpose,
+    AHEAD, DEPTH, Five, Format, Four, LANES, Q8_0, SWEPT, floats, forms, half, halves, transpose,
 };
+use super::x86::fetch;
 use std::arch::x86_64::*;
 
 /// Tokens that share the loads of codes.
@@ -119,7 +120,7 @@ impl Step<'_> {
         let lines = self.codes.as_chunks::<8>().0.iter().zip(self.scales.as_chunks::<2>().0);
         for (b, (codes, [scales, minimums])) in lines.enumerate() {
             if let Some(next) = self.next {
-                fetch_next(next, LANES * b * F::BYTES, LANES * F::BYTES);
+                fetch(next.wrapping_add(LANES * b * F::BYTES), LANES * F::BYTES);
             }
             // SAFETY: 32 values of block b of each token, its scale and sum; lines of 64 bytes.
             unsafe {

@@ -14,7 +14,7 @@ use super::DType;
 use super::buffer::Line;
 use super::quantized::{Scratch, Task};
 use super::quantized_k_panel::{Block, FOURS, PANELS, Panel, Place, ROWS, Sums, Tiles, sweep};
-use std::arch::asm;
+use super::x86::{fetch, pinned};
 use std::arch::x86_64::*;
 use std::hint::black_box;
 use std::mem::MaybeUninit;
@@ -430,9 +430,7 @@ unsafe fn partial<K: Super, const T: usize>(
         // SAFETY: block b lies in the row, and its 256 values and 16 sums in each token's.
         unsafe {
             let block = row.as_ptr().add(b * K::BYTES);
-            for line in 0..K::BYTES.div_ceil(64) {
-                _mm_prefetch::<_MM_HINT_T1>(block.wrapping_add(AHEAD + 64 * line).cast());
-            }
+            fetch(block.wrapping_add(AHEAD), K::BYTES);
             part.d[b][r] = block.add(K::D).cast::<u16>().read_unaligned();
             part.min[b][r] = block.add(K::MIN).cast::<u16>().read_unaligned();
             let [scales, low] = K::scales(block);
@@ -459,7 +457,7 @@ unsafe fn partial<K: Super, const T: usize>(
                     let at = (start + t) * blocks_of(task) + from + b;
                     let x = _mm256_loadu_si256(task.x.values.as_ptr().add(256 * at + 32 * k).cast());
                     let narrow = _mm256_maddubs_epi16(codes[k], x);
-                    dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(narrow, scale));
+                    dots[t] = pinned(_mm256_add_epi32(dots[t], _mm256_madd_epi16(narrow, scale)));
                 }
             }
             for t in 0..T {
@@ -581,7 +579,8 @@ unsafe fn one<K: Super, const T: usize>(block: Block, place: Place, b: usize, n:
                 for v in 0..2 {
                     let scale = half(&block.scales[g], v);
                     for t in 0..T {
-                        dots[t][v] = _mm256_add_epi32(dots[t][v], _mm256_madd_epi16(narrow[t][v], scale));
+                        dots[t][v] =
+                            pinned(_mm256_add_epi32(dots[t][v], _mm256_madd_epi16(narrow[t][v], scale)));
                     }
                 }
             }
@@ -651,16 +650,6 @@ unsafe fn two_lines<const T: usize>(
     }
 }
 
-/// The same, in a register: the compiler does not put off what adds up to it, which would need more registers than
-/// there are.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn pinned(mut v: __m256i) -> __m256i {
-    // SAFETY: it does nothing.
-    unsafe { asm!("/* {0} */", inout(ymm_reg) v, options(pure, nomem, nostack, preserves_flags)) };
-    v
-}
-
 /// Sums of sixteen columns times their minima, or what stands for them.
 ///
 /// # Safety
@@ -676,7 +665,7 @@ unsafe fn lows<const T: usize>(block: Block, place: Place, b: usize) -> [[__m256
             for t in 0..T {
                 let sums = four(place.at(t, b).2.add(2 * p));
                 for v in 0..2 {
-                    lows[t][v] = _mm256_add_epi32(lows[t][v], _mm256_madd_epi16(low[v], sums));
+                    lows[t][v] = pinned(_mm256_add_epi32(lows[t][v], _mm256_madd_epi16(low[v], sums)));
                 }
             }
         }

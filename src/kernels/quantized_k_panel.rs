@@ -3,6 +3,7 @@
 use super::buffer::{Line, grown};
 use super::quantized::{Scratch, Task};
 use super::quantized_k_avx2::{Super, blocks_of};
+use super::x86::fetch;
 use std::arch::x86_64::*;
 
 /// Blocks of a row that a panel holds: two panels fill two thirds of the first cache.
@@ -78,15 +79,11 @@ impl Place<'_> {
 
     /// Fetches this block's part of what the next panels are made of.
     #[inline]
-    #[allow(unused_unsafe)] // newer compilers know a prefetch as safe
     #[target_feature(enable = "avx2")]
     pub fn fetch<K: Super>(&self, b: usize) {
         let Ahead { start, stride, from, each } = self.ahead;
         for row in from + b * each..(PANELS * ROWS).min(from + (b + 1) * each) {
-            for line in 0..(BLOCKS * K::BYTES).div_ceil(64) + 1 {
-                // SAFETY: a prefetch reads nothing.
-                unsafe { _mm_prefetch::<_MM_HINT_T1>(start.wrapping_add(row * stride + 64 * line).cast()) };
-            }
+            fetch(start.wrapping_add(row * stride), BLOCKS * K::BYTES + 64);
         }
     }
 }

@@ -13,7 +13,8 @@ use super::blocks::SharedOut;
 use super::buffer::{Line, grown};
 use super::quantize_blocks::BlockActivations;
 use super::quantized::{Scratch, Task};
-use super::quantized_avx2::{Format, LANES, Q8_0, SWEPT, columns, fetch_next, floats, halves};
+use super::quantized_avx2::{Format, LANES, Q8_0, SWEPT, columns, floats, halves};
+use super::x86::fetch;
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
@@ -185,7 +186,7 @@ impl Step<'_> {
         let steps = black_box(8);
         for (b, (codes, [scales, sums])) in lines.enumerate() {
             if let Some(next) = self.next {
-                fetch_next(next, LANES * b * Q8_0::BYTES, LANES * Q8_0::BYTES);
+                fetch(next.wrapping_add(LANES * b * Q8_0::BYTES), LANES * Q8_0::BYTES);
             }
             // SAFETY: block b of each token, its scale and sum; a line has two vectors.
             unsafe {

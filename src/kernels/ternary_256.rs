@@ -25,7 +25,8 @@ macro_rules! kernels {
     ) => {
         use super::super::DType;
         use super::super::ternary::Task;
-        use super::{ROWS, lanes, load, prefetch, small_lanes};
+        use super::super::x86::{fetch, load, pinned};
+        use super::{AHEAD, ROWS, lanes, small_lanes};
         use std::arch::x86_64::*;
 
         /// `task` with any number of tokens.
@@ -85,7 +86,7 @@ macro_rules! kernels {
                 let mut wide = [[zero; N]; T];
                 for at in (0..bytes).step_by(256) {
                     if start == 0 {
-                        prefetch(w[0].wrapping_add(N * at), 4 * N);
+                        fetch(w[0].wrapping_add(AHEAD + N * at), N * 256);
                     }
                     let mut sums = [[(zero, zero); N]; T];
                     for at in (at..bytes.min(at + 256)).step_by(32) {
@@ -137,7 +138,7 @@ macro_rules! kernels {
             let mut totals = [_mm256_setzero_ps(); T];
             for b in 0..blocks {
                 if start == 0 {
-                    prefetch(w[0].wrapping_add(ROWS * 66 * b), 9);
+                    fetch(w[0].wrapping_add(AHEAD + ROWS * 66 * b), ROWS * 66);
                 }
                 let mut all = [[zero; ROWS]; T];
                 for r in (0..ROWS).step_by(N) {
@@ -200,7 +201,7 @@ macro_rules! kernels {
                         // SAFETY: the caller's promise: 32 bytes at 0, 32, 64 and 96 of 128.
                         let (a, b) = unsafe { (load(x[t].add(place(k))), load(x[t].add(place(k + 1)))) };
                         let (ones, fours) = sums[t][n];
-                        sums[t][n] = (add(ones, planes[k], a), add(fours, planes[k + 1], b));
+                        sums[t][n] = (pinned(add(ones, planes[k], a)), pinned(add(fours, planes[k + 1], b)));
                     }
                 }
             }
@@ -220,6 +221,7 @@ macro_rules! kernels {
     };
 }
 
+use super::x86::load;
 use std::arch::x86_64::*;
 
 pub mod avx2 {
@@ -259,26 +261,7 @@ pub mod avx_vnni_as_avx512 {
 const ROWS: usize = 8;
 /// How many bytes ahead packed codes are asked for. In the order of memory: several rows at once, each asking for its
 /// own next bytes, take three times as long.
-const AHEAD: usize = 6144;
-
-/// # Safety
-/// 32 bytes at `at` can be read.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub unsafe fn load<T>(at: *const T) -> __m256i {
-    // SAFETY: the caller's promise.
-    unsafe { _mm256_loadu_si256(at.cast()) }
-}
-
-/// Asks for cache lines, `AHEAD` bytes behind `at`. To the second cache: to the first, loads of activations wait with them
-/// (AVX-512 at M = 1: 1.2 times as fast; AVX2 the same).
-#[inline]
-#[target_feature(enable = "avx2")]
-pub fn prefetch(at: *const u8, lines: usize) {
-    for line in 0..lines {
-        _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(AHEAD + 64 * line).cast());
-    }
-}
+pub const AHEAD: usize = 6144;
 
 /// The four codes of each byte, from its low bits up; the second and fourth times four.
 #[inline]

@@ -14,7 +14,7 @@
 use super::DType;
 use super::buffer::{Line, grown};
 use super::ternary::{Scratch, Task};
-use super::ternary_256::load;
+use super::x86::{fetch, load, pinned};
 use std::arch::x86_64::*;
 
 /// From this many tokens on, unpacked codes pay for being written: of TQ2_0, and where only whole rows have a scale, so
@@ -159,9 +159,7 @@ fn unpack<const TQ2: bool>(w: [&[u8]; LANES], start: usize, codes: &mut [Line]) 
         let at = if TQ2 { block / 2 * 66 + block % 2 * 32 } else { block * 32 };
         // As much of the next rows as is used of these: memory is fastest in its own order.
         let next = w[0].as_ptr().wrapping_add(LANES * (w[0].len() + at));
-        for line in 0..=LANES / 2 {
-            _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(64 * line).cast());
-        }
+        fetch(next, LANES * 32 + 64);
         for v in [0, 1] {
             let mut rows = [_mm256_setzero_si256(); 8];
             for r in 0..8 {
@@ -246,7 +244,7 @@ unsafe fn narrow_dots<const T: usize>(codes: &[Line], x: [*const i8; T]) -> [[__
                 for t in 0..T {
                     let x = _mm256_set1_epi32(x[t].add(16 * n + 4 * i).cast::<i32>().read_unaligned());
                     for v in [0, 1] {
-                        narrow[t][v] = _mm256_add_epi16(narrow[t][v], _mm256_maddubs_epi16(w[v], x));
+                        narrow[t][v] = pinned(_mm256_add_epi16(narrow[t][v], _mm256_maddubs_epi16(w[v], x)));
                     }
                 }
             }

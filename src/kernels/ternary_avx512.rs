@@ -11,7 +11,8 @@
 use super::blocks::SharedOut;
 use super::buffer::{Line, grown};
 use super::ternary::{Activations, Scratch, TASK_ROWS, Task};
-use super::ternary_256::prefetch;
+use super::ternary_256::AHEAD;
+use super::x86::fetch;
 use super::{DType, Pool};
 use std::arch::x86_64::*;
 
@@ -195,7 +196,7 @@ fn few_plain<const T: usize>(task: &Task, w: [&[u8]; ROWS], start: usize) -> __m
     let whole = bytes / 64 * 64;
     for at in (0..whole).step_by(64) {
         if start == 0 {
-            prefetch(a.wrapping_add(ROWS * at), ROWS);
+            fetch(a.wrapping_add(AHEAD + ROWS * at), ROWS * 64);
         }
         // SAFETY: 64 bytes at `at` of each row, and the four lines for them of each token.
         unsafe {
@@ -228,7 +229,7 @@ fn few_scaled<const T: usize>(task: &Task, w: [&[u8]; ROWS], start: usize) -> __
     let mut totals = _mm512_setzero_ps();
     for b in 0..blocks {
         if start == 0 {
-            prefetch(p.wrapping_add(ROWS * 66 * b), ROWS + 1);
+            fetch(p.wrapping_add(AHEAD + ROWS * 66 * b), ROWS * 66);
         }
         let mut own = [[_mm512_setzero_si512(); ROWS]; T];
         // SAFETY: each row's block of 66 bytes, and the four lines for its codes of each token.
