@@ -18,6 +18,7 @@ use super::{
     quantized_k_avx512 as k_avx512, quantized_pairs_avx2 as pairs_avx2,
 };
 use std::cell::RefCell;
+use std::ops::Range;
 
 /// Weight rows of one task.
 const TASK_ROWS: usize = 32;
@@ -145,10 +146,31 @@ pub(super) struct Task<'a> {
     stride: usize,
 }
 
+/// A token's values, scales and sums.
+type Row<'a> = (&'a [i8], &'a [f32], &'a [i16]);
+
 impl<'a> Task<'a> {
     /// Row `row` of the task's.
     pub fn row(&self, row: usize) -> &'a [u8] {
         &self.packed[row * self.row_bytes..(row + 1) * self.row_bytes]
+    }
+
+    // This and what follows are no closures of the kernels: of functions with more features than `array::from_fn` has,
+    // compilers leave those as calls, which takes a tenth of a product's time.
+
+    /// `N` rows from `first` on; where the task has no more, its last one stands for them.
+    #[inline]
+    pub fn group<const N: usize>(&self, first: usize) -> [&'a [u8]; N] {
+        std::array::from_fn(|r| self.row((first + r).min(self.rows - 1)))
+    }
+
+    /// Of `T` tokens from `first` on the values, scales and sums of some blocks of 32 columns.
+    #[inline]
+    pub fn tokens<const T: usize>(&self, first: usize, blocks: Range<usize>) -> [Row<'a>; T] {
+        std::array::from_fn(|t| {
+            let (values, scales, sums) = self.x.row(first + t);
+            (&values[32 * blocks.start..32 * blocks.end], &scales[blocks.clone()], &sums[blocks.clone()])
+        })
     }
 
     /// Writes the outputs of token `t` for the rows of the task that begin at `row`.

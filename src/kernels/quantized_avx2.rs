@@ -235,11 +235,10 @@ macro_rules! forms {
         /// `T` tokens, with eight rows at once.
         #[target_feature(enable = $features)]
         fn few<F: Format, const T: usize>(task: &Task) {
-            let x: [_; T] = std::array::from_fn(|t| task.x.row(t));
+            let x = task.tokens::<T>(0, 0..task.x.cols / 32);
             for first in (0..task.rows).step_by(8) {
-                // A group that the task cuts short repeats its last row; the surplus results are dropped.
-                let w: [*const u8; 8] =
-                    std::array::from_fn(|r| task.row((first + r).min(task.rows - 1)).as_ptr());
+                // Of a group that the task cuts short the surplus results are dropped.
+                let w = task.group::<8>(first).map(<[u8]>::as_ptr);
                 let mut totals = [_mm256_setzero_ps(); T];
                 for b in 0..task.x.cols / 32 {
                     let at = b * F::BYTES;
@@ -352,8 +351,8 @@ fn sweep<F: Format>(task: &Task, scratch: &mut Scratch) {
         let partial = &mut partial[..SWEPT.min(tokens - begin)];
         for first in (0..task.rows).step_by(LANES) {
             let count = LANES.min(task.rows - first);
-            // A group that the task cuts short repeats its last row; the surplus results are dropped.
-            let w: [&[u8]; LANES] = std::array::from_fn(|r| task.row(first + r.min(count - 1)));
+            // Of a group that the task cuts short the surplus results are dropped.
+            let w = task.group::<LANES>(first);
             partial.fill(Line::default());
             for start in (0..blocks).step_by(DEPTH) {
                 let depth = DEPTH.min(blocks - start);
@@ -459,11 +458,7 @@ impl Step<'_> {
     /// Adds to the sums of `T` tokens, block by block.
     #[target_feature(enable = "avx2,fma")]
     fn tile<F: Format, const T: usize>(&self, partial: [&mut Line; T]) {
-        let x: [_; T] = std::array::from_fn(|t| {
-            let (values, scales, sums) = self.task.x.row(self.first + t);
-            let blocks = self.start..self.start + self.codes.len() / 8;
-            (&values[32 * blocks.start..32 * blocks.end], &scales[blocks.clone()], &sums[blocks])
-        });
+        let x = self.task.tokens::<T>(self.first, self.start..self.start + self.codes.len() / 8);
         let lines = self.codes.as_chunks::<8>().0.iter().zip(self.scales.as_chunks::<2>().0);
         // A number that the compiler does not know: it would write out the whole block, and run out of registers.
         let steps = black_box(if F::STEPS == 1 { 8 } else { F::STEPS });

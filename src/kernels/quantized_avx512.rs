@@ -62,8 +62,8 @@ fn sweep<F: Format>(task: &Task, scratch: &mut Scratch) {
         let partial = &mut partial[..SWEPT.min(tokens - begin)];
         for first in (0..task.rows).step_by(LANES) {
             let count = LANES.min(task.rows - first);
-            // A group that the task cuts short repeats its last row; the surplus results are dropped.
-            let w: [&[u8]; LANES] = std::array::from_fn(|r| task.row(first + r.min(count - 1)));
+            // Of a group that the task cuts short the surplus results are dropped.
+            let w = task.group::<LANES>(first);
             partial.fill(Line::default());
             for start in (0..blocks).step_by(DEPTH) {
                 let depth = DEPTH.min(blocks - start);
@@ -109,14 +109,12 @@ impl Step<'_> {
     #[target_feature(enable = "avx2,avx512f,avx512vnni")]
     fn tile<F: Format, const T: usize>(&self, partial: &mut [Line]) {
         let partial = partial.first_chunk_mut::<T>().expect("a line for each token");
-        let x: [_; T] = std::array::from_fn(|t| {
-            let (values, scales, sums) = self.task.x.row(self.first + t);
-            let blocks = self.start..self.start + self.codes.len() / 8;
-            (&values[32 * blocks.start..32 * blocks.end], &scales[blocks.clone()], &sums[blocks])
-        });
-        // SAFETY: a line is sixteen floats.
-        let mut totals: [_; T] =
-            std::array::from_fn(|t| unsafe { _mm512_load_ps(partial[t].0.as_ptr().cast()) });
+        let x = self.task.tokens::<T>(self.first, self.start..self.start + self.codes.len() / 8);
+        let mut totals = [_mm512_setzero_ps(); T];
+        for t in 0..T {
+            // SAFETY: a line is sixteen floats.
+            totals[t] = unsafe { _mm512_load_ps(partial[t].0.as_ptr().cast()) };
+        }
         let lines = self.codes.as_chunks::<8>().0.iter().zip(self.scales.as_chunks::<2>().0);
         for (b, (codes, [scales, minimums])) in lines.enumerate() {
             if let Some(next) = self.next {

@@ -98,8 +98,8 @@ pub fn run(task: &Task, pairs: Pairs, scratch: &mut Scratch) {
         let partial = &mut partial[..SWEPT.min(tokens - begin)];
         for first in (0..task.rows).step_by(LANES) {
             let count = LANES.min(task.rows - first);
-            // A group that the task cuts short repeats its last row; the surplus results are dropped.
-            let w: [&[u8]; LANES] = std::array::from_fn(|r| task.row(first + r.min(count - 1)));
+            // Of a group that the task cuts short the surplus results are dropped.
+            let w = task.group::<LANES>(first);
             partial.fill(Line::default());
             for start in (0..blocks).step_by(DEPTH) {
                 let depth = DEPTH.min(blocks - start);
@@ -175,11 +175,12 @@ impl Step<'_> {
     fn tile<const T: usize>(&self, partial: &mut [Line]) {
         let depth = self.codes.len() / LINES;
         let blocks = self.task.x.cols / 32;
-        let x: [_; T] = std::array::from_fn(|t| {
+        let scales = self.task.tokens::<T>(self.first, self.start..self.start + depth);
+        let mut x: [(&[Line], &[f32], &[i32]); T] = [(&[], &[], &[]); T];
+        for t in 0..T {
             let at = (self.first + t) * blocks + self.start;
-            let scales = &self.task.x.row(self.first + t).1[self.start..self.start + depth];
-            (&self.pairs.values[at..at + depth], scales, &self.pairs.sums[at..at + depth])
-        });
+            x[t] = (&self.pairs.values[at..at + depth], scales[t].1, &self.pairs.sums[at..at + depth]);
+        }
         assert!(partial.len() == T);
         let lines = self.codes.as_chunks::<LINES>().0.iter().zip(self.scales.as_chunks::<2>().0);
         // A number that the compiler does not know: it would write out the whole block, and run out of registers.

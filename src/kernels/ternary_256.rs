@@ -53,10 +53,9 @@ macro_rules! kernels {
         fn rows<const T: usize, const N: usize, const SCALED: bool>(task: &Task, start: usize) {
             let rows = task.block.rows.clone();
             for first in rows.clone().step_by(ROWS) {
-                // A group that the block cuts short repeats its last row; the surplus results are dropped.
-                let w: [&[u8]; ROWS] =
-                    std::array::from_fn(|r| task.weights.row((first + r).min(rows.end - 1)));
-                let x: [&[i8]; T] = std::array::from_fn(|t| task.x.row(start + t));
+                // Of a group that the block cuts short the surplus results are dropped.
+                let w = task.group::<ROWS>(first);
+                let x = task.values::<T>(start, 0..task.x.cols);
                 let values = match SCALED {
                     false => plain::<T, N>(task, first, w, x, start),
                     true => scaled::<T, N>(task, w, x, start),
@@ -104,8 +103,7 @@ macro_rules! kernels {
                     all[r..r + N].copy_from_slice(&wide);
                 }
             }
-            let scales: [f32; ROWS] =
-                std::array::from_fn(|r| task.weights.scale((first + r).min(task.block.rows.end - 1)));
+            let scales = task.scales::<ROWS>(first);
             std::array::from_fn(|t| {
                 let token = task.x.rows[start + t];
                 let dots = _mm256_sub_epi32(lanes(all[t]), _mm256_set1_epi32(token.sum));

@@ -51,13 +51,12 @@ fn sweep<const SCALED: bool>(task: &Task, scratch: &mut Scratch) {
     let partial = grown(&mut scratch.partial, tokens);
     let scales = grown(&mut scratch.scales, if SCALED { cols / 256 } else { 1 });
     for first in rows.clone().step_by(LANES) {
-        // A group that the block cuts short repeats its last row; the surplus results are dropped.
-        let row = |r: usize| (first + r).min(rows.end - 1);
-        let w: [&[u8]; LANES] = std::array::from_fn(|r| task.weights.row(row(r)));
+        // Of a group that the block cuts short the surplus results are dropped.
+        let w = task.group::<LANES>(first);
         if SCALED {
             block_scales(w, scales);
         } else {
-            scales[0] = std::array::from_fn(|r| task.weights.scale(row(r)));
+            scales[0] = task.scales(first);
         }
         partial.fill(Line::default());
         for start in (0..cols).step_by(DEPTH) {
@@ -199,7 +198,7 @@ impl Step<'_> {
     #[target_feature(enable = "avx2")]
     fn tile<const T: usize, const SCALED: bool>(&self, partial: [&mut Line; T]) {
         let columns = self.start..self.start + 4 * self.codes.len();
-        let x: [&[i8]; T] = std::array::from_fn(|t| &self.task.x.row(self.first + t)[columns.clone()]);
+        let x = self.task.values::<T>(self.first, columns);
         for (b, codes) in self.codes.chunks(64).enumerate() {
             // SAFETY: 256 values at 256 b, or as many as there are codes, of each token.
             let narrow = unsafe { narrow_dots(codes, x.map(|x| x.as_ptr().add(256 * b))) };

@@ -342,9 +342,8 @@ fn sweep<const SCALED: bool>(task: &Task, scratch: &mut Scratch) {
     let packed = grown(&mut scratch.codes, cols / 16);
     let scales = grown(&mut scratch.scales, if SCALED { cols / 256 } else { 1 });
     for first in rows.clone().step_by(LANES) {
-        // A group that the block cuts short repeats its last row; the surplus results are dropped.
-        let row = |r: usize| (first + r).min(rows.end - 1);
-        let w: [&[u8]; LANES] = std::array::from_fn(|r| task.weights.row(row(r)));
+        // Of a group that the block cuts short the surplus results are dropped.
+        let w = task.group::<LANES>(first);
         assert!(w.iter().all(|w| w.len() == if SCALED { cols / 256 * 66 } else { cols / 4 }));
         let rows = w.map(<[u8]>::as_ptr);
         for (n, lines) in packed.as_chunks_mut::<4>().0.iter_mut().enumerate() {
@@ -354,7 +353,7 @@ fn sweep<const SCALED: bool>(task: &Task, scratch: &mut Scratch) {
         }
         for (b, scales) in scales.iter_mut().enumerate() {
             if !SCALED {
-                *scales = std::array::from_fn(|r| task.weights.scale(row(r)));
+                *scales = task.scales(first);
                 continue;
             }
             let mut halves = [0i16; LANES];
