@@ -200,7 +200,10 @@ fn the_file_ends_and_chats_as_the_folder_does() {
         assert_eq!(tokenizers.each_ref().map(|t| t.decode(&[256, 300, 65]).unwrap()), ["abb", "abb"]);
         let chats = [ours.chat.unwrap(), file.chat.unwrap()];
         let message = Message { role: "user", content: "hi" };
-        assert_eq!(chats.map(|chat| chat.render(&[message], true).unwrap()), ["hi</s><pad>", "hi</s><pad>"]);
+        assert_eq!(
+            chats.map(|chat| chat.render(&[message], true).unwrap().text),
+            ["hi</s><pad>", "hi</s><pad>"]
+        );
     }
     put("generation_config.json", json!({"eos_token_id": [0, 1, 2]}));
     let (ours, file) = both("[2] will not end an output");

@@ -213,7 +213,7 @@ fn the_chat_template_of_a_folder() {
     let render = |copy: &Copy| {
         let chat = copy.load().unwrap().chat?;
         let message = Message { role: "user", content: "hi" };
-        Some(chat.render(&[message], true).unwrap())
+        Some(chat.render(&[message], true).unwrap().text)
     };
     assert_eq!(render(&copy), None);
     let template = |start: &str| format!("{start}{{{{ bos_token }}}}{{{{ messages[0]['content'] }}}}");

@@ -48,7 +48,7 @@ fn compare(folder: &Path) -> (usize, Vec<String>) {
             let messages = conversations[title].iter();
             let messages: Vec<_> = messages.map(|(role, content)| Message { role, content }).collect();
             for (key, prompt) in [("without_prompt", false), ("with_prompt", true)] {
-                let ours = template.render(&messages, prompt);
+                let ours = template.render(&messages, prompt).map(|rendered| rendered.text);
                 let added = case["added"].as_str().filter(|_| prompt);
                 let whole = added.map(|added| case["without_prompt"].as_str().unwrap().to_owned() + added);
                 match (ours, whole.as_deref().or(case[key].as_str())) {

@@ -17,7 +17,7 @@ use crate::model::{self, Facts, KvShape, Model, Source};
 use crate::ops::KvCache;
 use crate::schedule::{Scheduler, SchedulerConfig};
 use crate::text::chat::no_template;
-use crate::text::{ChatTemplate, Message, Tokenizer};
+use crate::text::{ChatTemplate, Message, Rendered, Tokenizer};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -400,10 +400,10 @@ impl Engine {
     }
 
     /// The conversation as a prompt; a failure is logged too. See `ChatTemplate::render`.
-    pub fn format_chat(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
+    pub fn format_chat(&self, messages: &[Message], add_generation_prompt: bool) -> Result<Rendered> {
         let template = self.chat_template().ok_or_else(no_template)?;
-        let text = template.render(messages, add_generation_prompt);
-        text.inspect_err(|error| self.shared.log.write(LOG_WARN, &error.message))
+        let rendered = template.render(messages, add_generation_prompt);
+        rendered.inspect_err(|error| self.shared.log.write(LOG_WARN, &error.message))
     }
 
     fn is_forked(&self) -> bool {

@@ -8,6 +8,7 @@ use super::bpe::{MAX_WORD_BYTES, too_long};
 use super::bytes::TokenBytes;
 use super::decoder::Spelling;
 use super::json_names::Names;
+use super::marked::Parts;
 use super::part::{fields_of, tree};
 use super::special::Specials;
 use super::vocab::{END_NAMES, shown};
@@ -18,10 +19,13 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::HashMap;
+use std::ops::Range;
 use tokenizers::models::bpe::BPE;
+use tokenizers::normalizer::Range as OffsetRange;
 use tokenizers::{
-    AddedToken, AddedVocabulary, Encoding, Model, NormalizerWrapper, OffsetReferential, OffsetType,
-    PostProcessor, PostProcessorWrapper, PreTokenizer, PreTokenizerWrapper, Token,
+    AddedToken, AddedVocabulary, Encoding, Model, NormalizedString, Normalizer, NormalizerWrapper,
+    OffsetReferential, OffsetType, PostProcessor, PostProcessorWrapper, PreTokenizedString, PreTokenizer,
+    PreTokenizerWrapper, Token,
 };
 
 /// Largest file read; vocabularies of a quarter million tokens have 35 MiB.
@@ -141,6 +145,8 @@ pub(super) struct Json {
     special: AddedVocabulary,
     /// Finds those that are not special only.
     plain: AddedVocabulary,
+    /// Of the special ones, sorted.
+    special_ids: Vec<u32>,
     model: BPE,
     /// Whether a pattern cuts text into words.
     cuts: bool,
@@ -210,6 +216,9 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     if ends.is_empty() {
         log(&format!("{what}: the files name no end token; generations end by their limits only"));
     }
+    let mut special_ids: Vec<u32> =
+        added.iter().filter(|t| t.special).filter_map(|t| id_of(&t.content)).collect();
+    special_ids.sort_unstable();
     let [before, behind] = around(post.as_ref(), table.len(), what)?;
     let (first, last) = (names.with_bos(before, bos)?, names.with_eos(behind)?);
     let forms = added.iter().filter_map(|t| Some((t.content.clone().into_bytes(), id_of(&t.content)?)));
@@ -234,6 +243,7 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
             pre_tokenizer,
             special,
             plain,
+            special_ids,
             model,
             cuts: words.cuts,
         })),
@@ -323,7 +333,7 @@ fn table(file: &File, spelling: &Spelling, what: &str) -> Result<TokenBytes> {
     for entry in texts {
         match entry {
             None => table.push(b"")?,
-            Some((_, Some(token))) if token.special => table.push(b"")?,
+            Some((text, Some(token))) if token.special => table.push_silent(text.as_bytes())?,
             Some((text, token)) => table.push(&spelling.bytes(text, token.is_some()))?,
         }
     }
@@ -351,6 +361,10 @@ fn model(entry: ModelEntry, what: &str) -> Result<BPE> {
             }
         }
         merges.push((a, b));
+    }
+    if let Some(unknown) = entry.unk_token.as_ref().filter(|unknown| !entry.vocab.contains_key(*unknown)) {
+        let why = format_args!("'{}' is no token of the vocabulary", shown(unknown));
+        return Err(bad(what, "model.unk_token", why));
     }
     let mut builder = BPE::builder()
         .vocab_and_merges(entry.vocab.into_iter().collect::<tokenizers::models::bpe::Vocab>(), merges)
@@ -481,23 +495,95 @@ fn around(post: Option<&PostProcessorWrapper>, n: usize, what: &str) -> Result<[
     Ok([before.to_vec(), behind.to_vec()])
 }
 
+/// A special token in a text, and where it begins behind its blanks.
+struct Found {
+    range: Range<usize>,
+    begins: usize,
+    id: u32,
+}
+
 impl Json {
     /// Appends the tokens of `text`.
     pub fn encode(&self, text: &str, parse_special: bool, ids: &mut Vec<u32>) -> Result<()> {
-        if text.len() > MAX_TEXT_BYTES {
-            return Err(Error::new(
-                Status::TooLong,
-                format!("the text has {} bytes; at most {MAX_TEXT_BYTES} are tokenized at once", text.len()),
-            ));
-        }
         let vocabulary = if parse_special { &self.special } else { &self.plain };
-        panics::catch(|| self.run(text, vocabulary, ids))
-            .map_err(|text| Error::internal(format!("tokenizing failed: {text}")))?
+        guarded_run(text, || self.run(vocabulary.extract_and_normalize(self.normalizer.as_ref(), text), ids))
     }
 
-    fn run(&self, text: &str, vocabulary: &AddedVocabulary, ids: &mut Vec<u32>) -> Result<()> {
-        let failed = |e: tokenizers::Error| Error::internal(format!("tokenizing failed: {e}"));
-        let mut pieces = vocabulary.extract_and_normalize(self.normalizer.as_ref(), text);
+    /// As `encode` with `parse_special`, but a special token is one only where it lies in one of `own`.
+    pub fn encode_own(&self, text: &str, own: &Parts, ids: &mut Vec<u32>) -> Result<()> {
+        guarded_run(text, || {
+            let all = self.special.extract_and_normalize(self.normalizer.as_ref(), text);
+            let mut trusted = Vec::new();
+            for &(place, part) in own {
+                let found = self.special.extract_and_normalize(self.normalizer.as_ref(), part);
+                self.specials_of(&found, part, place, &mut trusted)?;
+            }
+            let mut found = Vec::new();
+            self.specials_of(&all, text, 0, &mut found)?;
+            // Blanks around a token, which some take with them, may be a message's.
+            let places = |found: &'_ Found| (found.begins, found.id);
+            match found.iter().map(places).eq(trusted.iter().map(places)) {
+                true => self.run(all, ids),
+                false => self.run(self.cut_at(text, &trusted).map_err(failed)?, ids),
+            }
+        })
+    }
+
+    /// Appends the special tokens that `pieces` of `text` has.
+    fn specials_of(
+        &self,
+        pieces: &PreTokenizedString,
+        text: &str,
+        place: usize,
+        found: &mut Vec<Found>,
+    ) -> Result<()> {
+        for (_, (start, end), tokens) in pieces.get_splits(OffsetReferential::Original, OffsetType::Byte) {
+            let Some([token]) = tokens.as_deref() else { continue };
+            if self.special_ids.binary_search(&token.id).is_err() {
+                continue;
+            }
+            let blanks = text[start..end].len() - text[start..end].trim_start().len();
+            let range = place + start..place + end;
+            found.try_reserve(1).map_err(|_| Error::out_of_memory("special tokens", size_of::<Found>()))?;
+            found.push(Found { begins: range.start + blanks, range, id: token.id });
+        }
+        Ok(())
+    }
+
+    /// `text` cut at `specials` and, between them, at the other added tokens, and then normalized.
+    fn cut_at(&self, text: &str, specials: &[Found]) -> tokenizers::Result<PreTokenizedString> {
+        let mut pieces = PreTokenizedString::from(text);
+        pieces.split(|_, whole| {
+            let slice =
+                |range: Range<usize>| whole.slice(OffsetRange::Original(range)).ok_or("a slice out of place");
+            let mut out: Vec<(NormalizedString, Option<Vec<Token>>)> = Vec::new();
+            let mut done = 0;
+            let end = (text.len()..text.len(), None);
+            for (range, id) in specials.iter().map(|found| (found.range.clone(), Some(found.id))).chain([end])
+            {
+                let between = &text[done..range.start];
+                // Those that are normalized first are looked for as they are here: where messages hold control tokens.
+                let others = self.plain.extract_and_normalize(None::<&NormalizerWrapper>, between);
+                for (_, (from, to), tokens) in
+                    others.get_splits(OffsetReferential::Original, OffsetType::Byte)
+                {
+                    out.push((slice(done + from..done + to)?, tokens.clone()));
+                }
+                if let Some(id) = id {
+                    let token = Token::new(id, text[range.clone()].to_owned(), (0, range.len()));
+                    out.push((slice(range.clone())?, Some(vec![token])));
+                }
+                done = range.end;
+            }
+            Ok(out)
+        })?;
+        if let Some(normalizer) = &self.normalizer {
+            pieces.normalize(|piece| normalizer.normalize(piece))?;
+        }
+        Ok(pieces)
+    }
+
+    fn run(&self, mut pieces: PreTokenizedString, ids: &mut Vec<u32>) -> Result<()> {
         if let Some(pre_tokenizer) = &self.pre_tokenizer {
             pre_tokenizer.pre_tokenize(&mut pieces).map_err(failed)?;
         }
@@ -517,4 +603,19 @@ impl Json {
         }
         Ok(())
     }
+}
+
+fn failed(e: tokenizers::Error) -> Error {
+    Error::internal(format!("tokenizing failed: {e}"))
+}
+
+/// `f` on a text that is not too long; the package may panic.
+fn guarded_run(text: &str, f: impl FnOnce() -> Result<()>) -> Result<()> {
+    if text.len() > MAX_TEXT_BYTES {
+        return Err(Error::new(
+            Status::TooLong,
+            format!("the text has {} bytes; at most {MAX_TEXT_BYTES} are tokenized at once", text.len()),
+        ));
+    }
+    panics::catch(f).map_err(|text| Error::internal(format!("tokenizing failed: {text}")))?
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// A small Llama: specials 0 to 2, bytes, pieces, `<|im_end|>` (special) and `<tag>` (not special).
-fn file() -> Value {
+pub(super) fn file() -> Value {
     let mut vocab = serde_json::Map::new();
     let pieces = ["▁", "a", "b", "▁a", "ab", "▁▁", "▁▁▁▁", "x"];
     let tokens = ["<unk>", "<s>", "</s>"].map(String::from).into_iter();
@@ -39,7 +39,7 @@ fn file() -> Value {
     })
 }
 
-const IM_END: u32 = 3 + 256 + 8;
+pub(super) const IM_END: u32 = 3 + 256 + 8;
 
 fn load_with(file: &Value, config: Option<Value>, generation: Option<Value>) -> Result<Tokenizer> {
     let bytes = |value: &Value| serde_json::to_vec(value).unwrap();
@@ -50,7 +50,7 @@ fn load_with(file: &Value, config: Option<Value>, generation: Option<Value>) -> 
     Tokenizer::from_json(&files, "m/tokenizer.json", &|_| {})
 }
 
-fn load(file: &Value) -> Result<Tokenizer> {
+pub(super) fn load(file: &Value) -> Result<Tokenizer> {
     load_with(file, None, None)
 }
 
@@ -229,4 +229,13 @@ proptest! {
             Err(e) => prop_assert!(e.message.contains("bent.json"), "{}", e.message),
         }
     }
+}
+
+#[test]
+fn an_unknown_token_outside_the_vocabulary_is_refused() {
+    let mut file = file();
+    file["model"]["unk_token"] = json!("<none>");
+    let error = load(&file).err().unwrap();
+    assert_eq!(error.status, Status::BadModel);
+    assert!(error.message.contains("model.unk_token") && error.message.contains("<none>"), "{error}");
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::time::{Duration, Instant};
 
 /// 0 `<unk>`, 1 `<s>`, 2 `</s>`, 3.. bytes, then `pieces` with falling scores, then `<tag>` (user-defined).
-struct Toy {
+pub(super) struct Toy {
     tokens: Vec<String>,
     scores: Vec<f32>,
     types: Vec<i32>,
@@ -28,7 +28,7 @@ impl Toy {
         Self { tokens, scores, types, extra: Vec::new() }
     }
 
-    fn usual() -> Self {
+    pub(super) fn usual() -> Self {
         Self::new(&["▁a", "aa", "aaaa", "▁▁", "▁▁▁▁", "ab", "abc", "▁", "a", "b", "c", "é"])
     }
 
@@ -55,7 +55,7 @@ impl Toy {
             .map(Option::unwrap)
     }
 
-    fn load(&self) -> Tokenizer {
+    pub(super) fn load(&self) -> Tokenizer {
         self.try_load().unwrap()
     }
 

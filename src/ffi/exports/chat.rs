@@ -6,8 +6,8 @@ use crate::ffi::guard::{self, copy_out, guard, out, slice};
 use crate::ffi::registry::{self, Call};
 use crate::ffi::status::bn_status;
 use crate::ffi::types::{bn_chat_message, bn_engine};
-use crate::text::Message;
 use crate::text::chat::MAX_MESSAGES;
+use crate::text::{Message, Rendered};
 use std::ffi::c_char;
 
 /// `bn_chat_format`'s flags: end with what begins the assistant's answer, so that the model goes on with it.
@@ -55,10 +55,11 @@ pub unsafe extern "C" fn bn_chat_format(
         // SAFETY: the caller's promise.
         let messages = unsafe { conversation(messages, count) }?;
         let made = registry::with(engine, Call::Any, |engine| {
+            let made = engine.format_chat(&messages, flags & BN_CHAT_ADD_GENERATION_PROMPT != 0)?;
             if flags & BN_CHAT_REFUSE_SPECIAL != 0 {
-                refuse_special(engine, &messages)?;
+                refuse_special(engine, &made)?;
             }
-            engine.format_chat(&messages, flags & BN_CHAT_ADD_GENERATION_PROMPT != 0)
+            Ok(made.text)
         })?;
         // SAFETY: `length` was checked; `text` is the caller's promise.
         unsafe { copy_out("text", made.as_bytes(), text.cast(), capacity, length) }
@@ -87,16 +88,11 @@ unsafe fn conversation<'a>(messages: *const bn_chat_message, count: usize) -> Re
     Ok(out)
 }
 
-fn refuse_special(engine: &Engine, messages: &[Message]) -> Result<()> {
+/// Where what messages wrote makes or completes a control token.
+fn refuse_special(engine: &Engine, made: &Rendered) -> Result<()> {
     let Some(tokenizer) = engine.tokenizer() else { return Ok(()) };
-    for (at, message) in messages.iter().enumerate() {
-        for (name, text) in [("role", message.role), ("content", message.content)] {
-            if let Some(id) = tokenizer.control_token_in(text) {
-                return Err(Error::invalid(format!(
-                    "messages[{at}].{name} holds the control token {id} written out, which BN_CHAT_REFUSE_SPECIAL refuses"
-                )));
-            }
-        }
+    if tokenizer.encode_chat(made)? == tokenizer.encode(&made.text, true, true)? {
+        return Ok(());
     }
-    Ok(())
+    Err(Error::invalid("messages hold a control token written out, which BN_CHAT_REFUSE_SPECIAL refuses"))
 }

@@ -14,6 +14,7 @@ mod rewrite;
 mod source;
 #[cfg(test)]
 mod tests;
+mod text;
 mod time;
 mod value;
 
@@ -26,7 +27,9 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 use minijinja::{AutoEscape, Environment, ErrorKind};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
+use text::Text;
 use value::{Dict, List, OBJECT_BYTES, Outcome, Run};
 
 /// Bytes of a template's source, at most; real ones have under 32 KiB.
@@ -47,6 +50,8 @@ const MESSAGE_BYTES: usize = 256;
 const MAX_RECURSION: usize = 200;
 /// The parser and code generator recurse as deep as expressions nest, which `source` bounds.
 const COMPILE_STACK: usize = 64 << 20;
+/// A macro takes some KiB of stack for each call in another, a list in lists some hundred bytes.
+const RENDER_STACK: usize = 2 << 20;
 
 /// Bytes of a compiled step with its line, and what its constant takes besides its text.
 const STEP_BYTES: usize = 192;
@@ -61,6 +66,15 @@ const MAX_MESSAGE: usize = 500;
 pub struct Message<'a> {
     pub role: &'a str,
     pub content: &'a str,
+}
+
+/// A conversation as the model's template writes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rendered {
+    pub text: String,
+    /// What roles and contents wrote of `text`, and what the template made of it: sorted ranges of bytes, apart from
+    /// each other, on characters' borders. All else is the template's own.
+    pub untrusted: Vec<Range<usize>>,
 }
 
 /// A compiled template. Immutable: any number of threads may render at once.
@@ -109,13 +123,13 @@ impl ChatTemplate {
         LEAST_BYTES + self.source.len() * 2 + steps * STEP_BYTES
     }
 
-    /// The conversation as one text, ready for a tokenizer that recognises special tokens in it; with the beginning
+    /// The conversation as one text, for [`Tokenizer::encode_chat`](super::Tokenizer::encode_chat); with the beginning
     /// of the assistant's answer when `add_generation_prompt`.
     ///
     /// `InvalidArgument` where the template refuses the messages, with its words; `TooLong` above `MAX_INPUT` or
-    /// `MAX_MESSAGES`;
-    /// `Unsupported` where the template fails, or takes more steps or memory than it may.
-    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
+    /// `MAX_MESSAGES`; `Unsupported` where the template fails, or takes more steps, work or memory than it may;
+    /// `OutOfMemory`.
+    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<Rendered> {
         let code = self.code.as_ref().map_err(Error::clone)?;
         let size = messages.iter().fold(0usize, |sum, message| {
             sum.saturating_add(message.role.len()).saturating_add(message.content.len())
@@ -131,30 +145,45 @@ impl ChatTemplate {
         let allowed =
             |(base, per): (usize, usize), of: usize| (base as u64).saturating_add(per as u64 * of as u64);
         let run = Arc::new(Run::new(allowed(MEMORY, input), allowed(WORK, input)));
-        let env = environment(&run, allowed(STEPS, messages.len()));
-        let result = self.variables(&run, messages, add_generation_prompt).and_then(|root| {
-            let mut text = String::new();
-            let mut out = machinery::make_string_output(&mut text);
-            // What the template left in its variables goes here.
-            machinery::eval(&env, code, root, &BTreeMap::new(), &mut out, AutoEscape::None)?;
-            Ok(text)
-        });
-        result.map_err(|error| match run.raised() {
-            Some(why) => {
-                Error::invalid(format!("the model's chat template refuses these messages: {}", cut(&why)))
-            }
-            None => Error::unsupported(format!("the model's chat template failed: {}", explained(&error))),
-        })
+        let steps = allowed(STEPS, messages.len());
+        let result = threads::run_on_stack("bn-template", RENDER_STACK, || {
+            self.evaluate(&run, code, steps, messages, add_generation_prompt).map_err(|error| {
+                match run.stopped() {
+                    Some(error) => error,
+                    None => {
+                        Error::unsupported(format!("the model's chat template failed: {}", explained(&error)))
+                    }
+                }
+            })
+        })?;
+        result.map(|Text { text, untrusted }| Rendered { text, untrusted })
+    }
+
+    fn evaluate(
+        &self,
+        run: &Arc<Run>,
+        code: &Instructions<'static>,
+        steps: u64,
+        messages: &[Message],
+        add_generation_prompt: bool,
+    ) -> Outcome<Text> {
+        let env = environment(run, steps);
+        let root = self.variables(run, messages, add_generation_prompt)?;
+        let mut written = String::new();
+        let mut out = machinery::make_string_output(&mut written);
+        // What the template left in its variables goes here.
+        machinery::eval(&env, code, root, &BTreeMap::new(), &mut out, AutoEscape::None)?;
+        run.read(&written)
     }
 
     fn variables(&self, run: &Run, messages: &[Message], add_generation_prompt: bool) -> Outcome<Value> {
         let list = messages.iter().map(|message| {
             let pairs = [("role", message.role), ("content", message.content)];
-            let pairs = pairs.map(|(name, text)| run.string(text).map(|text| (Value::from(name), text)));
-            let [role, content] = pairs;
+            let [role, content] =
+                pairs.map(|(name, text)| run.string_as(text, true).map(|text| (Value::from(name), text)));
             Dict::make(run, [role?, content?].into_iter())
         });
-        let list = List::make(run, list.collect::<Outcome<_>>()?)?;
+        let list = List::make(run, run.collect(list)?)?;
         let nothing = || Value::from(());
         let fixed = [
             ("messages", list),
@@ -188,13 +217,10 @@ fn environment<'a>(run: &Arc<Run>, steps: u64) -> Environment<'a> {
     ops::register(&mut env, run);
     filters::register(&mut env, run);
     checks::register(&mut env, run);
-    let methods = run.clone();
-    env.set_unknown_method_callback(move |_, of, method, args| methods::call(&methods, of, method, args));
     let output = run.clone();
     env.set_formatter(move |out, _, value| {
-        let text = print::text(&output, value)?;
-        output.memory(text.len())?;
-        Ok(out.write_str(&text)?)
+        let string = print::text(&output, value)?;
+        Ok(out.write_str(&output.write(string)?)?)
     });
     env
 }
