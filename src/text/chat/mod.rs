@@ -41,7 +41,7 @@ pub const MAX_MESSAGES: usize = 1 << 16;
 
 /// Bytes that a rendering may allocate in all, freed ones included: this and so many for each byte of the input, of
 /// which a message counts `MESSAGE_BYTES` more. Steps and bytes looked at, likewise.
-const MEMORY: (usize, usize) = (8 << 20, 32);
+const MEMORY: (usize, usize) = (6 << 20, 32);
 const WORK: (usize, usize) = (64 << 20, 256);
 const STEPS: (usize, usize) = (200_000, 2_000);
 const MESSAGE_BYTES: usize = 256;

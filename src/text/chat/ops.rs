@@ -238,6 +238,7 @@ fn add(run: &Run, a: &Value, b: &Value) -> Outcome<Value> {
 
 fn join(run: &Run, x: Piece, y: Piece) -> Outcome<Value> {
     let mut out = Sink::new(run);
+    out.reserve(x.len() + y.len())?;
     out.push_piece(x)?;
     out.push_piece(y)?;
     out.into_value()
@@ -256,6 +257,8 @@ fn multiply(run: &Run, a: &Value, b: &Value) -> Outcome<Value> {
     if let Some(text) = Piece::of(what) {
         let times = if text.is_empty() { 0 } else { times()? };
         let mut out = Sink::new(run);
+        out.reserve(text.len().saturating_mul(times))?;
+        run.work(times.saturating_mul(ITEM_WORK))?;
         (0..times).try_for_each(|_| out.push_piece(text))?;
         return out.into_value();
     }

@@ -114,11 +114,21 @@ impl<'a> Piece<'a> {
 pub struct Sink<'a> {
     pub run: &'a Run,
     text: Text,
+    /// Bytes that are charged.
+    paid: usize,
 }
 
 impl<'a> Sink<'a> {
     pub fn new(run: &'a Run) -> Self {
-        Self { run, text: Text::default() }
+        Self { run, text: Text::default(), paid: 0 }
+    }
+
+    /// Room for exactly `bytes` more, charged.
+    pub fn reserve(&mut self, bytes: usize) -> Outcome<()> {
+        self.run.memory(bytes)?;
+        self.text.text.try_reserve_exact(bytes).map_err(|_| self.run.no_memory(bytes))?;
+        self.paid = self.text.text.len() + bytes;
+        Ok(())
     }
 
     /// Of the template's own.
@@ -135,9 +145,12 @@ impl<'a> Sink<'a> {
     }
 
     pub fn push_as(&mut self, text: &str, untrusted: bool) -> Outcome<()> {
-        self.run.memory(text.len())?;
-        let reserved = self.text.text.try_reserve(text.len());
-        reserved.map_err(|_| self.run.no_memory(text.len()))?;
+        let more = (self.text.text.len() + text.len()).saturating_sub(self.paid);
+        if more > 0 {
+            self.run.memory(more)?;
+            self.text.text.try_reserve(text.len()).map_err(|_| self.run.no_memory(text.len()))?;
+            self.paid += more;
+        }
         let (start, end) = (self.text.text.len(), self.text.text.len() + text.len());
         self.text.text.push_str(text);
         if !untrusted || text.is_empty() {

@@ -75,6 +75,7 @@ impl Run {
     /// A copy.
     pub fn string(&self, piece: Piece) -> Outcome<Value> {
         let mut out = Sink::new(self);
+        out.reserve(piece.len())?;
         out.push_piece(piece)?;
         out.into_value()
     }
@@ -82,6 +83,7 @@ impl Run {
     /// A string of which nothing is trusted where `untrusted`.
     pub fn string_as(&self, text: &str, untrusted: bool) -> Outcome<Value> {
         let mut out = Sink::new(self);
+        out.reserve(text.len())?;
         out.push_as(text, untrusted)?;
         out.into_value()
     }
