@@ -4,37 +4,29 @@
 //! `Encoding` keeps offsets of everything. The parts are the same, in the same order: added tokens are taken
 //! out, what lies between is normalized, cut into words and merged.
 
-use super::bpe::{MAX_WORD_BYTES, too_long};
 use super::bytes::TokenBytes;
 use super::decoder::Spelling;
 use super::json_names::Names;
-use super::marked::Parts;
+use super::json_text::Json;
 use super::part::{fields_of, tree};
+use super::pipeline::{Normalizers, Normalizing, PreTokenizers};
 use super::special::Specials;
 use super::vocab::{END_NAMES, shown};
 use super::{Kind, Tokenizer};
-use crate::base::{Error, Result, Status, panics};
+use crate::base::{Error, Result, panics};
 use fancy_regex::RegexBuilder;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::HashMap;
-use std::ops::Range;
 use tokenizers::models::bpe::BPE;
-use tokenizers::normalizer::Range as OffsetRange;
-use tokenizers::{
-    AddedToken, AddedVocabulary, Encoding, Model, NormalizedString, Normalizer, NormalizerWrapper,
-    OffsetReferential, OffsetType, PostProcessor, PostProcessorWrapper, PreTokenizedString, PreTokenizer,
-    PreTokenizerWrapper, Token,
-};
+use tokenizers::{AddedToken, AddedVocabulary, Encoding, PostProcessor, PostProcessorWrapper, Token};
 
 /// Largest file read; vocabularies of a quarter million tokens have 35 MiB.
 const MAX_FILE_BYTES: usize = 256 << 20;
 const MAX_TOKENS: usize = 1 << 22;
 /// Most tokens that a post-processor may put before or behind a text.
 const MAX_AROUND: usize = 16;
-/// Longest text tokenized at once: the parts take 80 to 260 bytes for each of its bytes, most where words are short.
-const MAX_TEXT_BYTES: usize = 2 << 20;
 
 /// Parts of normalizer and pre-tokenizer, and how much longer they may make a text together.
 const MAX_PARTS: usize = 64;
@@ -137,27 +129,12 @@ impl Merge {
     }
 }
 
-/// The parts that encode.
-pub(super) struct Json {
-    normalizer: Option<NormalizerWrapper>,
-    pre_tokenizer: Option<PreTokenizerWrapper>,
-    /// Finds all added tokens.
-    special: AddedVocabulary,
-    /// Finds those that are not special only.
-    plain: AddedVocabulary,
-    /// Of the special ones, sorted.
-    special_ids: Vec<u32>,
-    model: BPE,
-    /// Whether a pattern cuts text into words.
-    cuts: bool,
-}
-
 fn bad(what: &str, field: &str, message: impl std::fmt::Display) -> Error {
     Error::bad_model(format!("{what}: '{field}': {message}"))
 }
 
 /// `f` of the package, whose panics and errors are the file's fault.
-fn guarded<T, E: std::fmt::Display>(
+pub(super) fn guarded<T, E: std::fmt::Display>(
     what: &str,
     field: &str,
     f: impl FnOnce() -> std::result::Result<T, E>,
@@ -172,8 +149,8 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     let generation = side_file(files.generation, &ID_KEYS, what, "generation_config.json")?;
     let added = added(&file, what)?;
     let words = Words::of(&file, what)?;
-    let normalizer: Option<NormalizerWrapper> = part(what, "normalizer", &file.normalizer)?;
-    let pre_tokenizer: Option<PreTokenizerWrapper> = part(what, "pre_tokenizer", &file.pre_tokenizer)?;
+    let normalizers = Normalizers::new(&file.normalizer, what)?;
+    let pre_tokenizers = PreTokenizers::new(&file.pre_tokenizer, what)?;
     let post: Option<PostProcessorWrapper> = part(what, "post_processor", &file.post_processor)?;
     let spelling = Spelling::of(file.decoder.as_ref(), what, log)?;
     let table = table(&file, &spelling, what)?;
@@ -185,7 +162,9 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     let vocabulary = |plain: bool| {
         guarded(what, "added_tokens", || {
             let mut vocabulary = AddedVocabulary::new();
-            vocabulary.add_tokens(added.iter().cloned(), &model, normalizer.as_ref())?;
+            let normalizing = Normalizing::new(&normalizers);
+            vocabulary.add_tokens(added.iter().cloned(), &model, Some(&normalizing))?;
+            normalizing.done()?;
             vocabulary.set_encode_special_tokens(plain);
             Ok::<_, tokenizers::Error>(vocabulary)
         })
@@ -239,8 +218,8 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
         last,
         ends,
         kind: Kind::Json(Box::new(Json {
-            normalizer,
-            pre_tokenizer,
+            normalizers,
+            pre_tokenizers,
             special,
             plain,
             special_ids,
@@ -493,129 +472,4 @@ fn around(post: Option<&PostProcessorWrapper>, n: usize, what: &str) -> Result<[
         return Err(bad(what, "post_processor", format_args!("{} tokens around a text", ids.len() - 1)));
     }
     Ok([before.to_vec(), behind.to_vec()])
-}
-
-/// A special token in a text, and where it begins behind its blanks.
-struct Found {
-    range: Range<usize>,
-    begins: usize,
-    id: u32,
-}
-
-impl Json {
-    /// Appends the tokens of `text`.
-    pub fn encode(&self, text: &str, parse_special: bool, ids: &mut Vec<u32>) -> Result<()> {
-        let vocabulary = if parse_special { &self.special } else { &self.plain };
-        guarded_run(text, || self.run(vocabulary.extract_and_normalize(self.normalizer.as_ref(), text), ids))
-    }
-
-    /// As `encode` with `parse_special`, but a special token is one only where it lies in one of `own`.
-    pub fn encode_own(&self, text: &str, own: &Parts, ids: &mut Vec<u32>) -> Result<()> {
-        guarded_run(text, || {
-            let all = self.special.extract_and_normalize(self.normalizer.as_ref(), text);
-            let mut trusted = Vec::new();
-            for &(place, part) in own {
-                let found = self.special.extract_and_normalize(self.normalizer.as_ref(), part);
-                self.specials_of(&found, part, place, &mut trusted)?;
-            }
-            let mut found = Vec::new();
-            self.specials_of(&all, text, 0, &mut found)?;
-            // Blanks around a token, which some take with them, may be a message's.
-            let places = |found: &'_ Found| (found.begins, found.id);
-            match found.iter().map(places).eq(trusted.iter().map(places)) {
-                true => self.run(all, ids),
-                false => self.run(self.cut_at(text, &trusted).map_err(failed)?, ids),
-            }
-        })
-    }
-
-    /// Appends the special tokens that `pieces` of `text` has.
-    fn specials_of(
-        &self,
-        pieces: &PreTokenizedString,
-        text: &str,
-        place: usize,
-        found: &mut Vec<Found>,
-    ) -> Result<()> {
-        for (_, (start, end), tokens) in pieces.get_splits(OffsetReferential::Original, OffsetType::Byte) {
-            let Some([token]) = tokens.as_deref() else { continue };
-            if self.special_ids.binary_search(&token.id).is_err() {
-                continue;
-            }
-            let blanks = text[start..end].len() - text[start..end].trim_start().len();
-            let range = place + start..place + end;
-            found.try_reserve(1).map_err(|_| Error::out_of_memory("special tokens", size_of::<Found>()))?;
-            found.push(Found { begins: range.start + blanks, range, id: token.id });
-        }
-        Ok(())
-    }
-
-    /// `text` cut at `specials` and, between them, at the other added tokens, and then normalized.
-    fn cut_at(&self, text: &str, specials: &[Found]) -> tokenizers::Result<PreTokenizedString> {
-        let mut pieces = PreTokenizedString::from(text);
-        pieces.split(|_, whole| {
-            let slice =
-                |range: Range<usize>| whole.slice(OffsetRange::Original(range)).ok_or("a slice out of place");
-            let mut out: Vec<(NormalizedString, Option<Vec<Token>>)> = Vec::new();
-            let mut done = 0;
-            let end = (text.len()..text.len(), None);
-            for (range, id) in specials.iter().map(|found| (found.range.clone(), Some(found.id))).chain([end])
-            {
-                let between = &text[done..range.start];
-                // Those that are normalized first are looked for as they are here: where messages hold control tokens.
-                let others = self.plain.extract_and_normalize(None::<&NormalizerWrapper>, between);
-                for (_, (from, to), tokens) in
-                    others.get_splits(OffsetReferential::Original, OffsetType::Byte)
-                {
-                    out.push((slice(done + from..done + to)?, tokens.clone()));
-                }
-                if let Some(id) = id {
-                    let token = Token::new(id, text[range.clone()].to_owned(), (0, range.len()));
-                    out.push((slice(range.clone())?, Some(vec![token])));
-                }
-                done = range.end;
-            }
-            Ok(out)
-        })?;
-        if let Some(normalizer) = &self.normalizer {
-            pieces.normalize(|piece| normalizer.normalize(piece))?;
-        }
-        Ok(pieces)
-    }
-
-    fn run(&self, mut pieces: PreTokenizedString, ids: &mut Vec<u32>) -> Result<()> {
-        if let Some(pre_tokenizer) = &self.pre_tokenizer {
-            pre_tokenizer.pre_tokenize(&mut pieces).map_err(failed)?;
-        }
-        for (piece, _, tokens) in pieces.get_splits(OffsetReferential::Normalized, OffsetType::None) {
-            let made;
-            let tokens = match tokens {
-                Some(tokens) => tokens,
-                // A regex that gives up leaves all the rest as one piece. Stand-ins take up to two bytes.
-                None if self.cuts && piece.len() > 2 * MAX_WORD_BYTES => return Err(too_long(piece.len())),
-                None => {
-                    made = self.model.tokenize(piece).map_err(failed)?;
-                    &made
-                }
-            };
-            ids.try_reserve(tokens.len()).map_err(|_| Error::out_of_memory("token ids", 4 * tokens.len()))?;
-            ids.extend(tokens.iter().map(|token| token.id));
-        }
-        Ok(())
-    }
-}
-
-fn failed(e: tokenizers::Error) -> Error {
-    Error::internal(format!("tokenizing failed: {e}"))
-}
-
-/// `f` on a text that is not too long; the package may panic.
-fn guarded_run(text: &str, f: impl FnOnce() -> Result<()>) -> Result<()> {
-    if text.len() > MAX_TEXT_BYTES {
-        return Err(Error::new(
-            Status::TooLong,
-            format!("the text has {} bytes; at most {MAX_TEXT_BYTES} are tokenized at once", text.len()),
-        ));
-    }
-    panics::catch(f).map_err(|text| Error::internal(format!("tokenizing failed: {text}")))?
 }

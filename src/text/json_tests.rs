@@ -239,3 +239,32 @@ fn an_unknown_token_outside_the_vocabulary_is_refused() {
     assert_eq!(error.status, Status::BadModel);
     assert!(error.message.contains("model.unk_token") && error.message.contains("<none>"), "{error}");
 }
+
+#[test]
+fn a_pattern_that_looks_at_all_the_text_for_each_letter_ends() {
+    let with = |part: Value| {
+        let mut file = file();
+        let field = if part["type"] == "Split" { "pre_tokenizer" } else { "normalizer" };
+        file[field] = part;
+        load(&file)
+    };
+    let split = |pattern: &str| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
+    for pattern in ["(?>a*)b|a", r"(?=[\s\S]*)[\s\S]", "a*b|a"] {
+        let replace = json!({"type": "Replace", "pattern": {"Regex": pattern}, "content": "a"});
+        let sequence = json!({"type": "Sequence", "normalizers": [replace]});
+        for part in [split(pattern), sequence] {
+            let t = with(part).unwrap();
+            assert_eq!(t.encode("aab", false, true).unwrap().is_empty(), false);
+            let error = t.encode(&"a".repeat(64 << 10), true, true).unwrap_err();
+            assert_eq!(error.status, Status::TooLong, "{error}");
+            assert!(error.message.contains("a pattern of the model's tokenizer"), "{error}");
+        }
+    }
+    let t = with(split(r"x?\p{L}{1,9}|.")).unwrap();
+    assert!(t.encode(&"ab x".repeat(1 << 19), true, true).is_ok());
+    for pattern in [r"(a)\1", "(a*)*"] {
+        let error = with(split(pattern)).err().unwrap();
+        assert_eq!(error.status, Status::Unsupported);
+        assert!(error.message.contains("is not read"), "{error}");
+    }
+}

@@ -11,10 +11,15 @@ mod json;
 mod json_names;
 #[cfg(test)]
 mod json_tests;
+mod json_text;
 mod marked;
 #[cfg(test)]
 mod marked_tests;
+mod matcher;
+#[cfg(test)]
+mod matcher_tests;
 mod part;
+mod pipeline;
 mod special;
 mod split;
 mod spm;
@@ -69,7 +74,7 @@ enum Kind {
     Bytes,
     Bpe(Box<bpe::Bpe>),
     Spm(Box<spm::Spm>),
-    Json(Box<json::Json>),
+    Json(Box<json_text::Json>),
 }
 
 /// The byte tokenizer's end token.

@@ -128,9 +128,8 @@ fn hostile() -> Vec<String> {
     let shared = "{% set ns = namespace(x=[], y=[]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}\
                   {% set ns.y = [ns.y, ns.y] %}{% endfor %}";
     let loops = |body: &str| format!("{shared}{{% for a in range(99999) %}}{body}{{% endfor %}}");
-    let with = |n: usize, body: &str| {
-        format!("{}{body}{}", "{% with z = 1 %}".repeat(n), "{% endwith %}".repeat(n))
-    };
+    let with =
+        |n: usize, body: &str| format!("{}{body}{}", "{% with z = 1 %}".repeat(n), "{% endwith %}".repeat(n));
     let names: String = (0..600).map(|i| format!("key_{i:04}=1,")).collect();
     let lines = names.replace(",key_0300", ",\nkey_0300");
     vec![
@@ -150,8 +149,14 @@ fn hostile() -> Vec<String> {
         format!("{{% set x = dict({lines}) %}}{}", loops("{{ x == dict(x) }}{{ 'a' in x }}{{ x.nothing }}")),
         format!("{{% set x = 'ab' * 300000 %}}{}", loops("{{ x == x }}")),
         format!("{{% set x = 'ab' * 300000 %}}{}", loops("{{ x | length }}{{ x.find('ba' * 300) }}")),
-        format!("{{% set x = 'ab' * 300000 %}}{}", loops("{{ x.strip('ab') }}{{ x is upper }}{{ x.isalpha() }}")),
-        format!("{{% set x = 'ab' * 300000 %}}{}", loops("{{ x[5] }}{{ x[-1] }}{{ x[5:6] }}{{ x[::70000] }}")),
+        format!(
+            "{{% set x = 'ab' * 300000 %}}{}",
+            loops("{{ x.strip('ab') }}{{ x is upper }}{{ x.isalpha() }}")
+        ),
+        format!(
+            "{{% set x = 'ab' * 300000 %}}{}",
+            loops("{{ x[5] }}{{ x[-1] }}{{ x[5:6] }}{{ x[::70000] }}")
+        ),
         format!("{{% set x = 'ab' * 300000 %}}{}", loops("{{ x | int }}{{ x | float }}{{ x.count('b') }}")),
         format!("{{% set x = '%' * 250 %}}{}", loops("{{ strftime_now(x) }}")),
         loops("{{ nothing }}{% set b = a %}"),
@@ -177,6 +182,10 @@ fn how_long_hostile_templates_take() {
         let start = std::time::Instant::now();
         let result = render(&source, &[("user", "hi")]);
         let text = result.map_or_else(|e| e.message, |text| format!("{} bytes", text.len()));
-        println!("{:7.1} ms {:.120}: {text:.150}", start.elapsed().as_secs_f64() * 1e3, &source[source.len().saturating_sub(110)..]);
+        println!(
+            "{:7.1} ms {:.120}: {text:.150}",
+            start.elapsed().as_secs_f64() * 1e3,
+            &source[source.len().saturating_sub(110)..]
+        );
     }
 }
