@@ -1,7 +1,7 @@
 //! What each fuzz target does with its input: all that a host could make the library do with such a file.
 //! The replay of the corpora in `cargo test` runs these too.
 
-use bn_engine::base::{Bytes, Error, Result};
+use bn_engine::base::{Bytes, Error, Result, Status};
 use bn_engine::formats::Gguf;
 use bn_engine::formats::hf::index;
 use bn_engine::formats::safetensors::SafeTensors;
@@ -61,6 +61,26 @@ fn use_tokenizer(tokenizer: &Tokenizer) -> Result<()> {
             let outside = ids.iter().find(|id| **id as usize >= tokenizer.vocab_size());
             assert_eq!(outside, None, "an id outside of the vocabulary");
             tokenizer.decode(&ids)?;
+        }
+    }
+    Ok(())
+}
+
+/// A pattern that cuts texts, with long ones.
+#[allow(dead_code)] // Only made by grammar.
+pub fn pattern(bytes: &[u8]) -> Result<()> {
+    let pattern = std::str::from_utf8(bytes).map_err(|_| Error::bad_model(format!("{WHAT} is not UTF-8")))?;
+    let file = serde_json::json!({
+        "added_tokens": [], "normalizer": null, "post_processor": null, "decoder": {"type": "Fuse"},
+        "pre_tokenizer": {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false},
+        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}});
+    let bytes = file.to_string().into_bytes();
+    let files = JsonFiles { tokenizer: &bytes, config: None, generation: None };
+    let tokenizer = Tokenizer::from_json(&files, WHAT, &|_| ())?;
+    for text in ["a".repeat(8 << 10), "ab 12\n \u{e9}".repeat(800)] {
+        match tokenizer.encode(&text, true, true) {
+            Err(error) if error.status != Status::TooLong => return Err(error),
+            _ => {}
         }
     }
     Ok(())

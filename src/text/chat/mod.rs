@@ -7,6 +7,8 @@
 
 mod checks;
 mod filters;
+#[cfg(test)]
+mod mark_tests;
 mod methods;
 mod ops;
 mod print;
@@ -39,11 +41,14 @@ pub const MAX_INPUT: usize = 64 << 20;
 /// Messages of a conversation, at most.
 pub const MAX_MESSAGES: usize = 1 << 16;
 
+/// Roles by these names count as the template's own words: some write a role into a control token, `<|user|>`.
+const ROLES: [&str; 7] = ["system", "user", "assistant", "tool", "developer", "function", "model"];
+
 /// Bytes that a rendering may allocate in all, freed ones included: this and so many for each byte of the input, of
 /// which a message counts `MESSAGE_BYTES` more. Steps and bytes looked at, likewise.
 const MEMORY: (usize, usize) = (6 << 20, 32);
-const WORK: (usize, usize) = (64 << 20, 256);
-const STEPS: (usize, usize) = (200_000, 2_000);
+const WORK: (usize, usize) = (64 << 20, 64);
+const STEPS: (usize, usize) = (200_000, 1_000);
 const MESSAGE_BYTES: usize = 256;
 
 /// Loops, blocks and macros in each other: a macro counts 5, so 40 of them.
@@ -72,8 +77,8 @@ pub struct Message<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rendered {
     pub text: String,
-    /// What roles and contents wrote of `text`, and what the template made of it: sorted ranges of bytes, apart from
-    /// each other, on characters' borders. All else is the template's own.
+    /// What contents, and roles of no usual name, wrote of `text`, and what the template made of it: sorted ranges of
+    /// bytes, apart from each other, on characters' borders. All else is the template's own.
     pub untrusted: Vec<Range<usize>>,
 }
 
@@ -130,7 +135,6 @@ impl ChatTemplate {
     /// `MAX_MESSAGES`; `Unsupported` where the template fails, or takes more steps, work or memory than it may;
     /// `OutOfMemory`.
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<Rendered> {
-        let code = self.code.as_ref().map_err(Error::clone)?;
         let size = messages.iter().fold(0usize, |sum, message| {
             sum.saturating_add(message.role.len()).saturating_add(message.content.len())
         });
@@ -144,16 +148,27 @@ impl ChatTemplate {
         let input = size.saturating_add(messages.len().saturating_mul(MESSAGE_BYTES));
         let allowed =
             |(base, per): (usize, usize), of: usize| (base as u64).saturating_add(per as u64 * of as u64);
-        let run = Arc::new(Run::new(allowed(MEMORY, input), allowed(WORK, input)));
-        let steps = allowed(STEPS, messages.len());
+        self.render_within(
+            [allowed(MEMORY, input), allowed(WORK, input), allowed(STEPS, messages.len())],
+            messages,
+            add_generation_prompt,
+        )
+    }
+
+    /// Within so much memory, work and steps.
+    fn render_within(
+        &self,
+        [memory, work, steps]: [u64; 3],
+        messages: &[Message],
+        add_generation_prompt: bool,
+    ) -> Result<Rendered> {
+        let code = self.code.as_ref().map_err(Error::clone)?;
+        let run = Arc::new(Run::new(memory, work));
         let result = threads::run_on_stack("bn-template", RENDER_STACK, || {
             self.evaluate(&run, code, steps, messages, add_generation_prompt).map_err(|error| {
-                match run.stopped() {
-                    Some(error) => error,
-                    None => {
-                        Error::unsupported(format!("the model's chat template failed: {}", explained(&error)))
-                    }
-                }
+                run.stopped().unwrap_or_else(|| {
+                    Error::unsupported(format!("the model's chat template failed: {}", explained(&error)))
+                })
             })
         })?;
         result.map(|Text { text, untrusted }| Rendered { text, untrusted })
@@ -178,9 +193,11 @@ impl ChatTemplate {
 
     fn variables(&self, run: &Run, messages: &[Message], add_generation_prompt: bool) -> Outcome<Value> {
         let list = messages.iter().map(|message| {
-            let pairs = [("role", message.role), ("content", message.content)];
-            let [role, content] =
-                pairs.map(|(name, text)| run.string_as(text, true).map(|text| (Value::from(name), text)));
+            let role_untrusted = !ROLES.contains(&message.role);
+            let pairs = [("role", message.role, role_untrusted), ("content", message.content, true)];
+            let [role, content] = pairs.map(|(name, text, untrusted)| {
+                run.string_as(text, untrusted).map(|text| (Value::from(name), text))
+            });
             Dict::make(run, [role?, content?].into_iter())
         });
         let list = List::make(run, run.collect(list)?)?;

@@ -122,12 +122,6 @@ impl Run {
     pub fn stopped(&self) -> Option<base::Error> {
         self.stopped.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
-
-    /// Memory and work that are left.
-    #[cfg(test)]
-    pub fn left(&self) -> (u64, u64) {
-        (self.memory.load(Relaxed), self.work.load(Relaxed))
-    }
 }
 
 fn spend(left: &AtomicU64, amount: usize, what: &str) -> Outcome<()> {
