@@ -17,7 +17,7 @@ impl Rendered {
         parts.try_reserve_exact(count).map_err(too_much)?;
         let mut done = 0;
         let end = self.text.len();
-        for range in self.untrusted.iter().chain(&[end..end]) {
+        for range in self.untrusted.iter().chain(std::iter::once(&(end..end))) {
             let part = self.text.get(done..range.start).filter(|_| self.text.get(range.clone()).is_some());
             match part {
                 Some(part) => parts.push((done, part)),

@@ -74,7 +74,8 @@ fn a_role_of_no_usual_name_is_untrusted() {
     let template = ChatTemplate::new(source, Vec::new()).unwrap();
     let [usual, odd] = ["user", "user|><|x"].map(|role| Message { role, content: "" });
     let made = template.render(&[usual, odd], true).unwrap();
-    assert_eq!((made.text.as_str(), made.untrusted), ("<|user|><|user|><|x|>", vec![10..19]));
+    assert_eq!((made.text.as_str(), made.untrusted.len()), ("<|user|><|user|><|x|>", 1));
+    assert_eq!(made.untrusted[0], 10..19);
 }
 
 /// The templates of public families: what they write around messages is their own, however much they cut and join.
