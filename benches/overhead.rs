@@ -8,10 +8,8 @@ use bn_engine::base::{Error, Result};
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::{EngineConfig, FinishReason, Prompt, RequestParams, Which};
 use bn_engine::kernels::Pool;
-use bn_engine::model::{Outputs, Source, load};
-use bn_engine::ops::{KvCache, RaggedBatch, SeqRows};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use bn_engine::model::{LoadOptions, Outputs, Source, load};
+use bn_engine::ops::{FusedOps, KvCache, RaggedBatch, SeqRows};
 
 const BLOCK: usize = 32;
 const PROMPT: [u32; 4] = [3, 5, 7, 11];
@@ -38,8 +36,9 @@ fn main() {
 
 /// The prompt in one pass, then a row a pass.
 fn bare(tokens: usize, path: Option<&str>) -> Result<()> {
-    let mut loaded = load(&Source::parse(path)?, Pool::new(1)?, &|_, _| (), &mut |_, _| false)?;
-    let (model, stop) = (&mut loaded.model, AtomicBool::new(false));
+    let pool = Pool::new(1)?;
+    let loaded = load(&Source::parse(path)?, &LoadOptions::default(), &pool, &|_, _| (), &mut |_, _| false)?;
+    let (model, ops) = (loaded.model, FusedOps::new(pool));
     let (shape, most) = (model.kv_shape(), PROMPT.len() + tokens);
     let blocks = most.div_ceil(BLOCK);
     let kv = KvCache::new(
@@ -50,21 +49,20 @@ fn bare(tokens: usize, path: Option<&str>) -> Result<()> {
         blocks,
         BLOCK,
     )?;
-    let (mut batch, mut out) = (Arc::<RaggedBatch>::default(), Outputs::default());
+    let (mut batch, mut out) = (RaggedBatch::default(), Outputs::default());
     for step in 0..tokens {
         let (tokens, first) = match step {
             0 => (&PROMPT[..], 0),
             _ => (&PROMPT[..1], PROMPT.len() + step - 1),
         };
-        let this = Arc::make_mut(&mut batch);
-        this.clear();
-        this.tokens.extend(tokens);
-        this.positions.extend((first..first + tokens.len()).map(|p| p as u32));
-        this.block_tables.extend(0..blocks as u32);
+        batch.clear();
+        batch.tokens.extend(tokens);
+        batch.positions.extend((first..first + tokens.len()).map(|p| p as u32));
+        batch.block_tables.extend(0..blocks as u32);
         let rows = tokens.len() as u32;
-        this.seqs.push(SeqRows { row: 0, rows, table: 0, table_len: blocks as u32 });
-        this.logits_rows.push(rows - 1);
-        model.forward(&batch, &kv, &stop, &mut out)?;
+        batch.seqs.push(SeqRows { row: 0, rows, table: 0, table_len: blocks as u32 });
+        batch.logits_rows.push(rows - 1);
+        model.forward(&ops, &batch, &kv, &mut || false, &mut out)?;
     }
     Ok(())
 }

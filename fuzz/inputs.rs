@@ -8,10 +8,8 @@ use bn_engine::formats::safetensors::SafeTensors;
 use bn_engine::kernels::tl::Tilings;
 use bn_engine::kernels::{DType, Pool};
 use bn_engine::model::{HfFolder, load_checkpoint};
-use bn_engine::ops::FusedOps;
 use bn_engine::text::chat::template_of_json;
 use bn_engine::text::{ChatTemplate, JsonFiles, Message, Tokenizer};
-use std::sync::Arc;
 
 /// How errors are to call the input.
 pub const WHAT: &str = "the input";
@@ -35,8 +33,7 @@ pub const TARGETS: [Target; 9] = [
 pub fn gguf(bytes: &[u8]) -> Result<()> {
     let gguf = Gguf::from_bytes(Bytes::new(bytes.to_vec()), WHAT)?;
     let pool = Pool::new(1)?;
-    let ops = Arc::new(FusedOps::new(pool.clone()));
-    load_checkpoint(&gguf, &pool, ops, &|_, _| (), &mut |_, _| false).map(|_| ())
+    load_checkpoint(&gguf, &pool, &|_, _| (), &mut |_, _| false).map(|_| ())
 }
 
 pub fn tokenizer_gguf(bytes: &[u8]) -> Result<()> {

@@ -6,26 +6,24 @@ use bn_engine::base::{Bytes, Error, Status};
 use bn_engine::formats::gguf::Gguf;
 use bn_engine::kernels::Pool;
 use bn_engine::kernels::attention::KvType;
-use bn_engine::model::{Loaded, Model, Outputs, Source, load, load_checkpoint};
-use bn_engine::ops::{FusedOps, KvCache, RaggedBatch, SeqRows};
-use common::Rng;
+use bn_engine::model::{LoadOptions, Outputs, Source, load, load_checkpoint};
+use bn_engine::ops::{RaggedBatch, SeqRows};
 use common::gguf::{F16, FFN, File, HIDDEN, TQ2_0, VOCAB, bitnet, gemma3, llama, qwen2};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use common::{Rng, Running};
 
-fn open(bytes: Vec<u8>) -> Result<Loaded, Error> {
+fn open(bytes: Vec<u8>) -> Result<Running, Error> {
     let gguf = Gguf::from_bytes(Bytes::new(bytes), "test file")?;
     let pool = Pool::new(1)?;
-    load_checkpoint(&gguf, &pool, Arc::new(FusedOps::new(pool.clone())), &|_, _| (), &mut |_, _| false)
+    Running::new(load_checkpoint(&gguf, &pool, &|_, _| (), &mut |_, _| false)?, 1)
 }
 
-fn open_path(path: &str) -> Result<Loaded, Error> {
-    load(&Source::parse(Some(path))?, Pool::new(1)?, &|_, _| (), &mut |_, _| false)
+fn open_path(path: &str) -> Result<Running, Error> {
+    common::load_source(&Source::parse(Some(path))?, &LoadOptions::default(), 1)
 }
 
 /// Refused with `status`, the message holding each of `words`.
 #[track_caller]
-fn refused(result: Result<Loaded, Error>, status: Status, words: &[&str]) {
+fn refused<T>(result: Result<T, Error>, status: Status, words: &[&str]) {
     let Err(error) = result else { panic!("loaded where {words:?} should have been refused") };
     assert_eq!(error.status, status, "{error}");
     for word in words {
@@ -44,9 +42,8 @@ fn unsupported(file: File, words: &[&str]) {
 }
 
 /// A prompt of one token, or why not.
-fn forward(model: &mut dyn Model) -> Result<Vec<f32>, Error> {
-    let shape = model.kv_shape();
-    let kv = KvCache::new(KvType::F32, shape.layers, shape.kv_heads, shape.head_dim, 1, 16)?;
+fn forward(model: &Running) -> Result<Vec<f32>, Error> {
+    let kv = model.kv(KvType::F32, 1, 16);
     let batch = RaggedBatch {
         tokens: vec![0],
         positions: vec![0],
@@ -56,18 +53,18 @@ fn forward(model: &mut dyn Model) -> Result<Vec<f32>, Error> {
         ..RaggedBatch::default()
     };
     let mut out = Outputs::default();
-    model.forward(&Arc::new(batch), &kv, &AtomicBool::new(false), &mut out)?;
-    assert_eq!(out.logits.len(), model.facts().vocab_size);
+    model.forward(&batch, &kv, &mut out)?;
+    assert_eq!(out.logits.len(), model.model.facts().vocab_size);
     Ok(out.logits)
 }
 
 #[test]
 fn the_files_that_the_others_bend_are_fine() {
     for file in [llama(), bitnet(), qwen2(), gemma3()] {
-        let mut loaded = open(file.bytes()).expect("load");
+        let loaded = open(file.bytes()).expect("load");
         assert!(loaded.tokenizer.is_none(), "there is none in the file");
         assert_eq!(loaded.model.facts().vocab_size, VOCAB as usize);
-        let logits = forward(&mut *loaded.model).expect("forward");
+        let logits = forward(&loaded).expect("forward");
         assert!(logits.iter().all(|x| x.is_finite()) && logits.iter().any(|x| *x != 0.0));
     }
 }
@@ -192,9 +189,9 @@ fn parts_by_halves() {
 #[test]
 fn keys_of_single_families_are_used() {
     let run = |file: File| {
-        let mut loaded = open(file.bytes()).expect("load");
+        let loaded = open(file.bytes()).expect("load");
         let tokens: Vec<u32> = (0..40).map(|i| i * 7 % VOCAB as u32).collect();
-        common::bits(&common::alone(&mut *loaded.model, &[tokens], 16)).remove(0)
+        common::bits(&common::alone(&loaded, &[tokens], 16)).remove(0)
     };
     let vocab = VOCAB as usize;
     let plain = run(llama());
@@ -289,16 +286,16 @@ fn weights_that_are_no_weights() {
 
 #[test]
 fn rope_factors_are_used() {
-    let mut plain = open(llama().bytes()).expect("load");
+    let plain = open(llama().bytes()).expect("load");
     let factors = |value: f32| {
         let set = |t: &mut common::gguf::Tensor| t.data = value.to_le_bytes().repeat(32);
         open(llama().random("rope_freqs.weight", &[32], 1).change("rope_freqs.weight", set).bytes())
             .expect("load")
     };
-    let run = |loaded: &mut Loaded| common::alone(&mut *loaded.model, &[vec![1, 2, 3, 4]], 16);
-    let expected = run(&mut plain);
-    assert_eq!(common::bits(&run(&mut factors(1.0))), common::bits(&expected));
-    assert_ne!(common::bits(&run(&mut factors(8.0))), common::bits(&expected));
+    let run = |loaded: &Running| common::alone(loaded, &[vec![1, 2, 3, 4]], 16);
+    let expected = run(&plain);
+    assert_eq!(common::bits(&run(&factors(1.0))), common::bits(&expected));
+    assert_ne!(common::bits(&run(&factors(8.0))), common::bits(&expected));
 }
 
 #[test]
@@ -306,10 +303,16 @@ fn a_load_can_be_given_up() {
     let path = common::root().join("tests/golden/llama-tiny-f32.gguf").to_string_lossy().into_owned();
     let source = Source::parse(Some(&path)).expect("a path");
     let mut seen = Vec::new();
-    let result = load(&source, Pool::new(1).expect("pool"), &|_, _| (), &mut |fraction, what| {
-        seen.push((fraction, what.to_owned()));
-        seen.len() == 3
-    });
+    let result = load(
+        &source,
+        &LoadOptions::default(),
+        &*Pool::new(1).expect("pool"),
+        &|_, _| (),
+        &mut |fraction, what| {
+            seen.push((fraction, what.to_owned()));
+            seen.len() == 3
+        },
+    );
     refused(result, Status::Cancelled, &["progress"]);
     assert_eq!(seen.len(), 3, "nothing is read after it was given up");
     assert!(seen.windows(2).all(|w| w[0].0 < w[1].0), "{seen:?}");
@@ -322,9 +325,8 @@ fn what_is_odd_but_usable_is_logged() {
     for file in [file.clone(), file.without_key("tokenizer.ggml.model")] {
         let gguf = Gguf::from_bytes(Bytes::new(file.bytes()), "odd file").expect("a file");
         let pool = Pool::new(1).expect("pool");
-        let ops = Arc::new(FusedOps::new(pool.clone()));
         let keep = |level: i32, message: &str| log.lock().unwrap().push((level, message.to_owned()));
-        let loaded = load_checkpoint(&gguf, &pool, ops, &keep, &mut |_, _| false).expect("load");
+        let loaded = load_checkpoint(&gguf, &pool, &keep, &mut |_, _| false).expect("load");
         assert!(loaded.tokenizer.is_none());
         let warnings: Vec<String> = log
             .lock()
@@ -358,7 +360,7 @@ fn mutated_files_never_panic() {
                     _ => rng.next() as u8,
                 };
             }
-            match open(bytes).and_then(|mut loaded| forward(&mut *loaded.model)) {
+            match open(bytes).and_then(|loaded| forward(&loaded)) {
                 Ok(_) => ran += 1,
                 Err(error) => {
                     assert_ne!(error.status, Status::Internal, "{error}");

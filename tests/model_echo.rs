@@ -3,22 +3,19 @@
 mod common;
 
 use bn_engine::base::{Error, Status};
-use bn_engine::kernels::Pool;
 use bn_engine::kernels::attention::KvType;
-use bn_engine::model::{Loaded, Outputs, Source, load};
+use bn_engine::model::{LoadOptions, Outputs, Source};
 use bn_engine::ops::{KvCache, RaggedBatch, SeqRows};
-use common::{Session, argmax};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use common::{Running, Session, argmax, load_source};
 use std::time::{Duration, Instant};
 
 const END: u32 = 256;
 const SEPARATOR: u32 = 257;
 const VOCAB: usize = 258;
 
-fn echo(path: &str) -> Loaded {
+fn echo(path: &str) -> Running {
     let source = Source::parse(Some(path)).expect("a source");
-    load(&source, Pool::new(1).expect("pool"), &|_, _| (), &mut |_, _| false).expect("echo")
+    load_source(&source, &LoadOptions::default(), 1).expect("echo")
 }
 
 /// What the model would say behind each of `tokens`.
@@ -44,8 +41,8 @@ fn it_repeats_the_prompt_ends_and_starts_over() {
     let texts = ["hello, engine", "x", "", "a longer one that goes over the edge of a block of sixteen"];
     let sequences: Vec<_> = texts.iter().map(|text| conversation(text, 3)).collect();
     for chunk in [1, 3, 7, 100] {
-        let mut loaded = echo("builtin:echo");
-        let mut session = Session::new(&mut *loaded.model, &sequences, 16, chunk as u64);
+        let loaded = echo("builtin:echo");
+        let mut session = Session::new(&loaded, &sequences, 16, chunk as u64);
         session.interleave(chunk);
         for (text, (tokens, logits)) in texts.iter().zip(sequences.iter().zip(&session.logits)) {
             // From the separator on, each position predicts what stands behind it.
@@ -58,8 +55,8 @@ fn it_repeats_the_prompt_ends_and_starts_over() {
 #[test]
 fn without_a_separator_it_repeats_the_last_token() {
     let sequences = [vec![7, 9, 0, 255]];
-    let mut loaded = echo("builtin:echo");
-    let mut session = Session::new(&mut *loaded.model, &sequences, 16, 1);
+    let loaded = echo("builtin:echo");
+    let mut session = Session::new(&loaded, &sequences, 16, 1);
     session.step(&[(0, 4)]);
     assert_eq!(replies(&session.logits[0]), sequences[0]);
 }
@@ -67,7 +64,7 @@ fn without_a_separator_it_repeats_the_last_token() {
 #[test]
 fn its_tokenizer_and_facts_fit() {
     let loaded = echo("builtin:echo");
-    let tokenizer = loaded.tokenizer.expect("bytes");
+    let tokenizer = loaded.tokenizer.as_ref().expect("bytes");
     assert_eq!(tokenizer.encode("hi", true, false).unwrap(), [104, 105, SEPARATOR]);
     assert_eq!(tokenizer.end_tokens(), [END]);
     let facts = loaded.model.facts();
@@ -92,8 +89,7 @@ fn one_row() -> RaggedBatch {
 fn run(change: impl FnOnce(&mut RaggedBatch)) -> Result<(), Error> {
     let mut batch = one_row();
     change(&mut batch);
-    let stop = AtomicBool::new(false);
-    echo("builtin:echo").model.forward(&Arc::new(batch), &kv(), &stop, &mut Outputs::default())
+    echo("builtin:echo").forward(&batch, &kv(), &mut Outputs::default())
 }
 
 #[test]
@@ -125,50 +121,53 @@ fn a_step_out_of_bounds_is_refused() {
 
 #[test]
 fn memory_of_another_sequence_shows() {
-    let mut model = echo("builtin:echo").model;
-    let (kv, stop, mut out) = (kv(), AtomicBool::new(false), Outputs::default());
+    let model = echo("builtin:echo");
+    let (kv, mut out) = (kv(), Outputs::default());
     let mut writer = one_row();
     (writer.tokens, writer.positions) = (vec![SEPARATOR; 10], (16..26).collect());
     (writer.block_tables, writer.seqs[0].rows, writer.seqs[0].table_len) = (vec![0, 3], 10, 2);
-    model.forward(&Arc::new(writer), &kv, &stop, &mut out).expect("separators at 16 to 25");
+    model.forward(&writer, &kv, &mut out).expect("separators at 16 to 25");
     // The same block as the first of another sequence: what stands in its slot 0 was written for position 16.
     let mut reader = one_row();
     (reader.tokens, reader.positions, reader.seqs[0].rows) = (vec![1], vec![1], 1);
     reader.logits_rows = vec![0];
-    let error = model.forward(&Arc::new(reader), &kv, &stop, &mut out).expect_err("not its own");
+    let error = model.forward(&reader, &kv, &mut out).expect_err("not its own");
     assert!(error.status == Status::Internal && error.message.contains("position 1"), "{error}");
 }
 
 #[test]
 fn the_cost_is_spent_and_can_be_stopped() {
-    let mut model = echo("builtin:echo?us_per_token=3000").model;
-    let (kv, stop) = (kv(), AtomicBool::new(false));
+    let (model, kv) = (echo("builtin:echo?us_per_token=3000"), kv());
     let start = Instant::now();
-    model.forward(&Arc::new(one_row()), &kv, &stop, &mut Outputs::default()).expect("two rows");
+    model.forward(&one_row(), &kv, &mut Outputs::default()).expect("two rows");
     assert!(start.elapsed() >= Duration::from_micros(6000), "{:?}", start.elapsed());
-    let mut slow = echo("builtin:echo?us_per_token=1000000").model;
+    let slow = echo("builtin:echo?us_per_token=1000000");
     let start = Instant::now();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(20));
-            stop.store(true, Ordering::Relaxed);
-        });
-        let error =
-            slow.forward(&Arc::new(one_row()), &kv, &stop, &mut Outputs::default()).expect_err("stopped");
-        assert_eq!(error.status, Status::Cancelled);
-    });
-    assert!(start.elapsed() < Duration::from_millis(1500), "{:?}", start.elapsed());
+    let (asked, error) = stopped_after(10, &slow, &kv);
+    assert_eq!((asked, error.status), (10, Status::Cancelled));
+    assert!(start.elapsed() < Duration::from_secs(2), "it has slept on: {:?}", start.elapsed());
+}
+
+/// How often `stop` was asked, which says true from time `n` on, and what the pass ended with.
+fn stopped_after(n: usize, model: &Running, kv: &KvCache) -> (usize, Error) {
+    let mut asked = 0;
+    let stop = &mut || {
+        asked += 1;
+        asked >= n
+    };
+    let result = model.model.forward(&*model.ops, &one_row(), kv, stop, &mut Outputs::default());
+    (asked, result.expect_err("stopped"))
 }
 
 #[test]
-fn a_decoder_stops_between_layers() {
-    let mut loaded = common::load_file("tests/golden/llama-tiny-f32.gguf", 1).expect("load");
-    let shape = loaded.model.kv_shape();
-    let kv = KvCache::new(KvType::F32, shape.layers, shape.kv_heads, shape.head_dim, 4, 16).expect("kv");
-    let stop = AtomicBool::new(true);
-    let error =
-        loaded.model.forward(&Arc::new(one_row()), &kv, &stop, &mut Outputs::default()).expect_err("stopped");
-    assert_eq!(error.status, Status::Cancelled);
+fn a_decoder_stops_between_layers_and_before_the_head() {
+    let model = common::load_file("tests/golden/llama-tiny-f32.gguf", 1).expect("load");
+    let kv = model.kv(KvType::F32, 4, 16);
+    for n in 1..=model.model.facts().layers + 1 {
+        let (asked, error) = stopped_after(n, &model, &kv);
+        assert_eq!((asked, error.status), (n, Status::Cancelled));
+    }
+    model.forward(&one_row(), &kv, &mut Outputs::default()).expect("a pass behind stopped ones");
 }
 
 #[test]

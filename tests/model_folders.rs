@@ -5,7 +5,7 @@ mod folder_support;
 
 use bn_engine::base::{Error, Status};
 use bn_engine::kernels::Pool;
-use bn_engine::model::{LoadOptions, Source, WeightType, load, load_with};
+use bn_engine::model::{LoadOptions, Source, WeightType, load};
 use bn_engine::text::Message;
 use common::{Golden, Rng, alone, bits, relative_error, root};
 use folder_support::{Copy, open, parts};
@@ -47,15 +47,15 @@ fn a_folder_must_have_its_files() {
 fn weights_beyond_the_limit_are_refused_as_they_are_read() {
     let folder = root().join("tests/golden/models/bitnet-offline");
     let path = folder.to_str().unwrap();
-    let with = |memory_limit_bytes: u64| {
+    let with = |max_weight_bytes: u64| {
         let mut tensors = 0;
-        let options = LoadOptions { memory_limit_bytes, ..LoadOptions::default() };
+        let options = LoadOptions { max_weight_bytes, ..LoadOptions::default() };
         let mut progress = |_: f32, _: &str| {
             tensors += 1;
             false
         };
         let source = Source::parse(Some(path)).unwrap();
-        let loaded = load_with(&source, &options, Pool::new(2).unwrap(), &|_, _| (), &mut progress);
+        let loaded = load(&source, &options, &*Pool::new(2).unwrap(), &|_, _| (), &mut progress);
         (loaded.map(|loaded| loaded.model.facts().weight_bytes), tensors)
     };
     let (bytes, all) = with(0);
@@ -63,7 +63,7 @@ fn weights_beyond_the_limit_are_refused_as_they_are_read() {
     assert!(with(bytes).0.is_ok());
     let (refused, read) = with(bytes / 2);
     let e = refused.unwrap_err();
-    assert!(e.status == Status::MemoryLimit && e.message.contains("memory_limit_bytes"), "{}", e.message);
+    assert!(e.status == Status::MemoryLimit && e.message.contains("max_weight_bytes"), "{}", e.message);
     assert!(read > 0 && read < all, "{read} of {all} tensors");
 }
 
@@ -141,8 +141,8 @@ fn scales_of_packed_weights_are_one_number_each() {
 #[test]
 fn bitlinear_divides_and_autobitlinear_multiplies() {
     let logits = |copy: &Copy| {
-        let mut loaded = copy.load().unwrap();
-        alone(&mut *loaded.model, &[vec![5, 9, 2, 40]], 16).concat()
+        let loaded = copy.load().unwrap();
+        alone(&loaded, &[vec![5, 9, 2, 40]], 16).concat()
     };
     let golden = Copy::of("falcon3-ternary");
     let as_it_is = logits(&golden);
@@ -181,20 +181,20 @@ fn the_tokenizer_of_a_folder() {
     });
     copy.put("tokenizer.json", tokenizer.to_string())
         .put("generation_config.json", r#"{"eos_token_id": [3]}"#);
-    let loaded = copy.load().unwrap().tokenizer.expect("a tokenizer");
+    let loaded = copy.load().unwrap().loaded.tokenizer.expect("a tokenizer");
     assert_eq!(loaded.encode("abba", false, false).unwrap(), [2, 1, 0]);
     assert_eq!(loaded.end_tokens(), [3]);
     // Without a generation_config.json, the model's own says where to end.
     std::fs::remove_file(copy.0.join("generation_config.json")).unwrap();
     copy.config(|c| c["eos_token_id"] = json!(1));
-    assert_eq!(copy.load().unwrap().tokenizer.unwrap().end_tokens(), [1]);
+    assert_eq!(copy.load().unwrap().loaded.tokenizer.unwrap().end_tokens(), [1]);
     copy.put("tokenizer.json", "{}").refused(Status::BadModel, &["tokenizer.json"]);
 }
 
 #[test]
 fn end_tokens_of_a_folder_without_tokenizer() {
     let copy = Copy::of("llama-f32");
-    let ends = |copy: &Copy| copy.load().unwrap().end_tokens;
+    let ends = |copy: &Copy| copy.load().unwrap().loaded.end_tokens;
     assert_eq!(ends(copy.put("generation_config.json", r#"{"eos_token_id": [9, 3, 9]}"#)), [3, 9]);
     assert_eq!(ends(copy.put("generation_config.json", r#"{"eos_token_id": 5}"#)), [5]);
     assert_eq!(ends(copy.put("generation_config.json", r#"{"eos_token_id": null}"#)), [0; 0]);
@@ -211,7 +211,7 @@ fn end_tokens_of_a_folder_without_tokenizer() {
 fn the_chat_template_of_a_folder() {
     let copy = Copy::of("llama-f32");
     let render = |copy: &Copy| {
-        let chat = copy.load().unwrap().chat?;
+        let chat = copy.load().unwrap().loaded.chat?;
         let message = Message { role: "user", content: "hi" };
         Some(chat.render(&[message], true).unwrap())
     };
@@ -281,9 +281,9 @@ fn weights_become_smaller_and_stay_close() {
         let mut before = (kept, 0.0);
         // Both roundings are in it: of weights, and of activations to int8.
         for (ty, most) in [(Q8_0, 0.06), (Q4_0, 0.7)] {
-            let mut loaded = open(&path, &options(ty, ty, ty)).unwrap();
+            let loaded = open(&path, &options(ty, ty, ty)).unwrap();
             let bytes = loaded.model.facts().weight_bytes;
-            let ours = alone(&mut *loaded.model, &golden.sequences, 16).concat();
+            let ours = alone(&loaded, &golden.sequences, 16).concat();
             let error = relative_error(&ours, &golden.logits);
             assert!(error > before.1 && error < most, "{name} as {ty:?}: {error}");
             assert!(bytes < before.0, "{name} as {ty:?}: {bytes} bytes, {} before", before.0);
@@ -316,8 +316,8 @@ fn a_tied_table_is_requantized_once() {
     let golden = golden("llama-tied");
     let path = root().join(&golden.model).to_string_lossy().into_owned();
     let run = |options| {
-        let mut loaded = open(&path, &options).unwrap();
-        (bits(&alone(&mut *loaded.model, &golden.sequences, 16)), loaded.model.facts().weight_bytes)
+        let loaded = open(&path, &options).unwrap();
+        (bits(&alone(&loaded, &golden.sequences, 16)), loaded.model.facts().weight_bytes)
     };
     let either = run(options(Keep, Q8_0, Keep));
     assert!(either == run(options(Keep, Keep, Q8_0)) && either == run(options(Keep, Q8_0, Q8_0)));
@@ -329,8 +329,8 @@ fn a_tied_table_is_requantized_once() {
 fn gguf_files_too() {
     let path = root().join("tests/golden/llama-tiny-f32.gguf").to_string_lossy().into_owned();
     let run = |options| {
-        let mut loaded = open(&path, &options).unwrap();
-        (alone(&mut *loaded.model, &[vec![1, 2, 3, 4, 5]], 16).concat(), loaded.model.facts().weight_bytes)
+        let loaded = open(&path, &options).unwrap();
+        (alone(&loaded, &[vec![1, 2, 3, 4, 5]], 16).concat(), loaded.model.facts().weight_bytes)
     };
     let (kept, q8) = (run(LoadOptions::default()), run(options(Q8_0, Q8_0, Q8_0)));
     let error = relative_error(&q8.0, &kept.0);
@@ -348,8 +348,8 @@ fn ternary_weights_for_who_was_trained_for_them() {
     };
     let path = |name: &str| root().join("tests/golden/models").join(name).to_string_lossy().into_owned();
     let run = |name: &str, options| {
-        let mut loaded = open(&path(name), &options).unwrap();
-        bits(&alone(&mut *loaded.model, &[vec![1, 2, 3, 4, 5]], 16))
+        let loaded = open(&path(name), &options).unwrap();
+        bits(&alone(&loaded, &[vec![1, 2, 3, 4, 5]], 16))
     };
     // Ternary as they come: nothing is left to do.
     for name in ["bitnet-online", "bitnet-offline", "falcon3-ternary", "bitnet-1bitllm"] {
@@ -374,5 +374,5 @@ fn ternary_weights_for_who_was_trained_for_them() {
     let ini = LoadOptions { kernel_config: Some("x.ini".into()), ..LoadOptions::default() };
     refused(&path("llama-bf16"), ini.clone(), Status::InvalidArgument, &["kernel_config_path"]);
     refused("builtin:echo", ini, Status::InvalidArgument, &["kernel_config_path"]);
-    assert!(load(&Source::Embedded, Pool::new(1).unwrap(), &|_, _| (), &mut |_, _| false).is_ok());
+    assert!(common::load_source(&Source::Embedded, &LoadOptions::default(), 1).is_ok());
 }

@@ -19,10 +19,10 @@ const BOUNDS: [(&str, Bound, Bound); 4] = [
 
 /// Alone, each sequence at once.
 fn alone(path: &str, kind: KvType, golden: &Golden) -> Vec<Vec<f32>> {
-    let mut loaded = load_file(path, 1).expect(path);
+    let loaded = load_file(path, 1).expect(path);
     let run = |sequence: &Vec<u32>| {
         let one = [sequence.clone()];
-        let mut session = Session::with_kv(&mut *loaded.model, &one, kind, 16, 1);
+        let mut session = Session::with_kv(&loaded, &one, kind, 16, 1);
         session.step(&[(0, sequence.len())]);
         session.logits.remove(0)
     };
@@ -59,10 +59,9 @@ fn batches_chunks_blocks_and_threads_do_not_show() {
             for (threads, block_size, chunk) in
                 [(1, 16, 1), (2, 32, 3), (3, 64, 7), (2, 128, 40), (8, 16, 23)]
             {
-                let mut loaded = load_file(&golden.model, threads).expect(&golden.model);
+                let loaded = load_file(&golden.model, threads).expect(&golden.model);
                 let seed = chunk as u64;
-                let mut session =
-                    Session::with_kv(&mut *loaded.model, &golden.sequences, kind, block_size, seed);
+                let mut session = Session::with_kv(&loaded, &golden.sequences, kind, block_size, seed);
                 session.interleave(chunk);
                 assert!(
                     bits(&session.logits) == expected,

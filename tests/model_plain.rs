@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 fn check(golden: &Golden, chunk: usize) {
     let case = &golden.case;
-    let run = |mut loaded: bn_engine::model::Loaded| {
-        let mut session = Session::new(&mut *loaded.model, &golden.sequences, 16, 7);
+    let run = |loaded: common::Running| {
+        let mut session = Session::new(&loaded, &golden.sequences, 16, 7);
         session.interleave(chunk);
         (session.logits, session.hidden)
     };

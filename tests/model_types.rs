@@ -5,19 +5,17 @@ mod common;
 use bn_engine::base::{Bytes, Result};
 use bn_engine::formats::gguf::Gguf;
 use bn_engine::kernels::Pool;
-use bn_engine::model::{Loaded, load_checkpoint};
-use bn_engine::ops::FusedOps;
+use bn_engine::model::load_checkpoint;
 use common::gguf::{File, HIDDEN, I2_S, bitnet};
-use common::{Session, alone, bits};
-use std::sync::Arc;
+use common::{Running, Session, alone, bits};
 
 const IQ1_BN: u32 = 134;
 const IQ2_BN: u32 = 135;
 
-fn open(file: &File, threads: usize) -> Result<Loaded> {
+fn open(file: &File, threads: usize) -> Result<Running> {
     let gguf = Gguf::from_bytes(Bytes::new(file.bytes()), "test file")?;
-    let pool = Pool::new(threads)?;
-    load_checkpoint(&gguf, &pool, Arc::new(FusedOps::new(pool.clone())), &|_, _| (), &mut |_, _| false)
+    let loaded = load_checkpoint(&gguf, &*Pool::new(threads)?, &|_, _| (), &mut |_, _| false)?;
+    Running::new(loaded, threads)
 }
 
 /// A feed-forward 192 wide: rows of `ffn_down` begin within blocks of 128.
@@ -79,17 +77,17 @@ fn ternary_types_agree_alone_and_in_a_batch() {
         for type_id in [I2_S, IQ1_BN, IQ2_BN] {
             let file = if type_id == I2_S { file.clone() } else { repacked(file.clone(), type_id) };
             for threads in [1, 2] {
-                let mut loaded = open(&file, threads).expect("load");
-                let single = bits(&alone(&mut *loaded.model, &sequences, 16));
+                let loaded = open(&file, threads).expect("load");
+                let single = bits(&alone(&loaded, &sequences, 16));
                 let expected = expected.get_or_insert_with(|| single.clone());
                 assert!(single == *expected, "type {type_id}, {threads} threads");
-                let mut session = Session::new(&mut *loaded.model, &sequences, 16, 5);
+                let mut session = Session::new(&loaded, &sequences, 16, 5);
                 let all: Vec<_> = sequences.iter().enumerate().map(|(i, s)| (i, s.len())).collect();
                 session.step(&all);
                 assert!(bits(&session.logits) == *expected, "type {type_id}, one batch");
             }
         }
-        let some: Vec<f32> = alone(&mut *open(&file, 1).expect("load").model, &sequences, 16).concat();
+        let some: Vec<f32> = alone(&open(&file, 1).expect("load"), &sequences, 16).concat();
         assert!(some.iter().all(|x| x.is_finite()) && some.iter().any(|x| *x != 0.0));
     }
 }

@@ -6,22 +6,21 @@ mod ops_support;
 use bn_engine::base::Result;
 use bn_engine::kernels::attention::KvType;
 use bn_engine::kernels::{DType, Matrix, Pool, available};
-use bn_engine::model::{LoadOptions, Loaded, Outputs, Source, load_with_ops};
+use bn_engine::model::Outputs;
 use bn_engine::ops::{
     Activation, Attention, AttentionShape, FusedOps, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch,
     SeqRows,
 };
 use candle_core::Tensor;
-use common::root;
+use common::{Running, load_file, load_on};
 use ops_support::{Random, values};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// `FusedOps` without what it fuses: the trait's own compositions.
 struct InParts(FusedOps);
 
 impl OpSet for InParts {
-    fn embed(&self, batch: &Arc<RaggedBatch>, table: &Matrix, scale: f32) -> Result<Tensor> {
+    fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Tensor> {
         self.0.embed(batch, table, scale)
     }
 
@@ -114,7 +113,7 @@ fn one_pass_has_the_bits_of_its_parts() {
     for case in 0..120 {
         let (dtypes, isas) = (types[case % 10], available());
         let isa = isas[case % isas.len()];
-        let ops = || FusedOps::with_isa(Pool::new(1 + case % 3).unwrap(), isa);
+        let ops = || FusedOps::with_isa(Pool::new(1 + case % 3).unwrap(), isa).unwrap();
         let (fused, parts) = (ops(), InParts(ops()));
         let cols = match dtypes {
             [Ternary, _] => 1 + random.below(900),
@@ -167,12 +166,6 @@ const MODELS: [&str; 5] = [
     "tests/golden/models/bitnet-embedding-qwen3-i2_s.gguf",
 ];
 
-fn load(path: &str, ops: Arc<dyn OpSet>) -> Loaded {
-    let path = root().join(path).to_string_lossy().into_owned();
-    let (options, pool) = (LoadOptions::default(), Pool::new(2).unwrap());
-    load_with_ops(&Source::File(path), &options, &pool, ops, &|_, _| (), &mut |_, _| false).unwrap()
-}
-
 /// Rows `from..from + rows` of `sequences` sequences, a block of 64 for each.
 fn batch(sequences: u32, from: u32, rows: u32) -> RaggedBatch {
     let mut batch = RaggedBatch::default();
@@ -186,16 +179,15 @@ fn batch(sequences: u32, from: u32, rows: u32) -> RaggedBatch {
 }
 
 /// Bits of (logits, hidden states) of two steps: prompts with some rows wanted, then a row of each.
-fn two_steps(loaded: &mut Loaded, logits: &[u32], hidden: &[u32]) -> Vec<[Vec<u32>; 2]> {
-    let shape = loaded.model.kv_shape();
-    let kv = KvCache::new(KvType::F32, shape.layers, shape.kv_heads, shape.head_dim, 3, 64).unwrap();
+fn two_steps(loaded: &Running, logits: &[u32], hidden: &[u32]) -> Vec<[Vec<u32>; 2]> {
+    let kv = loaded.kv(KvType::F32, 3, 64);
     let mut first = batch(3, 0, 20);
     (first.logits_rows, first.hidden_rows) = (logits.to_vec(), hidden.to_vec());
     let mut second = batch(3, 20, 1);
     second.logits_rows = vec![0, 1, 2];
     let mut out = Outputs::default();
     let mut step = |batch: RaggedBatch| {
-        loaded.model.forward(&Arc::new(batch), &kv, &AtomicBool::new(false), &mut out).unwrap();
+        loaded.forward(&batch, &kv, &mut out).unwrap();
         [&out.logits, &out.hidden].map(|values| values.iter().map(|v| v.to_bits()).collect())
     };
     vec![step(first), step(second)]
@@ -204,11 +196,11 @@ fn two_steps(loaded: &mut Loaded, logits: &[u32], hidden: &[u32]) -> Vec<[Vec<u3
 #[test]
 fn models_have_the_same_bits_in_parts_and_whatever_rows_are_wanted() {
     for path in MODELS {
-        let mut fused = load(path, Arc::new(FusedOps::new(Pool::new(2).unwrap())));
-        let mut parts = load(path, Arc::new(InParts(FusedOps::new(Pool::new(2).unwrap()))));
+        let fused = load_file(path, 2).unwrap();
+        let parts = load_on(path, Arc::new(InParts(FusedOps::new(Pool::new(2).unwrap())))).unwrap();
         let all: Vec<u32> = (0..60).collect();
-        let whole = two_steps(&mut parts, &all, &all);
-        assert!(two_steps(&mut fused, &all, &all) == whole, "{path}: in parts");
+        let whole = two_steps(&parts, &all, &all);
+        assert!(two_steps(&fused, &all, &all) == whole, "{path}: in parts");
         let (vocab, hidden) = (fused.model.facts().vocab_size, fused.model.facts().hidden_size);
         let choose = |of: &[u32], width: usize, rows: &[u32]| -> Vec<u32> {
             rows.iter().flat_map(|row| &of[*row as usize * width..][..width]).copied().collect()
@@ -220,7 +212,7 @@ fn models_have_the_same_bits_in_parts_and_whatever_rows_are_wanted() {
             (&[0, 19, 33], &[0, 20, 58, 59]),
             (&[7], &all),
         ] {
-            let got = two_steps(&mut fused, logits, states);
+            let got = two_steps(&fused, logits, states);
             let want = [choose(&whole[0][0], vocab, logits), choose(&whole[0][1], hidden, states)];
             assert!(got[0] == want, "{path}: {logits:?} and {states:?}");
             assert!(got[1] == whole[1], "{path}: the step behind {logits:?} and {states:?}");
@@ -233,15 +225,14 @@ fn models_have_the_same_bits_in_parts_and_whatever_rows_are_wanted() {
 fn a_layer_has_few_parallel_regions() {
     for path in MODELS {
         let pool = Pool::new(2).unwrap();
-        let mut loaded = load(path, Arc::new(FusedOps::new(pool.clone())));
-        let (shape, layers) = (loaded.model.kv_shape(), loaded.model.facts().layers as u64);
-        let kv = KvCache::new(KvType::F32, shape.layers, shape.kv_heads, shape.head_dim, 8, 64).unwrap();
-        let (model, mut out) = (&mut *loaded.model, Outputs::default());
+        let loaded = load_on(path, Arc::new(FusedOps::new(pool.clone()))).unwrap();
+        let layers = loaded.model.facts().layers as u64;
+        let (kv, mut out) = (loaded.kv(KvType::F32, 8, 64), Outputs::default());
         let mut regions = |mut batch: RaggedBatch| {
             let rows = batch.tokens.len() as u32;
             batch.logits_rows = (0..rows).collect();
             let before = pool.regions();
-            model.forward(&Arc::new(batch), &kv, &AtomicBool::new(false), &mut out).unwrap();
+            loaded.forward(&batch, &kv, &mut out).unwrap();
             pool.regions() - before
         };
         let (prompts, decode) = (regions(batch(8, 0, 60)), regions(batch(8, 60, 1)));

@@ -159,7 +159,7 @@ impl Toy {
 }
 
 fn ops(threads: usize, isa: Isa) -> FusedOps {
-    FusedOps::with_isa(Pool::new(threads).unwrap(), isa)
+    FusedOps::with_isa(Pool::new(threads).unwrap(), isa).unwrap()
 }
 
 #[test]

@@ -3,13 +3,11 @@
 
 use super::check::check_batch;
 use super::config::DecoderConfig;
-use super::{Facts, KvShape, Model, Outputs};
-use crate::base::{Error, Result, Status};
+use super::{Facts, KvShape, Model, Outputs, check_stop};
+use crate::base::{Error, Result};
 use crate::kernels::Matrix;
 use crate::ops::{Attention, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch, Rope, into_vec};
 use candle_core::{CpuStorage, Storage, Tensor};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 pub struct Layer {
     pub attn_norm: Norm,
@@ -74,29 +72,29 @@ impl Weights {
 pub struct Decoder {
     config: DecoderConfig,
     weights: Weights,
-    ops: Arc<dyn OpSet>,
     facts: Facts,
 }
 
 impl Decoder {
     /// `weights` must have the shapes that `config` says; the loader has checked them.
     /// `other_bytes` is what their files hold besides.
-    pub fn new(config: DecoderConfig, weights: Weights, other_bytes: u64, ops: Arc<dyn OpSet>) -> Self {
+    pub fn new(config: DecoderConfig, weights: Weights, other_bytes: u64) -> Self {
         let facts = facts(&config, &weights, other_bytes);
-        Self { config, weights, ops, facts }
+        Self { config, weights, facts }
     }
 
     /// A layer's first half on the residual `x`, to which the last layer's `output` is still to be added: `x`, and
     /// attention's output.
     fn attend(
         &self,
+        ops: &dyn OpSet,
         x: Tensor,
         last: Option<Tensor>,
         index: usize,
         paging: &Paging,
         kv: &KvCache,
     ) -> Result<(Tensor, Tensor)> {
-        let (ops, layer, span) = (&*self.ops, &self.weights.layers[index], self.config.spans[index]);
+        let (layer, span) = (&self.weights.layers[index], self.config.spans[index]);
         let how = Attention {
             shape: &self.config.attention,
             rope: &self.weights.ropes[span.rope],
@@ -121,8 +119,14 @@ impl Decoder {
     }
 
     /// The other half: `x`, and what is to be added to it.
-    fn feed_forward(&self, x: Tensor, attended: Tensor, index: usize) -> Result<(Tensor, Tensor)> {
-        let (ops, layer) = (&*self.ops, &self.weights.layers[index]);
+    fn feed_forward(
+        &self,
+        ops: &dyn OpSet,
+        x: Tensor,
+        attended: Tensor,
+        index: usize,
+    ) -> Result<(Tensor, Tensor)> {
+        let layer = &self.weights.layers[index];
         let output = ops.linear(&attended, layer.attn_sub_norm.as_ref(), &layer.output)?;
         ops.recycle(attended)?;
         let (post_norm, norm) = (layer.attn_post_norm.as_ref(), Some(&layer.ffn_norm));
@@ -143,30 +147,31 @@ impl Decoder {
     /// and V: None.
     fn residual(
         &self,
-        batch: &Arc<RaggedBatch>,
+        ops: &dyn OpSet,
+        batch: &RaggedBatch,
         kv: &KvCache,
-        stop: &AtomicBool,
+        stop: &mut dyn FnMut() -> bool,
         wanted: Option<&[u32]>,
     ) -> Result<Option<Tensor>> {
-        let (ops, layers) = (&*self.ops, self.config.layers);
+        let layers = self.config.layers;
         let mut x = ops.embed(batch, &self.weights.embedding, self.config.embedding_scale)?;
         let paging = Paging::new(batch, kv, &self.config.attention)?;
         let mut last = None;
         for index in 0..layers {
             check_stop(stop)?;
             let mut attended;
-            (x, attended) = self.attend(x, last, index, &paging, kv)?;
+            (x, attended) = self.attend(ops, x, last, index, &paging, kv)?;
             if let Some(rows) = wanted.filter(|_| index + 1 == layers) {
                 if rows.is_empty() {
                     ops.recycle(attended)?;
                     ops.recycle(x)?;
                     return Ok(None);
                 }
-                attended = self.only(attended, rows)?;
-                x = self.only(x, rows)?;
+                attended = only(ops, attended, rows)?;
+                x = only(ops, x, rows)?;
             }
             let down;
-            (x, down) = self.feed_forward(x, attended, index)?;
+            (x, down) = self.feed_forward(ops, x, attended, index)?;
             last = Some(down);
         }
         if let Some(last) = last {
@@ -175,12 +180,12 @@ impl Decoder {
         }
         Ok(Some(x))
     }
+}
 
-    fn only(&self, x: Tensor, rows: &[u32]) -> Result<Tensor> {
-        let chosen = self.ops.rows(&x, rows)?;
-        self.ops.recycle(x)?;
-        Ok(chosen)
-    }
+fn only(ops: &dyn OpSet, x: Tensor, rows: &[u32]) -> Result<Tensor> {
+    let chosen = ops.rows(&x, rows)?;
+    ops.recycle(x)?;
+    Ok(chosen)
 }
 
 impl Model for Decoder {
@@ -200,7 +205,7 @@ impl Model for Decoder {
     /// once more and the widest product by itself. That is more than a wanted hidden state takes: the residual, the row,
     /// its norm. A logits row: its hidden state (the logits lie in the caller's own memory, which is not
     /// counted). Where the rows lie in the KV cache, and what attention keeps. A MiB for the threads.
-    fn workspace_bytes(&self, rows: usize, logits_rows: usize) -> usize {
+    fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits_rows: usize) -> usize {
         let c = &self.config;
         let (attention, widest) = (c.attention_width(), c.hidden.max(c.ffn).max(c.attention_width()));
         let angles = c.ropes.iter().map(|rope| rope.dims).sum::<usize>();
@@ -210,21 +215,22 @@ impl Model for Decoder {
         let logits_row = 4 * c.hidden;
         rows.saturating_mul(row)
             .saturating_add(logits_rows.saturating_mul(logits_row))
-            .saturating_add(self.ops.attention_bytes(&c.attention, c.context_length))
+            .saturating_add(ops.attention_bytes(&c.attention, c.context_length))
             .saturating_add(1 << 20)
     }
 
     fn forward(
-        &mut self,
-        batch: &Arc<RaggedBatch>,
+        &self,
+        ops: &dyn OpSet,
+        batch: &RaggedBatch,
         kv: &KvCache,
-        stop: &AtomicBool,
+        stop: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()> {
         check_batch(batch, kv, self.kv_shape(), self.config.vocab_size, self.config.context_length)?;
-        let (ops, norm) = (&*self.ops, &self.weights.final_norm);
+        let norm = &self.weights.final_norm;
         let wanted = Wanted::of(batch);
-        let x = self.residual(batch, kv, stop, wanted.rows())?;
+        let x = self.residual(ops, batch, kv, stop, wanted.rows())?;
         check_stop(stop)?;
         out.hidden.clear();
         let Some(x) = x else {
@@ -286,13 +292,6 @@ impl Wanted {
             None => rows.to_vec(),
         }
     }
-}
-
-fn check_stop(stop: &AtomicBool) -> Result<()> {
-    if stop.load(Ordering::Relaxed) {
-        return Err(Error::new(Status::Cancelled, "the step was stopped"));
-    }
-    Ok(())
 }
 
 /// Copies a contiguous f32 tensor of `len` elements; reallocates only when `out` never was that long.

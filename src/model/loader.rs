@@ -9,8 +9,7 @@ use super::requantized::Requantized;
 use super::{Facts, Loaded, Model};
 use crate::base::{Error, Result, Status};
 use crate::formats::gguf::Gguf;
-use crate::kernels::{Pool, isa};
-use crate::ops::{FusedOps, OpSet};
+use crate::kernels::Pool;
 use crate::text::Tokenizer;
 use std::path::Path;
 use std::sync::Arc;
@@ -58,44 +57,18 @@ impl Source {
     }
 }
 
-/// Loads a model whose steps run on `pool`. `progress` hears (fraction, tensor) and may give up by true.
+/// Loads a model; `pool` packs weights, and is not kept. `progress` hears (fraction, tensor) and may give up by true.
 pub fn load(
-    source: &Source,
-    pool: Arc<Pool>,
-    log: &dyn Fn(i32, &str),
-    progress: &mut dyn FnMut(f32, &str) -> bool,
-) -> Result<Loaded> {
-    load_with(source, &LoadOptions::default(), pool, log, progress)
-}
-
-/// As `load`, changed as `options` say.
-pub fn load_with(
-    source: &Source,
-    options: &LoadOptions,
-    pool: Arc<Pool>,
-    log: &dyn Fn(i32, &str),
-    progress: &mut dyn FnMut(f32, &str) -> bool,
-) -> Result<Loaded> {
-    options.check()?;
-    let isa = options.instructions.unwrap_or_else(isa);
-    log(INFO, &format!("instructions: {}", isa.name()));
-    let ops = Arc::new(FusedOps::with_isa(pool.clone(), isa));
-    load_with_ops(source, options, &pool, ops, log, progress)
-}
-
-/// As `load_with`, on any set of operations; `pool` packs weights.
-pub fn load_with_ops(
     source: &Source,
     options: &LoadOptions,
     pool: &Pool,
-    ops: Arc<dyn OpSet>,
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
     check(source, options)?;
     let files: Box<dyn Checkpoint> = match source {
         Source::Echo { us_per_token } => {
-            let model = Box::new(Echo::new(*us_per_token));
+            let model = Arc::new(Echo::new(*us_per_token));
             let tokenizer = Arc::new(Tokenizer::bytes()?);
             let end_tokens = tokenizer.end_tokens().to_vec();
             let chat = Some(Arc::new(Echo::chat_template()?));
@@ -105,10 +78,10 @@ pub fn load_with_ops(
         Source::File(path) if Path::new(path).is_dir() => Box::new(HfFolder::open(path)?),
         Source::File(path) => Box::new(gguf(path, options)?),
     };
-    let limit = options.memory_limit_bytes;
+    let limit = options.max_weight_bytes;
     match options.requantizes() {
-        false => decoder(&*files, limit, pool, ops, log, progress),
-        true => decoder(&Requantized::new(&*files, options)?, limit, pool, ops, log, progress),
+        false => decoder(&*files, limit, pool, log, progress),
+        true => decoder(&Requantized::new(&*files, options)?, limit, pool, log, progress),
     }
 }
 
@@ -129,9 +102,6 @@ fn check(source: &Source, options: &LoadOptions) -> Result<()> {
             "weight_type, embedding_type or head_type is given, and builtin:echo has no weights",
         ));
     }
-    if options.instructions.is_some() && matches!(source, Source::Echo { .. }) {
-        return Err(Error::invalid("instructions is given, and builtin:echo computes nothing"));
-    }
     let gguf = matches!(source, Source::File(path) if !Path::new(path).is_dir());
     match options.kernel_config.is_some() && !gguf {
         true => Err(Error::invalid("kernel_config_path is given, and the model is no GGUF file with a path")),
@@ -139,15 +109,14 @@ fn check(source: &Source, options: &LoadOptions) -> Result<()> {
     }
 }
 
-/// As `load_with_ops`, of files already opened.
+/// As `load`, of files already opened.
 pub fn load_checkpoint(
     files: &dyn Checkpoint,
     pool: &Pool,
-    ops: Arc<dyn OpSet>,
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
-    decoder(files, 0, pool, ops, log, progress)
+    decoder(files, 0, pool, log, progress)
 }
 
 /// `limit`: bytes that the weights may take, 0 for any.
@@ -155,7 +124,6 @@ fn decoder(
     files: &dyn Checkpoint,
     limit: u64,
     pool: &Pool,
-    ops: Arc<dyn OpSet>,
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
@@ -167,14 +135,14 @@ fn decoder(
         None => files.end_tokens(vocab_size)?,
     };
     let chat = files.chat(&|message| log(WARN, message))?;
-    let model = Reader::new(files, limit, pool, progress).decoder(config, ops)?;
+    let model = Reader::new(files, limit, pool, progress).decoder(config)?;
     // Not before: the embedding has shown that there are so many.
     tokenizer.as_mut().map_or(Ok(()), |tokenizer| tokenizer.pad_to(vocab_size))?;
     let Facts { architecture, name, parameters, layers, hidden_size, context_length, .. } = model.facts();
     let size = format!("{parameters} parameters, {layers} layers of {hidden_size}, context {context_length}");
     log(INFO, &format!("loaded {}: {name} ({architecture}), {size}", files.what()));
     let (tokenizer, chat) = (tokenizer.map(Arc::new), chat.map(Arc::new));
-    Ok(Loaded { model: Box::new(model), tokenizer, end_tokens, chat })
+    Ok(Loaded { model: Arc::new(model), tokenizer, end_tokens, chat })
 }
 
 #[cfg(feature = "demo-model")]

@@ -16,6 +16,7 @@ use candle_core::{Device, Tensor};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
+/// With the scratch memory of one forward pass at a time: an engine has its own.
 pub struct FusedOps {
     pool: Arc<Pool>,
     isa: Isa,
@@ -77,12 +78,24 @@ impl Angles {
 impl FusedOps {
     /// On the best instructions of this machine.
     pub fn new(pool: Arc<Pool>) -> Self {
-        Self::with_isa(pool, isa())
+        Self::unchecked(pool, isa())
     }
 
-    /// `isa` must be one that this machine has: kernels do not look again.
-    pub fn with_isa(pool: Arc<Pool>, isa: Isa) -> Self {
-        assert!(available().contains(&isa), "{} on a machine that lacks it", isa.name());
+    /// `Unsupported` where this machine lacks `isa`: kernels do not look again.
+    pub fn with_isa(pool: Arc<Pool>, isa: Isa) -> Result<Self> {
+        if available().contains(&isa) {
+            return Ok(Self::unchecked(pool, isa));
+        }
+        let names: Vec<_> = available().iter().map(|isa| isa.name()).collect();
+        let (name, names) = (isa.name(), names.join(", "));
+        Err(Error::unsupported(format!("instructions is {name}, which this machine lacks: it has {names}")))
+    }
+
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    fn unchecked(pool: Arc<Pool>, isa: Isa) -> Self {
         Self {
             pool,
             isa,
@@ -102,7 +115,7 @@ impl FusedOps {
 }
 
 impl OpSet for FusedOps {
-    fn embed(&self, batch: &Arc<RaggedBatch>, table: &Matrix, scale: f32) -> Result<Tensor> {
+    fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Tensor> {
         self.spare.begin(batch.tokens.len(), batch.logits_rows.len().max(batch.hidden_rows.len()));
         let op = Embed { table, scale, isa: self.isa, pool: &self.pool, spare: &self.spare };
         let ids = Tensor::from_slice(&batch.tokens, batch.tokens.len(), &Device::Cpu);

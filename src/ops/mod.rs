@@ -114,7 +114,7 @@ impl Attention<'_> {
 /// Every heavy step of a decoder. `FusedOps` runs our kernels; tests run the same model on plain candle.
 pub trait OpSet: Send + Sync {
     /// Rows of `table` for `batch.tokens`, times `scale`: `[T, hidden]`.
-    fn embed(&self, batch: &Arc<RaggedBatch>, table: &Matrix, scale: f32) -> Result<Tensor>;
+    fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Tensor>;
     /// `norm` (where given), each matrix's own norm (where it has one), then, for ternary weights, int8 per-token
     /// quantization (scale 127 / max(absmax, 1e-5), half to even), then `x · Wᵀ + bias` for each of the matrices,
     /// outputs side by side: `[T, sum of rows]`.

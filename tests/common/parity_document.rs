@@ -62,10 +62,10 @@ fn by_name(golden: &Golden, architecture: &str) -> serde_json::Value {
 pub fn write(logits: &[Golden], embeddings: &[Embeddings]) -> String {
     let (mut exact, mut theirs, mut pooled) = (EXACT.to_owned(), THEIRS.to_owned(), POOLED.to_owned());
     for golden in logits {
-        let mut loaded = load_file(&golden.model, 2).unwrap_or_else(|e| panic!("{}: {e}", golden.case));
+        let loaded = load_file(&golden.model, 2).unwrap_or_else(|e| panic!("{}: {e}", golden.case));
         let case =
             index_case(&golden.case).unwrap_or_else(|| by_name(golden, &loaded.model.facts().architecture));
-        let ours = alone(&mut *loaded.model, &golden.sequences, 16);
+        let ours = alone(&loaded, &golden.sequences, 16);
         let (error, same, rows) = agreement(golden, &ours);
         let (name, format) = (&golden.case, field(&case, "format"));
         let (error, limit, argmax) = (number(error), number(golden.tolerance), format!("{same}/{rows}"));

@@ -1,9 +1,8 @@
 //! Golden folders, copied to be spoilt.
 
-use crate::common::root;
+use crate::common::{Running, load_source, root};
 use bn_engine::base::{Result, Status};
-use bn_engine::kernels::Pool;
-use bn_engine::model::{LoadOptions, Loaded, Source, load_with};
+use bn_engine::model::{LoadOptions, Source};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -60,7 +59,7 @@ impl Copy {
         self.put("model.safetensors", file(&header, &data))
     }
 
-    pub fn load(&self) -> Result<Loaded> {
+    pub fn load(&self) -> Result<Running> {
         open(&self.path(), &LoadOptions::default())
     }
 
@@ -92,6 +91,6 @@ pub fn file(header: &Value, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-pub fn open(path: &str, options: &LoadOptions) -> Result<Loaded> {
-    load_with(&Source::parse(Some(path))?, options, Pool::new(2)?, &|_, _| (), &mut |_, _| false)
+pub fn open(path: &str, options: &LoadOptions) -> Result<Running> {
+    load_source(&Source::parse(Some(path))?, options, 2)
 }

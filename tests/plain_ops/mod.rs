@@ -9,7 +9,6 @@ use bn_engine::ops::{
 };
 use candle_core::{D, DType, Device, IndexOp, Tensor};
 use half::{bf16, f16};
-use std::sync::Arc;
 
 pub struct PlainOps;
 
@@ -250,7 +249,7 @@ fn gated(x: &Tensor, activation: Activation) -> candle_core::Result<Tensor> {
 }
 
 impl OpSet for PlainOps {
-    fn embed(&self, batch: &Arc<RaggedBatch>, table: &Matrix, scale: f32) -> Result<Tensor> {
+    fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Tensor> {
         let ids = ours(Tensor::from_slice(&batch.tokens, batch.tokens.len(), &Device::Cpu))?;
         ours(dequantize(table).and_then(|table| table.index_select(&ids, 0)? * scale as f64))
     }
