@@ -122,8 +122,8 @@ fn configurations_out_of_range_are_refused_by_name() {
     refused("memory_limit_bytes = 1000 is too small", &|c| c.memory_limit_bytes = 1000);
     let lacking = Isa::ALL.into_iter().find(|isa| !available().contains(isa)).expect("no machine has all");
     let says = format!("instructions is {}, which this machine lacks", lacking.name());
-    refused(&says, &|c| c.load.instructions = Some(lacking));
-    refused("builtin:echo computes nothing", &|c| c.load.instructions = Some(Isa::Scalar));
+    refused(&says, &|c| c.instructions = Some(lacking));
+    refused("builtin:echo computes nothing", &|c| c.instructions = Some(Isa::Scalar));
     refused("nosuch", &|c| c.model_path = Some("/nosuch/model.gguf".into()));
     refused("builtin:", &|c| c.model_path = Some("builtin:parrot".into()));
 }

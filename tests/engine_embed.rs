@@ -6,7 +6,6 @@ mod engine_support;
 use bn_engine::base::Status;
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
-use bn_engine::model::Model;
 use engine_support::*;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -45,9 +44,8 @@ fn pooled(hidden: &[f32], width: usize, pooling: Pooling, normalize: bool) -> Ve
 #[test]
 fn vectors_are_the_models_hidden_states_pooled() {
     let engine = demo(|config| (config.max_batch_size, config.max_batch_tokens) = (4, 24));
-    let mut loaded = common::load_file("models/bn-demo.gguf", 1).unwrap();
-    let model: &mut dyn Model = &mut *loaded.model;
-    let width = model.facts().hidden_size;
+    let model = &common::load_file("models/bn-demo.gguf", 1).unwrap();
+    let width = model.model.facts().hidden_size;
     let tokenizer = engine.tokenizer().unwrap().clone();
     let prompts: Vec<_> = TEXTS.iter().map(|text| tokenizer.encode(text, true, false).unwrap()).collect();
     assert!(prompts.iter().any(|ids| ids.len() > 2 * 24), "one goes through in chunks");

@@ -6,7 +6,7 @@ use bn_engine::base::{Error, Result, Status};
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
 use bn_engine::model::{Facts, KvShape, Loaded, Model, Outputs};
-use bn_engine::ops::{KvCache, RaggedBatch};
+use bn_engine::ops::{KvCache, OpSet, RaggedBatch};
 use engine_support::*;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -36,14 +36,15 @@ impl Model for Faulty {
     fn kv_shape(&self) -> KvShape {
         KvShape { layers: 1, kv_heads: 1, head_dim: 2, kind: None }
     }
-    fn workspace_bytes(&self, _: usize, _: usize) -> usize {
+    fn workspace_bytes(&self, _: &dyn OpSet, _: usize, _: usize) -> usize {
         0
     }
     fn forward(
-        &mut self,
-        batch: &Arc<RaggedBatch>,
+        &self,
+        _: &dyn OpSet,
+        batch: &RaggedBatch,
         _: &KvCache,
-        _: &AtomicBool,
+        _: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()> {
         if batch.tokens.contains(&PANIC) {
@@ -82,7 +83,7 @@ fn engine(die: &Arc<AtomicBool>, change: impl FnOnce(&mut EngineConfig)) -> Engi
 fn of(facts: Facts, die: &Arc<AtomicBool>, change: impl FnOnce(&mut EngineConfig)) -> Engine {
     let mut config = EngineConfig::default();
     change(&mut config);
-    let model = Box::new(Faulty { facts, die: die.clone() });
+    let model = Arc::new(Faulty { facts, die: die.clone() });
     Engine::with_model(config, Loaded { model, tokenizer: None, end_tokens: Vec::new(), chat: None }).unwrap()
 }
 

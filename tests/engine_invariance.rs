@@ -86,7 +86,7 @@ fn pinned_instructions_are_used_and_change_no_bit() {
         let said = Arc::new(Mutex::new(String::new()));
         let log = said.clone();
         let engine = demo(|config| {
-            config.load.instructions = Some(isa);
+            config.instructions = Some(isa);
             config.log_level = LOG_INFO;
             config.log = Some(Arc::new(move |_, line| *log.lock().unwrap() += &format!("{line}\n")));
         });

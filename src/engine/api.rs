@@ -60,6 +60,8 @@ pub struct EngineConfig {
     pub progress: Option<ProgressSink>,
     /// What weights become as they are loaded.
     pub load: LoadOptions,
+    /// What kernels are to use; None: the best that the machine has. The results are the same.
+    pub instructions: Option<Isa>,
 }
 
 impl Default for EngineConfig {
@@ -82,6 +84,7 @@ impl Default for EngineConfig {
             log_level: LOG_WARN,
             progress: None,
             load: LoadOptions::default(),
+            instructions: None,
         }
     }
 }

@@ -13,7 +13,7 @@ use super::stats::{Recorder, StepRecord};
 use crate::base::clock::now_ns;
 use crate::base::{Error, Result, Status, panics};
 use crate::model::{Model, Outputs};
-use crate::ops::{KvCache, RaggedBatch, SeqRows};
+use crate::ops::{FusedOps, KvCache, RaggedBatch, SeqRows};
 use crate::sample::Sampler;
 use crate::schedule::{Plan, PlanEntry, Scheduler, SeqId};
 use crate::text::{ChatTemplate, Tokenizer};
@@ -49,7 +49,8 @@ pub struct Shared {
 /// What the engine thread owns outright.
 pub struct Core {
     shared: Arc<Shared>,
-    model: Box<dyn Model>,
+    model: Arc<dyn Model>,
+    ops: FusedOps,
     kv: KvCache,
     scheduler: Scheduler,
     sampler: Sampler,
@@ -72,7 +73,8 @@ pub struct Core {
 impl Core {
     pub fn new(
         shared: Arc<Shared>,
-        model: Box<dyn Model>,
+        model: Arc<dyn Model>,
+        ops: FusedOps,
         kv: KvCache,
         scheduler: Scheduler,
         max_batch_size: usize,
@@ -90,6 +92,7 @@ impl Core {
         Ok(Self {
             shared,
             model,
+            ops,
             kv,
             scheduler,
             sampler,
@@ -350,8 +353,9 @@ impl Core {
         if self.batch.tokens.is_empty() {
             return Ok(());
         }
-        let Self { model, batch, kv, shared, outputs, .. } = self;
-        panics::catch(|| model.forward(batch, kv, &shared.stop, outputs))
+        let Self { model, ops, batch, kv, shared, outputs, .. } = self;
+        let stop = &mut || shared.stop.load(Ordering::Relaxed);
+        panics::catch(|| model.forward(ops, batch, kv, stop, outputs))
             .unwrap_or_else(|text| Err(Error::internal(format!("the forward pass panicked: {text}"))))
     }
 

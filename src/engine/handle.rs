@@ -12,9 +12,9 @@ use super::signal::Signal;
 use super::stats::Recorder;
 use crate::base::clock::now_ns;
 use crate::base::{Error, Result, Status, fork, threads};
-use crate::kernels::Pool;
+use crate::kernels::{Pool, isa};
 use crate::model::{self, Facts, KvShape, Model, Source};
-use crate::ops::KvCache;
+use crate::ops::{FusedOps, KvCache};
 use crate::schedule::{Scheduler, SchedulerConfig};
 use crate::text::chat::no_template;
 use crate::text::{ChatTemplate, Message, Tokenizer};
@@ -53,20 +53,30 @@ impl Engine {
         config::check(&config)?;
         let log = Log::new(config.log.clone(), config.log_level);
         let source = Source::parse(config.model_path.as_deref())?;
-        let threads = if config.threads == 0 { config::default_threads() } else { config.threads as usize };
-        config.load.memory_limit_bytes = config.memory_limit_bytes;
-        let loaded = load(&source, &config.load, Pool::new(threads)?, &log, config.progress.take())?;
-        Self::with_model(config, loaded)
+        let (pool, ops) = operations(&config)?;
+        if config.instructions.is_some() && matches!(source, Source::Echo { .. }) {
+            return Err(Error::invalid("instructions is given, and builtin:echo computes nothing"));
+        }
+        config.load.max_weight_bytes = config.memory_limit_bytes;
+        let loaded = load(&source, &config.load, &pool, &log, config.progress.take())?;
+        Self::run(config, loaded, ops)
     }
 
-    /// Runs a model that is loaded already; `model_path`, `threads` and `progress` have served.
-    pub fn with_model(mut config: EngineConfig, loaded: model::Loaded) -> Result<Self> {
-        let made_in = fork::generation();
+    /// Runs a model that is loaded already, and that others may run too; `model_path`, `load` and `progress` have
+    /// served.
+    pub fn with_model(config: EngineConfig, loaded: model::Loaded) -> Result<Self> {
         config::check(&config)?;
+        let (_, ops) = operations(&config)?;
+        Self::run(config, loaded, ops)
+    }
+
+    fn run(mut config: EngineConfig, loaded: model::Loaded, ops: FusedOps) -> Result<Self> {
+        let made_in = fork::generation();
         let log = Log::new(config.log.take(), config.log_level);
+        log.write(LOG_INFO, format!("instructions: {}", ops.isa().name()));
         let facts = loaded.model.facts().clone();
         let max_sequence = config::sequence_length(config.max_sequence_length, facts.context_length)?;
-        let memory = memory::plan(&config, &loaded, max_sequence)?;
+        let memory = memory::plan(&config, &loaded, &ops, max_sequence)?;
         let MemoryPlan { weights, workspace, kv, kv_type, blocks, limit } = memory;
         let limit = if limit == 0 { "no limit".into() } else { format!("limit {limit}") };
         log.write(
@@ -98,11 +108,11 @@ impl Engine {
             callback_mode: config.on_event.is_some(),
             made_in,
         };
-        engine.start(config, loaded.model)?;
+        engine.start(config, loaded.model, ops)?;
         Ok(engine)
     }
 
-    fn start(&self, mut config: EngineConfig, model: Box<dyn Model>) -> Result<()> {
+    fn start(&self, mut config: EngineConfig, model: Arc<dyn Model>, ops: FusedOps) -> Result<()> {
         let block_size = config.kv_block_size as usize;
         let KvShape { layers, kv_heads, head_dim, .. } = model.kv_shape();
         let MemoryPlan { kv_type, blocks, .. } = self.memory;
@@ -116,7 +126,7 @@ impl Engine {
             max_wait_ns: config.max_wait_us as u64 * 1_000,
         })?;
         let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
-        let core = Core::new(self.shared.clone(), model, kv, scheduler, batch, tokens)?;
+        let core = Core::new(self.shared.clone(), model, ops, kv, scheduler, batch, tokens)?;
         let mut handles = self.threads.lock();
         handles.push(threads::spawn("bn-engine".into(), move || core.main())?);
         if let Some(sink) = config.on_event.take() {
@@ -434,11 +444,19 @@ impl Drop for Engine {
     }
 }
 
+/// What the engine's steps run on.
+fn operations(config: &EngineConfig) -> Result<(Arc<Pool>, FusedOps)> {
+    let threads = if config.threads == 0 { config::default_threads() } else { config.threads as usize };
+    let pool = Pool::new(threads)?;
+    let ops = FusedOps::with_isa(pool.clone(), config.instructions.unwrap_or_else(isa))?;
+    Ok((pool, ops))
+}
+
 /// Loads with progress through the host's callback, and as log lines every tenth.
 fn load(
     source: &Source,
     options: &LoadOptions,
-    pool: Arc<Pool>,
+    pool: &Pool,
     log: &Log,
     mut host: Option<ProgressSink>,
 ) -> Result<model::Loaded> {
@@ -451,5 +469,11 @@ fn load(
         }
         host.as_mut().is_some_and(|host| callback::run(|| host(fraction, what)))
     };
-    model::load_with(source, options, pool, &|level, message| log.write(level, message), &mut progress)
+    let log = |level, message: &str| log.write(level, message);
+    model::load(source, options, pool, &log, &mut progress).map_err(|mut error| {
+        if error.status == Status::MemoryLimit {
+            error.message.push_str("; that is memory_limit_bytes here");
+        }
+        error
+    })
 }

@@ -243,6 +243,7 @@ impl bn_engine_config {
             progress: self.progress_sink(),
             // SAFETY: the caller's promise.
             load: unsafe { self.load_options() }?,
+            instructions: instructions(self.instructions)?,
         })
     }
 
@@ -256,7 +257,6 @@ impl bn_engine_config {
             head: weight_type("head_type", self.head_type)?,
             // SAFETY: the caller's promise.
             kernel_config: unsafe { optional_path("kernel_config_path", path, length) }?,
-            instructions: instructions(self.instructions)?,
             ..LoadOptions::default()
         })
     }
