@@ -8,8 +8,8 @@ use bn_engine::kernels::attention::KvType;
 use bn_engine::kernels::{DType, Matrix, Pool, available};
 use bn_engine::model::Outputs;
 use bn_engine::ops::{
-    Activation, Attention, AttentionShape, FusedOps, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch,
-    SeqRows,
+    Activation, Attention, AttentionShape, FusedOps, KvCache, Norm, OpSet, Owned, Paging, Projections,
+    RaggedBatch, SeqRows,
 };
 use candle_core::Tensor;
 use common::{Running, load_file, load_on};
@@ -20,16 +20,16 @@ use std::sync::Arc;
 struct InParts(FusedOps);
 
 impl OpSet for InParts {
-    fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Tensor> {
+    fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Owned> {
         self.0.embed(batch, table, scale)
     }
 
-    fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Tensor> {
+    fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Owned> {
         let normed = norm.map(|norm| self.0.norm(x, norm)).transpose()?;
-        self.0.linear(normed.as_ref().unwrap_or(x), None, weights)
+        self.0.linear(normed.as_deref().unwrap_or(x), None, weights)
     }
 
-    fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Tensor> {
+    fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Owned> {
         self.0.norm(x, norm)
     }
 
@@ -40,7 +40,7 @@ impl OpSet for InParts {
         kv: &KvCache,
         layer: usize,
         how: &Attention,
-    ) -> Result<Tensor> {
+    ) -> Result<Owned> {
         self.0.attention(qkv, paging, kv, layer, how)
     }
 
@@ -48,15 +48,15 @@ impl OpSet for InParts {
         self.0.attention_bytes(shape, context)
     }
 
-    fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Tensor> {
+    fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Owned> {
         self.0.gated(gate_up, activation)
     }
 
-    fn add(&self, x: Tensor, y: &Tensor, norm: Option<&Norm>) -> Result<Tensor> {
+    fn add(&self, x: &mut Owned, y: &Tensor, norm: Option<&Norm>) -> Result<()> {
         self.0.add(x, y, norm)
     }
 
-    fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Tensor> {
+    fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Owned> {
         self.0.rows(x, rows)
     }
 }
@@ -131,7 +131,11 @@ fn one_pass_has_the_bits_of_its_parts() {
         assert!(bits(&got) == bits(&want), "{what}: a norm");
 
         let y = random.tensor(count, cols);
-        let sum = |ops: &dyn OpSet| ops.add_linear(x.copy().unwrap(), &y, y_norm, norm, &weights).unwrap();
+        let sum = |ops: &dyn OpSet| {
+            let mut x = Owned::from(x.copy().unwrap());
+            let product = ops.add_linear(&mut x, &y, y_norm, norm, &weights).unwrap();
+            (x, product)
+        };
         let ((x1, got), (x2, want)) = (sum(&fused), sum(&parts));
         assert!(bits(&x1) == bits(&x2) && bits(&got) == bits(&want), "{what}: a sum");
 
@@ -146,7 +150,8 @@ fn one_pass_has_the_bits_of_its_parts() {
 fn mistakes_are_errors() {
     let (mut random, ops) = (Random(12), FusedOps::new(Pool::new(2).unwrap()));
     let weights = weights(&mut random, [DType::F32; 2], 64, false);
-    let sum = |x: Tensor, y: &Tensor, norm: Option<&Norm>| ops.add_linear(x, y, norm, None, &weights);
+    let sum =
+        |x: Tensor, y: &Tensor, norm: Option<&Norm>| ops.add_linear(&mut x.into(), y, norm, None, &weights);
     let (x, narrow) = (random.tensor(4, 64), random.norm(32));
     assert!(sum(x.copy().unwrap(), &random.tensor(4, 64), None).is_ok());
     assert!(sum(x.copy().unwrap(), &random.tensor(3, 64), None).is_err(), "fewer rows");

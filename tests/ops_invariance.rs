@@ -111,10 +111,10 @@ impl Toy {
             let post = self.post_norm.as_ref();
             let qkv = ops.linear(&x, Some(&self.norm), &self.qkv).unwrap();
             let heads = ops.attention(&qkv, &paging, kv, layer, &how).unwrap();
-            x = ops.add(x, &ops.linear(&heads, None, &self.output).unwrap(), post).unwrap();
+            ops.add(&mut x, &ops.linear(&heads, None, &self.output).unwrap(), post).unwrap();
             let wide = ops.linear(&x, Some(&self.norm), &self.gate_up).unwrap();
             let wide = ops.gated(&wide, self.activation).unwrap();
-            x = ops.add(x, &ops.linear(&wide, None, &self.down).unwrap(), post).unwrap();
+            ops.add(&mut x, &ops.linear(&wide, None, &self.down).unwrap(), post).unwrap();
         }
         let bits = |row: Vec<f32>| row.into_iter().map(f32::to_bits).collect();
         values(&x).into_iter().map(bits).collect()

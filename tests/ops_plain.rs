@@ -3,12 +3,12 @@
 mod ops_support;
 mod plain_ops;
 
-use bn_engine::base::Bytes;
+use bn_engine::base::{Bytes, Result};
 use bn_engine::kernels::attention::{KvType, TILE};
 use bn_engine::kernels::{Arithmetic, DType, Matrix, Pool};
 use bn_engine::ops::{
-    Activation, Attention, AttentionShape, FusedOps, KvCache, OpSet, Paging, Projections, RaggedBatch,
-    RopeStyle,
+    Activation, Attention, AttentionShape, FusedOps, KvCache, Norm, OpSet, Owned, Paging, Projections,
+    RaggedBatch, RopeStyle,
 };
 use candle_core::Tensor;
 use ops_support::{Chunk, Random, batch, error, plain, rope, tables, values};
@@ -73,7 +73,7 @@ fn products_of_several_types() {
             let alone = weights
                 .each_ref()
                 .map(|m| fused().linear(&x, None, &plain(std::slice::from_ref(m))).unwrap());
-            assert_eq!(values(&got), values(&Tensor::cat(&alone, 1).unwrap()), "{types:?}, {rows}");
+            assert_eq!(values(&got), values(&side_by_side(&alone).unwrap()), "{types:?}, {rows}");
         }
     }
 }
@@ -138,7 +138,7 @@ fn biases_and_norms_of_their_own() {
             let once = fused().linear(&x, Some(&shared), &plain(&[identity(512)])).unwrap();
             let alone = (0..3)
                 .map(|i| fused().linear(&once, Some(&own.norms[i]), &plain(&matrices[i..i + 1])).unwrap());
-            let alone = Tensor::cat(&alone.collect::<Vec<_>>(), 1).unwrap();
+            let alone = side_by_side(&alone.collect::<Vec<_>>()).unwrap();
             assert_eq!(values(&got), values(&alone).iter().map(sum).collect::<Vec<_>>(), "{dtype:?}");
             if dtype.arithmetic() == Arithmetic::Float {
                 let want = PlainOps.linear(&x, Some(&shared), &own).unwrap();
@@ -224,16 +224,27 @@ fn gates_sums_and_rows() {
     }
     let y = random.tensor(5, 2 * 77);
     let norm = random.norm(2 * 77);
-    let got = fused().add(x.copy().unwrap(), &y, Some(&norm)).unwrap();
-    assert!(error(&got, &PlainOps.add(x.clone(), &y, Some(&norm)).unwrap()) <= TOLERANCE);
-    assert!(fused().add(x.copy().unwrap(), &y, Some(&random.norm(77))).is_err(), "a narrower norm");
-    let want = PlainOps.add(x.clone(), &y, None).unwrap();
+    let got = sum(&fused(), &x, &y, Some(&norm)).unwrap();
+    assert!(error(&got, &sum(&PlainOps, &x, &y, Some(&norm)).unwrap()) <= TOLERANCE);
+    assert!(sum(&fused(), &x, &y, Some(&random.norm(77))).is_err(), "a narrower norm");
+    let want = sum(&PlainOps, &x, &y, None).unwrap();
     assert_eq!(
         values(&fused().rows(&x, &[4, 0, 4]).unwrap()),
         values(&PlainOps.rows(&x, &[4, 0, 4]).unwrap())
     );
     assert_eq!(fused().rows(&x, &[]).unwrap().dims(), [0, 2 * 77]);
-    assert_eq!(values(&fused().add(x, &y, None).unwrap()), values(&want));
+    assert_eq!(values(&sum(&fused(), &x, &y, None).unwrap()), values(&want));
+}
+
+fn side_by_side(parts: &[Owned]) -> candle_core::Result<Tensor> {
+    Tensor::cat(&parts.iter().map(|part| &**part).collect::<Vec<_>>(), 1)
+}
+
+/// `x + y`, beside `x`.
+fn sum(ops: &dyn OpSet, x: &Tensor, y: &Tensor, norm: Option<&Norm>) -> Result<Owned> {
+    let mut sum = Owned::from(x.copy().unwrap());
+    ops.add(&mut sum, y, norm)?;
+    Ok(sum)
 }
 
 /// Views that begin inside of their storage are read where they begin.
@@ -248,9 +259,8 @@ fn start_offsets_are_honoured() {
     let gated = |x: &Tensor| values(&fused().gated(x, Activation::SwiGlu).unwrap());
     assert_eq!(gated(&view), gated(&copy));
     assert_eq!(values(&fused().rows(&view, &[1]).unwrap())[0], values(&whole)[4]);
-    let sum = |x: Tensor, y: &Tensor| values(&fused().add(x, y, None).unwrap());
     let other = random.tensor(9, 256).narrow(0, 5, 4).unwrap();
-    assert_eq!(sum(copy.copy().unwrap(), &other), values(&(&copy + &other).unwrap()));
+    assert_eq!(values(&sum(&fused(), &copy, &other, None).unwrap()), values(&(&copy + &other).unwrap()));
 }
 
 #[test]
@@ -280,7 +290,7 @@ fn mistakes_are_errors() {
     assert!(ops.linear(&random.tensor(1, 128), None, &plain(&mixed)).is_err());
     assert!(ops.embed(&tokens(&[8]), &dense(&mut random, 64), 1.0).is_err());
     assert!(ops.rows(&x, &[4]).is_err());
-    assert!(ops.add(x.copy().unwrap(), &random.tensor(4, 32), None).is_err());
+    assert!(sum(&ops, &x, &random.tensor(4, 32), None).is_err());
 }
 
 #[test]

@@ -4,8 +4,8 @@
 use bn_engine::base::{Error, Result};
 use bn_engine::kernels::{Arithmetic, DType as Kind, Matrix};
 use bn_engine::ops::{
-    Activation, Attention, AttentionShape, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch, Rope,
-    RopeStyle,
+    Activation, Attention, AttentionShape, KvCache, Norm, OpSet, Owned, Paging, Projections, RaggedBatch,
+    Rope, RopeStyle,
 };
 use candle_core::{D, DType, Device, IndexOp, Tensor};
 use half::{bf16, f16};
@@ -248,18 +248,22 @@ fn gated(x: &Tensor, activation: Activation) -> candle_core::Result<Tensor> {
     }
 }
 
+fn owned(result: candle_core::Result<Tensor>) -> Result<Owned> {
+    ours(result).map(Owned::from)
+}
+
 impl OpSet for PlainOps {
-    fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Tensor> {
+    fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Owned> {
         let ids = ours(Tensor::from_slice(&batch.tokens, batch.tokens.len(), &Device::Cpu))?;
-        ours(dequantize(table).and_then(|table| table.index_select(&ids, 0)? * scale as f64))
+        owned(dequantize(table).and_then(|table| table.index_select(&ids, 0)? * scale as f64))
     }
 
-    fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Tensor> {
-        ours(linear(x, norm, weights))
+    fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Owned> {
+        owned(linear(x, norm, weights))
     }
 
-    fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Tensor> {
-        ours(rms_norm(x, norm))
+    fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Owned> {
+        owned(rms_norm(x, norm))
     }
 
     fn attention(
@@ -269,24 +273,26 @@ impl OpSet for PlainOps {
         kv: &KvCache,
         layer: usize,
         how: &Attention,
-    ) -> Result<Tensor> {
-        ours(attention(qkv, paging.batch, kv, layer, how))
+    ) -> Result<Owned> {
+        owned(attention(qkv, paging.batch, kv, layer, how))
     }
 
     fn attention_bytes(&self, _: &AttentionShape, _: usize) -> usize {
         0
     }
 
-    fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Tensor> {
-        ours(gated(gate_up, activation))
+    fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Owned> {
+        owned(gated(gate_up, activation))
     }
 
-    fn add(&self, x: Tensor, y: &Tensor, norm: Option<&Norm>) -> Result<Tensor> {
-        ours(norm.map_or_else(|| Ok(y.clone()), |norm| rms_norm(y, norm)).and_then(|y| x + y))
+    fn add(&self, x: &mut Owned, y: &Tensor, norm: Option<&Norm>) -> Result<()> {
+        let sum = norm.map_or_else(|| Ok(y.clone()), |norm| rms_norm(y, norm)).and_then(|y| &**x + y);
+        *x = owned(sum)?;
+        Ok(())
     }
 
-    fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Tensor> {
+    fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Owned> {
         let index = ours(Tensor::from_slice(rows, rows.len(), &Device::Cpu))?;
-        ours(x.index_select(&index, 0))
+        owned(x.index_select(&index, 0))
     }
 }
