@@ -203,9 +203,9 @@ impl Model for Decoder {
         stop: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()> {
+        let step = Step { ops, paging: Paging::new(batch, kv, &self.config.attention)?, kv };
         check_batch(batch, kv, self.kv_shape(), self.config.vocab_size, self.config.context_length)?;
         let wanted = Wanted::of(batch);
-        let step = Step { ops, paging: Paging::new(batch, kv, &self.config.attention)?, kv };
         let x = self.residual(&step, stop, wanted.rows())?;
         check_stop(stop)?;
         out.hidden.clear();

@@ -11,7 +11,7 @@ use super::check::check_batch;
 use super::{Facts, KvShape, Model, Outputs, Pooling, check_stop};
 use crate::base::{Error, Result};
 use crate::kernels::attention::KvType;
-use crate::ops::{KvCache, OpSet, RaggedBatch};
+use crate::ops::{AttentionShape, KvCache, OpSet, Paging, RaggedBatch};
 use crate::text::ChatTemplate;
 use candle_core::{CpuStorage, InplaceOp1, Layout};
 use std::cell::RefCell;
@@ -86,6 +86,7 @@ impl Model for Echo {
         stop: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()> {
+        Paging::new(batch, kv, &AttentionShape::new(1, 1, HEAD_DIM))?;
         check_batch(batch, kv, self.kv_shape(), VOCAB, CONTEXT)?;
         spend(self.cost_per_row.saturating_mul(batch.tokens.len() as u32), stop)?;
         zeros(&mut out.logits, batch.logits_rows.len() * VOCAB)?;
