@@ -62,7 +62,9 @@ impl Pooler {
         self.sum.iter_mut().for_each(|x| *x /= rows);
         let length = self.sum.iter().map(|x| x * x).sum::<f64>().sqrt();
         if !length.is_finite() {
-            return Err(Error::internal("the model's hidden states have a NaN or an infinity"));
+            return Err(Error::bad_model(
+                "the model's hidden states hold NaN or infinity: its weights may be damaged",
+            ));
         }
         let scale = if self.normalize && length > 0.0 { length } else { 1.0 };
         let mut values = Vec::new();

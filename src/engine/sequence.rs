@@ -187,7 +187,7 @@ impl Sequence {
         } else {
             let mut piece = String::new();
             self.utf8.push(tokenizer.and_then(|t| t.token_bytes(token)).unwrap_or_default(), &mut piece);
-            if self.stop.push(&piece, text) {
+            if self.stop.push(&piece, text).is_some() {
                 return FinishReason::StopString;
             }
             match self.output.len() >= self.max_new as usize {
@@ -202,7 +202,7 @@ impl Sequence {
     fn flush(&mut self, text: &mut String) -> bool {
         let mut piece = String::new();
         self.utf8.finish(&mut piece);
-        if self.stop.push(&piece, text) {
+        if self.stop.push(&piece, text).is_some() {
             return true;
         }
         self.stop.finish(text);

@@ -39,13 +39,14 @@ impl Pattern {
 /// The stop rules of one request over its stream of tokens and text.
 ///
 /// The match that counts is the one that is complete first; of several complete at the same byte, the
-/// longest. So the outcome doesn't depend on how the text was cut into pieces.
+/// longest (of equal ones the first). So the outcome doesn't depend on how the text was cut into pieces.
 pub struct StopMatcher {
     tokens: Vec<u32>,
     patterns: Vec<Pattern>,
     /// Text that may turn out to begin a stop string.
     held: String,
-    stopped: bool,
+    /// Index of the stop string that is complete.
+    stopped: Option<usize>,
 }
 
 impl StopMatcher {
@@ -59,7 +60,7 @@ impl StopMatcher {
             tokens: stop_tokens.iter().chain(end_tokens).copied().collect(),
             patterns: stop_strings.iter().map(|text| Pattern::new(text)).collect(),
             held: String::new(),
-            stopped: false,
+            stopped: None,
         })
     }
 
@@ -68,30 +69,30 @@ impl StopMatcher {
         self.tokens.contains(&token)
     }
 
-    /// Takes the next text and appends what can no longer be part of a stop string to `out`. True once a stop
-    /// string is complete: `out` then has the text before it and nothing more ever comes.
-    pub fn push(&mut self, piece: &str, out: &mut String) -> bool {
-        if self.stopped {
-            return true;
+    /// Takes the next text and appends what can no longer be part of a stop string to `out`. Once a stop string is
+    /// complete, its index: `out` then has the text before it and nothing more ever comes.
+    pub fn push(&mut self, piece: &str, out: &mut String) -> Option<usize> {
+        if self.stopped.is_some() {
+            return self.stopped;
         }
         for (i, byte) in piece.bytes().enumerate() {
             let mut longest = 0;
-            for pattern in &mut self.patterns {
-                if pattern.advance(byte) {
-                    longest = longest.max(pattern.bytes.len());
+            for (index, pattern) in self.patterns.iter_mut().enumerate() {
+                if pattern.advance(byte) && pattern.bytes.len() > longest {
+                    longest = pattern.bytes.len();
+                    self.stopped = Some(index);
                 }
             }
             if longest > 0 {
                 self.give(piece, self.held.len() + i + 1 - longest, out);
                 self.held.clear();
-                self.stopped = true;
-                return true;
+                return self.stopped;
             }
         }
         // A pattern begins with a whole character, so what it matched does as well.
         let hold = self.patterns.iter().map(|pattern| pattern.matched).max().unwrap_or(0);
         self.give(piece, self.held.len() + piece.len() - hold, out);
-        false
+        None
     }
 
     /// The first `count` bytes of held text and `piece` go to `out`, the rest is held.
