@@ -4,9 +4,9 @@ mod common;
 
 use bn_engine::base::{Bytes, Result};
 use bn_engine::formats::gguf::Gguf;
-use bn_engine::kernels::Pool;
-use bn_engine::model::load_checkpoint;
-use common::gguf::{File, HIDDEN, I2_S, bitnet};
+use bn_engine::kernels::{DType, Pool};
+use bn_engine::model::{Checkpoint, load_checkpoint};
+use common::gguf::{File, HIDDEN, I2_S, Tensor, bitnet};
 use common::{Running, Session, alone, bits};
 
 const IQ1_BN: u32 = 134;
@@ -103,4 +103,23 @@ fn packed_weights_are_counted() {
     let other = repacked(file, IQ2_BN);
     let packed: usize = other.tensors.iter().filter(|t| t.type_id == IQ2_BN).map(|t| t.data.len()).sum();
     assert_eq!(bytes(&other), (other.bytes().len() - packed) as u64 + held);
+}
+
+#[test]
+fn q2_0_is_ternary_in_the_layers_of_a_bitnet_file() {
+    let mut data = half::f16::from_f32(0.5).to_le_bytes().to_vec();
+    data.extend([0b10_01_00_10; 16]);
+    let file = |architecture: &str| {
+        let mut file = File::default().str("general.architecture", architecture);
+        file.tensors = ["blk.0.attn_q.weight", "output.weight"]
+            .map(|name| Tensor { name: name.into(), dims: vec![64, 1], type_id: 42, data: data.clone() })
+            .into();
+        Gguf::from_bytes(Bytes::new(file.bytes()), "test file").expect("a file")
+    };
+    let pool = Pool::new(1).expect("pool");
+    let dtype = |g: &Gguf, name: &str| Checkpoint::matrix(g, &pool, name, 1, 64).expect(name).dtype;
+    let bitnet = file("bitnet-b1.58");
+    assert_eq!(dtype(&bitnet, "blk.0.attn_q.weight"), DType::Ternary);
+    assert_eq!(dtype(&bitnet, "output.weight"), DType::Q2_0);
+    assert_eq!(dtype(&file("qwen3"), "blk.0.attn_q.weight"), DType::Q2_0);
 }

@@ -6,7 +6,7 @@ use super::config::{DecoderConfig, HEADS, HIDDEN, LAYERS, LayerSpan, Names, Part
 use super::family::{FAMILIES, Family, REFUSED, SubNorms, Window};
 use crate::base::{Error, Result};
 use crate::formats::gguf::{FromMetadata, Gguf};
-use crate::kernels::{Matrix, Pool};
+use crate::kernels::{DType, Matrix, Pool, pack};
 use crate::ops::AttentionShape;
 use crate::text::{ChatTemplate, Tokenizer, end_tokens_of_gguf};
 use std::sync::Arc;
@@ -101,7 +101,14 @@ impl Checkpoint for Gguf {
     }
 
     fn matrix(&self, pool: &Pool, tensor: &str, rows: usize, cols: usize) -> Result<Matrix> {
-        let matrix = self.prepared(pool, tensor, rows, cols)?;
+        let mut matrix = self.prepared(pool, tensor, rows, cols)?;
+        // Q2_0 has a fourth value, which no BitNet layer uses: its activations are int8, as for other ternary types.
+        let bitnet: &str = self.get("general.architecture")?;
+        if matrix.dtype == DType::Q2_0 && tensor.starts_with("blk.") && bitnet.starts_with("bitnet") {
+            let at =
+                |e: Error| Error::new(e.status, format!("{}: tensor '{tensor}': {}", self.what(), e.message));
+            matrix = pack::as_ternary(pool, &matrix).map_err(at)?.unwrap_or(matrix);
+        }
         if !self.maps(&matrix.data) {
             // The file's own form has served.
             Gguf::matrix(self, tensor, rows, cols)?.data.release_pages();

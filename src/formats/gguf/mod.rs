@@ -156,7 +156,7 @@ impl Gguf {
         })?;
         let end = data.len();
         self.parts[0].data = data;
-        self.set_extents(end);
+        self.set_extents(end)?;
         for tensor in &self.tensors {
             if tensor.offset % self.alignment != 0 {
                 return Err(self.error(format_args!(
@@ -165,7 +165,7 @@ impl Gguf {
                 )));
             }
             // A type that we don't know has a length that we don't know; its start can be checked.
-            if tensor.offset.checked_add(tensor.byte_len.unwrap_or(0)).is_none_or(|last| last > end) {
+            if tensor.end().is_none_or(|last| last > end) {
                 return Err(self.error(format_args!(
                     "tensor '{}' ({} bytes at {}) lies beyond the file's {end} bytes of data; is the file truncated?",
                     tensor.name,
@@ -174,18 +174,44 @@ impl Gguf {
                 )));
             }
         }
-        Ok(())
+        self.check_overlap()
+    }
+
+    /// Refuses two tensors that share bytes. One of a type that we don't know has its first byte.
+    fn check_overlap(&self) -> Result<()> {
+        let mut order: Vec<&TensorInfo> = Vec::new();
+        order.try_reserve_exact(self.tensors.len()).map_err(|_| self.too_many())?;
+        order.extend(self.tensors.iter().filter(|tensor| tensor.byte_len != Some(0)));
+        order.sort_unstable_by_key(|tensor| tensor.offset);
+        match order.windows(2).find(|pair| pair[0].end().is_none_or(|end| end > pair[1].offset)) {
+            None => Ok(()),
+            Some(pair) => {
+                let [first, second] =
+                    [pair[0], pair[1]].map(|t| (&t.name, t.byte_len.unwrap_or(1), t.offset));
+                Err(self.error(format_args!(
+                    "tensors '{}' ({} bytes at {}) and '{}' ({} bytes at {}) share bytes",
+                    first.0, first.1, first.2, second.0, second.1, second.2
+                )))
+            }
+        }
+    }
+
+    fn too_many(&self) -> Error {
+        Error::out_of_memory(self.what(), self.tensors.len().saturating_mul(size_of::<TensorInfo>()))
     }
 
     /// Tells each tensor how many bytes there are up to the next one, or to the `end` of the data.
-    fn set_extents(&mut self, end: usize) {
-        let mut starts: Vec<usize> = self.tensors.iter().map(|t| t.offset).collect();
+    fn set_extents(&mut self, end: usize) -> Result<()> {
+        let mut starts: Vec<usize> = Vec::new();
+        starts.try_reserve_exact(self.tensors.len()).map_err(|_| self.too_many())?;
+        starts.extend(self.tensors.iter().map(|t| t.offset));
         starts.sort_unstable();
         for tensor in &mut self.tensors {
             let next = starts.partition_point(|start| *start <= tensor.offset);
             let next = starts.get(next).copied().unwrap_or(end);
             tensor.set_extent(next.saturating_sub(tensor.offset));
         }
+        Ok(())
     }
 
     /// `split.count`, 0 where the file is none of several.
@@ -283,24 +309,18 @@ impl Gguf {
         Matrix::new(data, dtype, rows, cols).map_err(|e| self.of_tensor(name, e))
     }
 
-    /// As [`Self::matrix`], in the form that the kernels read (`pack::prepare`): TL1 and TL2 by their tilings, and Q2_0
-    /// of a BitNet layer as ternary where it is. What was packed has memory of its own, see [`Self::maps`].
+    /// As [`Self::matrix`], in the form that the kernels read (`pack::prepare`), TL1 and TL2 by their tilings. What was
+    /// packed has memory of its own, see [`Self::maps`].
     pub fn prepared(&self, pool: &Pool, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
         let m = self.matrix(name, rows, cols)?;
-        let bitnet_layer = || Ok(name.starts_with("blk.") && self.is_bitnet()?);
         let prepare = || match m.dtype {
             DType::TL1 | DType::TL2 => {
                 let tiling = self.tilings.find(m.dtype, rows, cols)?;
                 tl::unpack(pool, &m, tiling, self.scale_of(name)?)
             }
-            DType::Q2_0 if bitnet_layer()? => Ok(pack::as_ternary(pool, &m)?.unwrap_or(m.clone())),
             _ => pack::prepare(pool, m.clone()),
         };
         prepare().map_err(|e| self.of_tensor(name, e))
-    }
-
-    fn is_bitnet(&self) -> Result<bool> {
-        Ok(self.find::<&str>("general.architecture")?.is_some_and(|name| name.starts_with("bitnet")))
     }
 
     /// Whether the tensor `name` holds the scale of a TL1 or TL2 tensor, which `prepared` reads with that.
@@ -457,10 +477,11 @@ fn entries(r: &mut Reader, min_bytes: usize, item: &str) -> Result<usize> {
 
 fn parse_metadata(r: &mut Reader, n: usize) -> Result<HashMap<String, Value>> {
     let mut metadata = HashMap::new();
+    metadata.try_reserve(n).map_err(|_| r.no_memory(n * size_of::<(String, Value)>()))?;
     for _ in 0..n {
         let key = r.name(MAX_KEY_BYTES, "a metadata key")?;
         let value = Value::parse(r, &called(key))?;
-        if metadata.insert(key.to_owned(), value).is_some() {
+        if metadata.insert(r.owned(key)?, value).is_some() {
             return Err(r.error(format_args!("{} stands there twice", called(key))));
         }
     }
@@ -469,10 +490,13 @@ fn parse_metadata(r: &mut Reader, n: usize) -> Result<HashMap<String, Value>> {
 
 fn parse_tensors(r: &mut Reader, n: usize) -> Result<(Vec<TensorInfo>, HashMap<String, usize>)> {
     let mut tensors: Vec<TensorInfo> = Vec::new();
-    let mut by_name = HashMap::new();
+    let mut by_name: HashMap<String, usize> = HashMap::new();
+    let bytes = n * (size_of::<TensorInfo>() + size_of::<(String, usize)>());
+    tensors.try_reserve_exact(n).map_err(|_| r.no_memory(bytes))?;
+    by_name.try_reserve(n).map_err(|_| r.no_memory(bytes))?;
     for i in 0..n {
         let info = TensorInfo::parse(r)?;
-        if by_name.insert(info.name.clone(), i).is_some() {
+        if by_name.insert(r.owned(&info.name)?, i).is_some() {
             return Err(r.error(format_args!("tensor '{}' stands there twice", info.name)));
         }
         tensors.push(info);
