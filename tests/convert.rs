@@ -5,6 +5,7 @@ mod common;
 use bn_engine::base::Error;
 use bn_engine::formats::gguf::Gguf;
 use bn_engine::kernels::{DType, Pool};
+use bn_engine::model::SamplingDefaults;
 use bn_engine::model::{Checkpoint, ExportTypes, HfFolder, export};
 use bn_engine::text::Message;
 use common::{Golden, alone, argmax, bits, load_file, relative_error, root};
@@ -202,6 +203,18 @@ fn the_file_ends_and_chats_as_the_folder_does() {
         let message = Message { role: "user", content: "hi" };
         assert_eq!(chats.map(|chat| chat.render(&[message], true).unwrap()), ["hi</s><pad>", "hi</s><pad>"]);
     }
+    let advice =
+        json!({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 2});
+    put("generation_config.json", advice);
+    let (ours, file) = both("is written");
+    let want = SamplingDefaults {
+        temperature: Some(0.6),
+        top_k: Some(20),
+        top_p: Some(0.95),
+        min_p: None,
+        repetition_penalty: Some(2.0),
+    };
+    assert_eq!((ours.model.facts().sampling, file.model.facts().sampling), (want, want));
     put("generation_config.json", json!({"eos_token_id": [0, 1, 2]}));
     let (ours, file) = both("[2] will not end an output");
     assert_eq!(

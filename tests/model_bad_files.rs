@@ -6,7 +6,7 @@ use bn_engine::base::{Bytes, Error, Status};
 use bn_engine::formats::gguf::Gguf;
 use bn_engine::kernels::Pool;
 use bn_engine::kernels::attention::KvType;
-use bn_engine::model::{LoadOptions, Outputs, Source, load, load_checkpoint};
+use bn_engine::model::{LoadOptions, Outputs, SamplingDefaults, Source, load, load_checkpoint};
 use bn_engine::ops::{RaggedBatch, SeqRows};
 use common::gguf::{F16, FFN, File, HIDDEN, TQ2_0, VOCAB, bitnet, gemma3, llama, qwen2};
 use common::{Rng, Running};
@@ -321,7 +321,12 @@ fn a_load_can_be_given_up() {
 #[test]
 fn what_is_odd_but_usable_is_logged() {
     let log = std::sync::Mutex::new(Vec::new());
-    let file = llama().f32("llama.attention.clamp_kqv", 30.0).str("tokenizer.ggml.model", "rwkv");
+    let file = llama()
+        .f32("llama.attention.clamp_kqv", 30.0)
+        .str("tokenizer.ggml.model", "rwkv")
+        .f32("general.sampling.temp", f32::INFINITY)
+        .str("general.sampling.top_p", "0.9")
+        .u32("general.sampling.top_k", 40);
     for file in [file.clone(), file.without_key("tokenizer.ggml.model")] {
         let gguf = Gguf::from_bytes(Bytes::new(file.bytes()), "odd file").expect("a file");
         let pool = Pool::new(1).expect("pool");
@@ -337,6 +342,10 @@ fn what_is_odd_but_usable_is_logged() {
             .collect();
         assert!(warnings.iter().any(|w| w.contains("llama.attention.clamp_kqv")), "{warnings:?}");
         assert!(warnings.iter().any(|w| w.contains("token ids")), "{warnings:?}");
+        let bad = ["general.sampling.temp", "general.sampling.top_p"];
+        assert!(bad.iter().all(|key| warnings.iter().any(|w| w.contains(key))), "{warnings:?}");
+        let want = SamplingDefaults { top_k: Some(40), ..SamplingDefaults::default() };
+        assert_eq!(loaded.model.facts().sampling, want);
     }
 }
 

@@ -280,5 +280,6 @@ fn facts(config: &DecoderConfig, weights: &Weights, other_bytes: u64) -> Facts {
         parameters,
         weight_bytes,
         pooling: config.pooling,
+        sampling: config.sampling,
     }
 }

@@ -15,6 +15,7 @@ mod pooling;
 mod reader;
 mod requantized;
 mod rope;
+mod sampling;
 
 pub use checkpoint::Checkpoint;
 pub use config::{DecoderConfig, LayerSpan, Parts, RopeConfig, RopeScaling};
@@ -23,6 +24,7 @@ pub use hf::HfFolder;
 pub use loader::{Source, load, load_checkpoint};
 pub use options::{LoadOptions, WeightType};
 pub use pooling::Pooling;
+pub use sampling::SamplingDefaults;
 
 use crate::base::{Error, Result, Status};
 use crate::kernels::attention::KvType;
@@ -48,6 +50,8 @@ pub struct Facts {
     pub weight_bytes: u64,
     /// How its embeddings are made where a request doesn't say; they have `hidden_size` elements.
     pub pooling: Pooling,
+    /// What its files advise for requests that do not say.
+    pub sampling: SamplingDefaults,
 }
 
 /// Shape of the KV cache that a model wants, as `ops::KvCache` has it.
