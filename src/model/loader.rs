@@ -7,10 +7,11 @@ use super::options::LoadOptions;
 use super::reader::Reader;
 use super::requantized::Requantized;
 use super::{Facts, Loaded, Model};
-use crate::base::{Error, Result, Status};
-use crate::formats::gguf::Gguf;
+use crate::base::{Bytes, Error, Result, Status};
+use crate::formats::gguf::{Gguf, map_file};
 use crate::kernels::Pool;
 use crate::text::Tokenizer;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,14 +22,20 @@ const INFO: i32 = 3;
 const MAX_ECHO_US: u32 = 1_000_000;
 
 /// Where a model comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Source {
     /// The demo model inside the library.
     Embedded,
     Echo {
         us_per_token: u32,
     },
+    /// A GGUF file or a folder.
     File(String),
+    /// A GGUF file in memory, at any alignment; nothing is copied. Errors call it `what`.
+    Memory {
+        bytes: Bytes,
+        what: String,
+    },
 }
 
 impl Source {
@@ -55,6 +62,15 @@ impl Source {
         })?;
         Ok(Self::Echo { us_per_token })
     }
+
+    /// An open GGUF file, whose position does not matter. It is mapped here, so that the descriptor may be closed; the
+    /// file itself must stay as it is. `Io` where it is no regular file that can be read.
+    pub fn descriptor(fd: BorrowedFd<'_>) -> Result<Self> {
+        let what = format!("file descriptor {}", fd.as_raw_fd());
+        let own = fd.try_clone_to_owned();
+        let own = own.map_err(|e| Error::new(Status::Io, format!("cannot open {what}: {e}")))?;
+        Ok(Self::Memory { bytes: map_file(&own.into(), &what)?, what })
+    }
 }
 
 /// Loads a model; `pool` packs weights, and is not kept. `progress` hears (fraction, tensor) and may give up by true.
@@ -77,6 +93,9 @@ pub fn load(
         Source::Embedded => Box::new(embedded()?),
         Source::File(path) if Path::new(path).is_dir() => Box::new(HfFolder::open(path)?),
         Source::File(path) => Box::new(gguf(path, options)?),
+        Source::Memory { bytes, what } => {
+            Box::new(Gguf::from_bytes_with(bytes.clone(), what, options.kernel_config.as_deref())?)
+        }
     };
     let limit = options.max_weight_bytes;
     match options.requantizes() {
@@ -102,9 +121,13 @@ fn check(source: &Source, options: &LoadOptions) -> Result<()> {
             "weight_type, embedding_type or head_type is given, and builtin:echo has no weights",
         ));
     }
-    let gguf = matches!(source, Source::File(path) if !Path::new(path).is_dir());
+    let gguf = match source {
+        Source::File(path) => !Path::new(path).is_dir(),
+        Source::Memory { .. } => true,
+        Source::Embedded | Source::Echo { .. } => false,
+    };
     match options.kernel_config.is_some() && !gguf {
-        true => Err(Error::invalid("kernel_config_path is given, and the model is no GGUF file with a path")),
+        true => Err(Error::invalid("kernel_config_path is given, and the model is no GGUF file of yours")),
         false => Ok(()),
     }
 }
@@ -151,7 +174,7 @@ fn embedded() -> Result<Gguf> {
     #[repr(align(64))]
     struct Aligned<T: ?Sized>(T);
     static FILE: &Aligned<[u8]> = &Aligned(*include_bytes!("../../models/bn-demo.gguf"));
-    Gguf::from_bytes(crate::base::Bytes::new(&FILE.0), "the embedded model")
+    Gguf::from_bytes(Bytes::new(&FILE.0), "the embedded model")
 }
 
 #[cfg(not(feature = "demo-model"))]

@@ -86,24 +86,42 @@ impl Gguf {
         if gguf.split_count()? > 1 {
             gguf = split::join(path, gguf)?;
         }
-        if gguf.tensors.iter().any(|t| matches!(t.dtype(), Some(DType::TL1 | DType::TL2))) {
-            let tilings = match config {
-                Some(config) => read_tilings(config)?
-                    .ok_or_else(|| cannot_open(config, "it does not exist (kernel_config_path)"))?,
-                None => tilings_beside(path)?.unwrap_or_default(),
-            };
-            gguf.set_tilings(tilings);
-        } else if config.is_some() {
-            return Err(Error::invalid(format!(
-                "kernel_config_path is given, and '{path}' has no TL1 or TL2 tensors"
-            )));
-        }
+        // In the folder of the model.
+        let beside = format!("{}{KERNEL_CONFIG}", path.rfind('/').map_or("", |at| &path[..=at]));
+        gguf.tile(config, Some(&beside))?;
         Ok(gguf)
+    }
+
+    /// Reads the tilings of TL1 and TL2 tensors, where there are any: from `config`, or else from `beside`, if it is there.
+    fn tile(&mut self, config: Option<&str>, beside: Option<&str>) -> Result<()> {
+        if !self.tensors.iter().any(|t| matches!(t.dtype(), Some(DType::TL1 | DType::TL2))) {
+            return match config {
+                None => Ok(()),
+                Some(_) => Err(Error::invalid(format!(
+                    "kernel_config_path is given, and '{}' has no TL1 or TL2 tensors",
+                    self.what()
+                ))),
+            };
+        }
+        let tilings = match (config, beside) {
+            (Some(config), _) => read_tilings(config)?
+                .ok_or_else(|| cannot_open(config, "it does not exist (kernel_config_path)"))?,
+            (None, Some(beside)) => read_tilings(beside)?.unwrap_or_default(),
+            (None, None) => return Ok(()),
+        };
+        self.set_tilings(tilings);
+        Ok(())
     }
 
     /// Parses `bytes`; errors call them `what`. `Unsupported` where they are one of several parts.
     pub fn from_bytes(bytes: Bytes, what: &str) -> Result<Self> {
-        let gguf = Self::parse(bytes, what)?;
+        Self::from_bytes_with(bytes, what, None)
+    }
+
+    /// As `from_bytes`, with the path of a `kernel_config.ini` to read, as for `open_with`.
+    pub fn from_bytes_with(bytes: Bytes, what: &str, config: Option<&str>) -> Result<Self> {
+        let mut gguf = Self::parse(bytes, what)?;
+        gguf.tile(config, None)?;
         match gguf.split_count()? {
             0 | 1 => Ok(gguf),
             count => Err(Error::unsupported(format!(
@@ -412,19 +430,27 @@ fn open_regular(path: &str) -> io::Result<std::result::Result<(File, u64), &'sta
 fn map(path: &str) -> Result<Bytes> {
     let (file, len) =
         open_regular(path).map_err(|e| cannot_open(path, e))?.map_err(|why| cannot_open(path, why))?;
-    if len == 0 {
-        return Err(Error::bad_model(format!("model file '{path}' is empty")));
-    }
-    // SAFETY: the mapping is private and read-only and outlives every view of it (`Bytes` owns it).
-    // That nobody truncates or rewrites the file meanwhile is asked of `open`'s caller.
-    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| cannot_open(path, e))?;
-    Ok(Bytes::of_file(map))
+    map_open(&file, len, path)
 }
 
-/// `kernel_config.ini` in the folder of the model at `path`, None where there is none.
-fn tilings_beside(path: &str) -> Result<Option<Tilings>> {
-    let folder = path.rfind('/').map_or("", |at| &path[..=at]);
-    read_tilings(&format!("{folder}{KERNEL_CONFIG}"))
+/// Maps an open file; errors call it `what`. It may be closed then. `Io` where it is not a regular file, or cannot be
+/// read. What `Gguf::open` asks of the file holds here too.
+pub fn map_file(file: &File, what: &str) -> Result<Bytes> {
+    let stat = file.metadata().map_err(|e| cannot_open(what, e))?;
+    match stat.is_file() {
+        true => map_open(file, stat.len(), what),
+        false => Err(cannot_open(what, "it is not a regular file")),
+    }
+}
+
+fn map_open(file: &File, len: u64, what: &str) -> Result<Bytes> {
+    if len == 0 {
+        return Err(Error::bad_model(format!("model file '{what}' is empty")));
+    }
+    // SAFETY: the mapping is private and read-only and outlives every view of it (`Bytes` owns it).
+    // That nobody truncates or rewrites the file meanwhile is asked of the caller.
+    let map = unsafe { memmap2::Mmap::map(file) }.map_err(|e| cannot_open(what, e))?;
+    Ok(Bytes::of_file(map))
 }
 
 fn read_tilings(path: &str) -> Result<Option<Tilings>> {
