@@ -306,7 +306,7 @@ fn a_load_can_be_given_up() {
     let result = load(
         &source,
         &LoadOptions::default(),
-        &*Pool::new(1).expect("pool"),
+        &Pool::new(1).expect("pool"),
         &|_, _| (),
         &mut |fraction, what| {
             seen.push((fraction, what.to_owned()));

@@ -55,7 +55,7 @@ fn weights_beyond_the_limit_are_refused_as_they_are_read() {
             false
         };
         let source = Source::parse(Some(path)).unwrap();
-        let loaded = load(&source, &options, &*Pool::new(2).unwrap(), &|_, _| (), &mut progress);
+        let loaded = load(&source, &options, &Pool::new(2).unwrap(), &|_, _| (), &mut progress);
         (loaded.map(|loaded| loaded.model.facts().weight_bytes), tensors)
     };
     let (bytes, all) = with(0);
