@@ -108,6 +108,7 @@ impl InplaceOp1 for Spare {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::panics;
     use candle_core::Device;
 
     fn owned(part: Vec<f32>, spare: &Arc<Spare>) -> Owned {
@@ -135,6 +136,26 @@ mod tests {
         assert!(spare.0.lock().parts.is_empty(), "kept for a smaller step");
         (0..2 * KEPT).for_each(|_| drop(owned(vec![0.0; 4], &spare)));
         assert_eq!(spare.0.lock().parts.len(), KEPT);
+    }
+
+    /// The tensor that a kernel was writing to goes while its panic unwinds: a second panic would end the process.
+    #[test]
+    fn a_panic_in_an_operation_stays_one() {
+        struct Broken;
+        impl InplaceOp1 for Broken {
+            fn name(&self) -> &'static str {
+                "broken"
+            }
+            fn cpu_fwd(&self, _: &mut CpuStorage, _: &Layout) -> candle_core::Result<()> {
+                panic!("in a kernel")
+            }
+        }
+        let spare = Arc::<Spare>::default();
+        let text = panics::catch(|| {
+            let x = owned(vec![0.0; 4], &spare);
+            let _ = x.inplace_op1(&Broken);
+        });
+        assert!(text.unwrap_err().contains("in a kernel"));
     }
 
     /// A forked child may find the lock taken for good.
