@@ -96,7 +96,7 @@ header:
 	@cp "$$(ls -t target/debug/build/bn-engine-*/out/bn_engine.h | head -n 1)" include/bn_engine.h
 
 parity:
-	$(CARGO) test --quiet --test model_parity -- --ignored document
+	$(CARGO) test --quiet --test all model_parity:: -- --ignored document
 	@echo "docs/parity.md is written"
 
 lint:
@@ -134,7 +134,7 @@ test-arm:
 tsan:
 	RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR=$(abspath target)/tsan $(CARGO) +nightly test -Zbuild-std \
 		--target $$(rustc -vV | sed -n 's/^host: //p') \
-		--test engine_echo --test engine_faults --test engine_invariance
+		--test all engine_
 
 $(C)/tests: $(C_TESTS) tests/c/harness.h include/bn_engine.h | lib
 	@$(CC) $(C_TEST_FLAGS) $(CFLAGS) $(C_TESTS) -o $@ $(LINK)

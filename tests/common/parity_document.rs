@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 const HEAD: &str = "# Parity
 
-Written by `make parity` from the references in `tests/golden/models` (made by `tools/golden`); `cargo test --test model_parity`
+Written by `make parity` from the references in `tests/golden/models` (made by `tools/golden`); `cargo test --test all model_parity::`
 holds each to its limit, alone and in ragged batches, which give the same bits. Errors are ‖ours − reference‖ / ‖reference‖ over the
 logits of all positions (for embeddings: over the vectors); argmax: positions with the same best token.
 ";

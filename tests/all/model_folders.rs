@@ -1,14 +1,11 @@
 //! Hugging Face folders that are wrong in one place, and weights requantized at load.
 
-mod common;
-mod folder_support;
-
+use crate::common::{Golden, Rng, alone, bits, relative_error, root};
+use crate::folder_support::{Copy, open, parts};
 use bn_engine::base::{Error, Status};
 use bn_engine::kernels::Pool;
 use bn_engine::model::{LoadOptions, Source, WeightType, load, load_with};
 use bn_engine::text::Message;
-use common::{Golden, Rng, alone, bits, relative_error, root};
-use folder_support::{Copy, open, parts};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 

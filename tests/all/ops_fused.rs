@@ -1,8 +1,7 @@
 //! What runs in one pass has the bits of its parts one after the other.
 
-mod common;
-mod ops_support;
-
+use crate::common::root;
+use crate::ops_support::{Random, values};
 use bn_engine::base::Result;
 use bn_engine::kernels::attention::KvType;
 use bn_engine::kernels::{DType, Matrix, Pool, available};
@@ -12,8 +11,6 @@ use bn_engine::ops::{
     SeqRows,
 };
 use candle_core::Tensor;
-use common::root;
-use ops_support::{Random, values};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 

@@ -1,12 +1,10 @@
 //! The engine's own behaviour on the echo model: events, limits, cancelling, shutting down, statistics.
 
-mod engine_support;
-
+use crate::engine_support::*;
 use bn_engine::base::Status;
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
 use bn_engine::kernels::available;
-use engine_support::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -166,7 +166,7 @@ fn c_sees_the_layout_that_rust_has() {
 fn every_constant_of_the_header_is_compared() {
     let mut facts = Facts::default();
     constants(&mut facts);
-    for line in include_str!("../include/bn_engine.h").lines() {
+    for line in include_str!("../../include/bn_engine.h").lines() {
         if let Some(rest) = line.strip_prefix("#define BN_")
             && let Some((name, _)) = rest.split_once(' ')
         {

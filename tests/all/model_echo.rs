@@ -1,13 +1,12 @@
 //! The `echo` model's replies, what a step is refused for, and the names that models are loaded by.
 
-mod common;
-
+use crate::common;
+use crate::common::{Session, argmax};
 use bn_engine::base::{Error, Status};
 use bn_engine::kernels::Pool;
 use bn_engine::kernels::attention::KvType;
 use bn_engine::model::{Loaded, Outputs, Source, load};
 use bn_engine::ops::{KvCache, RaggedBatch, SeqRows};
-use common::{Session, argmax};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

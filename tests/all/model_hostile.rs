@@ -1,13 +1,10 @@
 //! Hugging Face folders that nobody made in good faith: all files mutated at once, links, pipes, devices.
 
-mod common;
+use crate::common::{Rng, root};
+use crate::folder_support::{Copy, open};
 #[allow(dead_code)]
-mod folder_support;
-
 use bn_engine::base::Status;
 use bn_engine::model::LoadOptions;
-use common::{Rng, root};
-use folder_support::{Copy, open};
 
 const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [
     {"id": 3, "content": "</s>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,

@@ -183,3 +183,17 @@ fn the_checks_see_what_they_look_for() {
     assert_eq!(names, ["base", "engine", "model"]);
     assert_eq!(functions("    pub fn a(\n        b: u32,\n    ) {\n        b\n    }\n"), [(1, 5)]);
 }
+
+/// Each file beside the one program of integration tests links the whole library once more.
+#[test]
+fn tests_with_a_process_of_their_own_are_those_that_need_one() {
+    let mut found: Vec<String> = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .filter(|name| name.ends_with(".rs"))
+        .collect();
+    found.sort_unstable();
+    let allocators_and_cpus =
+        ["engine_cpu.rs", "engine_resources.rs", "fuzz.rs", "model_memory.rs", "text_chat_memory.rs"];
+    assert_eq!(found, allocators_and_cpus, "other tests are modules of tests/all/main.rs");
+}

@@ -2,6 +2,6 @@
 
 #[test]
 fn the_readme_shows_hello_c() {
-    let (readme, hello) = (include_str!("../README.md"), include_str!("../examples-c/hello.c"));
+    let (readme, hello) = (include_str!("../../README.md"), include_str!("../../examples-c/hello.c"));
     assert!(readme.contains(&format!("```c\n{hello}```")), "README.md differs from examples-c/hello.c");
 }

@@ -1,13 +1,11 @@
 //! A model that fails on purpose: who is told, and who goes on undisturbed.
 
-mod engine_support;
-
+use crate::engine_support::*;
 use bn_engine::base::{Error, Result, Status};
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
 use bn_engine::model::{Facts, KvShape, Loaded, Model, Outputs};
 use bn_engine::ops::{KvCache, RaggedBatch};
-use engine_support::*;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,8 +1,7 @@
 //! Every operation of `FusedOps` against the same on plain candle.
 
-mod ops_support;
-mod plain_ops;
-
+use crate::ops_support::{Chunk, Random, batch, error, plain, rope, tables, values};
+use crate::plain_ops::PlainOps;
 use bn_engine::base::Bytes;
 use bn_engine::kernels::attention::{KvType, TILE};
 use bn_engine::kernels::{Arithmetic, DType, Matrix, Pool};
@@ -11,8 +10,6 @@ use bn_engine::ops::{
     RopeStyle,
 };
 use candle_core::Tensor;
-use ops_support::{Chunk, Random, batch, error, plain, rope, tables, values};
-use plain_ops::PlainOps;
 use std::sync::Arc;
 
 const TOLERANCE: f32 = 1e-5;

@@ -1,9 +1,7 @@
 //! What K and V in F16 and int8 cost in accuracy, and that they keep invariant 3.
 
-mod common;
-
+use crate::common::{Golden, Session, argmax, bits, load_file, relative_error};
 use bn_engine::kernels::attention::KvType;
-use common::{Golden, Session, argmax, bits, load_file, relative_error};
 
 /// Relative error of all logits against those of F32, and the share of rows whose best token is another; both at most.
 type Bound = (f64, f64);

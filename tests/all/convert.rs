@@ -1,13 +1,11 @@
 //! bn-convert: a folder and the file made of it say the same.
 
-mod common;
-
+use crate::common::{Golden, alone, argmax, bits, load_file, relative_error, root};
 use bn_engine::base::Error;
 use bn_engine::formats::gguf::Gguf;
 use bn_engine::kernels::{DType, Pool};
 use bn_engine::model::{Checkpoint, ExportTypes, HfFolder, export};
 use bn_engine::text::Message;
-use common::{Golden, alone, argmax, bits, load_file, relative_error, root};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

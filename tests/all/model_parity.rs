@@ -1,9 +1,8 @@
 //! Every architecture, as transformers (and llama.cpp, where the index says so) computes it.
 
-mod common;
-
-use common::parity::{check, check_embeddings};
-use common::{Embeddings, Golden};
+use crate::common;
+use crate::common::parity::{check, check_embeddings};
+use crate::common::{Embeddings, Golden};
 
 /// Of these formats; none at all would prove nothing.
 fn all(wanted: impl Fn(&str) -> bool, least: usize) {

@@ -1,15 +1,14 @@
 //! Files that are wrong get an error that names what is wrong; none gets a panic.
 
-mod common;
-
+use crate::common;
+use crate::common::Rng;
+use crate::common::gguf::{F16, FFN, File, HIDDEN, TQ2_0, VOCAB, bitnet, gemma3, llama, qwen2};
 use bn_engine::base::{Bytes, Error, Status};
 use bn_engine::formats::gguf::Gguf;
 use bn_engine::kernels::Pool;
 use bn_engine::kernels::attention::KvType;
 use bn_engine::model::{Loaded, Model, Outputs, Source, load, load_checkpoint};
 use bn_engine::ops::{FusedOps, KvCache, RaggedBatch, SeqRows};
-use common::Rng;
-use common::gguf::{F16, FFN, File, HIDDEN, TQ2_0, VOCAB, bitnet, gemma3, llama, qwen2};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 

@@ -1,14 +1,12 @@
 //! Invariant 3 at the level of operations: a row's bits are its sequence's own, whatever comes along.
 
-mod ops_support;
-
+use crate::ops_support::{Chunk, Random, batch, plain, rope, tables, values};
 use bn_engine::kernels::attention::KvType;
 use bn_engine::kernels::{DType, Isa, Matrix, Pool, available, isa};
 use bn_engine::ops::{
     Activation, Attention, AttentionShape, FusedOps, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch,
     Rope, RopeStyle,
 };
-use ops_support::{Chunk, Random, batch, plain, rope, tables, values};
 use std::sync::Arc;
 
 const BLOCKS: usize = 100;

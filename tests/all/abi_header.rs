@@ -1,8 +1,8 @@
 //! `include/bn_engine.h` is what `src/ffi` generates, and every function of it is in the committed list.
 
 const GENERATED: &str = include_str!(concat!(env!("OUT_DIR"), "/bn_engine.h"));
-const COMMITTED: &str = include_str!("../include/bn_engine.h");
-const SYMBOLS: &str = include_str!("abi/symbols.txt");
+const COMMITTED: &str = include_str!("../../include/bn_engine.h");
+const SYMBOLS: &str = include_str!("../abi/symbols.txt");
 
 #[test]
 fn committed_header_is_the_generated_one() {

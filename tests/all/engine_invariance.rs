@@ -1,10 +1,8 @@
 //! Invariant 3 through the engine: the same bytes and bitwise the same log probabilities, whatever else runs.
 
-mod engine_support;
-
+use crate::engine_support::*;
 use bn_engine::engine::api::*;
 use bn_engine::kernels::available;
-use engine_support::*;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 

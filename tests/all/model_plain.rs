@@ -1,10 +1,7 @@
 //! The decoder on plain candle operations agrees with the same decoder on our kernels.
 
-mod common;
-mod plain_ops;
-
-use common::{Golden, Session, argmax, load_file, load_on, relative_error};
-use plain_ops::PlainOps;
+use crate::common::{Golden, Session, argmax, load_file, load_on, relative_error};
+use crate::plain_ops::PlainOps;
 use std::sync::Arc;
 
 fn check(golden: &Golden, chunk: usize) {

@@ -1,13 +1,12 @@
 //! Requests for embeddings: what the vectors are, that company does not change a bit of them, and how they end.
 
-mod common;
-mod engine_support;
-
+use crate::common;
+use crate::engine_support;
+use crate::engine_support::*;
 use bn_engine::base::Status;
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
 use bn_engine::model::Model;
-use engine_support::*;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

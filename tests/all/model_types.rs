@@ -1,14 +1,12 @@
 //! One ternary model in each of GGUF's ternary types, and in widths that are no whole blocks: the same bits.
 
-mod common;
-
+use crate::common::gguf::{File, HIDDEN, I2_S, bitnet};
+use crate::common::{Session, alone, bits};
 use bn_engine::base::{Bytes, Result};
 use bn_engine::formats::gguf::Gguf;
 use bn_engine::kernels::Pool;
 use bn_engine::model::{Loaded, load_checkpoint};
 use bn_engine::ops::FusedOps;
-use common::gguf::{File, HIDDEN, I2_S, bitnet};
-use common::{Session, alone, bits};
 use std::sync::Arc;
 
 const IQ1_BN: u32 = 134;

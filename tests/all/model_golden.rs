@@ -1,9 +1,8 @@
 //! Our logits against ones that PyTorch computed, and against themselves in every batch (invariant 3).
 
-mod common;
-
-use common::parity::check;
-use common::{GOLDEN, Golden};
+use crate::common;
+use crate::common::parity::check;
+use crate::common::{GOLDEN, Golden};
 
 #[test]
 fn every_reference() {
