@@ -80,13 +80,13 @@ demo: $(C)/demo
 
 bench: $(C)/bench
 	$(call say,the limits of this machine)
-	@$(CARGO) bench --quiet --bench limits -- $(BENCH_FLAGS)
+	@$(CARGO) dev limits -- $(BENCH_FLAGS)
 	$(call say,kernels$(comma) beside their limits)
-	@$(CARGO) bench --quiet --bench kernels -- $(BENCH_FLAGS)
+	@$(CARGO) dev kernels -- $(BENCH_FLAGS)
 	$(call say,the worker pool$(comma) two engines$(comma) an idle one)
-	@$(CARGO) bench --quiet --bench pool -- $(BENCH_FLAGS)
+	@$(CARGO) dev pool -- $(BENCH_FLAGS)
 	$(call say,the scheduler)
-	@$(CARGO) bench --quiet --bench scheduler -- $(if $(QUICK),--quick)
+	@$(CARGO) dev scheduler -- $(if $(QUICK),--quick)
 	$(call say,models through the C API)
 	@$(C)/bench $(if $(BENCH_THREADS),--threads $(BENCH_THREADS)) $(BENCH_ARGS)
 	@$(C)/bench --echo
@@ -101,7 +101,8 @@ parity:
 
 lint:
 	$(CARGO) fmt --check
-	$(CARGO) clippy --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@CARGO=$(CARGO) tests/features.sh
 
 clean:
 	$(CARGO) clean

@@ -1,18 +1,16 @@
 //! What this machine can do at most, for 1 to all threads: read, multiply-add int8, multiply-add f32.
 //!
-//!   cargo bench --bench limits -- [--quick] [--json FILE] [--threads N] [--isa NAME]
+//!   cargo dev limits -- [--quick] [--json FILE] [--threads N] [--isa NAME]
 
-mod common;
-
+use bn_dev::limits::{Memory, rate};
+use bn_dev::units::{Kind, of_kernels, units};
+use bn_dev::{Options, machine, median};
 use bn_engine::kernels::Pool;
-use common::limits::{Memory, rate};
-use common::units::{Kind, of_kernels, units};
-use common::{Options, machine, median};
 use serde_json::json;
 
 fn main() {
     let options = Options::parse("limits");
-    let (memory, units) = (Memory::new(), units());
+    let (memory, units) = (Memory::of_machine(), units());
     println!("{}; kernels use {}; {} MiB are read", machine(), options.isa.name(), memory.bytes() >> 20);
     println!("\n{:>7} {:>10} {:>13} {:<22} {:>14}", "threads", "what", "instructions", "", "a second");
     let mut results = Vec::new();

@@ -1,15 +1,12 @@
 //! Look-up-table forms of the ternary product, as TL1 and TL2 of bitnet.cpp, against the engine's own: ratios of times.
 //!
-//! `cargo bench --bench lut -- [--quick] [--threads N] [--json FILE]`
+//! `cargo dev lut -- [--quick] [--threads N] [--json FILE]`
 //!
 //! Both are exact and AVX2. TL1 keeps two weights as a 4-bit index, TL2 three as a 4-bit index and a sign (1.67 bits
 //! a weight). For each group of columns a token has a table of its 16 sums; `vpshufb` looks up 32 rows at once. A sum is
 //! kept as two bytes, `low + 31 * high` with a |low| of 15 at most and a |high| of 13, so that eight of each add up in bytes and
 //! one `vpmaddubsw` then makes 16 bits of both: cheaper than the two halves of an i16, which would have to be put
 //! together for each look-up.
-
-#[cfg(target_arch = "x86_64")]
-mod common;
 
 #[cfg(not(target_arch = "x86_64"))]
 fn main() {
@@ -23,7 +20,7 @@ fn main() {
 
 #[cfg(target_arch = "x86_64")]
 mod bench {
-    use super::common::{Options, SplitMix, machine, median, seconds};
+    use bn_dev::{Options, SplitMix, machine, median, seconds};
     use bn_engine::base::Bytes;
     use bn_engine::kernels::blocks::SharedOut;
     use bn_engine::kernels::quantize::QuantRow;
@@ -62,7 +59,7 @@ mod bench {
         let mut rows = Vec::new();
         for (height, width) in SHAPES {
             let mut random = SplitMix(1);
-            let mut w: Vec<i8> = (0..height * width).map(|_| (random.next() % 3) as i8 - 1).collect();
+            let mut w: Vec<i8> = (0..height * width).map(|_| (random.draw() % 3) as i8 - 1).collect();
             // The largest sums, with -128 below.
             w[..width].fill(1);
             w[width..2 * width].fill(-1);
@@ -71,7 +68,7 @@ mod bench {
             let codes: Vec<Matrix> = codes.map(|m| m.expect("a matrix")).collect();
             let tables = [0, width / 48 * 2].map(|triples| Lut::new(&w, width, triples));
             for tokens in TOKENS {
-                let mut values: Vec<i8> = (0..tokens * width).map(|_| random.next() as i8).collect();
+                let mut values: Vec<i8> = (0..tokens * width).map(|_| random.draw() as i8).collect();
                 values[..width].fill(-128);
                 let sum = |x: &[i8]| x.iter().map(|v| *v as i32).sum();
                 // Scales of one: outputs are the integer dots.

@@ -6,6 +6,7 @@
 //! the one that llama.cpp reads; its feed-forward has SiLU for ReLU²), bitnet-large, bitnet-3b, llama-1b (Llama 3.2).
 //! WEIGHTS: a type for the projections, HEAD: one for the embedding, which is the head too.
 
+use bn_dev::SplitMix;
 use bn_engine::base::Result;
 use bn_engine::formats::gguf::writer::{Meta, write_file};
 use bn_engine::kernels::DType;
@@ -290,10 +291,10 @@ fn scales(dtype: DType) -> &'static [usize] {
 fn fill(dtype: DType, scale: f32, rng: &mut SplitMix, buffer: &mut [u8], norm: bool) {
     // Four codes 0, 1, 2 in a byte.
     let trits = |rng: &mut SplitMix| {
-        let n = rng.next() % 81;
+        let n = rng.draw() % 81;
         ((n % 3) | ((n / 3 % 3) << 2) | ((n / 9 % 3) << 4) | ((n / 27) << 6)) as u8
     };
-    let value = |rng: &mut SplitMix| (rng.next() % 4096) as f32 / 2048.0 - 1.0;
+    let value = |rng: &mut SplitMix| (rng.draw() % 4096) as f32 / 2048.0 - 1.0;
     if matches!(dtype, DType::I2S | DType::IQ2_BN) {
         return buffer.iter_mut().for_each(|b| *b = trits(rng));
     }
@@ -307,8 +308,8 @@ fn fill(dtype: DType, scale: f32, rng: &mut SplitMix, buffer: &mut [u8], norm: b
                 // ceil(n * 256 / 243): five trits.
                 let byte = |rng: &mut SplitMix| match dtype {
                     DType::TQ2_0 | DType::Q2_0 => trits(rng),
-                    DType::TQ1_0 | DType::IQ1_BN => ((rng.next() % 243 * 256).div_ceil(243)) as u8,
-                    _ => rng.next() as u8,
+                    DType::TQ1_0 | DType::IQ1_BN => ((rng.draw() % 243 * 256).div_ceil(243)) as u8,
+                    _ => rng.draw() as u8,
                 };
                 block.iter_mut().for_each(|b| *b = byte(rng));
                 let ternary = matches!(dtype, DType::TQ1_0 | DType::TQ2_0 | DType::Q2_0);
@@ -319,17 +320,5 @@ fn fill(dtype: DType, scale: f32, rng: &mut SplitMix, buffer: &mut [u8], norm: b
                 }
             }
         }
-    }
-}
-
-/// Vigna's SplitMix64.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }

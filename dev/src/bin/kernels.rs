@@ -1,14 +1,16 @@
 //! Each kernel as a share of what the machine allows at the shapes of BitNet 2B-4T and Llama 3.2 1B.
 //!
-//!   cargo bench --bench kernels -- [--quick] [--json FILE] [--threads N] [--only WORD]... [--isa NAME]
+//!   cargo dev kernels -- [--quick] [--json FILE] [--threads N] [--only WORD]... [--isa NAME]
 //!
 //! A kernel's limit is the larger of two times: that of reading its bytes at the measured bandwidth, and that of its
 //! multiply-adds at the measured rate. Both are measured before and behind each round of the kernel. Its operands come
 //! from memory that the caches have forgotten, as a layer's weights do from token to token; the rows of norm and
 //! quantize are in the caches, as in a model, so these two may pass 100%.
 
-mod common;
-
+use bn_dev::limits::{Limits, Memory, Work};
+use bn_dev::units::Kind;
+use bn_dev::weights::Arena;
+use bn_dev::{Options, SplitMix, machine, median, seconds};
 use bn_engine::kernels::attention::{Context, Half, KvType, Paged, QUERIES, Scratch, Seen, TILE, stride};
 use bn_engine::kernels::blocks::{Part, SharedOut};
 use bn_engine::kernels::kv;
@@ -16,10 +18,6 @@ use bn_engine::kernels::quantize::{QuantRow, quantize_row};
 use bn_engine::kernels::quantize_blocks::{BlockActivations, columns_of_sum, quantize_blocks};
 use bn_engine::kernels::ternary::{self, Activations};
 use bn_engine::kernels::{Arithmetic, DType, Isa, Matrix, Pool, dense, norm, quantized};
-use common::limits::{Limits, Memory, Work};
-use common::units::Kind;
-use common::weights::Arena;
-use common::{Options, SplitMix, machine, median, seconds};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 
@@ -64,7 +62,7 @@ struct Case<'a> {
 
 fn main() {
     let options = Options::parse("kernels");
-    let (memory, pool) = (Memory::new(), Pool::new(options.threads).expect("a pool"));
+    let (memory, pool) = (Memory::of_machine(), Pool::new(options.threads).expect("a pool"));
     let limits = Limits::new(&pool, &memory, options.isa);
     let mut bench = Bench {
         options: &options,
@@ -329,7 +327,7 @@ impl Kv {
             tile.repeat(blocks * block / tile.len())
         });
         let mut order: Vec<u32> = (0..blocks as u32).collect();
-        (1..order.len()).rev().for_each(|i| order.swap(i, (random.next() % (i as u64 + 1)) as usize));
+        (1..order.len()).rev().for_each(|i| order.swap(i, (random.draw() % (i as u64 + 1)) as usize));
         Self { kind, heads, kv_heads, head_dim, data, order }
     }
 

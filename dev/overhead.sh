@@ -1,6 +1,6 @@
 #!/bin/sh
 # Instructions of a token at batch 1 through the engine, beside those of the bare forward pass, as callgrind counts them:
-#   benches/overhead.sh [model.gguf]
+#   dev/overhead.sh [model.gguf]
 # Without a file: two layers of bitnet_b1_58-large's shape, as synth writes it, which callgrind gets through in little
 # time; fewer layers than the model's 24 make the engine's share larger than it is. Loading falls out: what is shown is
 # the difference between a run of LONG tokens and one of SHORT.
@@ -11,13 +11,13 @@ short=${SHORT:-2}
 long=${LONG:-6}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-program=$(cargo bench --no-run --bench overhead --message-format=json 2> /dev/null |
-    sed -n 's/.*"name":"overhead".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+cargo build --quiet --release --package bn-dev --bin overhead --bin synth
+program=target/release/overhead
 if [ $# -gt 0 ]; then
     model=$1
 else
     model=$folder/model.gguf
-    cargo run --quiet --release --example synth -- bitnet-large i2_s q8_0 "$model" 2
+    target/release/synth bitnet-large i2_s q8_0 "$model" 2
 fi
 
 instructions() {

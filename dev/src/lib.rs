@@ -1,8 +1,7 @@
-//! What the benchmarks share: their options, medians, the machine's limits, and weights to multiply with.
+//! What the developer programs in `bin/` share: their options, medians, the machine's limits, and weights to multiply with.
 //!
 //! A machine's speed drifts, on virtual ones by half and more within minutes. So whatever is compared runs in turns,
 //! round by round, and a ratio is the median of the rounds' own ratios.
-#![allow(dead_code)] // each target uses a part
 
 pub mod limits;
 pub mod units;
@@ -32,13 +31,12 @@ impl Options {
         let mut args = std::env::args().skip(1);
         let usage = || -> ! {
             eprintln!(
-                "cargo bench --bench {target} -- [--quick] [--json FILE] [--threads N] [--only WORD]... [--isa NAME]"
+                "cargo dev {target} -- [--quick] [--json FILE] [--threads N] [--only WORD]... [--isa NAME]"
             );
             std::process::exit(2)
         };
         while let Some(arg) = args.next() {
             match arg.as_str() {
-                "--bench" => {} // cargo's own
                 "--quick" => options.quick = true,
                 "--json" => options.json = Some(args.next().unwrap_or_else(|| usage())),
                 "--only" => options.only.push(args.next().unwrap_or_else(|| usage())),
@@ -102,7 +100,7 @@ pub fn machine() -> String {
 pub struct SplitMix(pub u64);
 
 impl SplitMix {
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -111,6 +109,6 @@ impl SplitMix {
 
     /// -1 to 1.
     pub fn unit(&mut self) -> f32 {
-        (self.next() % 4096) as f32 / 2048.0 - 1.0
+        (self.draw() % 4096) as f32 / 2048.0 - 1.0
     }
 }

@@ -1,6 +1,6 @@
 //! The dense product against what it was before rows were decoded in registers: ratios of times, taken in turns.
 //!
-//! `cargo bench --bench dense -- [TYPE]... [ROWSxCOLS]... [m=N]... [t=THREADS]... [rounds=N]`; without a choice, all.
+//! `cargo dev dense -- [TYPE]... [ROWSxCOLS]... [m=N]... [t=THREADS]... [rounds=N]`; without a choice, all.
 
 #[cfg(not(target_arch = "x86_64"))]
 fn main() {
@@ -28,7 +28,7 @@ mod bench {
         if !isa().has_avx2() {
             return println!("this machine lacks AVX2");
         }
-        let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+        let args: Vec<String> = std::env::args().skip(1).collect();
         let numbers = |key: &str, all: &[usize]| -> Vec<usize> {
             let some: Vec<_> =
                 args.iter().filter_map(|a| a.strip_prefix(key)).filter_map(|n| n.parse().ok()).collect();

@@ -1,19 +1,17 @@
 //! The worker pool and what the engine's threads cost others: a region's own cost, two pools beside each other, an idle
 //! engine.
 //!
-//!   cargo bench --bench pool -- [--quick] [--json FILE] [--threads N]
+//!   cargo dev pool -- [--quick] [--json FILE] [--threads N]
 //!
 //! "of the ideal": the time of threads that never wait for each other over that of a pool. "together": two pools, and two
 //! engines, of N threads each work at the same time on as many cores as there are; 100% is the time that they take one
 //! after the other.
 
-mod common;
-
+use bn_dev::{Options, machine, median, seconds};
 use bn_engine::base::Result;
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::{EngineConfig, Event, FinishReason, Prompt, RequestParams, Which};
 use bn_engine::kernels::Pool;
-use common::{Options, machine, median, seconds};
 use serde_json::json;
 use std::hint::black_box;
 use std::sync::Arc;

@@ -43,11 +43,11 @@ fn fill(dtype: DType, random: &mut SplitMix, block: &mut [u8]) {
         DType::BF16 => block.copy_from_slice(&bf16::from_f32(random.unit()).to_le_bytes()),
         DType::TQ2_0 | DType::I2S | DType::Ternary => {
             for byte in block.iter_mut() {
-                let n = random.next() % 81;
+                let n = random.draw() % 81;
                 *byte = ((n % 3) | ((n / 3 % 3) << 2) | ((n / 9 % 3) << 4) | ((n / 27) << 6)) as u8;
             }
         }
-        _ => block.iter_mut().for_each(|byte| *byte = random.next() as u8),
+        _ => block.iter_mut().for_each(|byte| *byte = random.draw() as u8),
     }
     let scales: &[usize] = match dtype {
         DType::Q8_0 | DType::Q4_0 | DType::Q5_0 => &[0],

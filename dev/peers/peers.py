@@ -50,8 +50,7 @@ def arguments():
 def build():
     for command in (
         ["make", "--no-print-directory", "target/c/bench"],
-        ["cargo", "build", "--quiet", "--release", "--example", "synth"],
-        ["cargo", "bench", "--quiet", "--no-run", "--bench", "limits"],
+        ["cargo", "build", "--quiet", "--release", "--package", "bn-dev", "--bin", "synth", "--bin", "limits"],
     ):
         subprocess.run(command, cwd=ROOT, check=True)
 
@@ -60,7 +59,7 @@ def model(folder, shape, layers):
     """The file's path; synth writes it where it is not there yet."""
     path = os.path.join(folder, "-".join(shape) + (f"-{layers}" if layers else "") + ".gguf")
     if not os.path.exists(path):
-        synth = os.path.join(ROOT, "target", "release", "examples", "synth")
+        synth = os.path.join(ROOT, "target", "release", "synth")
         subprocess.run([synth, *shape, path] + ([str(layers)] if layers else []), check=True)
     return path
 
@@ -68,7 +67,7 @@ def model(folder, shape, layers):
 def limits(options, folder):
     """Bytes a second, and multiplications a second of the fastest instructions that ours may use, now."""
     path, threads = os.path.join(folder, "limits.json"), options.threads
-    command = ["cargo", "bench", "--quiet", "--bench", "limits", "--", "--quick", "--threads", str(threads)]
+    command = [os.path.join(ROOT, "target", "release", "limits"), "--quick", "--threads", str(threads)]
     command += ["--isa", options.instructions] if options.instructions else []
     subprocess.run([*command, "--json", path], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     with open(path) as file:

@@ -22,10 +22,10 @@ pub struct Memory {
 
 impl Memory {
     /// Eight times the last-level cache where it is known, at least 256 MiB, at most 1 GiB.
-    pub fn new() -> Self {
+    pub fn of_machine() -> Self {
         let bytes = (8 * last_level_cache()).clamp(256 << 20, 1 << 30);
         let mut random = SplitMix(1);
-        Self { words: (0..bytes / 8).map(|_| random.next()).collect(), at: Cell::new(0) }
+        Self { words: (0..bytes / 8).map(|_| random.draw()).collect(), at: Cell::new(0) }
     }
 
     pub fn bytes(&self) -> usize {

@@ -1,13 +1,13 @@
 #!/bin/sh
 # How long models of the 2B-4T's shape take to load, and what they hold, beside what reading the file alone takes:
-#   benches/load.sh [FOLDER for the files, 5 GiB]
+#   dev/load.sh [FOLDER for the files, 5 GiB]
 # Cold: the file's pages are out of the system's cache (needs root; else only warm). Medians of 5.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 folder=${1:-${TMPDIR:-/tmp}/bn-load}
 mkdir -p "$folder"
 make -C "$root" --no-print-directory target/c/bench > /dev/null
-(cd "$root" && cargo build --quiet --release --example synth)
+(cd "$root" && cargo build --quiet --release --package bn-dev --bin synth)
 
 cold() {
     sync
@@ -30,7 +30,7 @@ echo "|---|---|---|---|---|---|---|---|---|"
 for kind in "i2_s f16" "tq2_0 q6_k" "iq2_bn f16" "tq1_0 f16" ; do
     set -- $kind
     file=$folder/bitnet-2b-$1-$2.gguf
-    [ -f "$file" ] || "$root/target/release/examples/synth" bitnet-2b "$1" "$2" "$file"
+    [ -f "$file" ] || "$root/target/release/synth" bitnet-2b "$1" "$2" "$file"
     mib=$(stat -c %s "$file" | awk '{ printf "%.0f", $1 / 1048576 }')
     reading "$file" > /dev/null
     warm=$(five seconds "$file")

@@ -1,4 +1,4 @@
-//! Batch 1, greedy: through the engine, or the bare forward pass. For benches/overhead.sh, which counts instructions.
+//! Batch 1, greedy: through the engine, or the bare forward pass. For dev/overhead.sh, which counts instructions.
 //!
 //!   overhead bare|engine TOKENS [model.gguf]
 //!
@@ -17,14 +17,14 @@ const BLOCK: usize = 32;
 const PROMPT: [u32; 4] = [3, 5, 7, 11];
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let args: Vec<String> = std::env::args().skip(1).collect();
     let tokens = args.get(1).and_then(|n| n.parse().ok()).filter(|n| *n > 0);
     let model = args.get(2).map(String::as_str);
     let done = match (args.first().map(String::as_str), tokens) {
         (Some("bare"), Some(tokens)) => bare(tokens, model),
         (Some("engine"), Some(tokens)) => engine(tokens, model),
         // So that a plain `cargo bench` passes it by.
-        (None, None) => return println!("run benches/overhead.sh"),
+        (None, None) => return println!("run dev/overhead.sh"),
         _ => {
             eprintln!("overhead bare|engine TOKENS [model.gguf]");
             std::process::exit(2)

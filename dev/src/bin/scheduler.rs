@@ -1,14 +1,12 @@
 //! What a step of the scheduler costs, plan and commit, with 256 sequences running and 1,024 queued.
 //!
-//!   cargo bench --bench scheduler -- [--quick] [--json FILE]
+//!   cargo dev scheduler -- [--quick] [--json FILE]
 //!
 //! "steady": all of them decode. "churn": in each step one ends, one is admitted with its prompt, and one more is
 //! submitted.
 
-mod common;
-
+use bn_dev::{Options, machine, median, seconds};
 use bn_engine::schedule::{Plan, Scheduler, SchedulerConfig, SeqId};
-use common::{Options, machine, median, seconds};
 use serde_json::json;
 
 const RUNNING: u32 = 256;
