@@ -98,19 +98,19 @@ function declaration(s) {
 
 function code(line) {
     if (skipping) {
-        if (line ~ /^}/) skipping = 0
+        if (line ~ /^[}]/) skipping = 0
         return
     }
     if (aggregate == "" && line ~ /^static /) {
-        skipping = line !~ /;$|}$/
+        skipping = line !~ /[;}]$/
         comment = ""
         return
     }
-    if (aggregate == "" && match(line, /^(typedef )?(struct|union|enum)[^;(]*{$/)) {
+    if (aggregate == "" && match(line, /^(typedef )?(struct|union|enum)[^;(]*[{]$/)) {
         enumeration = line ~ /enum/
         aggregate = line
         sub(/^(typedef )?(struct|union|enum) */, "", aggregate)
-        sub(/ *{$/, "", aggregate)
+        sub(/ *[{]$/, "", aggregate)
         if (aggregate == "") aggregate = "anonymous"
         if (!enumeration) {
             add("struct", aggregate, "")
@@ -118,7 +118,7 @@ function code(line) {
         comment = ""
         return
     }
-    if (aggregate != "" && line ~ /^}/) {
+    if (aggregate != "" && line ~ /^[}]/) {
         if (pending != "") declaration(pending)
         pending = ""
         aggregate = ""
