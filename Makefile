@@ -3,8 +3,11 @@
 #   make test      everything that is tested (needs a C++ compiler too, and ASan or valgrind)
 #   make bench     the machine's limits, each kernel's share of them, throughput by batch size, the engine's own cost
 #                  (QUICK=1: minutes less; BENCH_ARGS: for target/c/bench; docs/performance.md)
-#   make install   PREFIX=/usr/local DESTDIR=
+#   make install   PREFIX=/usr/local DESTDIR=, and make uninstall
+#   make docs      the header as HTML in target/docs (needs doxygen)
 #   make header    regenerate include/bn_engine.h from src/ffi
+#   make abi-accept  take the header as it is now for what programs are compiled against (needs abidw)
+#   make notices   write THIRD-PARTY, the licences of what the library is built from
 #   make parity    write docs/parity.md: how near the numbers are to the references'
 #   make tsan      the engine's tests under ThreadSanitizer, std and all (a nightly with rust-src; ten minutes)
 #   make lint, make clean
@@ -21,6 +24,8 @@ DESTDIR ?=
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 BINDIR ?= $(PREFIX)/bin
+MANDIR ?= $(PREFIX)/share/man
+DOCDIR ?= $(PREFIX)/share/doc/bn_engine
 # release or dev
 PROFILE ?= release
 # For `make bench`: QUICK=1, a number of threads, arguments of target/c/bench
@@ -29,45 +34,81 @@ BENCH_THREADS ?=
 BENCH_ARGS ?=
 BENCH_FLAGS = $(if $(QUICK),--quick) $(if $(BENCH_THREADS),--threads $(BENCH_THREADS))
 
+HEADER := include/bn_engine.h
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-MAJOR := $(firstword $(subst ., ,$(VERSION)))
+ABI := $(shell sed -n 's/^\#define BN_ABI_VERSION \([0-9]*\).*/\1/p' $(HEADER))
+# The file's name begins with the soname, as packagers' patterns expect: libbn_engine.so.1.0.1.0
+SONAME := libbn_engine.so.$(ABI)
+SHARED := $(SONAME).$(VERSION)
 RUST := $(abspath target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 C := target/c
+# The libraries as they are installed
+LIB := $(C)/lib
 STAGE := $(abspath $(C)/stage)
 
 CFLAGS ?= -O2 -g
 WARN := -Wall -Wextra -Werror -pedantic
 C11 := -std=c11 $(WARN) -Iinclude
 CXX17 := -std=c++17 $(WARN) -Iinclude
-LINK := -L$(RUST) -lbn_engine -Wl,-rpath,$(RUST) -lpthread
-# What the static library needs beside itself.
-STATIC_LIBS := -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
+LINK := -L$(LIB) -lbn_engine -Wl,-rpath,$(abspath $(LIB)) -lpthread
+# What the Rust code needs of the system beside libc and the unwinder, which a C compiler links by itself, shared or static.
+STATIC_LIBS := -lutil -lrt -lpthread -lm -ldl
 
 EXAMPLES := hello demo callbacks event_loop embed bench
 C_TESTS := $(wildcard tests/c/test_*.c) tests/c/harness.c
 C_TEST_FLAGS := $(C11) -D_GNU_SOURCE -DBN_DEMO_MODEL='"$(abspath models/bn-demo.gguf)"' \
 	-DBN_DEMO_PROMPTS='"$(abspath tests/golden/demo_prompts.json)"' -DBN_GOLDEN_MODELS='"$(abspath tests/golden/models)"'
-SYMBOLS := tests/abi/symbols.txt
+SYMBOLS := $(C)/symbols.txt
+READ_HEADER := awk -f tools/header/parse.awk
 
 comma := ,
 say = @printf '\n== %s\n' "$(1)"
 
-.PHONY: all lib convert examples demo bench header parity lint clean install
-.PHONY: test test-rust test-loom test-arm test-c test-checked test-abi test-install tsan
+.PHONY: all rust lib convert examples demo bench header parity docs notices lint header-lint clean install uninstall package
+.PHONY: test test-rust test-loom test-arm test-c test-checked test-abi test-install abi-accept tsan
 
 all: lib convert examples
 
-# Where there is no cargo (sudo make install), what is built already will do.
-lib:
-	@if command -v $(CARGO) > /dev/null || [ ! -f $(RUST)/libbn_engine.so ]; then \
-		$(CARGO) build --profile $(PROFILE) --lib; \
-	fi
-	@ln -sf libbn_engine.so $(RUST)/libbn_engine.so.$(MAJOR)
-	@mkdir -p $(C)
+# -- the libraries ----------------------------------------------------------------------------------
 
-convert: lib
+# Where there is no cargo (sudo make install), what is built already will do.
+rust:
+	@if command -v $(CARGO) > /dev/null || [ ! -f $(RUST)/libbn_engine.a ]; then \
+		$(CARGO) build --locked --profile $(PROFILE) --lib; \
+	fi
+	@mkdir -p $(LIB)
+
+$(RUST)/libbn_engine.a: rust ;
+
+$(SYMBOLS): $(HEADER) $(wildcard tools/header/*.awk) | rust
+	@$(READ_HEADER) -f tools/header/symbols.awk $(HEADER) | LC_ALL=C sort > $@
+
+$(C)/bn_engine.map: $(HEADER) $(wildcard tools/header/*.awk) | rust
+	@$(READ_HEADER) -v node=BN_$(ABI) -f tools/header/versions.awk $(HEADER) > $@
+
+# Linked from the static library: rustc gives its cdylib a version script of its own, and linkers take only one.
+$(LIB)/$(SHARED): $(RUST)/libbn_engine.a $(SYMBOLS) $(C)/bn_engine.map
+	@$(CC) -shared -o $@ $(patsubst %,-Wl$(comma)-u$(comma)%,$(shell cat $(SYMBOLS))) $(LDFLAGS) \
+		-Wl,-soname,$(SONAME) -Wl,--version-script=$(C)/bn_engine.map -Wl,--gc-sections \
+		-Wl,-z,relro,-z,now -Wl,--no-undefined $(if $(filter release,$(PROFILE)),-Wl$(comma)--strip-debug) \
+		$(RUST)/libbn_engine.a $(STATIC_LIBS)
+
+# One object whose only global names are the interface's: the Rust runtime inside must not meet another.
+$(LIB)/libbn_engine.a: $(RUST)/libbn_engine.a $(SYMBOLS)
+	@$(LD) -r --gc-sections --force-group-allocation $(patsubst %,-u %,$(shell cat $(SYMBOLS))) \
+		$(RUST)/libbn_engine.a -o $(C)/bn_engine.o
+	@$(OBJCOPY) --strip-debug --remove-section=.llvmbc --remove-section=.llvmcmd \
+		--keep-global-symbols=$(SYMBOLS) $(C)/bn_engine.o
+	@rm -f $@
+	@$(AR) rcs $@ $(C)/bn_engine.o
+
+lib: $(LIB)/$(SHARED)
+	@ln -sf $(SHARED) $(LIB)/$(SONAME)
+	@ln -sf $(SONAME) $(LIB)/libbn_engine.so
+
+convert: rust
 	@if command -v $(CARGO) > /dev/null || [ ! -f $(RUST)/bn-convert ]; then \
-		$(CARGO) build --profile $(PROFILE) --bin bn-convert; \
+		$(CARGO) build --locked --profile $(PROFILE) --bin bn-convert; \
 	fi
 
 examples: $(EXAMPLES:%=$(C)/%)
@@ -99,13 +140,25 @@ parity:
 	$(CARGO) test --quiet --test all model_parity:: -- --ignored document
 	@echo "docs/parity.md is written"
 
-lint:
+# Lines that fit, as plain C of two standards and as C++; no struct has bytes that no field names.
+header-lint:
+	@tools/header/lint.sh $(HEADER)
+
+lint: header-lint
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	@CARGO=$(CARGO) tests/features.sh
 
 clean:
 	$(CARGO) clean
+
+docs:
+	@mkdir -p target/docs
+	@(cat Doxyfile; echo "PROJECT_NUMBER = $(VERSION)") | doxygen -
+	@echo "target/docs/html/index.html is written"
+
+notices: | rust
+	@$(CARGO) dev notices > $(C)/THIRD-PARTY && mv $(C)/THIRD-PARTY THIRD-PARTY
 
 # -- tests ------------------------------------------------------------------------------------------
 
@@ -147,7 +200,7 @@ test-c: $(C)/tests $(EXAMPLES:%=$(C)/%)
 	@printf '17+25=\n1+1=\n' | $(C)/event_loop > $(C)/event_loop.out
 	@echo "the examples run"
 	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) tests/c/unload.c -o $(C)/unload -ldl
-	@$(C)/unload $(RUST)/libbn_engine.so
+	@$(C)/unload $(LIB)/$(SONAME)
 
 # The same tests with memory errors and leaks looked for: AddressSanitizer where it links and runs.
 test-checked: $(C)/tests
@@ -166,7 +219,10 @@ test-checked: $(C)/tests
 	fi
 
 test-abi: lib
-	$(call say,ABI: exported symbols$(comma) the header in C11 and C++17)
+	$(call say,ABI: the accepted interface$(comma) exported symbols$(comma) the header in C11 and C++17)
+	@CC="$(CC)" tests/abi/seeded.sh $(C)/abi-seeded
+	@CC="$(CC)" tests/abi/check_abi.sh $(HEADER) tests/abi $(C)/abi
+	@tests/abi/check_symbols.sh shared $(LIB)/$(SHARED) $(SYMBOLS) @@BN_$(ABI)
 	@tests/abi/check_symbols.sh shared $(RUST)/libbn_engine.so $(SYMBOLS)
 	@$(CC) $(C11) tests/c/include.c -o $(C)/include-c $(LINK)
 	@$(C)/include-c
@@ -177,45 +233,82 @@ test-abi: lib
 		echo "make test needs a C++ compiler (g++ or clang++), CXX=$(CXX) is none: install one"; exit 1; \
 	fi
 
+abi-accept:
+	@command -v abidw > /dev/null || { echo "make abi-accept needs abidw (Debian: abigail-tools)"; exit 1; }
+	@CC="$(CC)" tests/abi/dump.sh $(HEADER) $(C)/abi
+	@cp $(C)/abi/abi.txt $(C)/abi/bn_engine.abi tests/abi/
+	@echo "tests/abi/abi.txt and bn_engine.abi are the header's: commit them"
+
 # What `make install` leaves works from C, C++, CMake and Go, shared and static.
 test-install: lib convert
 	$(call say,the installed library)
-	@rm -rf $(STAGE) $(C)/cmake
-	@$(MAKE) --no-print-directory install PREFIX=$(STAGE) LIBDIR=$(STAGE)/lib \
-		INCLUDEDIR=$(STAGE)/include BINDIR=$(STAGE)/bin DESTDIR=
+	@rm -rf $(STAGE) $(STAGE)-moved $(C)/cmake
+	@$(MAKE) --no-print-directory install $(STAGED)
 	@tests/abi/check_symbols.sh static $(STAGE)/lib/libbn_engine.a $(SYMBOLS)
-	@tests/abi/check_install.sh $(STAGE) $(MAJOR) $(VERSION)
+	@tests/abi/check_install.sh $(STAGE) $(SONAME) $(SHARED) $(SYMBOLS)
+	@mv $(STAGE) $(STAGE)-moved
 	@CC="$(CC)" CXX="$(CXX)" CMAKE="$(CMAKE)" GO="$(GO)" PKG_CONFIG="$(PKG_CONFIG)" \
-		tests/abi/use_install.sh $(STAGE) $(C)
+		tests/abi/use_install.sh $(STAGE)-moved $(C)
+	@mv $(STAGE)-moved $(STAGE)
+	@$(MAKE) --no-print-directory uninstall $(STAGED)
+	@left=$$(find $(STAGE) ! -type d); [ -z "$$left" ] || { echo "make uninstall left $$left"; exit 1; }
+	@echo "make uninstall leaves nothing"
+
+# Everything, so that no variable of the caller's points elsewhere.
+STAGED := PREFIX=$(STAGE) LIBDIR=$(STAGE)/lib INCLUDEDIR=$(STAGE)/include BINDIR=$(STAGE)/bin \
+	MANDIR=$(STAGE)/share/man DOCDIR=$(STAGE)/share/doc/bn_engine DESTDIR=
 
 # -- install ----------------------------------------------------------------------------------------
 
-# One object whose only global names are the interface's: the Rust runtime inside must not meet another.
-$(C)/libbn_engine.a: lib $(SYMBOLS)
-	@$(LD) -r --gc-sections --force-group-allocation $(patsubst %,-u %,$(shell cat $(SYMBOLS))) \
-		$(RUST)/libbn_engine.a -o $(C)/bn_engine.o
-	@$(OBJCOPY) --strip-debug --remove-section=.llvmbc --remove-section=.llvmcmd \
-		--keep-global-symbols=$(SYMBOLS) $(C)/bn_engine.o
-	@rm -f $@
-	@$(AR) rcs $@ $(C)/bn_engine.o
+$(C)/man/bn_engine.3: $(HEADER) $(wildcard tools/header/*.awk) | rust
+	@rm -rf $(C)/man && mkdir -p $(C)/man
+	@$(READ_HEADER) -v out=$(C)/man -v version=$(VERSION) -f tools/header/man.awk $(HEADER)
 
-install: $(C)/libbn_engine.a convert
-	@install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(LIBDIR)/cmake/bn_engine $(DESTDIR)$(INCLUDEDIR) \
-		$(DESTDIR)$(BINDIR)
-	@install -m 644 include/bn_engine.h $(DESTDIR)$(INCLUDEDIR)/
-	@$(OBJCOPY) --strip-debug $(RUST)/libbn_engine.so $(C)/libbn_engine.so
-	@install -m 755 $(C)/libbn_engine.so $(DESTDIR)$(LIBDIR)/libbn_engine.so.$(VERSION)
-	@ln -sf libbn_engine.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libbn_engine.so.$(MAJOR)
-	@ln -sf libbn_engine.so.$(MAJOR) $(DESTDIR)$(LIBDIR)/libbn_engine.so
-	@install -m 644 $(C)/libbn_engine.a $(DESTDIR)$(LIBDIR)/
-	@$(OBJCOPY) --strip-debug $(RUST)/bn-convert $(C)/bn-convert
-	@install -m 755 $(C)/bn-convert $(DESTDIR)$(BINDIR)/
-	@for file in bn_engine.pc.in cmake/bn_engineConfig.cmake.in cmake/bn_engineConfigVersion.cmake.in; do \
-		sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
-			-e 's|@VERSION@|$(VERSION)|g' -e 's|@MAJOR@|$(MAJOR)|g' \
-			-e 's|@STATIC_LIBS@|$(STATIC_LIBS)|g' $$file > $(C)/$$(basename $$file .in) || exit 1; \
+# Paths relative to where the file itself lies, so that the whole installation may be moved.
+relative = $(shell realpath -m --relative-to=$(1) $(2))
+
+package: rust
+	@mkdir -p $(C)/package
+	@for file in bn_engine.pc.in bn_engine-static.pc.in cmake/bn_engineConfig.cmake.in cmake/bn_engineConfigVersion.cmake.in; do \
+		sed -e 's|@PREFIX@|$(call relative,$(LIBDIR)/pkgconfig,$(PREFIX))|g' \
+			-e 's|@LIBDIR@|$(call relative,$(PREFIX),$(LIBDIR))|g' \
+			-e 's|@INCLUDEDIR@|$(call relative,$(PREFIX),$(INCLUDEDIR))|g' \
+			-e 's|@INCLUDE_FROM_LIB@|$(call relative,$(LIBDIR),$(INCLUDEDIR))|g' \
+			-e 's|@VERSION@|$(VERSION)|g' -e 's|@MAJOR@|$(firstword $(subst ., ,$(VERSION)))|g' \
+			-e 's|@SONAME@|$(SONAME)|g' -e 's|@SHARED@|$(SHARED)|g' \
+			-e 's|@STATIC_LIBS@|$(STATIC_LIBS)|g' $$file > $(C)/package/$$(basename $$file .in) || exit 1; \
 	done
-	@install -m 644 $(C)/bn_engine.pc $(DESTDIR)$(LIBDIR)/pkgconfig/
-	@install -m 644 $(C)/bn_engineConfig.cmake $(C)/bn_engineConfigVersion.cmake \
-		$(DESTDIR)$(LIBDIR)/cmake/bn_engine/
+
+# SOURCE MODE FOLDER, a line each; links last.
+define INSTALLED
+$(HEADER) 644 $(INCLUDEDIR)
+$(LIB)/$(SHARED) 755 $(LIBDIR)
+$(LIB)/libbn_engine.a 644 $(LIBDIR)
+$(C)/bn-convert 755 $(BINDIR)
+$(C)/package/bn_engine.pc 644 $(LIBDIR)/pkgconfig
+$(C)/package/bn_engine-static.pc 644 $(LIBDIR)/pkgconfig
+$(C)/package/bn_engineConfig.cmake 644 $(LIBDIR)/cmake/bn_engine
+$(C)/package/bn_engineConfigVersion.cmake 644 $(LIBDIR)/cmake/bn_engine
+LICENSE-MIT 644 $(DOCDIR)
+LICENSE-APACHE 644 $(DOCDIR)
+THIRD-PARTY 644 $(DOCDIR)
+endef
+export INSTALLED
+
+# The list, with a line for each man page.
+installed = (printf '%s\n' "$$INSTALLED"; ls $(C)/man/*.3 | sed 's|$$| 644 $(MANDIR)/man3|')
+
+install: lib $(LIB)/libbn_engine.a $(C)/man/bn_engine.3 package convert
+	@$(OBJCOPY) --strip-debug $(RUST)/bn-convert $(C)/bn-convert
+	@$(installed) | while read -r file mode folder; do \
+		install -d "$(DESTDIR)$$folder" && install -m "$$mode" "$$file" "$(DESTDIR)$$folder/" || exit 1; \
+	done
+	@ln -sf $(SHARED) $(DESTDIR)$(LIBDIR)/$(SONAME)
+	@ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libbn_engine.so
 	@echo "installed bn_engine $(VERSION) in $(DESTDIR)$(PREFIX)"
+
+# With the variables of the install.
+uninstall: $(C)/man/bn_engine.3
+	@rm -f $(DESTDIR)$(LIBDIR)/libbn_engine.so $(DESTDIR)$(LIBDIR)/$(SONAME)
+	@$(installed) | while read -r file mode folder; do rm -f "$(DESTDIR)$$folder/$$(basename "$$file")"; done
+	@rmdir $(DESTDIR)$(LIBDIR)/cmake/bn_engine $(DESTDIR)$(DOCDIR) 2> /dev/null || true

@@ -27,6 +27,7 @@ mod model_kv;
 mod model_parity;
 mod model_plain;
 mod model_types;
+mod notices;
 mod ops_fused;
 mod ops_invariance;
 mod ops_plain;

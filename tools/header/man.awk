@@ -109,7 +109,7 @@ function struct_page(i, f) {
 }
 
 # Lines as they stand in the header, whose paragraphs hang from words.
-function overview_page(i, n, lines) {
+function overview_page(i, n, lines, between) {
     begin("bn_engine", summary(substr(overview, index(overview, ":") + 2)))
     synopsis()
     print ".fi" > page
@@ -122,11 +122,11 @@ function overview_page(i, n, lines) {
     listing("STRUCTS", "struct")
     section("TYPES")
     for (i = 1; i <= count; i++) if (kind[i] == "type") {
-        print ".nf" > page
+        print between ".nf" > page
+        between = ".PP\n"
         verbatim(text[i])
         print ".fi" > page
         prose(doc[i], ".PP")
-        print ".PP" > page
     }
     section("CONSTANTS")
     for (i = 1; i <= count; i++) if (kind[i] == "constant") {
