@@ -1,6 +1,7 @@
 # Needs cargo, a C compiler and make.
 #   make demo      several prompts stream at once from the model inside the library
 #   make test      everything that is tested (needs a C++ compiler too, and ASan or valgrind)
+#   make quick     the kernels' tests alone, seconds after a change in src/kernels (TEST=name)
 #   make bench     the machine's limits, each kernel's share of them, throughput by batch size, the engine's own cost
 #                  (QUICK=1: minutes less; BENCH_ARGS: for target/c/bench; docs/performance.md)
 #   make install   PREFIX=/usr/local DESTDIR=, and make uninstall
@@ -28,6 +29,8 @@ MANDIR ?= $(PREFIX)/share/man
 DOCDIR ?= $(PREFIX)/share/doc/bn_engine
 # release or dev
 PROFILE ?= release
+# For `make quick`: what the tests' names have
+TEST ?=
 # For `make bench`: QUICK=1, a number of threads, arguments of target/c/bench
 QUICK ?=
 BENCH_THREADS ?=
@@ -65,7 +68,7 @@ comma := ,
 say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all rust lib convert examples demo bench header parity docs notices lint header-lint clean install uninstall package
-.PHONY: test test-rust test-loom test-arm test-c test-checked test-abi test-install abi-accept tsan
+.PHONY: test quick test-rust test-loom test-arm test-c test-checked test-abi test-install abi-accept tsan
 
 all: lib convert examples
 
@@ -179,10 +182,14 @@ test-loom:
 			CARGO_TARGET_DIR=$(abspath target)/miri $(CARGO) +nightly miri test; \
 	else echo "no nightly Miri here: left out"; fi
 
+# After a change in src/kernels: seconds, where `cargo test` takes minutes. TEST=ternary runs those alone.
+quick:
+	@cd tests/kernels && CARGO_TARGET_DIR=$(abspath target)/quick $(CARGO) test --quiet --locked --lib $(TEST)
+
 # The kernels for another processor, emulated, without candle; where the tools for it are missing, it says so.
 test-arm:
 	$(call say,aarch64: the kernels under qemu-user)
-	@CARGO=$(CARGO) CARGO_TARGET_DIR=$(abspath target)/arm tests/arm/test.sh
+	@CARGO=$(CARGO) CARGO_TARGET_DIR=$(abspath target)/arm tests/kernels/arm.sh
 
 # The Rust code and its standard library instrumented; on the C side alone it would prove nothing.
 tsan:
