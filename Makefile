@@ -10,7 +10,7 @@
 #   make abi-accept  take the header as it is now for what programs are compiled against (needs abidw)
 #   make notices   write THIRD-PARTY, the licences of what the library is built from
 #   make parity    write docs/parity.md: how near the numbers are to the references'
-#   make tsan      the engine's tests under ThreadSanitizer, std and all (a nightly with rust-src; ten minutes)
+#   make tsan      the engine's tests under ThreadSanitizer, std and all (tests/tsan/run.sh says what it needs)
 #   make lint, make clean
 
 CARGO ?= cargo
@@ -68,7 +68,7 @@ comma := ,
 say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all rust lib convert examples demo bench header parity docs notices lint header-lint clean install uninstall package
-.PHONY: test quick test-rust test-loom test-arm test-c test-checked test-abi test-install abi-accept tsan
+.PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan
 
 all: lib convert examples
 
@@ -165,37 +165,40 @@ notices: | rust
 
 # -- tests ------------------------------------------------------------------------------------------
 
-test: test-rust test-loom test-arm test-c test-checked test-abi test-install
+test: test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install
 	$(call say,everything passed)
 
 test-rust:
 	$(call say,Rust: unit and integration tests$(comma) header$(comma) layout$(comma) layers)
-	$(CARGO) test
+	$(CARGO) test --locked
 
 # What crosses threads, without candle: loom runs every interleaving, Miri looks for undefined behaviour.
 test-loom:
 	$(call say,loom: every interleaving of inbox$(comma) event queues and wake-up)
-	cd tests/concurrency && RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(abspath target)/loom $(CARGO) test --release
+	cd tests/concurrency && RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(abspath target)/loom $(CARGO) test --locked --release
 	@if $(CARGO) +nightly miri --version > /dev/null 2>&1; then \
 		printf '\n== Miri on the same sources\n'; \
 		cd tests/concurrency && MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" \
-			CARGO_TARGET_DIR=$(abspath target)/miri $(CARGO) +nightly miri test; \
+			CARGO_TARGET_DIR=$(abspath target)/miri $(CARGO) +nightly miri test --locked; \
 	else echo "no nightly Miri here: left out"; fi
 
 # After a change in src/kernels: seconds, where `cargo test` takes minutes. TEST=ternary runs those alone.
 quick:
 	@cd tests/kernels && CARGO_TARGET_DIR=$(abspath target)/quick $(CARGO) test --quiet --locked --lib $(TEST)
 
-# The kernels for another processor, emulated, without candle; where the tools for it are missing, it says so.
+# The kernels for another processor, emulated, without candle; where the tools for it are missing, it says so, and in CI fails.
 test-arm:
 	$(call say,aarch64: the kernels under qemu-user)
 	@CARGO=$(CARGO) CARGO_TARGET_DIR=$(abspath target)/arm tests/kernels/arm.sh
 
 # The Rust code and its standard library instrumented; on the C side alone it would prove nothing.
-tsan:
-	RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR=$(abspath target)/tsan $(CARGO) +nightly test -Zbuild-std \
-		--target $$(rustc -vV | sed -n 's/^host: //p') \
-		--test all engine_
+test-tsan:
+	$(call say,ThreadSanitizer: what crosses threads)
+	@CARGO=$(CARGO) tests/tsan/run.sh
+
+tsan: test-tsan
+	$(call say,ThreadSanitizer: the engine)
+	@CARGO=$(CARGO) tests/tsan/run.sh engine
 
 $(C)/tests: $(C_TESTS) tests/c/harness.h include/bn_engine.h | lib
 	@$(CC) $(C_TEST_FLAGS) $(CFLAGS) $(C_TESTS) -o $@ $(LINK)

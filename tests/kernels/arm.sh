@@ -1,5 +1,5 @@
 #!/bin/sh
-# Tests the kernels for aarch64 under qemu-user. Where something for that is missing, says what, and that is all.
+# Tests the kernels for aarch64 under qemu-user. Where something for that is missing, says what; in CI (CI=true) that is a failure.
 # Needs a cross compiler for linking, the emulator, and a rustc with a standard library for aarch64: rustup's
 # (`rustup target add`), or Debian's rustc-web with libstd-rust-web-dev:arm64 in /usr.
 set -eu
@@ -8,6 +8,7 @@ target=aarch64-unknown-linux-gnu
 
 left_out() {
     echo "the tests for aarch64 are left out: $1"
+    [ -z "${CI:-}" ] || { echo "CI must run them"; exit 1; }
     exit 0
 }
 
@@ -19,7 +20,7 @@ fits() {
     [ "$minor" -ge 90 ]
 }
 
-[ "$(uname -m)" != aarch64 ] || left_out "this machine is one, cargo test has run them"
+[ "$(uname -m)" != aarch64 ] || { echo "this machine is an aarch64, cargo test has run them"; exit 0; }
 linker=${ARM_CC:-aarch64-linux-gnu-gcc}
 command -v "$linker" > /dev/null || left_out "no $linker (Debian: gcc-aarch64-linux-gnu)"
 emulator=$(command -v qemu-aarch64 || command -v qemu-aarch64-static) ||
