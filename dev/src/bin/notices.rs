@@ -38,13 +38,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!(
         "bn_engine is under MIT or Apache-2.0 (LICENSE-MIT, LICENSE-APACHE). It contains parts of what follows."
     );
-    println!("Written by `cargo dev notices`.\n");
+    println!(
+        "Written by `cargo dev notices`. The texts are those that the packages bring; a package without one is under the"
+    );
+    println!("licence that its line names.\n");
     println!("In the library, on one system or another:\n");
     library.iter().for_each(|p| println!("  {} {}  {}  {}", p.name, p.version, p.licence, p.repository));
     println!("\nOnly to build and test it:\n");
     tools.iter().for_each(|p| println!("  {} {}  {}", p.name, p.version, p.licence));
-    for (text, users) in texts(&library)? {
-        println!("\n{}\n{}\n\n{text}", "=".repeat(80), users.join(", "));
+    for text in texts(&library)? {
+        println!("\n{}\n{}\n\n{}", "=".repeat(80), text.users.join(", "), text.text);
     }
     Ok(())
 }
@@ -85,20 +88,26 @@ fn linked(metadata: &Value) -> BTreeSet<String> {
     found
 }
 
-/// Licence texts and the packages that bring them.
-fn texts(packages: &[&Package]) -> Result<Vec<(String, Vec<String>)>, Box<dyn Error>> {
-    let mut texts: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
+/// A licence's words, and the packages that bring them.
+struct Text {
+    text: String,
+    users: Vec<String>,
+}
+
+/// Each text once, by its first user.
+fn texts(packages: &[&Package]) -> Result<Vec<Text>, Box<dyn Error>> {
+    let mut texts: BTreeMap<String, Text> = BTreeMap::new();
     for package in packages {
         let name = format!("{} {}", package.name, package.version);
         for file in licence_files(package)? {
             let text = String::from_utf8_lossy(&fs::read(file)?).replace("\r\n", "\n").trim_end().to_string();
             // Texts that differ in their line breaks alone are one.
             let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-            texts.entry(words).or_insert((text, Vec::new())).1.push(name.clone());
+            texts.entry(words).or_insert(Text { text, users: Vec::new() }).users.push(name.clone());
         }
     }
-    let mut texts: Vec<_> = texts.into_values().collect();
-    texts.sort_by(|a, b| a.1.cmp(&b.1));
+    let mut texts: Vec<Text> = texts.into_values().collect();
+    texts.sort_by(|a, b| a.users.cmp(&b.users));
     Ok(texts)
 }
 
