@@ -46,7 +46,7 @@ SHARED := $(SONAME).$(VERSION)
 RUST := $(abspath target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 C := target/c
 # The libraries as they are installed
-LIB := $(C)/lib
+LIB := $(C)/lib$(if $(filter release,$(PROFILE)),,-$(PROFILE))
 STAGE := $(abspath $(C)/stage)
 
 CFLAGS ?= -O2 -g

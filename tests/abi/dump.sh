@@ -4,17 +4,18 @@
 # types, so abidw reads a library of stubs that is made from the header.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-header=$1
-out=$2
+header=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 tools=$here/../../tools/header
-mkdir -p "$out"
+mkdir -p "$2"
+# From there, so that no path gets into the dump.
+cd "$2"
 generate() { awk -f "$tools/parse.awk" -f "$tools/$1.awk" "$header"; }
 compile() { ${CC:-cc} -w -std=c11 -I"$(dirname "$header")" "$@"; }
 
-generate table > "$out/table.c"
-compile "$out/table.c" -o "$out/table"
-"$out/table" > "$out/abi.txt"
+generate table > table.c
+compile table.c -o table
+./table > abi.txt
 command -v abidw > /dev/null || exit 0
-generate stubs > "$out/stubs.c"
-compile -g -O0 -shared -fPIC "$out/stubs.c" -Wl,-soname,libbn_engine.so -o "$out/libstubs.so"
-abidw --no-corpus-path --no-comp-dir-path --no-show-locs --no-architecture --out-file "$out/bn_engine.abi" "$out/libstubs.so"
+generate stubs > stubs.c
+compile -g -O0 -shared -fPIC stubs.c -Wl,-soname,libbn_engine.so -o libstubs.so
+abidw --no-corpus-path --no-comp-dir-path --no-show-locs --no-architecture --out-file bn_engine.abi libstubs.so
