@@ -1,17 +1,22 @@
 # Needs cargo, a C compiler and make.
-#   make demo      several prompts stream at once from the model inside the library
-#   make test      everything that is tested (needs a C++ compiler too, and ASan or valgrind)
+#   make demo      several prompts stream at once from the embedded model
+#   make test      all tests (needs a C++ compiler too, and ASan or valgrind)
+#   make quick     only the kernels' tests, seconds after a change in src/kernels (TEST=part of a test's name)
 #   make bench     the machine's limits, each kernel's share of them, throughput by batch size, the engine's own cost
-#                  (QUICK=1: minutes less; BENCH_ARGS: for target/c/bench; docs/performance.md)
-#   make install   PREFIX=/usr/local DESTDIR=
-#   make header    regenerate include/bn_engine.h from src/ffi
-#   make parity    write docs/parity.md: how near the numbers are to the references'
-#   make tsan      the engine's tests under ThreadSanitizer, std and all (a nightly with rust-src; ten minutes)
+#                  (QUICK=1: a shorter run; BENCH_ARGS: for target/c/bench; docs/performance.md)
+#   make install   PREFIX=/usr/local DESTDIR=, and make uninstall
+#   make docs      the header as HTML in target/docs (needs doxygen)
+#   make header    generate include/bn_engine.h from src/ffi
+#   make abi-accept  record the header as the interface that programs are compiled against (needs abidw)
+#   make notices   write THIRD-PARTY, the licenses of what the library is built from
+#   make parity    write docs/parity.md: results compared with the references
+#   make tsan      the engine's tests under ThreadSanitizer, std instrumented (tests/tsan/run.sh says what it needs)
 #   make lint, make clean
 
 CARGO ?= cargo
 CXX ?= c++
 GO ?= go
+PYTHON ?= python3
 CMAKE ?= cmake
 PKG_CONFIG ?= pkg-config
 VALGRIND ?= valgrind
@@ -21,53 +26,93 @@ DESTDIR ?=
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 BINDIR ?= $(PREFIX)/bin
+MANDIR ?= $(PREFIX)/share/man
+DOCDIR ?= $(PREFIX)/share/doc/bn_engine
 # release or dev
 PROFILE ?= release
+# For `make quick`: part of the tests' names
+TEST ?=
 # For `make bench`: QUICK=1, a number of threads, arguments of target/c/bench
 QUICK ?=
 BENCH_THREADS ?=
 BENCH_ARGS ?=
 BENCH_FLAGS = $(if $(QUICK),--quick) $(if $(BENCH_THREADS),--threads $(BENCH_THREADS))
 
+HEADER := include/bn_engine.h
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-MAJOR := $(firstword $(subst ., ,$(VERSION)))
+ABI := $(shell sed -n 's/^\#define BN_ABI_VERSION [^0-9]*\([0-9]*\).*/\1/p' $(HEADER))
+# The file name begins with the soname, as packagers' patterns expect: libbn_engine.so.1.0.1.0
+SONAME := libbn_engine.so.$(ABI)
+SHARED := $(SONAME).$(VERSION)
 RUST := $(abspath target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 C := target/c
+# The libraries as they are installed
+LIB := $(C)/lib$(if $(filter release,$(PROFILE)),,-$(PROFILE))
 STAGE := $(abspath $(C)/stage)
 
 CFLAGS ?= -O2 -g
 WARN := -Wall -Wextra -Werror -pedantic
 C11 := -std=c11 $(WARN) -Iinclude
 CXX17 := -std=c++17 $(WARN) -Iinclude
-LINK := -L$(RUST) -lbn_engine -Wl,-rpath,$(RUST) -lpthread
-# What the static library needs beside itself.
-STATIC_LIBS := -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
+LINK := -L$(LIB) -lbn_engine -Wl,-rpath,$(abspath $(LIB)) -lpthread
+# System libraries of the Rust code, besides libc and the unwinder, which the C compiler links itself.
+STATIC_LIBS := -lutil -lrt -lpthread -lm -ldl
 
 EXAMPLES := hello demo callbacks event_loop embed bench
 C_TESTS := $(wildcard tests/c/test_*.c) tests/c/harness.c
 C_TEST_FLAGS := $(C11) -D_GNU_SOURCE -DBN_DEMO_MODEL='"$(abspath models/bn-demo.gguf)"' \
 	-DBN_DEMO_PROMPTS='"$(abspath tests/golden/demo_prompts.json)"' -DBN_GOLDEN_MODELS='"$(abspath tests/golden/models)"'
-SYMBOLS := tests/abi/symbols.txt
+SYMBOLS := $(C)/symbols.txt
+READ_HEADER := awk -f tools/header/parse.awk
 
 comma := ,
 say = @printf '\n== %s\n' "$(1)"
 
-.PHONY: all lib convert examples demo bench header parity lint clean install
-.PHONY: test test-rust test-loom test-arm test-c test-checked test-abi test-install tsan
+.PHONY: all rust lib convert examples demo bench header parity docs notices lint header-lint clean install uninstall package
+.PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan
 
 all: lib convert examples
 
-# Where there is no cargo (sudo make install), what is built already will do.
-lib:
-	@if command -v $(CARGO) > /dev/null || [ ! -f $(RUST)/libbn_engine.so ]; then \
-		$(CARGO) build --profile $(PROFILE) --lib; \
-	fi
-	@ln -sf libbn_engine.so $(RUST)/libbn_engine.so.$(MAJOR)
-	@mkdir -p $(C)
+# -- the libraries ----------------------------------------------------------------------------------
 
-convert: lib
+# Without cargo (sudo make install), use what is already built.
+rust:
+	@if command -v $(CARGO) > /dev/null || [ ! -f $(RUST)/libbn_engine.a ]; then \
+		$(CARGO) build --locked --profile $(PROFILE) --lib; \
+	fi
+	@mkdir -p $(LIB)
+
+$(RUST)/libbn_engine.a: rust ;
+
+$(SYMBOLS): $(HEADER) $(wildcard tools/header/*.awk) | rust
+	@$(READ_HEADER) -f tools/header/symbols.awk $(HEADER) | LC_ALL=C sort > $@
+
+$(C)/bn_engine.map: $(HEADER) $(wildcard tools/header/*.awk) | rust
+	@$(READ_HEADER) -v node=BN_$(ABI) -f tools/header/versions.awk $(HEADER) > $@
+
+# Linked from the static library: rustc passes its own version script for a cdylib, and linkers accept only one.
+$(LIB)/$(SHARED): $(RUST)/libbn_engine.a $(SYMBOLS) $(C)/bn_engine.map
+	@$(CC) -shared -o $@ $(patsubst %,-Wl$(comma)-u$(comma)%,$(shell cat $(SYMBOLS))) $(LDFLAGS) \
+		-Wl,-soname,$(SONAME) -Wl,--version-script=$(C)/bn_engine.map -Wl,--gc-sections \
+		-Wl,-z,relro,-z,now -Wl,--no-undefined $(if $(filter release,$(PROFILE)),-Wl$(comma)--strip-debug) \
+		$(RUST)/libbn_engine.a $(STATIC_LIBS)
+
+# One object in which only the interface is global: the Rust runtime inside must not clash with another.
+$(LIB)/libbn_engine.a: $(RUST)/libbn_engine.a $(SYMBOLS)
+	@$(LD) -r --gc-sections --force-group-allocation $(patsubst %,-u %,$(shell cat $(SYMBOLS))) \
+		$(RUST)/libbn_engine.a -o $(C)/bn_engine.o
+	@$(OBJCOPY) --strip-debug --remove-section=.llvmbc --remove-section=.llvmcmd \
+		--keep-global-symbols=$(SYMBOLS) $(C)/bn_engine.o
+	@rm -f $@
+	@$(AR) rcs $@ $(C)/bn_engine.o
+
+lib: $(LIB)/$(SHARED)
+	@ln -sf $(SHARED) $(LIB)/$(SONAME)
+	@ln -sf $(SONAME) $(LIB)/libbn_engine.so
+
+convert: rust
 	@if command -v $(CARGO) > /dev/null || [ ! -f $(RUST)/bn-convert ]; then \
-		$(CARGO) build --profile $(PROFILE) --bin bn-convert; \
+		$(CARGO) build --locked --profile $(PROFILE) --bin bn-convert; \
 	fi
 
 examples: $(EXAMPLES:%=$(C)/%)
@@ -80,13 +125,13 @@ demo: $(C)/demo
 
 bench: $(C)/bench
 	$(call say,the limits of this machine)
-	@$(CARGO) bench --quiet --bench limits -- $(BENCH_FLAGS)
+	@$(CARGO) dev limits -- $(BENCH_FLAGS)
 	$(call say,kernels$(comma) beside their limits)
-	@$(CARGO) bench --quiet --bench kernels -- $(BENCH_FLAGS)
+	@$(CARGO) dev kernels -- $(BENCH_FLAGS)
 	$(call say,the worker pool$(comma) two engines$(comma) an idle one)
-	@$(CARGO) bench --quiet --bench pool -- $(BENCH_FLAGS)
+	@$(CARGO) dev pool -- $(BENCH_FLAGS)
 	$(call say,the scheduler)
-	@$(CARGO) bench --quiet --bench scheduler -- $(if $(QUICK),--quick)
+	@$(CARGO) dev scheduler -- $(if $(QUICK),--quick)
 	$(call say,models through the C API)
 	@$(C)/bench $(if $(BENCH_THREADS),--threads $(BENCH_THREADS)) $(BENCH_ARGS)
 	@$(C)/bench --echo
@@ -96,45 +141,65 @@ header:
 	@cp "$$(ls -t target/debug/build/bn-engine-*/out/bn_engine.h | head -n 1)" include/bn_engine.h
 
 parity:
-	$(CARGO) test --quiet --test model_parity -- --ignored document
+	$(CARGO) test --quiet --test all model_parity:: -- --ignored document
 	@echo "docs/parity.md is written"
 
-lint:
+# Line length, and that it compiles as two C standards and as C++; no struct has unnamed padding.
+header-lint:
+	@tools/header/lint.sh $(HEADER)
+
+lint: header-lint
 	$(CARGO) fmt --check
-	$(CARGO) clippy --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@CARGO=$(CARGO) tests/features.sh
 
 clean:
 	$(CARGO) clean
 
+docs:
+	@mkdir -p target/docs
+	@(cat Doxyfile; echo "PROJECT_NUMBER = $(VERSION)") | doxygen -
+	@echo "target/docs/html/index.html is written"
+
+notices: | rust
+	@$(CARGO) dev notices > $(C)/THIRD-PARTY && mv $(C)/THIRD-PARTY THIRD-PARTY
+
 # -- tests ------------------------------------------------------------------------------------------
 
-test: test-rust test-loom test-arm test-c test-checked test-abi test-install
+test: test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install
 	$(call say,everything passed)
 
 test-rust:
 	$(call say,Rust: unit and integration tests$(comma) header$(comma) layout$(comma) layers)
-	$(CARGO) test
+	$(CARGO) test --locked
 
-# What crosses threads, without candle: loom runs every interleaving, Miri looks for undefined behaviour.
+# The code that threads share, without candle: loom runs all interleavings, Miri finds undefined behavior.
 test-loom:
-	$(call say,loom: every interleaving of inbox$(comma) event queues and wake-up)
-	cd tests/concurrency && RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(abspath target)/loom $(CARGO) test --release
+	$(call say,loom: every interleaving of requests$(comma) events and wake-ups)
+	cd tests/concurrency && RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(abspath target)/loom $(CARGO) test --locked --release
 	@if $(CARGO) +nightly miri --version > /dev/null 2>&1; then \
 		printf '\n== Miri on the same sources\n'; \
 		cd tests/concurrency && MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" \
-			CARGO_TARGET_DIR=$(abspath target)/miri $(CARGO) +nightly miri test; \
+			CARGO_TARGET_DIR=$(abspath target)/miri $(CARGO) +nightly miri test --locked; \
 	else echo "no nightly Miri here: left out"; fi
 
-# The kernels for another processor, emulated, without candle; where the tools for it are missing, it says so.
+# After a change in src/kernels: seconds, where `cargo test` takes minutes. TEST=ternary runs only those tests.
+quick:
+	@cd tests/kernels && CARGO_TARGET_DIR=$(abspath target)/quick $(CARGO) test --quiet --locked --lib $(TEST)
+
+# The kernels for another processor, emulated, without candle. Missing tools are reported; in CI they are an error.
 test-arm:
 	$(call say,aarch64: the kernels under qemu-user)
-	@CARGO=$(CARGO) CARGO_TARGET_DIR=$(abspath target)/arm tests/arm/test.sh
+	@CARGO=$(CARGO) CARGO_TARGET_DIR=$(abspath target)/arm tests/kernels/arm.sh
 
-# The Rust code and its standard library instrumented; on the C side alone it would prove nothing.
-tsan:
-	RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR=$(abspath target)/tsan $(CARGO) +nightly test -Zbuild-std \
-		--target $$(rustc -vV | sed -n 's/^host: //p') \
-		--test engine_echo --test engine_faults --test engine_invariance
+# The Rust code and its standard library are instrumented; instrumenting only the C code would prove nothing.
+test-tsan:
+	$(call say,ThreadSanitizer: what crosses threads)
+	@CARGO=$(CARGO) tests/tsan/run.sh
+
+tsan: test-tsan
+	$(call say,ThreadSanitizer: the engine)
+	@CARGO=$(CARGO) tests/tsan/run.sh engine
 
 $(C)/tests: $(C_TESTS) tests/c/harness.h include/bn_engine.h | lib
 	@$(CC) $(C_TEST_FLAGS) $(CFLAGS) $(C_TESTS) -o $@ $(LINK)
@@ -146,9 +211,9 @@ test-c: $(C)/tests $(EXAMPLES:%=$(C)/%)
 	@printf '17+25=\n1+1=\n' | $(C)/event_loop > $(C)/event_loop.out
 	@echo "the examples run"
 	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) tests/c/unload.c -o $(C)/unload -ldl
-	@$(C)/unload $(RUST)/libbn_engine.so
+	@$(C)/unload $(LIB)/$(SONAME)
 
-# The same tests with memory errors and leaks looked for: AddressSanitizer where it links and runs.
+# The same tests with a check for memory errors and leaks: AddressSanitizer where it links and runs.
 test-checked: $(C)/tests
 	@printf 'int main(void) { return 0; }\n' > $(C)/probe.c
 	@if $(CC) -fsanitize=address $(C)/probe.c -o $(C)/probe 2> /dev/null && $(C)/probe; then \
@@ -165,7 +230,10 @@ test-checked: $(C)/tests
 	fi
 
 test-abi: lib
-	$(call say,ABI: exported symbols$(comma) the header in C11 and C++17)
+	$(call say,ABI: the accepted interface$(comma) exported symbols$(comma) the header in C11 and C++17)
+	@CC="$(CC)" tests/abi/seeded.sh $(C)/abi-seeded
+	@CC="$(CC)" tests/abi/check_abi.sh $(HEADER) tests/abi $(C)/abi
+	@tests/abi/check_symbols.sh shared $(LIB)/$(SHARED) $(SYMBOLS) @@BN_$(ABI)
 	@tests/abi/check_symbols.sh shared $(RUST)/libbn_engine.so $(SYMBOLS)
 	@$(CC) $(C11) tests/c/include.c -o $(C)/include-c $(LINK)
 	@$(C)/include-c
@@ -176,45 +244,82 @@ test-abi: lib
 		echo "make test needs a C++ compiler (g++ or clang++), CXX=$(CXX) is none: install one"; exit 1; \
 	fi
 
-# What `make install` leaves works from C, C++, CMake and Go, shared and static.
+abi-accept:
+	@command -v abidw > /dev/null || { echo "make abi-accept needs abidw (Debian: abigail-tools)"; exit 1; }
+	@CC="$(CC)" tests/abi/dump.sh $(HEADER) $(C)/abi
+	@cp $(C)/abi/abi.txt $(C)/abi/bn_engine.abi tests/abi/
+	@echo "tests/abi/abi.txt and bn_engine.abi are the header's: commit them"
+
+# The installation works from C, C++, CMake, Go and Python, shared and static.
 test-install: lib convert
 	$(call say,the installed library)
-	@rm -rf $(STAGE) $(C)/cmake
-	@$(MAKE) --no-print-directory install PREFIX=$(STAGE) LIBDIR=$(STAGE)/lib \
-		INCLUDEDIR=$(STAGE)/include BINDIR=$(STAGE)/bin DESTDIR=
+	@rm -rf $(STAGE) $(STAGE)-moved $(C)/cmake
+	@$(MAKE) --no-print-directory install $(STAGED)
 	@tests/abi/check_symbols.sh static $(STAGE)/lib/libbn_engine.a $(SYMBOLS)
-	@tests/abi/check_install.sh $(STAGE) $(MAJOR) $(VERSION)
-	@CC="$(CC)" CXX="$(CXX)" CMAKE="$(CMAKE)" GO="$(GO)" PKG_CONFIG="$(PKG_CONFIG)" \
-		tests/abi/use_install.sh $(STAGE) $(C)
+	@tests/abi/check_install.sh $(STAGE) $(SONAME) $(SHARED) $(SYMBOLS)
+	@mv $(STAGE) $(STAGE)-moved
+	@CC="$(CC)" CXX="$(CXX)" CMAKE="$(CMAKE)" GO="$(GO)" PYTHON="$(PYTHON)" PKG_CONFIG="$(PKG_CONFIG)" \
+		tests/abi/use_install.sh $(STAGE)-moved $(C)
+	@mv $(STAGE)-moved $(STAGE)
+	@$(MAKE) --no-print-directory uninstall $(STAGED)
+	@left=$$(find $(STAGE) ! -type d); [ -z "$$left" ] || { echo "make uninstall left $$left"; exit 1; }
+	@echo "make uninstall leaves nothing"
+
+# All variables, so that none of the caller's points elsewhere.
+STAGED := PREFIX=$(STAGE) LIBDIR=$(STAGE)/lib INCLUDEDIR=$(STAGE)/include BINDIR=$(STAGE)/bin \
+	MANDIR=$(STAGE)/share/man DOCDIR=$(STAGE)/share/doc/bn_engine DESTDIR=
 
 # -- install ----------------------------------------------------------------------------------------
 
-# One object whose only global names are the interface's: the Rust runtime inside must not meet another.
-$(C)/libbn_engine.a: lib $(SYMBOLS)
-	@$(LD) -r --gc-sections --force-group-allocation $(patsubst %,-u %,$(shell cat $(SYMBOLS))) \
-		$(RUST)/libbn_engine.a -o $(C)/bn_engine.o
-	@$(OBJCOPY) --strip-debug --remove-section=.llvmbc --remove-section=.llvmcmd \
-		--keep-global-symbols=$(SYMBOLS) $(C)/bn_engine.o
-	@rm -f $@
-	@$(AR) rcs $@ $(C)/bn_engine.o
+$(C)/man/bn_engine.3: $(HEADER) $(wildcard tools/header/*.awk) | rust
+	@rm -rf $(C)/man && mkdir -p $(C)/man
+	@$(READ_HEADER) -v out=$(C)/man -v version=$(VERSION) -f tools/header/man.awk $(HEADER)
 
-install: $(C)/libbn_engine.a convert
-	@install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(LIBDIR)/cmake/bn_engine $(DESTDIR)$(INCLUDEDIR) \
-		$(DESTDIR)$(BINDIR)
-	@install -m 644 include/bn_engine.h $(DESTDIR)$(INCLUDEDIR)/
-	@$(OBJCOPY) --strip-debug $(RUST)/libbn_engine.so $(C)/libbn_engine.so
-	@install -m 755 $(C)/libbn_engine.so $(DESTDIR)$(LIBDIR)/libbn_engine.so.$(VERSION)
-	@ln -sf libbn_engine.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libbn_engine.so.$(MAJOR)
-	@ln -sf libbn_engine.so.$(MAJOR) $(DESTDIR)$(LIBDIR)/libbn_engine.so
-	@install -m 644 $(C)/libbn_engine.a $(DESTDIR)$(LIBDIR)/
-	@$(OBJCOPY) --strip-debug $(RUST)/bn-convert $(C)/bn-convert
-	@install -m 755 $(C)/bn-convert $(DESTDIR)$(BINDIR)/
-	@for file in bn_engine.pc.in cmake/bn_engineConfig.cmake.in cmake/bn_engineConfigVersion.cmake.in; do \
-		sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
-			-e 's|@VERSION@|$(VERSION)|g' -e 's|@MAJOR@|$(MAJOR)|g' \
-			-e 's|@STATIC_LIBS@|$(STATIC_LIBS)|g' $$file > $(C)/$$(basename $$file .in) || exit 1; \
+# Paths relative to the file itself, so that the installation may be moved.
+relative = $(shell realpath -m --relative-to=$(1) $(2))
+
+package: rust
+	@mkdir -p $(C)/package
+	@for file in bn_engine.pc.in bn_engine-static.pc.in cmake/bn_engineConfig.cmake.in cmake/bn_engineConfigVersion.cmake.in; do \
+		sed -e 's|@PREFIX@|$(call relative,$(LIBDIR)/pkgconfig,$(PREFIX))|g' \
+			-e 's|@LIBDIR@|$(call relative,$(PREFIX),$(LIBDIR))|g' \
+			-e 's|@INCLUDEDIR@|$(call relative,$(PREFIX),$(INCLUDEDIR))|g' \
+			-e 's|@INCLUDE_FROM_LIB@|$(call relative,$(LIBDIR),$(INCLUDEDIR))|g' \
+			-e 's|@VERSION@|$(VERSION)|g' -e 's|@MAJOR@|$(firstword $(subst ., ,$(VERSION)))|g' \
+			-e 's|@SONAME@|$(SONAME)|g' -e 's|@SHARED@|$(SHARED)|g' \
+			-e 's|@STATIC_LIBS@|$(STATIC_LIBS)|g' $$file > $(C)/package/$$(basename $$file .in) || exit 1; \
 	done
-	@install -m 644 $(C)/bn_engine.pc $(DESTDIR)$(LIBDIR)/pkgconfig/
-	@install -m 644 $(C)/bn_engineConfig.cmake $(C)/bn_engineConfigVersion.cmake \
-		$(DESTDIR)$(LIBDIR)/cmake/bn_engine/
+
+# SOURCE MODE FOLDER, one per line; links last.
+define INSTALLED
+$(HEADER) 644 $(INCLUDEDIR)
+$(LIB)/$(SHARED) 755 $(LIBDIR)
+$(LIB)/libbn_engine.a 644 $(LIBDIR)
+$(C)/bn-convert 755 $(BINDIR)
+$(C)/package/bn_engine.pc 644 $(LIBDIR)/pkgconfig
+$(C)/package/bn_engine-static.pc 644 $(LIBDIR)/pkgconfig
+$(C)/package/bn_engineConfig.cmake 644 $(LIBDIR)/cmake/bn_engine
+$(C)/package/bn_engineConfigVersion.cmake 644 $(LIBDIR)/cmake/bn_engine
+LICENSE-MIT 644 $(DOCDIR)
+LICENSE-APACHE 644 $(DOCDIR)
+THIRD-PARTY 644 $(DOCDIR)
+endef
+export INSTALLED
+
+# The list, with one line per man page.
+installed = (printf '%s\n' "$$INSTALLED"; ls $(C)/man/*.3 | sed 's|$$| 644 $(MANDIR)/man3|')
+
+install: lib $(LIB)/libbn_engine.a $(C)/man/bn_engine.3 package convert
+	@$(OBJCOPY) --strip-debug $(RUST)/bn-convert $(C)/bn-convert
+	@$(installed) | while read -r file mode folder; do \
+		install -d "$(DESTDIR)$$folder" && install -m "$$mode" "$$file" "$(DESTDIR)$$folder/" || exit 1; \
+	done
+	@ln -sf $(SHARED) $(DESTDIR)$(LIBDIR)/$(SONAME)
+	@ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libbn_engine.so
 	@echo "installed bn_engine $(VERSION) in $(DESTDIR)$(PREFIX)"
+
+# With the variables of the installation.
+uninstall: $(C)/man/bn_engine.3
+	@rm -f $(DESTDIR)$(LIBDIR)/libbn_engine.so $(DESTDIR)$(LIBDIR)/$(SONAME)
+	@$(installed) | while read -r file mode folder; do rm -f "$(DESTDIR)$$folder/$$(basename "$$file")"; done
+	@rmdir $(DESTDIR)$(LIBDIR)/cmake/bn_engine $(DESTDIR)$(DOCDIR) 2> /dev/null || true

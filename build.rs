@@ -1,22 +1,76 @@
 //! The C header, generated from `src/ffi` into OUT_DIR (a test compares it with `include/bn_engine.h`),
 //! and the shared object's soname.
 
-use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+/// What the soname ends with: the number changes when programs that were compiled before would break.
+fn abi_version(types: &Path) -> u32 {
+    let text = read(types);
+    let line = text.lines().find_map(|line| line.strip_prefix("pub const BN_ABI_VERSION: u32 = "));
+    line.and_then(|rest| rest.trim_end_matches(';').parse().ok())
+        .expect("src/ffi/types.rs has BN_ABI_VERSION")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// `#define NAME 1` with its value in parentheses, and with the suffix of its Rust type; other lines as they are.
+fn typed(line: &str, rust: &str) -> String {
+    let Some((name, value)) = line.strip_prefix("#define ").and_then(|rest| rest.split_once(' ')) else {
+        return line.to_owned();
+    };
+    let declared = format!("pub const {name}: ");
+    let suffix = rust.split_once(&declared).map(|(_, rest)| match rest.split(' ').next() {
+        Some("u64") => "ull",
+        Some("u32") => "u",
+        _ => "",
+    });
+    let Some(suffix) = suffix else { return line.to_owned() };
+    let bare = value.trim_start_matches('(').trim_end_matches(')').trim_end_matches("ull");
+    let digits = bare.find(|c: char| !c.is_ascii_digit() && c != '-').unwrap_or(bare.len());
+    format!("#define {name} ({}{suffix}{})", &bare[..digits], &bare[digits..])
+}
+
+/// Comments of one line in one line; no two empty lines in a row.
+fn short_comments(lines: &[String]) -> String {
+    let (mut out, mut at) = (String::new(), 0);
+    while at < lines.len() {
+        let line = &lines[at];
+        let indent = line.trim_end_matches("/**");
+        let text = lines.get(at + 1).and_then(|next| next.strip_prefix(&format!("{indent} * ")));
+        let ends = lines.get(at + 2).is_some_and(|next| *next == format!("{indent} */"));
+        match text.filter(|text| line.ends_with("/**") && ends && indent.len() + text.len() < 92) {
+            Some(text) => {
+                out.push_str(&format!("{indent}/** {text} */\n"));
+                at += 3;
+            }
+            None => {
+                if !(line.is_empty() && out.ends_with("\n\n")) {
+                    out.push_str(line);
+                    out.push('\n');
+                }
+                at += 1;
+            }
+        }
+    }
+    out
+}
 
 /// In the order in which the header tells them.
 const SOURCES: [&str; 12] = [
     "status.rs",
+    "string.rs",
     "types.rs",
+    "model.rs",
     "config.rs",
     "request.rs",
     "event.rs",
     "stats.rs",
-    "facts.rs",
+    "exports/model.rs",
     "exports/engine.rs",
     "exports/request.rs",
-    "exports/text.rs",
-    "exports/chat.rs",
     "exports/info.rs",
 ];
 
@@ -31,13 +85,18 @@ fn main() {
     let sources = SOURCES.iter().fold(cbindgen::Builder::new().with_config(config), |builder, source| {
         builder.with_src(root.join("src/ffi").join(source))
     });
-    sources.generate().expect("src/ffi is what cbindgen understands").write_to_file(out.join("bn_engine.h"));
+    let mut header = Vec::new();
+    sources.generate().expect("src/ffi is what cbindgen understands").write(&mut header);
+    let header = String::from_utf8(header).expect("a header is text");
+    let rust: String = SOURCES.iter().map(|source| read(&root.join("src/ffi").join(source))).collect();
+    let lines: Vec<String> = header.lines().map(|line| typed(line, &rust)).collect();
+    fs::write(out.join("bn_engine.h"), short_comments(&lines)).expect("OUT_DIR is writable");
 
-    let major = env::var("CARGO_PKG_VERSION_MAJOR").expect("cargo sets it");
+    let abi = abi_version(&root.join("src/ffi/types.rs"));
     match env::var("CARGO_CFG_TARGET_OS").as_deref() {
-        Ok("linux") => println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libbn_engine.so.{major}"),
+        Ok("linux") => println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libbn_engine.so.{abi}"),
         Ok("macos") => {
-            println!("cargo::rustc-cdylib-link-arg=-Wl,-install_name,@rpath/libbn_engine.{major}.dylib")
+            println!("cargo::rustc-cdylib-link-arg=-Wl,-install_name,@rpath/libbn_engine.{abi}.dylib")
         }
         _ => {}
     }

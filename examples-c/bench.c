@@ -21,8 +21,9 @@
 enum { MOST = 256, COMPARED = 16, CALLS = 1000000, BATCHES = 16, REPEATS = 99 };
 static uint32_t batches[BATCHES] = {1, 2, 4, 8, 16, 32, 64};
 static int batch_count = 7;
-static const char story[] = "Once upon a time there was a little girl. She had a red ball and a kind dog. One day they "
-                            "went to the park to play in the sun. 12+30=42. Ada 42, Tom 17, Mia 88. Tom? 17. ";
+#define STORY                                                                                          \
+    "Once upon a time there was a little girl. She had a red ball and a kind dog. One day they went "  \
+    "to the park to play in the sun. 12+30=42. Ada 42, Tom 17, Mia 88. Tom? 17. "
 
 static const char *model; // NULL: the one inside the library
 static int32_t instructions = BN_INSTRUCTIONS_AUTO, kv_type = BN_KV_F16;
@@ -53,8 +54,7 @@ static bn_engine *start(uint32_t batch, uint32_t engine_threads) {
     bn_engine_config config;
     bn_engine *engine = NULL;
     check(bn_engine_config_init(&config, sizeof config), "config", NULL);
-    config.model_path = model;
-    config.model_path_length = model != NULL ? strlen(model) : 0;
+    if (model != NULL) config.model_path = BN_TEXT(model);
     config.threads = engine_threads;
     config.instructions = instructions;
     config.kv_type = kv_type;
@@ -69,20 +69,28 @@ static bn_engine *start(uint32_t batch, uint32_t engine_threads) {
     return engine;
 }
 
+static bn_model_info info_of(const bn_model *model) {
+    bn_model_info info;
+    check(bn_model_info_init(&info, sizeof info), "info", NULL);
+    check(bn_model_get_info(model, &info, NULL), "info", NULL);
+    return info;
+}
+
 // `prompt_tokens` ids, other ones for each `i`.
 static void fill_prompt(bn_engine *engine, uint32_t i, uint32_t *ids) {
+    bn_model *model = NULL;
+    check(bn_engine_model(engine, &model, NULL), "model", NULL);
     if (spread_ids) {
-        bn_model_facts facts;
-        check(bn_model_facts_init(&facts, sizeof facts), "facts", NULL);
-        check(bn_engine_model_facts(engine, &facts), "facts", NULL);
+        uint64_t vocabulary = info_of(model).vocab_size;
         for (uint32_t k = 0; k < prompt_tokens; k++)
-            ids[k] = (uint32_t)((1 + i * UINT64_C(104729) + k * UINT64_C(7919)) % facts.vocab_size);
-        return;
+            ids[k] = (uint32_t)((1 + i * UINT64_C(104729) + k * UINT64_C(7919)) % vocabulary);
+    } else {
+        uint32_t all[sizeof STORY];
+        size_t count = 0;
+        check(bn_model_tokenize(model, BN_STRING(STORY), 0, all, sizeof all / sizeof *all, &count, NULL), "tokenize", NULL);
+        for (uint32_t k = 0; k < prompt_tokens; k++) ids[k] = all[(k + i) % count];
     }
-    uint32_t all[sizeof story];
-    size_t count = 0;
-    check(bn_tokenize(engine, story, sizeof story - 1, 0, all, sizeof all / sizeof *all, &count), "tokenize", NULL);
-    for (uint32_t k = 0; k < prompt_tokens; k++) ids[k] = all[(k + i) % count];
+    check(bn_model_free(model), "free", NULL);
 }
 
 static void submit(bn_engine *engine, uint32_t i, uint64_t user_data) {
@@ -98,8 +106,7 @@ static void submit(bn_engine *engine, uint32_t i, uint64_t user_data) {
     params.max_new_tokens = new_tokens;
     params.flags = BN_REQUEST_IGNORE_EOS;
     params.user_data = user_data;
-    params.error = &error;
-    check(bn_submit(engine, &params, &request), "submit", &error);
+    check(bn_submit(engine, &params, &request, &error), "submit", &error);
     free(ids);
 }
 
@@ -122,12 +129,12 @@ static void take(const bn_event *e, double begin, bool *started, measured *m) {
     if (e->kind != BN_EVENT_COMPLETED) return;
     if (e->finish_reason != BN_FINISH_LENGTH) {
         fprintf(stderr, "a request ended as %s %.*s\n", bn_finish_reason_name(e->finish_reason),
-                (int)e->message_length, e->message);
+                (int)e->message.length, e->message.data);
         exit(1);
     }
-    m->ttft_ms += (double)e->usage->first_token_ns * 1e-6;
-    if (e->usage->generated_tokens > 1)
-        m->tbt_ms += (double)e->usage->decode_ns * 1e-6 / (double)(e->usage->generated_tokens - 1);
+    m->ttft_ms += (double)e->first_token_ns * 1e-6;
+    if (e->generated_tokens > 1)
+        m->tbt_ms += (double)e->decode_ns * 1e-6 / (double)(e->generated_tokens - 1);
 }
 
 // `n` requests over `engines` engines, to their ends.
@@ -140,13 +147,15 @@ static measured run(bn_engine **engines, uint32_t engine_count, uint32_t n) {
         for (uint32_t k = 0; k < engine_count; k++) {
             bn_event events[MOST];
             size_t count = 0;
-            check(bn_poll(engines[k], BN_ANY, events, MOST, engine_count > 1 ? 1 : BN_WAIT_FOREVER, &count), "poll", NULL);
+            int32_t wait = engine_count > 1 ? 1 : BN_WAIT_FOREVER;
+            check(bn_poll(engines[k], BN_ANY, events, sizeof *events, MOST, wait, &count, NULL), "poll", NULL);
             for (size_t i = 0; i < count; i++) {
                 take(&events[i], begin, started, &m);
                 if (events[i].kind != BN_EVENT_COMPLETED) continue;
-                check(bn_release(engines[k], events[i].request), "release", NULL);
+                check(bn_release(engines[k], events[i].request, NULL), "release", NULL);
                 left--;
             }
+            check(bn_events_free(engines[k], events, sizeof *events, count), "events", NULL);
         }
     }
     m.seconds = now() - begin;
@@ -252,7 +261,7 @@ static void engine_cost(void) {
     measured m = run(&engine, 1, MOST);
     double begin = now();
     int fds = 0;
-    for (int i = 0; i < CALLS; i++) fds += bn_engine_wait_fd(engine) >= 0;
+    for (int i = 0; i < CALLS; i++) fds += bn_engine_wait_fd(engine, NULL) >= 0;
     double call = (now() - begin) * 1e9 / CALLS;
     if (fds != CALLS) exit(1);
     check(bn_engine_destroy(engine), "destroy", NULL);
@@ -274,17 +283,17 @@ static double peak_mib(void) {
 }
 
 static void load(void) {
-    bn_model_facts facts;
     bn_stats stats;
+    bn_model *loaded_model = NULL;
     double begin = now();
     bn_engine *engine = start(1, threads);
     double seconds = now() - begin, loaded = peak_mib();
-    check(bn_model_facts_init(&facts, sizeof facts), "facts", NULL);
-    check(bn_engine_model_facts(engine, &facts), "facts", NULL);
+    check(bn_engine_model(engine, &loaded_model, NULL), "model", NULL);
     check(bn_stats_init(&stats, sizeof stats), "stats", NULL);
-    check(bn_engine_stats(engine, &stats), "stats", NULL);
+    check(bn_engine_stats(engine, &stats, NULL), "stats", NULL);
     run(&engine, 1, 1);
-    double mib = 1 << 20, weights = (double)facts.weight_bytes / mib, counted = (double)stats.memory_used_bytes / mib;
+    double mib = 1 << 20, weights = (double)info_of(loaded_model).weight_bytes / mib, counted = (double)stats.memory_used_bytes / mib;
+    check(bn_model_free(loaded_model), "free", NULL);
     check(bn_engine_destroy(engine), "destroy", NULL);
     if (json)
         printf("  \"load\": {\"seconds\": %.3f, \"weights_mib\": %.1f, \"counted_mib\": %.1f, \"peak_mib\": %.1f, "

@@ -23,8 +23,8 @@ static void on_event(const bn_event *event, void *context) {
     shared *s = context;
     uint64_t i = event->user_data;
     size_t room = sizeof s->text[i] - s->length[i];
-    size_t n = event->text_length < room ? event->text_length : room;
-    memcpy(s->text[i] + s->length[i], event->text, n); // the event's pointers live until we return
+    size_t n = event->text.length < room ? event->text.length : room;
+    memcpy(s->text[i] + s->length[i], event->text.data, n); // the event's pointers live until we return
     s->length[i] += n;
     if (event->kind != BN_EVENT_COMPLETED) return;
     // The request is released by itself when this returns.
@@ -34,9 +34,9 @@ static void on_event(const bn_event *event, void *context) {
     pthread_mutex_unlock(&s->lock);
 }
 
-static void on_log(int32_t level, const char *message, size_t length, void *context) {
+static void on_log(int32_t level, bn_string message, void *context) {
     (void)context;
-    fprintf(stderr, "log %d: %.*s\n", level, (int)length, message);
+    fprintf(stderr, "log %d: %.*s\n", level, (int)message.length, message.data);
 }
 
 static void check(bn_status status, const char *what, const bn_error *error) {
@@ -62,12 +62,10 @@ int main(void) {
         bn_request_params params;
         bn_request request;
         check(bn_request_params_init(&params, sizeof params), "params", &error);
-        params.prompt = prompts[i];
-        params.prompt_length = strlen(prompts[i]);
+        params.prompt = BN_TEXT(prompts[i]);
         params.max_new_tokens = i < 2 ? 8 : 60;
         params.user_data = i;
-        params.error = &error;
-        check(bn_submit(engine, &params, &request), "submit", &error);
+        check(bn_submit(engine, &params, &request, &error), "submit", &error);
     }
 
     pthread_mutex_lock(&s.lock);

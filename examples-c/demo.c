@@ -47,11 +47,11 @@ static void check(bn_status status, const char *what, const char *detail) {
     exit(1);
 }
 
-static int32_t show_progress(float fraction, const char *what, size_t length, void *context) {
+static int32_t show_progress(float fraction, bn_string what, void *context) {
     (void)context;
     int filled = (int)(fraction * 30);
     printf("\r[%.*s%*s] %3d%% %.*s\033[K", filled, "##############################", 30 - filled, "",
-            (int)(fraction * 100), (int)length, what);
+            (int)(fraction * 100), (int)what.length, what.data);
     if (fraction >= 1.0f) printf("\r\033[K");
     fflush(stdout);
     return interrupted; // non-zero gives the load up
@@ -80,25 +80,25 @@ static void draw(int i) {
 // A chunk in the order of its arrival.
 static void tell(int i, const bn_event *event) {
     static int column;
-    if (column + (int)event->text_length > 90) {
+    if (column + (int)event->text.length > 90) {
         printf("\n");
         column = 0;
     }
     column += printf("%d:", i);
-    for (size_t k = 0; k < event->text_length; k++) putchar(event->text[k] == '\n' ? ' ' : event->text[k]);
-    column += (int)event->text_length + printf(" ");
+    for (size_t k = 0; k < event->text.length; k++) putchar(event->text.data[k] == '\n' ? ' ' : event->text.data[k]);
+    column += (int)event->text.length + printf(" ");
 }
 
 static void take(const bn_event *event) {
     int i = (int)event->user_data;
-    for (size_t k = 0; k < event->text_length && lengths[i] + 1 < sizeof answers[i]; k++) {
-        char c = event->text[k];
+    for (size_t k = 0; k < event->text.length && lengths[i] + 1 < sizeof answers[i]; k++) {
+        char c = event->text.data[k];
         answers[i][lengths[i]++] = c == '\n' ? ' ' : c;
     }
     done[i] = event->kind == BN_EVENT_COMPLETED;
     if (terminal)
         draw(i);
-    else if (event->text_length > 0)
+    else if (event->text.length > 0)
         tell(i, event);
 }
 
@@ -109,39 +109,39 @@ static void submit_all(bn_engine *engine) {
     bn_request requests[QUESTIONS];
     for (int i = 0; i < QUESTIONS; i++) {
         check(bn_request_params_init(&params[i], sizeof params[i]), "params", "");
-        params[i].prompt = questions[i].prompt;
-        params[i].prompt_length = strlen(questions[i].prompt);
+        params[i].prompt = BN_TEXT(questions[i].prompt);
         params[i].temperature = questions[i].temperature;
         params[i].top_p = 0.95f;
         params[i].max_new_tokens = questions[i].max_new_tokens;
         params[i].seed = 1;
         params[i].user_data = (uint64_t)i;
-        params[i].error = &error;
         batch[i] = &params[i];
         if (terminal)
             printf("> \033[1m%s\033[0m\n", questions[i].prompt);
         else
             printf("%d: %s\n", i, questions[i].prompt);
     }
-    check(bn_submit_batch(engine, batch, QUESTIONS, requests), "submit", error.message);
+    check(bn_submit_batch(engine, batch, QUESTIONS, requests, &error), "submit", error.message);
 }
 
 static void poll_until_done(bn_engine *engine) {
+    bn_error error = {.struct_size = sizeof error};
     bool cancelled = false;
     for (int left = QUESTIONS; left > 0;) {
         bn_event events[64];
         size_t count = 0;
-        check(bn_poll(engine, BN_ANY, events, 64, 100, &count), "poll", "");
+        check(bn_poll(engine, BN_ANY, events, sizeof *events, 64, 100, &count, &error), "poll", error.message);
         for (size_t i = 0; i < count; i++) {
             take(&events[i]);
             if (events[i].kind != BN_EVENT_COMPLETED) continue;
             if (events[i].finish_reason == BN_FINISH_FAILED)
-                fprintf(stderr, "failed: %.*s\n", (int)events[i].message_length, events[i].message);
-            check(bn_release(engine, events[i].request), "release", "");
+                fprintf(stderr, "failed: %.*s\n", (int)events[i].message.length, events[i].message.data);
+            check(bn_release(engine, events[i].request, &error), "release", error.message);
             left--;
         }
+        check(bn_events_free(engine, events, sizeof *events, count), "events", "");
         if (interrupted && !cancelled) {
-            check(bn_cancel(engine, BN_ANY), "cancel", ""); // every request still gets its last event
+            check(bn_cancel(engine, BN_ANY, &error), "cancel", error.message); // every request still gets its last event
             cancelled = true;
         }
     }
@@ -156,7 +156,7 @@ static void print_answers(void) {
 static void print_stats(bn_engine *engine) {
     bn_stats s;
     check(bn_stats_init(&s, sizeof s), "stats", "");
-    check(bn_engine_stats(engine, &s), "stats", "");
+    check(bn_engine_stats(engine, &s, NULL), "stats", "");
     printf("%-28s %10llu\n", "requests", (unsigned long long)s.accepted);
     printf("%-28s %10llu\n", "prompt tokens", (unsigned long long)s.prompt_tokens);
     printf("%-28s %10llu\n", "generated tokens", (unsigned long long)s.generated_tokens);
@@ -175,11 +175,18 @@ int main(void) {
     signal(SIGINT, interrupt);
 
     bn_error error = {.struct_size = sizeof error};
+    bn_model_config model_config;
+    bn_model *model = NULL;
+    check(bn_model_config_init(&model_config, sizeof model_config), "config", "");
+    if (terminal) model_config.progress = show_progress;
+    check(bn_model_open(&model_config, &model, &error), "open", error.message);
+
     bn_engine_config config;
     bn_engine *engine = NULL;
     check(bn_engine_config_init(&config, sizeof config), "config", "");
-    if (terminal) config.progress = show_progress;
+    config.model = model;
     check(bn_engine_create(&config, &engine, &error), "create", error.message);
+    check(bn_model_free(model), "free", ""); // the engine keeps it
 
     submit_all(engine);
     poll_until_done(engine);

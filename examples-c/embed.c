@@ -24,12 +24,14 @@ int main(void) {
     bn_error error = {.struct_size = sizeof error};
     bn_engine_config config;
     bn_engine *engine = NULL;
-    bn_model_facts facts;
+    bn_model *model = NULL;
+    bn_model_info info;
     check(bn_engine_config_init(&config, sizeof config), "config", &error); // the model inside the library
     check(bn_engine_create(&config, &engine, &error), "create", &error);
-    check(bn_model_facts_init(&facts, sizeof facts), "facts", &error);
-    check(bn_engine_model_facts(engine, &facts), "facts", &error);
-    size_t size = (size_t)facts.embedding_size;
+    check(bn_engine_model(engine, &model, &error), "model", &error);
+    check(bn_model_info_init(&info, sizeof info), "info", &error);
+    check(bn_model_get_info(model, &info, &error), "info", &error);
+    size_t size = (size_t)info.embedding_size;
     float *vectors = calloc(SENTENCES * size, sizeof *vectors);
     if (vectors == NULL) return 1;
 
@@ -37,24 +39,22 @@ int main(void) {
         bn_request_params params;
         bn_request request;
         check(bn_request_params_init(&params, sizeof params), "params", &error);
-        params.prompt = sentences[i];
-        params.prompt_length = strlen(sentences[i]);
+        params.prompt = BN_TEXT(sentences[i]);
         params.flags = BN_REQUEST_EMBED;
         params.pooling = BN_POOLING_MEAN; // a story teller's last token says little of a sentence
         params.user_data = i;
-        params.error = &error;
-        check(bn_submit(engine, &params, &request), "submit", &error);
+        check(bn_submit(engine, &params, &request, &error), "submit", &error);
     }
     for (int left = SENTENCES; left > 0; left--) {
         bn_event event;
         size_t count;
-        check(bn_poll(engine, BN_ANY, &event, 1, BN_WAIT_FOREVER, &count), "poll", &error);
+        check(bn_poll(engine, BN_ANY, &event, sizeof event, 1, BN_WAIT_FOREVER, &count, &error), "poll", &error);
         if (event.embedding == NULL) {
-            fprintf(stderr, "%.*s\n", (int)event.message_length, event.message);
+            fprintf(stderr, "%.*s\n", (int)event.message.length, event.message.data);
             return 1;
         }
-        memcpy(vectors + event.user_data * size, event.embedding->values, size * sizeof *vectors);
-        check(bn_release(engine, event.request), "release", &error);
+        memcpy(vectors + event.user_data * size, event.embedding, size * sizeof *vectors);
+        check(bn_release(engine, event.request, &error), "release", &error); // the event goes with it
     }
 
     // They have length 1, so the dot product is the cosine.
@@ -67,6 +67,7 @@ int main(void) {
         printf("  %s\n", sentences[i]);
     }
     free(vectors);
+    check(bn_model_free(model), "free", &error);
     check(bn_engine_destroy(engine), "destroy", &error);
     return 0;
 }

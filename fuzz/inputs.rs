@@ -1,17 +1,15 @@
 //! What each fuzz target does with its input: all that a host could make the library do with such a file.
 //! The replay of the corpora in `cargo test` runs these too.
 
-use bn_engine::base::{Bytes, Error, Result};
+use bn_engine::base::{Bytes, Error, Result, Status};
 use bn_engine::formats::Gguf;
 use bn_engine::formats::hf::index;
 use bn_engine::formats::safetensors::SafeTensors;
 use bn_engine::kernels::tl::Tilings;
 use bn_engine::kernels::{DType, Pool};
 use bn_engine::model::{HfFolder, load_checkpoint};
-use bn_engine::ops::FusedOps;
 use bn_engine::text::chat::template_of_json;
 use bn_engine::text::{ChatTemplate, JsonFiles, Message, Tokenizer};
-use std::sync::Arc;
 
 /// How errors are to call the input.
 pub const WHAT: &str = "the input";
@@ -35,8 +33,7 @@ pub const TARGETS: [Target; 9] = [
 pub fn gguf(bytes: &[u8]) -> Result<()> {
     let gguf = Gguf::from_bytes(Bytes::new(bytes.to_vec()), WHAT)?;
     let pool = Pool::new(1)?;
-    let ops = Arc::new(FusedOps::new(pool.clone()));
-    load_checkpoint(&gguf, &pool, ops, &|_, _| (), &mut |_, _| false).map(|_| ())
+    load_checkpoint(&gguf, &pool, &|_, _| (), &mut |_, _| false).map(|_| ())
 }
 
 pub fn tokenizer_gguf(bytes: &[u8]) -> Result<()> {
@@ -61,6 +58,26 @@ fn use_tokenizer(tokenizer: &Tokenizer) -> Result<()> {
             let outside = ids.iter().find(|id| **id as usize >= tokenizer.vocab_size());
             assert_eq!(outside, None, "an id outside of the vocabulary");
             tokenizer.decode(&ids)?;
+        }
+    }
+    Ok(())
+}
+
+/// A pattern that cuts texts, with long ones.
+#[allow(dead_code)] // Only made by grammar.
+pub fn pattern(bytes: &[u8]) -> Result<()> {
+    let pattern = std::str::from_utf8(bytes).map_err(|_| Error::bad_model(format!("{WHAT} is not UTF-8")))?;
+    let file = serde_json::json!({
+        "added_tokens": [], "normalizer": null, "post_processor": null, "decoder": {"type": "Fuse"},
+        "pre_tokenizer": {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false},
+        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}});
+    let bytes = file.to_string().into_bytes();
+    let files = JsonFiles { tokenizer: &bytes, config: None, generation: None };
+    let tokenizer = Tokenizer::from_json(&files, WHAT, &|_| ())?;
+    for text in ["a".repeat(8 << 10), "ab 12\n \u{e9}".repeat(800)] {
+        match tokenizer.encode(&text, true, true) {
+            Err(error) if error.status != Status::TooLong => return Err(error),
+            _ => {}
         }
     }
     Ok(())

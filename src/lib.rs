@@ -3,7 +3,7 @@
 //! The supported interface is C: `include/bn_engine.h`. The Rust modules are public for this
 //! project's own tests and benchmarks and follow no stability promise.
 //!
-//! Layers, top to bottom; each imports only what lies below it (tests/layers.rs checks):
+//! Layers, top to bottom; each imports only what lies below it (tests/all/layers.rs checks):
 //! `ffi`, `engine`, `schedule`, `cache`, `sample`, `model`, `text`, `formats`, `ops`, `kernels`, `base`.
 
 #[cfg(not(unix))]

@@ -37,7 +37,7 @@ fn cpu_time() -> Duration {
 fn idle() -> Duration {
     let engine = engine(4);
     let request = RequestParams {
-        prompt: Prompt::Tokens(vec![3, 5, 7]),
+        prompt: Prompt::Tokens(vec![3, 5, 7].into()),
         max_new_tokens: 16,
         ignore_eos: true,
         ..RequestParams::default()

@@ -4,6 +4,8 @@
 //! bytes and a constant.
 
 mod common;
+#[path = "../fuzz/grammar.rs"]
+mod grammar;
 #[path = "../fuzz/inputs.rs"]
 mod inputs;
 
@@ -19,6 +21,8 @@ use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const MUTANTS: usize = 50_000;
+/// Of each grammar, unless BN_FUZZ_SEEDS says how many.
+const GENERATED: usize = 1500;
 /// Bytes.
 const LONGEST_MESSAGE: usize = 1500;
 const LONGEST: Duration = Duration::from_secs(2);
@@ -68,7 +72,7 @@ static COUNTING: Counting = Counting;
 fn constant(target: &str) -> usize {
     match target {
         // The package's tables for the characters of a tokenizer.
-        "tokenizer_json" => 16 << 20,
+        "tokenizer_json" | "pattern" => 16 << 20,
         // What a rendering may take (`text::chat`), at most twice at once as strings grow, and the parser's tree.
         "template" | "tokenizer_side_files" => 24 << 20,
         _ => 4 << 20,
@@ -221,6 +225,33 @@ fn check(name: &str) {
             format!("mutant {n} of {file} (kept as {kept:?})")
         });
     }
+}
+
+/// Inputs by a grammar; some of them must be good, or they try nothing.
+fn check_generated(
+    name: &'static str,
+    target: fn(&[u8]) -> bn_engine::base::Result<()>,
+    make: fn(grammar::Choose) -> String,
+) {
+    let seeds = std::env::var("BN_FUZZ_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(GENERATED);
+    let mut taken = 0;
+    for seed in 0..seeds {
+        let mut rng = Rng(0x9e37_79b9 ^ (seed as u64) << 20);
+        let input = make(&mut |n| rng.below(n));
+        taken += usize::from(run((name, target), input.as_bytes(), &|| format!("seed {seed}: {input}")));
+    }
+    println!("{name}: {taken} of {seeds} taken");
+    assert!(taken > seeds / 50, "{name}: {taken} of {seeds} were taken");
+}
+
+#[test]
+fn generated_templates() {
+    check_generated("template", inputs::template, grammar::template);
+}
+
+#[test]
+fn generated_patterns() {
+    check_generated("pattern", inputs::pattern, grammar::pattern);
 }
 
 macro_rules! targets {

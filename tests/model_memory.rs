@@ -4,14 +4,14 @@ mod common;
 mod counting;
 
 use bn_engine::kernels::attention::KvType;
-use bn_engine::model::{Model, Outputs};
+use bn_engine::model::{Facts, Outputs};
 use bn_engine::ops::{KvCache, RaggedBatch, SeqRows};
+use common::Running;
 use counting::{CALLS, LIVE, PEAK};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
 /// `sequences` sequences in a block of their own, rows `from..from + rows` of each, logits of each one's last.
-fn batch(sequences: u32, from: u32, rows: u32) -> Arc<RaggedBatch> {
+fn batch(sequences: u32, from: u32, rows: u32) -> RaggedBatch {
     let mut batch = RaggedBatch::default();
     for s in 0..sequences {
         batch.seqs.push(SeqRows { row: s * rows, rows, table: s, table_len: 1 });
@@ -20,19 +20,14 @@ fn batch(sequences: u32, from: u32, rows: u32) -> Arc<RaggedBatch> {
         batch.positions.extend(from..from + rows);
         batch.logits_rows.push((s + 1) * rows - 1);
     }
-    Arc::new(batch)
+    batch
 }
 
 /// (peak bytes, allocations) of one step.
-fn measure(
-    model: &mut dyn Model,
-    batch: &Arc<RaggedBatch>,
-    kv: &KvCache,
-    out: &mut Outputs,
-) -> (usize, usize) {
+fn measure(model: &Running, batch: &RaggedBatch, kv: &KvCache, out: &mut Outputs) -> (usize, usize) {
     let (live, calls) = (LIVE.load(SeqCst), CALLS.load(SeqCst));
     PEAK.store(live, SeqCst);
-    model.forward(batch, kv, &AtomicBool::new(false), out).expect("forward");
+    model.forward(batch, kv, out).expect("forward");
     (PEAK.load(SeqCst) - live, CALLS.load(SeqCst) - calls)
 }
 
@@ -47,20 +42,18 @@ fn steps_stay_within_their_workspace() {
         "tests/golden/models/gemma3.gguf",
         "tests/golden/models/bitnet-embedding-qwen3-i2_s.gguf",
     ] {
-        let mut loaded = common::load_file(path, 2).expect(path);
-        let model = &mut *loaded.model;
-        let (shape, layers) = (model.kv_shape(), model.facts().layers);
-        let kv = KvCache::new(KvType::F32, shape.layers, shape.kv_heads, shape.head_dim, 8, 64).expect("kv");
-        let (vocab, hidden) = (model.facts().vocab_size, model.facts().hidden_size);
+        let model = &common::load_file(path, 2).expect(path);
+        let kv = model.kv(KvType::F32, 8, 64);
+        let Facts { layers, vocab_size: vocab, hidden_size: hidden, .. } = *model.model.facts();
         let mut out =
             Outputs { logits: Vec::with_capacity(8 * vocab), hidden: Vec::with_capacity(480 * hidden) };
         let (first, decode) = (batch(8, 0, 60), batch(8, 60, 1));
         let (peak, _) = measure(model, &first, &kv, &mut out);
-        let bound = model.workspace_bytes(480, 8);
+        let bound = model.model.workspace_bytes(&*model.ops, 480, 8);
         assert!(peak <= bound, "{path}: a prompt step took {peak} bytes where {bound} are declared");
-        let mut with_states = (*first).clone();
+        let mut with_states = first.clone();
         with_states.hidden_rows = (0..480).collect();
-        let (peak, _) = measure(model, &Arc::new(with_states), &kv, &mut out);
+        let (peak, _) = measure(model, &with_states, &kv, &mut out);
         assert!(
             peak <= bound,
             "{path}: a step of hidden states took {peak} bytes where {bound} are declared"
@@ -69,7 +62,7 @@ fn steps_stay_within_their_workspace() {
         measure(model, &decode, &kv, &mut out);
         let at = out.logits.as_ptr();
         let (peak, calls) = measure(model, &decode, &kv, &mut out);
-        let bound = model.workspace_bytes(8, 8);
+        let bound = model.model.workspace_bytes(&*model.ops, 8, 8);
         assert!(peak <= bound, "{path}: a decode step took {peak} bytes where {bound} are declared");
         assert_eq!(at, out.logits.as_ptr(), "{path}: the logits moved");
         // Candle's tensor, storage and shapes for each of a layer's five operations; their data is reused.

@@ -7,13 +7,10 @@ use bn_engine::base::Status;
 use bn_engine::text::{ChatTemplate, Message};
 use counting::{LIVE, PEAK};
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::{Duration, Instant};
 
 /// What a rendering of a short conversation may hold at once, and compiling 256 KiB of source.
 const RENDER_BYTES: usize = 24 << 20;
 const COMPILE_BYTES: usize = 32 << 20;
-/// Generous, for a machine that does other things; a runaway takes hours.
-const TIME: Duration = Duration::from_secs(20);
 /// Hosts call from threads with small stacks.
 const STACK: usize = 512 << 10;
 
@@ -161,11 +158,11 @@ fn a_strangers_template_ends_within_its_memory() {
     let messages = [Message { role: "user", content: "hello" }];
     // What is made once per process is not a template's.
     ChatTemplate::new("{{ messages }}", Vec::new()).unwrap().render(&messages, true).unwrap();
-    let (mut most_compiled, mut most_rendered, mut longest) = (0, 0, Duration::ZERO);
+    let (mut most_compiled, mut most_rendered) = (0, 0);
     let run = move || {
         for (source, must_fail) in nasty() {
             let what: String = source.chars().take(120).collect();
-            let (start, before) = (Instant::now(), LIVE.load(SeqCst));
+            let before = LIVE.load(SeqCst);
             let (template, compiled) = peak(|| ChatTemplate::new(&source, Vec::new()));
             assert!(compiled <= COMPILE_BYTES, "{what}: compiling took {compiled} bytes");
             let result = template.and_then(|template| {
@@ -176,15 +173,13 @@ fn a_strangers_template_ends_within_its_memory() {
                 assert!(rendered <= RENDER_BYTES, "{what}: rendering took {rendered} bytes");
                 most_rendered = most_rendered.max(rendered);
                 drop(peak(|| result.as_ref().err().cloned()));
-                let kept = result.as_ref().map_or_else(|e| e.message.capacity(), String::capacity);
+                let kept = result.as_ref().map_or_else(|e| e.message.capacity(), |made| made.text.capacity());
                 assert!(LIVE.load(SeqCst) <= live + kept + 4096, "{what}: memory stayed behind");
                 result
             });
-            let took = start.elapsed();
-            assert!(took <= TIME, "{what}: took {took:?}");
-            (most_compiled, longest) = (most_compiled.max(compiled), longest.max(took));
+            most_compiled = most_compiled.max(compiled);
             match result {
-                Ok(text) => assert!(!must_fail, "{what}: made {} bytes", text.len()),
+                Ok(text) => assert!(!must_fail, "{what}: made {} bytes", text.text.len()),
                 Err(error) => {
                     assert!(must_fail, "{what}: {error}");
                     assert!(
@@ -196,7 +191,7 @@ fn a_strangers_template_ends_within_its_memory() {
                 }
             }
         }
-        println!("most: {most_compiled} bytes to compile, {most_rendered} to render, {longest:?}");
+        println!("most: {most_compiled} bytes to compile, {most_rendered} to render");
     };
     std::thread::Builder::new().stack_size(STACK).spawn(run).unwrap().join().unwrap();
     long_conversations();
@@ -211,7 +206,7 @@ fn long_conversations() {
         let messages = vec![Message { role: "user", content: &content }; count];
         let input = count * (content.len() + 260);
         let (text, took) = peak(|| template.render(&messages, true));
-        assert!(text.unwrap().len() > count * (content.len() - 1));
+        assert!(text.unwrap().text.len() > count * (content.len() - 1));
         assert!(took <= RENDER_BYTES + 8 * input, "{took} bytes for {input}");
     }
     let long = "x".repeat(65 << 20);

@@ -1,5 +1,6 @@
 //! Shared read-only bytes: a slice of a mapped file, of embedded data or of a buffer, kept alive.
 
+use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
@@ -52,6 +53,12 @@ impl Bytes {
 fn page_size() -> Option<usize> {
     // SAFETY: no pointers; it answers -1 for what it does not know.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok().filter(|n| n.is_power_of_two())
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
 }
 
 impl Deref for Bytes {

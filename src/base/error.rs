@@ -45,6 +45,8 @@ pub enum Status {
     Internal = -18,
     /// The request's timeout passed.
     TimedOut = -19,
+    /// The request's last event was polled before: there will never be another.
+    Finished = -20,
 }
 
 #[derive(Clone, Debug)]

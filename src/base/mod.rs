@@ -4,6 +4,7 @@ pub mod bytes;
 pub mod clock;
 pub mod error;
 pub mod fork;
+pub mod log;
 pub mod panics;
 pub mod sync;
 pub mod threads;

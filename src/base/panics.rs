@@ -1,15 +1,20 @@
 //! Panics become errors. Nothing is printed: the hook keeps the text for whoever catches it.
 
-use once_cell::sync::Lazy;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind, set_hook, take_hook};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     static TEXT: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-static HOOK: Lazy<()> = Lazy::new(|| {
+/// Two threads that come here at once install it twice, which does no harm; a lock would outlive a fork.
+fn install_hook() {
+    static INSTALLED: AtomicBool = AtomicBool::new(false);
+    if INSTALLED.load(Ordering::Acquire) {
+        return;
+    }
     let previous = take_hook();
     set_hook(Box::new(move |info| {
         if DEPTH.get() == 0 {
@@ -18,11 +23,12 @@ static HOOK: Lazy<()> = Lazy::new(|| {
         let text = info.to_string();
         TEXT.with(|slot| *slot.borrow_mut() = text);
     }));
-});
+    INSTALLED.store(true, Ordering::Release);
+}
 
 /// Runs `f`; a panic in it comes back as its message with file and line.
 pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, String> {
-    Lazy::force(&HOOK);
+    install_hook();
     DEPTH.set(DEPTH.get() + 1);
     // What `f` leaves behind is dropped or marked failed by the caller.
     let result = catch_unwind(AssertUnwindSafe(f));

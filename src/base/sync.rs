@@ -1,78 +1,82 @@
 //! The primitives that cross threads, swapped for loom's under `--cfg loom`.
+//!
+//! On Linux the standard library's locks are futexes: a lock is one word of its owner's memory, and no table of the
+//! process knows who waits. So a forked child, which has none of the parent's threads, can make locks of its own
+//! (`base::fork`); parking_lot's parking table and pthread's condition variables do not survive a fork.
 
 #[cfg(loom)]
 pub use loom::sync::Arc;
 #[cfg(not(loom))]
 pub use std::sync::Arc;
 
-#[cfg(not(loom))]
-pub use parking_lot::{Condvar, Mutex, MutexGuard};
-
 #[cfg(loom)]
-mod shim {
-    //! parking_lot's surface over loom's mutex and condition variable.
-    pub use loom::sync::MutexGuard;
-    use std::time::Duration;
+use loom::sync as imp;
+#[cfg(not(loom))]
+use std::sync as imp;
 
-    pub struct Mutex<T>(loom::sync::Mutex<T>);
-    impl<T> Mutex<T> {
-        pub fn new(value: T) -> Self {
-            Self(loom::sync::Mutex::new(value))
-        }
-        pub fn lock(&self) -> MutexGuard<'_, T> {
-            self.0.lock().unwrap()
-        }
+pub use imp::MutexGuard;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+/// A mutex without poisoning: who panics under a lock fails its own request, not all others.
+#[derive(Default)]
+pub struct Mutex<T>(imp::Mutex<T>);
+
+impl<T> Mutex<T> {
+    #[cfg(not(loom))]
+    pub const fn new(value: T) -> Self {
+        Self(imp::Mutex::new(value))
     }
 
-    pub struct Condvar(loom::sync::Condvar);
-    impl Condvar {
-        #[allow(clippy::new_without_default)]
-        pub fn new() -> Self {
-            Self(loom::sync::Condvar::new())
-        }
-        pub fn notify_one(&self) {
-            self.0.notify_one()
-        }
-        pub fn notify_all(&self) {
-            self.0.notify_all()
-        }
-        pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-            // loom's wait takes the guard by value; parking_lot's by reference.
-            // SAFETY: `guard` is overwritten with the returned guard before anybody can see it, and
-            // loom's wait does not unwind between (a loom panic ends the model run).
-            unsafe {
-                let owned = std::ptr::read(guard);
-                std::ptr::write(guard, self.0.wait(owned).unwrap());
-            }
-        }
-        /// Loom has no time: a timed wait is an untimed one.
-        pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) {
-            self.wait(guard)
-        }
+    #[cfg(loom)]
+    pub fn new(value: T) -> Self {
+        Self(imp::Mutex::new(value))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(not(loom))]
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(not(loom))]
+    pub fn into_inner(self) -> T {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
-#[cfg(loom)]
-pub use shim::{Condvar, Mutex, MutexGuard};
 
-/// A multi-producer queue: crossbeam's, or under loom a locked deque with the same guarantees.
-#[cfg(not(loom))]
-pub use crossbeam::queue::SegQueue as Queue;
+/// A condition variable. A notification is a system call: callers know by their own state that somebody waits.
+pub struct Condvar(imp::Condvar);
 
-#[cfg(loom)]
-pub struct Queue<T>(Mutex<std::collections::VecDeque<T>>);
-#[cfg(loom)]
-impl<T> Queue<T> {
+impl Condvar {
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        Self(Mutex::new(Default::default()))
+        Self(imp::Condvar::new())
     }
-    pub fn push(&self, value: T) {
-        self.0.lock().push_back(value)
+
+    pub fn notify_one(&self) {
+        self.0.notify_one()
     }
-    pub fn pop(&self) -> Option<T> {
-        self.0.lock().pop_front()
+
+    pub fn notify_all(&self) {
+        self.0.notify_all()
     }
-    pub fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
+
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// May return early. Loom has no time: a timed wait is an untimed one there.
+    pub fn wait_for<'a, T>(&self, guard: MutexGuard<'a, T>, timeout: Duration) -> MutexGuard<'a, T> {
+        #[cfg(loom)]
+        return {
+            let _ = timeout;
+            self.wait(guard)
+        };
+        #[cfg(not(loom))]
+        self.0.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner).0
     }
 }

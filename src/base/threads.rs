@@ -1,7 +1,6 @@
 //! Threads that a host never notices: named, and deaf to its signals.
 
 use super::{Error, Result, Status, panics};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 /// Starts a thread with every signal blocked, so that the host's handlers run on the host's threads.
@@ -13,25 +12,31 @@ pub fn spawn<F: FnOnce() + Send + 'static>(name: String, f: F) -> Result<JoinHan
 /// for. `Internal` where it panics.
 pub fn run_on_stack<T, F>(name: &str, bytes: usize, f: F) -> Result<T>
 where
-    T: Send + 'static,
-    F: FnOnce() -> T + Send + 'static,
+    T: Send,
+    F: FnOnce() -> T + Send,
 {
-    let result = Arc::new(Mutex::new(None));
-    let to = result.clone();
-    let thread = start(Builder::new().stack_size(bytes), name.into(), move || {
-        let made = panics::catch(f);
-        *to.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
+    let builder = Builder::new().stack_size(bytes).name(name.into());
+    let made = std::thread::scope(|scope| {
+        let thread = deaf(|| builder.spawn_scoped(scope, || panics::catch(f)));
+        let thread = thread.map_err(|e| not_started(name, &e))?;
+        Ok(thread.join().unwrap_or_else(|_| Err("it ended early".into())))
     })?;
-    let _ = thread.join();
-    let made = result.lock().unwrap_or_else(PoisonError::into_inner).take();
-    made.unwrap_or_else(|| Err("it ended early".into()))
-        .map_err(|panic| Error::internal(format!("thread {name}: {panic}")))
+    made.map_err(|panic| Error::internal(format!("thread {name}: {panic}")))
 }
 
 fn start<F: FnOnce() + Send + 'static>(builder: Builder, name: String, f: F) -> Result<JoinHandle<()>> {
+    deaf(|| builder.name(name.clone()).spawn(f)).map_err(|e| not_started(&name, &e))
+}
+
+fn not_started(name: &str, error: &std::io::Error) -> Error {
+    Error::new(Status::OutOfMemory, format!("could not start thread {name}: {error}"))
+}
+
+/// What `spawn` starts has every signal blocked.
+fn deaf<T>(spawn: impl FnOnce() -> T) -> T {
     // Miri has no signals.
     #[cfg(miri)]
-    let handle = builder.name(name.clone()).spawn(f);
+    let handle = spawn();
     // SAFETY: sigset_t is plain data that sigfillset and pthread_sigmask fill before it is read; the mask of the
     // calling thread is put back right after the new thread has inherited the full one.
     #[cfg(not(miri))]
@@ -40,9 +45,9 @@ fn start<F: FnOnce() + Send + 'static>(builder: Builder, name: String, f: F) -> 
         let mut old: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
-        let handle = builder.name(name.clone()).spawn(f);
+        let handle = spawn();
         libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
         handle
     };
-    handle.map_err(|e| Error::new(Status::OutOfMemory, format!("could not start thread {name}: {e}")))
+    handle
 }

@@ -5,14 +5,15 @@ mod pool;
 pub use pool::{BlockPool, BlockTable};
 
 use crate::base::{Error, Result};
-use crate::kernels::attention::{KvType, TILE};
+use crate::kernels::attention::KvType;
 use crate::model::KvShape;
+use crate::ops::KvCache;
 
 /// Bytes of K and V that one block of `block_size` tokens (whole tiles) takes over all layers; 0 for a model
 /// without KV. An error where that passes 64 bits.
 pub fn bytes_per_block(shape: KvShape, kind: KvType, block_size: usize) -> Result<u64> {
-    let factors = [2, shape.layers, shape.kv_heads, block_size / TILE, kind.tile_bytes(shape.head_dim)];
-    factors.iter().try_fold(1u64, |bytes, &n| bytes.checked_mul(n as u64)).ok_or_else(|| {
+    let layer = KvCache::block_bytes(kind, shape.kv_heads, shape.head_dim, block_size);
+    layer.and_then(|bytes| (bytes as u64).checked_mul(shape.layers as u64)).ok_or_else(|| {
         Error::bad_model(format!(
             "a KV block of {block_size} tokens x {} layers x {} heads x {} elements passes 64 bits",
             shape.layers, shape.kv_heads, shape.head_dim

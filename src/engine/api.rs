@@ -1,19 +1,22 @@
 //! The engine's Rust face: plain types that `ffi` converts to and from C.
 
-pub use crate::kernels::attention::KvType;
-pub use crate::model::Pooling;
+use crate::model::Loaded;
 use crate::sample::SamplingParams;
+use std::borrow::Cow;
 use std::sync::Arc;
 
-pub use super::embedding::Embedding;
-pub use super::event::{Event, FinishReason, Logprob, Usage};
+pub use super::event::{Embedding, Event, FinishReason, Logprob, Usage};
+pub use super::hub::Stage;
 pub use super::ids::{RequestId, Which};
+pub use super::loading::open_model;
 pub use crate::kernels::Isa;
-pub use crate::model::{LoadOptions, WeightType};
+pub use crate::kernels::attention::KvType;
+pub use crate::model::{LoadOptions, Pooling, Source, WeightType};
+pub use crate::text::Message;
 
 /// Called with (level, message) from any thread.
 pub type LogSink = Arc<dyn Fn(i32, &str) + Send + Sync>;
-/// Called with (fraction 0..=1, what) while loading; true gives the load up.
+/// Called with (fraction 0..=1, what) while loading; true ends it as `Cancelled`.
 pub type ProgressSink = Box<dyn FnMut(f32, &str) -> bool + Send>;
 /// Called on the delivery thread with each event.
 pub type EventSink = Box<dyn FnMut(&Event) + Send>;
@@ -21,13 +24,36 @@ pub type EventSink = Box<dyn FnMut(&Event) + Send>;
 /// A request's timeout that is none, whatever the engine's default is.
 pub const TIMEOUT_NONE: u32 = u32::MAX;
 
-pub const LOG_ERROR: i32 = 1;
-pub const LOG_WARN: i32 = 2;
-pub const LOG_INFO: i32 = 3;
-pub const LOG_DEBUG: i32 = 4;
+pub use crate::base::log::{DEBUG as LOG_DEBUG, ERROR as LOG_ERROR, INFO as LOG_INFO, WARN as LOG_WARN};
+
+/// How to open a model that engines share.
+pub struct ModelConfig {
+    pub source: Source,
+    pub options: LoadOptions,
+    /// That load, 0: the CPUs that this process may use. 1..=256.
+    pub threads: u32,
+    pub log: Option<LogSink>,
+    pub log_level: i32,
+    pub progress: Option<ProgressSink>,
+}
+
+impl Default for ModelConfig {
+    fn default() -> Self {
+        Self {
+            source: Source::Embedded,
+            options: LoadOptions::default(),
+            threads: 0,
+            log: None,
+            log_level: LOG_WARN,
+            progress: None,
+        }
+    }
+}
 
 /// Ranges are checked by `Engine::create`, which names the field and the range.
 pub struct EngineConfig {
+    /// A model that is open already, which engines share; None: `model_path` is loaded.
+    pub model: Option<Loaded>,
     /// None: the embedded model. `builtin:echo`, `builtin:echo?us_per_token=N`, or a file's path.
     pub model_path: Option<String>,
     /// 0: the CPUs that this process may use. 1..=256.
@@ -57,14 +83,14 @@ pub struct EngineConfig {
     pub log: Option<LogSink>,
     /// LOG_*; 0 is silent.
     pub log_level: i32,
-    pub progress: Option<ProgressSink>,
-    /// What weights become as they are loaded.
-    pub load: LoadOptions,
+    /// What kernels use; None: the best that the machine has. The results are the same.
+    pub instructions: Option<Isa>,
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
         Self {
+            model: None,
             model_path: None,
             threads: 0,
             max_batch_size: 32,
@@ -80,16 +106,17 @@ impl Default for EngineConfig {
             on_event: None,
             log: None,
             log_level: LOG_WARN,
-            progress: None,
-            load: LoadOptions::default(),
+            instructions: None,
         }
     }
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub enum Prompt {
-    Text(String),
-    Tokens(Vec<u32>),
+#[derive(Clone, Debug)]
+pub enum Prompt<'a> {
+    Text(Cow<'a, str>),
+    Tokens(Cow<'a, [u32]>),
+    /// A conversation, which the model's chat template makes a prompt of.
+    Chat(Cow<'a, [Message<'a>]>),
 }
 
 /// What a request for an embedding asks for.
@@ -107,18 +134,19 @@ impl Default for EmbeddingParams {
     }
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub struct RequestParams {
-    pub prompt: Prompt,
+/// Borrowed where it can be: nothing of it is needed once the request is submitted.
+#[derive(Clone, Debug)]
+pub struct RequestParams<'a> {
+    pub prompt: Prompt<'a>,
     /// Some: the request is for the prompt's embedding, and generates nothing. `max_new_tokens` is not looked at
     /// then, and what else shapes an output must have its default.
     pub embedding: Option<EmbeddingParams>,
     /// At least 1.
     pub max_new_tokens: u32,
     pub sampling: SamplingParams,
-    pub stop_tokens: Vec<u32>,
+    pub stop_tokens: Cow<'a, [u32]>,
     /// The text stops before the first of these; none may be empty.
-    pub stop_strings: Vec<String>,
+    pub stop_strings: Vec<Cow<'a, str>>,
     pub ignore_eos: bool,
     /// Give the prompt's text and ids back in front of the output.
     pub echo_prompt: bool,
@@ -132,14 +160,14 @@ pub struct RequestParams {
     pub timeout_ms: u32,
 }
 
-impl Default for RequestParams {
+impl Default for RequestParams<'_> {
     fn default() -> Self {
         Self {
-            prompt: Prompt::Tokens(Vec::new()),
+            prompt: Prompt::Tokens(Cow::default()),
             embedding: None,
             max_new_tokens: 128,
             sampling: SamplingParams::default(),
-            stop_tokens: Vec::new(),
+            stop_tokens: Cow::default(),
             stop_strings: Vec::new(),
             ignore_eos: false,
             echo_prompt: false,
@@ -185,7 +213,7 @@ pub struct Stats {
     pub completed_timed_out: u64,
     pub completed_failed: u64,
     pub completed_embedding: u64,
-    /// Waiting for admission, running, and unreleased in all.
+    /// Waiting for admission, running (together: accepted and not finished), and unreleased in all.
     pub queued: u64,
     pub running: u64,
     pub unreleased: u64,
@@ -200,6 +228,8 @@ pub struct Stats {
     pub kv_blocks_used: u64,
     pub kv_blocks_total: u64,
     pub kv_bytes: u64,
+    /// Prompt and output tokens of one request together, at most.
+    pub max_sequence_length: u64,
     /// What invariant 5 counts, and its limit (0: none).
     pub memory_used_bytes: u64,
     pub memory_limit_bytes: u64,

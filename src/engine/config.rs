@@ -3,7 +3,8 @@
 use super::api::{EngineConfig, Prompt, RequestParams};
 use crate::base::{Error, Result, Status};
 use crate::sample::SamplingParams;
-use crate::text::Tokenizer;
+use crate::text::chat::no_template;
+use crate::text::{ChatTemplate, Message, Tokenizer};
 
 /// Bytes of one stop string; its matcher is several times as large.
 const MAX_STOP_STRING: usize = 1 << 16;
@@ -16,7 +17,6 @@ fn in_range(name: &str, value: u64, low: u64, high: u64) -> Result<()> {
 }
 
 pub fn check(config: &EngineConfig) -> Result<()> {
-    in_range("threads", config.threads.into(), 0, 256)?;
     in_range("max_batch_size", config.max_batch_size.into(), 1, 4096)?;
     in_range("max_batch_tokens", config.max_batch_tokens.into(), config.max_batch_size.into(), 65_536)?;
     in_range("queue_capacity", config.queue_capacity.into(), 1, 1 << super::ids::SLOT_BITS)?;
@@ -38,10 +38,15 @@ pub fn sequence_length(asked: u32, context_length: usize) -> Result<usize> {
     }
 }
 
-/// CPUs that this process may use: by the affinity mask of the calling thread, and by the CPU quotas of its control group
-/// and those above it (v1 and v2), rounded down: threads beyond a quota only run into its pauses.
-pub fn default_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, |n| n.get()).min(256)
+/// `asked`, or where that is 0 the CPUs that this process may use: by the affinity mask of the calling thread, and by the
+/// CPU quotas of its control group and those above it (v1 and v2), rounded down: threads beyond a quota only run into
+/// its pauses.
+pub fn threads(asked: u32) -> Result<usize> {
+    in_range("threads", asked.into(), 0, 256)?;
+    match asked {
+        0 => Ok(std::thread::available_parallelism().map_or(1, |n| n.get()).min(256)),
+        n => Ok(n as usize),
+    }
 }
 
 /// What a request is checked against.
@@ -53,25 +58,51 @@ pub struct RequestLimits<'a> {
     /// Which a request needs room for behind its prompt: 1, or 0 for an embedding.
     pub new_tokens: usize,
     pub tokenizer: Option<&'a Tokenizer>,
+    pub chat: Option<&'a ChatTemplate>,
 }
 
 impl RequestLimits<'_> {
     /// Checks everything about `params` but room in the queue, and returns the prompt's ids.
-    pub fn prompt_ids(&self, params: &mut RequestParams) -> Result<Vec<u32>> {
+    pub fn prompt_ids(&self, params: &RequestParams) -> Result<Vec<u32>> {
         match params.embedding {
             Some(_) => self.embedding(params)?,
             None => self.generation(params)?,
         }
-        let ids = match std::mem::replace(&mut params.prompt, Prompt::Tokens(Vec::new())) {
-            Prompt::Tokens(ids) => ids,
-            Prompt::Text(text) => self.encode(&text, params.parse_special, params.embedding.is_some())?,
+        let ids = match &params.prompt {
+            Prompt::Tokens(ids) => self.given(ids)?,
+            Prompt::Text(text) => self.encode(text, params.parse_special, params.embedding.is_some())?,
+            Prompt::Chat(messages) => self.conversation(messages)?,
         };
-        self.check_ids("the prompt", &ids)?;
         if ids.is_empty() {
             return Err(Error::invalid("the prompt is empty"));
         }
         self.size(0, ids.len())?;
         Ok(ids)
+    }
+
+    /// A copy of the caller's own ids.
+    fn given(&self, ids: &[u32]) -> Result<Vec<u32>> {
+        self.size(0, ids.len())?;
+        self.check_ids("the prompt", ids)?;
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(ids.len()).map_err(|_| Error::out_of_memory("a prompt", 4 * ids.len()))?;
+        copy.extend_from_slice(ids);
+        Ok(copy)
+    }
+
+    /// The ids of a conversation, by the model's chat template.
+    fn conversation(&self, messages: &[Message]) -> Result<Vec<u32>> {
+        let template = self.chat.ok_or_else(no_template)?;
+        let text = template.render(messages, true)?;
+        self.tokenizer()?.encode_chat(&text)
+    }
+
+    fn tokenizer(&self) -> Result<&Tokenizer> {
+        self.tokenizer.ok_or_else(|| {
+            Error::unsupported(
+                "a text prompt needs a tokenizer, and the model's file has none; pass token ids",
+            )
+        })
     }
 
     fn generation(&self, params: &RequestParams) -> Result<()> {
@@ -107,6 +138,7 @@ impl RequestLimits<'_> {
         self.embedding_size()?;
         let (given, default) = (&params.sampling, SamplingParams::default());
         let set = [
+            ("messages", matches!(params.prompt, Prompt::Chat(_))),
             ("stop_tokens", !params.stop_tokens.is_empty()),
             ("stop_strings", !params.stop_strings.is_empty()),
             ("ignore_eos", params.ignore_eos),
@@ -143,11 +175,7 @@ impl RequestLimits<'_> {
 
     /// `whole`: nothing is to follow the text.
     fn encode(&self, text: &str, parse_special: bool, whole: bool) -> Result<Vec<u32>> {
-        let tokenizer = self.tokenizer.ok_or_else(|| {
-            Error::unsupported(
-                "a text prompt needs a tokenizer, and the model's file has none; pass token ids",
-            )
-        })?;
+        let tokenizer = self.tokenizer()?;
         self.size(text.len(), 0)?;
         match whole {
             true => tokenizer.encode_whole(text, parse_special),
@@ -193,16 +221,22 @@ mod tests {
         let gguf = Gguf::from_bytes(Bytes::new(writer::metadata_only(&pairs)), "x").unwrap();
         let tokenizer = Tokenizer::from_gguf(&gguf, &|_| {}).unwrap().unwrap();
         let tokenizer = Some(&tokenizer);
-        let limits =
-            RequestLimits { vocab_size: 5, hidden_size: 8, max_sequence: 4, new_tokens: 0, tokenizer };
-        let ids = |prompt: Prompt, embedding: Option<EmbeddingParams>| {
-            limits.prompt_ids(&mut RequestParams { prompt, embedding, ..Default::default() })
+        let limits = RequestLimits {
+            vocab_size: 5,
+            hidden_size: 8,
+            max_sequence: 4,
+            new_tokens: 0,
+            tokenizer,
+            chat: None,
         };
-        let text = |text: &str| Prompt::Text(text.into());
+        let ids = |prompt: Prompt, embedding: Option<EmbeddingParams>| {
+            limits.prompt_ids(&RequestParams { prompt, embedding, ..Default::default() })
+        };
+        let text = |text: &'static str| Prompt::Text(text.into());
         let embedding = || Some(EmbeddingParams::default());
         assert_eq!(ids(text("a"), None).unwrap(), [1, 3, 4]);
         assert_eq!(ids(text("a"), embedding()).unwrap(), [1, 3, 4, 2]);
-        assert_eq!(ids(Prompt::Tokens(vec![4]), embedding()).unwrap(), [4]);
+        assert_eq!(ids(Prompt::Tokens(vec![4].into()), embedding()).unwrap(), [4]);
         // What stands behind a text counts.
         assert_eq!(ids(text("aa"), None).unwrap().len(), 4);
         assert_eq!(ids(text("aa"), embedding()).unwrap_err().status, Status::TooLong);

@@ -1,84 +1,65 @@
-//! The engine thread: inbox, plan, forward, sample, publish; over and over.
+//! The engine thread: commands, plan, forward, sample, publish; over and over.
 
-use super::api::ShutdownMode;
 use super::api::{LOG_ERROR, LOG_WARN};
 use super::callback::Log;
 use super::event::{Event, FinishReason};
-use super::hub::{Hub, Phase};
-use super::ids::{RequestId, Which};
-use super::inbox::Inbox;
+use super::hub::{Command, Hub, Outbox, Phase, Rest};
+use super::ids::RequestId;
 use super::sequence::{Sequence, cancelled, timed_out};
 use super::signal::Signal;
-use super::stats::{Recorder, StepRecord};
+use super::stats::{Recorder, StepLog};
 use crate::base::clock::now_ns;
 use crate::base::{Error, Result, Status, panics};
-use crate::model::{Model, Outputs};
-use crate::ops::{KvCache, RaggedBatch, SeqRows};
+use crate::model::{Loaded, Outputs};
+use crate::ops::{FusedOps, KvCache, RaggedBatch, SeqRows};
 use crate::sample::Sampler;
 use crate::schedule::{Plan, PlanEntry, Scheduler, SeqId};
-use crate::text::{ChatTemplate, Tokenizer};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-pub enum Command {
-    Submit(Box<Sequence>),
-    Cancel(Which),
-    /// Released while live: end it; nobody listens.
-    Abandon(RequestId),
-    Shutdown(ShutdownMode),
-}
 
 /// All that threads share.
 pub struct Shared {
-    pub hub: Hub<Event, Signal>,
-    pub inbox: Inbox<Command>,
-    /// Set by a cancelling shutdown; the forward pass looks at it between layers.
-    pub stop: AtomicBool,
-    /// A request came since `Cancel(Any)` was last sent: so a flood of cancels is one command.
-    pub cancellable: AtomicBool,
+    pub hub: Hub<Event, Box<Sequence>, Signal>,
     pub recorder: Recorder,
     pub log: Log,
-    pub tokenizer: Option<Arc<Tokenizer>>,
-    pub end_tokens: Vec<u32>,
-    pub chat: Option<Arc<ChatTemplate>>,
+    pub loaded: Loaded,
 }
 
 /// What the engine thread owns outright.
 pub struct Core {
     shared: Arc<Shared>,
-    model: Box<dyn Model>,
+    ops: FusedOps,
     kv: KvCache,
     scheduler: Scheduler,
     sampler: Sampler,
     /// Indexed by slot, which is also the scheduler's `SeqId`.
     sequences: Vec<Option<Box<Sequence>>>,
     active: usize,
-    draining: bool,
     deadlines: BinaryHeap<Reverse<(u64, RequestId)>>,
     // Reused from step to step.
+    commands: VecDeque<Command<Box<Sequence>>>,
     plan: Plan,
-    batch: Arc<RaggedBatch>,
+    batch: RaggedBatch,
     outputs: Outputs,
-    outbox: Vec<(u32, Event)>,
+    outbox: Outbox<Event>,
     /// Ended in this step, by themselves or by an error; they leave the scheduler after its commit.
     ended: Vec<(SeqId, Option<(FinishReason, Error)>)>,
-    waits: Vec<u64>,
-    gaps: Vec<(bool, u64)>,
+    record: StepLog,
 }
 
 impl Core {
     pub fn new(
         shared: Arc<Shared>,
-        model: Box<dyn Model>,
+        ops: FusedOps,
         kv: KvCache,
         scheduler: Scheduler,
         max_batch_size: usize,
         max_batch_tokens: usize,
     ) -> Result<Self> {
-        let (vocab, width) = (model.facts().vocab_size, model.facts().hidden_size);
+        let facts = shared.loaded.model.facts();
+        let (vocab, width) = (facts.vocab_size, facts.hidden_size);
         let sampler = Sampler::new(vocab)?;
         let mut outputs = Outputs::default();
         for (what, out, most) in [
@@ -89,28 +70,27 @@ impl Core {
         }
         Ok(Self {
             shared,
-            model,
+            ops,
             kv,
             scheduler,
             sampler,
             sequences: Vec::new(),
             active: 0,
-            draining: false,
             deadlines: BinaryHeap::new(),
+            commands: VecDeque::new(),
             plan: Plan::default(),
-            batch: Arc::default(),
+            batch: RaggedBatch::default(),
             outputs,
-            outbox: Vec::new(),
+            outbox: Outbox::default(),
             ended: Vec::new(),
-            waits: Vec::new(),
-            gaps: Vec::new(),
+            record: StepLog::default(),
         })
     }
 
     /// The engine thread's whole life. Whatever happens, every accepted request gets its terminal event.
     pub fn main(mut self) {
         let outcome = panics::catch(|| self.run());
-        self.shared.hub.advance(Phase::Closing);
+        self.shared.hub.advance(Phase::Closing, false);
         if let Err(text) = &outcome {
             self.shared.log.write(LOG_ERROR, format!("the engine thread died: {text}"));
             if let Err(text) = panics::catch(|| self.bury(text)) {
@@ -118,63 +98,54 @@ impl Core {
             }
         }
         let phase = if outcome.is_ok() { Phase::Drained } else { Phase::Dead };
-        // The model and the KV cache go before anybody can see that the engine is gone.
+        // The KV cache goes before anybody can see that the engine is gone.
         let shared = self.shared.clone();
         drop(self);
-        shared.hub.advance(phase);
+        shared.hub.advance(phase, false);
     }
 
     fn run(&mut self) {
-        loop {
-            while let Some(command) = self.shared.inbox.pop() {
-                self.obey(command);
-            }
+        let mut rest = Rest::UntilCommand;
+        while self.exchange(rest) {
             let now = now_ns();
             self.expire(now);
-            if self.active == 0 {
-                self.publish();
-                match self.draining {
-                    true if self.shared.hub.unfinished().is_empty() => return,
-                    // Somebody is between taking a slot and sending the request.
-                    true => self.shared.inbox.wait(Some(Duration::from_millis(1))),
-                    false => self.shared.inbox.wait(None),
-                }
-                continue;
-            }
-            match self.scheduler.ready_at(now).filter(|&at| at > now) {
-                Some(at) => {
-                    self.publish();
+            rest = match self.scheduler.ready_at(now) {
+                None => Rest::UntilCommand,
+                Some(at) if at > now => {
                     let next = self.deadlines.peek().map_or(at, |Reverse((deadline, _))| at.min(*deadline));
-                    self.shared.inbox.wait(Some(Duration::from_nanos(next.saturating_sub(now).max(1))));
+                    Rest::For(Duration::from_nanos(next.saturating_sub(now).max(1)))
                 }
-                None => {
+                Some(_) => {
                     self.step(now);
-                    self.publish();
+                    Rest::None
                 }
-            }
+            };
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    /// Hands over what the last step made, takes the commands that came and obeys them. False: nothing is left to do.
+    fn exchange(&mut self, rest: Rest) -> bool {
+        self.shared.recorder.record(&mut self.record, self.scheduler.counts().blocks_used);
+        let mut commands = std::mem::take(&mut self.commands);
+        let goes_on = self.shared.hub.exchange(&mut self.outbox, &mut commands, rest);
+        commands.drain(..).for_each(|command| self.obey(command));
+        self.commands = commands;
+        goes_on
+    }
+
+    fn obey(&mut self, command: Command<Box<Sequence>>) {
         match command {
-            Command::Submit(sequence) => self.enter(sequence),
-            Command::Cancel(Which::Any) => self.end_all("cancelled by the host"),
-            Command::Cancel(Which::One(id)) | Command::Abandon(id) => {
-                if self.holds(id) {
-                    self.end(SeqId(id.slot()), Some(cancelled("cancelled by the host")));
-                }
+            Command::Start(sequence) => self.start(sequence),
+            Command::End(id) if self.holds(id) => {
+                self.end(SeqId(id.slot()), Some(cancelled("cancelled by the host")))
             }
-            Command::Shutdown(mode) => {
-                self.draining = true;
-                if mode == ShutdownMode::Cancel {
-                    self.end_all("the engine is shutting down");
-                }
-            }
+            Command::End(_) => {}
+            Command::EndAll { shutdown: true } => self.end_all("the engine is shutting down"),
+            Command::EndAll { shutdown: false } => self.end_all("cancelled by the host"),
         }
     }
 
-    fn enter(&mut self, sequence: Box<Sequence>) {
-        self.shared.cancellable.store(true, Ordering::SeqCst);
+    fn start(&mut self, sequence: Box<Sequence>) {
         let id = sequence.id;
         let slot = id.slot() as usize;
         if slot >= self.sequences.len() {
@@ -191,8 +162,6 @@ impl Core {
         self.active += 1;
         if let Err(error) = queued {
             self.end(seq, Some((FinishReason::Failed, error)));
-        } else if self.shared.stop.load(Ordering::Relaxed) {
-            self.end(seq, Some(cancelled("the engine is shutting down")));
         }
     }
 
@@ -223,9 +192,6 @@ impl Core {
     }
 
     fn end_all(&mut self, why: &str) {
-        if self.active == 0 {
-            return;
-        }
         for slot in 0..self.sequences.len() {
             if self.sequences[slot].is_some() {
                 self.end(SeqId(slot as u32), Some(cancelled(why)));
@@ -241,75 +207,68 @@ impl Core {
         if let Some((FinishReason::Failed, error)) = &why {
             self.shared.log.write(LOG_WARN, format!("request {:#x} failed: {error}", sequence.id.0));
         }
-        let event = sequence.finish(self.shared.tokenizer.as_deref(), why, now_ns());
-        self.shared.recorder.finished(event.finish, event.usage.as_deref().unwrap_or(&Default::default()));
-        self.outbox.push((seq.0, event));
-    }
-
-    fn publish(&mut self) {
-        let counts = self.scheduler.counts();
-        self.shared.recorder.gauges(counts.waiting, counts.running, counts.blocks_used);
-        if !self.outbox.is_empty() {
-            self.shared.hub.publish(&mut self.outbox);
-        }
+        let tokenizer = self.shared.loaded.tokenizer.as_deref();
+        let event = sequence.finish(tokenizer, &mut self.outbox.spare, why, now_ns());
+        self.record.ends.push(event.usage.total_ns);
+        self.outbox.events.push((seq.0, event));
     }
 
     fn step(&mut self, now: u64) {
         let mut plan = std::mem::take(&mut self.plan);
         self.scheduler.plan(&mut plan);
         debug_assert!(!plan.entries.is_empty(), "active sequences, and nothing to do");
-        self.waits.clear();
-        self.gaps.clear();
         for &seq in &plan.admitted {
+            self.outbox.admitted.push(seq.0);
             if let Some(sequence) = self.sequences[seq.0 as usize].as_mut() {
                 match sequence.admit(now) {
-                    Ok(wait) => self.waits.push(wait),
+                    Ok(wait) => self.record.waits.push(wait),
                     Err(error) => self.fail(seq, error),
                 }
             }
         }
-        let step_ns = self.run_entries(&plan.entries);
-        self.scheduler.commit(&plan, step_ns);
+        // Without a commit the sequences stand where they stood; who made the pass stop ends before the next.
+        if let Some(step_ns) = self.run_entries(&plan.entries) {
+            self.scheduler.commit(&plan, step_ns);
+            self.record.step(&plan, step_ns);
+        }
         let mut ended = std::mem::take(&mut self.ended);
         for (seq, why) in ended.drain(..) {
             self.end(seq, why);
         }
         self.ended = ended;
-        let prompt_rows = plan.entries.iter().filter(|e| !e.decode).map(|e| e.rows as usize).sum();
-        let record =
-            StepRecord { sequences: plan.entries.len(), prompt_rows, generated: self.gaps.len(), step_ns };
-        self.shared.recorder.step(record, &self.waits, &self.gaps);
         self.plan = plan;
     }
 
     /// Runs `entries` in one forward pass and samples. Where that fails, each alone, so that only the culprit
-    /// does: a sequence's results are the same in any batch (invariant 3). Returns the time of the pass.
-    fn run_entries(&mut self, entries: &[PlanEntry]) -> u64 {
+    /// does: a sequence's results are the same in any batch (invariant 3). Returns the time of the pass; None where it
+    /// was stopped, as nobody waits for its results any more.
+    fn run_entries(&mut self, entries: &[PlanEntry]) -> Option<u64> {
         let started = now_ns();
         self.fill_batch(entries);
-        let result = self.forward();
+        let result = self.forward(entries);
         let step_ns = now_ns() - started;
         match result {
             Ok(()) => {
                 self.sample(entries);
                 self.pool(entries);
             }
-            // The shutdown's command may still be on its way, and rows that did not run must not run on.
-            Err(error) if error.status == Status::Cancelled => {
-                let why = || Some(cancelled("the engine is shutting down"));
-                self.ended.extend(entries.iter().map(|entry| (entry.seq, why())));
+            Err(error)
+                if error.status == Status::Cancelled
+                    && all_ended(&self.shared, &mut self.sequences, entries) =>
+            {
+                return None;
             }
             Err(error) if entries.len() > 1 => {
-                self.shared
-                    .log
-                    .write(LOG_WARN, format!("a step failed, running its sequences alone: {error}"));
+                let log = &self.shared.log;
+                log.write(LOG_WARN, format!("a step failed, running its sequences alone: {error}"));
                 for entry in entries {
+                    // One that was stopped ends with the next commands.
                     self.run_entries(std::slice::from_ref(entry));
                 }
             }
             Err(error) => entries.iter().for_each(|entry| self.fail(entry.seq, error.clone())),
         }
-        step_ns
+        Some(step_ns)
     }
 
     fn fail(&mut self, seq: SeqId, error: Error) {
@@ -317,11 +276,7 @@ impl Core {
     }
 
     fn fill_batch(&mut self, entries: &[PlanEntry]) {
-        // An op that failed half-way may still hold the last one.
-        if Arc::get_mut(&mut self.batch).is_none() {
-            self.batch = Arc::default();
-        }
-        let batch = Arc::get_mut(&mut self.batch).expect("nobody else holds it");
+        let batch = &mut self.batch;
         batch.clear();
         for entry in entries {
             let Some(sequence) = &self.sequences[entry.seq.0 as usize] else { continue };
@@ -346,20 +301,20 @@ impl Core {
         }
     }
 
-    fn forward(&mut self) -> Result<()> {
+    fn forward(&mut self, entries: &[PlanEntry]) -> Result<()> {
         if self.batch.tokens.is_empty() {
             return Ok(());
         }
-        let Self { model, batch, kv, shared, outputs, .. } = self;
-        panics::catch(|| model.forward(batch, kv, &shared.stop, outputs))
+        let Self { ops, batch, kv, shared, outputs, sequences, .. } = self;
+        let stop = &mut || all_ended(shared, sequences, entries);
+        panics::catch(|| shared.loaded.model.forward(ops, batch, kv, stop, outputs))
             .unwrap_or_else(|text| Err(Error::internal(format!("the forward pass panicked: {text}"))))
     }
 
     fn sample(&mut self, entries: &[PlanEntry]) {
         let now = now_ns();
-        let vocab = self.model.facts().vocab_size;
         let shared = self.shared.clone();
-        let tokenizer = shared.tokenizer.as_deref();
+        let (vocab, tokenizer) = (shared.loaded.model.facts().vocab_size, shared.loaded.tokenizer.as_deref());
         let mut row = 0;
         for entry in entries.iter().filter(|entry| entry.sample) {
             let Some(sequence) = self.sequences[entry.seq.0 as usize].as_mut() else { continue };
@@ -369,13 +324,13 @@ impl Core {
             let logits = &mut self.outputs.logits[row * vocab..][..vocab];
             row += 1;
             let first = sequence.output.is_empty();
-            let sampler = &mut self.sampler;
-            let result = panics::catch(|| sequence.advance(logits, sampler, tokenizer, now))
+            let (sampler, spare) = (&mut self.sampler, &mut self.outbox.spare);
+            let result = panics::catch(|| sequence.advance(logits, sampler, tokenizer, spare, now))
                 .unwrap_or_else(|text| Err(Error::internal(format!("sampling panicked: {text}"))));
             match result {
                 Ok((gap, event)) => {
-                    self.gaps.push((first, gap));
-                    self.outbox.extend(event.map(|event| (entry.seq.0, event)));
+                    self.record.gaps.push((first, gap));
+                    self.outbox.events.extend(event.map(|event| (entry.seq.0, event)));
                     if sequence.finished() != FinishReason::None {
                         self.ended.push((entry.seq, None));
                     }
@@ -388,14 +343,14 @@ impl Core {
     /// Hands the hidden states to the sequences that asked for them.
     fn pool(&mut self, entries: &[PlanEntry]) {
         let now = now_ns();
-        let width = self.model.facts().hidden_size;
+        let width = self.shared.loaded.model.facts().hidden_size;
         let mut row = 0;
         for entry in entries {
             let Some(sequence) = self.sequences[entry.seq.0 as usize].as_mut() else { continue };
             let Some(wanted) = sequence.hidden_wanted(entry) else { continue };
             let hidden = &self.outputs.hidden[row * width..][..wanted.len() * width];
             row += wanted.len();
-            match sequence.pool(hidden, entry.sample, now) {
+            match sequence.pool(hidden, entry.sample, &mut self.outbox.spare, now) {
                 Ok(()) if entry.sample => self.ended.push((entry.seq, None)),
                 Ok(()) => {}
                 Err(error) => self.fail(entry.seq, error),
@@ -403,63 +358,73 @@ impl Core {
         }
     }
 
-    /// After a panic in the loop: a terminal event for everybody, taken from wherever the request is.
+    /// After a panic in the loop: a terminal event for everybody, taken from wherever the request is. The hub is closing,
+    /// so that no more come.
     fn bury(&mut self, text: &str) {
         let error = Error::new(Status::EngineDead, format!("the engine thread died: {text}"));
         let why = || Some((FinishReason::Failed, error.clone()));
-        let tokenizer = self.shared.tokenizer.clone();
-        self.shared.hub.publish(&mut self.outbox);
-        self.shared.recorder.gauges(0, 0, 0);
-        let mut patience = 1_000;
-        loop {
-            let mut sequences: Vec<_> = self.sequences.iter_mut().filter_map(Option::take).collect();
-            while let Some(command) = self.shared.inbox.pop() {
-                if let Command::Submit(sequence) = command {
-                    sequences.push(sequence);
-                }
+        let shared = self.shared.clone();
+        let (hub, tokenizer) = (&shared.hub, shared.loaded.tokenizer.as_deref());
+        let mut commands = std::mem::take(&mut self.commands);
+        let mut sequences: Vec<_> = self.sequences.iter_mut().filter_map(Option::take).collect();
+        let mut queued = VecDeque::new();
+        hub.exchange(&mut self.outbox, &mut queued, Rest::None);
+        commands.append(&mut queued);
+        for command in commands {
+            if let Command::Start(sequence) = command {
+                sequences.push(sequence);
             }
-            for sequence in sequences {
-                let id = sequence.id;
-                let event = panics::catch(|| sequence.finish(tokenizer.as_deref(), why(), now_ns()));
-                let usage = event.as_ref().ok().and_then(|event| event.usage.as_deref().copied());
-                self.shared.recorder.finished(FinishReason::Failed, &usage.unwrap_or_default());
-                self.outbox.extend(event.ok().map(|event| (id.slot(), event)));
-            }
-            self.shared.hub.publish(&mut self.outbox);
-            let lost = self.shared.hub.unfinished();
-            if lost.is_empty() {
-                return;
-            }
-            patience -= 1;
-            if patience == 0 {
-                // The panic took the sequence with it; its user_data went too.
-                for (slot, id) in lost {
-                    let mut event = Event::new(id, 0, 0);
-                    (event.finish, event.status) = (FinishReason::Failed, Status::EngineDead);
-                    (event.message, event.usage) = (error.message.clone(), Some(Box::default()));
-                    self.outbox.push((slot, event));
-                }
-                return self.shared.hub.publish(&mut self.outbox);
-            }
-            std::thread::sleep(Duration::from_micros(100));
         }
+        for sequence in sequences {
+            let slot = sequence.id.slot();
+            let event = panics::catch(|| sequence.finish(tokenizer, &mut Vec::new(), why(), now_ns()));
+            self.outbox.events.extend(event.ok().map(|event| (slot, event)));
+        }
+        hub.exchange(&mut self.outbox, &mut VecDeque::new(), Rest::None);
+        // These the panic took with it.
+        for (id, user_data) in hub.lost() {
+            let mut event: Box<Event> = Box::default();
+            (event.request, event.user_data) = (id, user_data);
+            (event.finish, event.status) = (FinishReason::Failed, Status::EngineDead);
+            event.message = error.message.clone();
+            self.outbox.events.push((id.slot(), event));
+        }
+        hub.exchange(&mut self.outbox, &mut VecDeque::new(), Rest::None);
     }
+}
+
+/// Whether every sequence of a pass that runs was cancelled, or has passed its deadline: asked between layers.
+fn all_ended(shared: &Shared, sequences: &mut [Option<Box<Sequence>>], entries: &[PlanEntry]) -> bool {
+    shared.hub.ends(&mut |which| match which {
+        None => sequences.iter_mut().flatten().for_each(|sequence| sequence.doomed = true),
+        Some(id) => {
+            let sequence = sequences.get_mut(id.slot() as usize).and_then(Option::as_mut);
+            sequence.filter(|s| s.id == id).into_iter().for_each(|s| s.doomed = true);
+        }
+    });
+    let now = now_ns();
+    let living = |entry: &PlanEntry| {
+        let sequence = sequences[entry.seq.0 as usize].as_ref();
+        sequence.is_some_and(|s| !s.doomed && (s.deadline_ns == 0 || s.deadline_ns > now))
+    };
+    !entries.iter().any(living)
 }
 
 /// The delivery thread of callback mode: hands every event to the host with no lock held.
 pub fn deliver(shared: &Shared, mut sink: super::api::EventSink) {
     let mut events = Vec::new();
     while shared.hub.take(&mut events) {
-        for (_, event) in events.drain(..) {
+        for event in events.drain(..) {
             // Released meanwhile: the host wants to hear no more of it.
-            if shared.hub.check(event.request).is_err() {
+            if shared.hub.stage(event.request).is_err() {
                 continue;
             }
             if let Err(text) = panics::catch(|| super::callback::run(|| sink(&event))) {
                 shared.log.write(LOG_ERROR, format!("the event callback panicked: {text}"));
             }
             if event.finish != FinishReason::None {
-                shared.hub.retire(event.request);
+                // The host may have released it itself.
+                let _ = shared.hub.release(event.request);
             }
         }
     }

@@ -1,13 +1,13 @@
 //! One request's events: what they carry and how two become one.
 
-use super::embedding::Embedding;
 use super::hub::Merge;
 use super::ids::RequestId;
 use crate::base::Status;
+use crate::model::Pooling;
 pub use crate::sample::Logprob;
 
+/// The C API's numbers; also the index of the counter in `hub::Usage::outcomes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(i32)]
 pub enum FinishReason {
     /// Not finished (in token events).
     None = 0,
@@ -25,9 +25,8 @@ pub enum FinishReason {
     Embedding = 7,
 }
 
-/// Counts and times of a finished request; times in nanoseconds, 0 where a phase was not reached.
+/// Counts and times of a request; times in nanoseconds, 0 where a phase was not reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
 pub struct Usage {
     pub prompt_tokens: u32,
     pub generated_tokens: u32,
@@ -43,6 +42,13 @@ pub struct Usage {
     pub total_ns: u64,
 }
 
+/// A prompt's hidden states, pooled.
+#[derive(Clone, Debug)]
+pub struct Embedding {
+    pub values: Vec<f32>,
+    pub pooling: Pooling,
+}
+
 /// Tokens and text of one request, in order; the terminal event (`finish != None`) is the last.
 #[derive(Clone, Debug)]
 pub struct Event {
@@ -52,6 +58,9 @@ pub struct Event {
     pub finish: FinishReason,
     /// `Status::Ok` unless finish is Failed, Cancelled or TimedOut.
     pub status: Status,
+    /// Where finish is Stop or StopString: which of the request's stop tokens or stop strings it was; None for the
+    /// model's own end token.
+    pub stop: Option<u32>,
     /// Whole UTF-8 that became certain since the last event; may be empty.
     pub text: String,
     /// Ids since the last event, the end token included; with echo_prompt the prompt's come first.
@@ -63,41 +72,63 @@ pub struct Event {
     pub logprobs_per_token: u32,
     /// Why it failed, was cancelled or timed out; empty otherwise.
     pub message: String,
-    /// Some in the terminal event.
-    pub usage: Option<Box<Usage>>,
+    /// Zeros before the terminal event.
+    pub usage: Usage,
     /// Some where finish is Embedding.
-    pub embedding: Option<Box<Embedding>>,
+    pub embedding: Option<Embedding>,
 }
 
-impl Event {
-    pub fn new(request: RequestId, user_data: u64, logprobs_per_token: u32) -> Self {
+/// Empty events to be used again; each is a box, as it moves on to a slot and a poller while its address stays.
+#[allow(clippy::vec_box)]
+pub type Spare = Vec<Box<Event>>;
+
+impl Default for Event {
+    fn default() -> Self {
         Self {
-            request,
-            user_data,
+            request: RequestId(0),
+            user_data: 0,
             finish: FinishReason::None,
             status: Status::Ok,
+            stop: None,
             text: String::new(),
             tokens: Vec::new(),
             logprobs: Vec::new(),
-            logprobs_per_token,
+            logprobs_per_token: 0,
             message: String::new(),
-            usage: None,
+            usage: Usage::default(),
             embedding: None,
         }
     }
 }
 
+/// Bytes of an empty event's buffers that are worth keeping.
+const KEPT: usize = 4096;
+
 impl Merge for Event {
-    fn merge(&mut self, next: Self) {
+    fn merge(&mut self, next: &mut Self) {
         self.text.push_str(&next.text);
         self.tokens.extend_from_slice(&next.tokens);
         self.logprobs.extend_from_slice(&next.logprobs);
-        (self.finish, self.status, self.usage) = (next.finish, next.status, next.usage);
-        self.message = next.message;
-        self.embedding = next.embedding;
+        (self.finish, self.status, self.stop, self.usage) = (next.finish, next.status, next.stop, next.usage);
+        std::mem::swap(&mut self.message, &mut next.message);
+        self.embedding = next.embedding.take();
     }
 
-    fn is_terminal(&self) -> bool {
-        self.finish != FinishReason::None
+    fn outcome(&self) -> usize {
+        self.finish as usize
+    }
+
+    fn empty(&mut self) -> bool {
+        let heap = self.text.capacity() + 4 * self.tokens.capacity() + 8 * self.logprobs.capacity();
+        if heap > KEPT {
+            return false;
+        }
+        self.text.clear();
+        self.tokens.clear();
+        self.logprobs.clear();
+        let (text, tokens) = (std::mem::take(&mut self.text), std::mem::take(&mut self.tokens));
+        let logprobs = std::mem::take(&mut self.logprobs);
+        *self = Self { text, tokens, logprobs, ..Self::default() };
+        true
     }
 }

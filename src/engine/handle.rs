@@ -3,24 +3,23 @@
 use super::api::*;
 use super::callback::{self, Log};
 use super::config::{self, RequestLimits};
-use super::core::{Command, Core, Shared, deliver};
-use super::hub::{Hub, Phase, Readable, Refused};
+use super::core::{Core, Shared, deliver};
+use super::hub::{Hub, Phase, Place, Readable, Refused, dead};
 use super::ids::next_salt;
+use super::loading;
 use super::memory::{self, MemoryPlan};
 use super::sequence::Sequence;
 use super::signal::Signal;
 use super::stats::Recorder;
 use crate::base::clock::now_ns;
+use crate::base::sync::Mutex;
 use crate::base::{Error, Result, Status, fork, threads};
-use crate::kernels::Pool;
-use crate::model::{self, Facts, KvShape, Model, Source};
-use crate::ops::KvCache;
+use crate::kernels::{Pool, isa};
+use crate::model::{Facts, KvShape, Loaded};
+use crate::ops::{FusedOps, KvCache};
 use crate::schedule::{Scheduler, SchedulerConfig};
-use crate::text::chat::no_template;
-use crate::text::{ChatTemplate, Message, Tokenizer};
-use parking_lot::Mutex;
+use crate::text::Tokenizer;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -33,78 +32,59 @@ impl Readable for Signal {
     }
 }
 
-/// A running engine. Every method may be called from any thread.
+/// A running engine. Every method may be called from any thread, but those that wait not from a callback, and none in a
+/// forked child: `check_call` tells.
 pub struct Engine {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    facts: Facts,
     memory: MemoryPlan,
     max_batch_size: u32,
     max_sequence: usize,
-    longest_token: usize,
     default_timeout_ms: u32,
     callback_mode: bool,
     made_in: u32,
 }
 
 impl Engine {
-    /// Loads the model and starts the threads. Everything that can be refused is refused here.
+    /// Loads the model, where it is not open already, and starts the threads. Everything that can be refused is refused
+    /// here.
     pub fn create(mut config: EngineConfig) -> Result<Self> {
         config::check(&config)?;
-        let log = Log::new(config.log.clone(), config.log_level);
-        let source = Source::parse(config.model_path.as_deref())?;
-        let threads = if config.threads == 0 { config::default_threads() } else { config.threads as usize };
-        config.load.memory_limit_bytes = config.memory_limit_bytes;
-        let loaded = load(&source, &config.load, Pool::new(threads)?, &log, config.progress.take())?;
-        Self::with_model(config, loaded)
-    }
-
-    /// Runs a model that is loaded already; `model_path`, `threads` and `progress` have served.
-    pub fn with_model(mut config: EngineConfig, loaded: model::Loaded) -> Result<Self> {
         let made_in = fork::generation();
-        config::check(&config)?;
         let log = Log::new(config.log.take(), config.log_level);
-        let facts = loaded.model.facts().clone();
-        let max_sequence = config::sequence_length(config.max_sequence_length, facts.context_length)?;
-        let memory = memory::plan(&config, &loaded, max_sequence)?;
-        let MemoryPlan { weights, workspace, kv, kv_type, blocks, limit } = memory;
-        let limit = if limit == 0 { "no limit".into() } else { format!("limit {limit}") };
-        log.write(
-            LOG_INFO,
-            format!("memory in bytes: weights and tables {weights}, workspace {workspace}, KV {kv} in {blocks} blocks of {kv_type:?}, {limit}"),
-        );
-        let longest_token = loaded.tokenizer.as_deref().map_or(0, Tokenizer::longest_token);
+        let pool = Pool::new(config::threads(config.threads)?)?;
+        let ops = FusedOps::with_isa(pool.clone(), config.instructions.unwrap_or_else(isa))?;
+        let loaded = match config.model.take() {
+            Some(loaded) => loaded,
+            None => load(&config, &pool, &log)?,
+        };
+        if config.instructions.is_some() && loaded.model.kv_shape().kind.is_some() {
+            return Err(Error::invalid("instructions is given, and builtin:echo computes nothing"));
+        }
+        log.write(LOG_INFO, format!("instructions: {}", ops.isa().name()));
+        let max_sequence =
+            config::sequence_length(config.max_sequence_length, loaded.model.facts().context_length)?;
+        let memory = memory::plan(&config, &loaded, &ops, max_sequence)?;
+        log.write(LOG_INFO, memory.to_string());
         let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
-        let shared = Arc::new(Shared {
-            hub: Hub::new(next_salt(), config.queue_capacity as usize, memory.for_requests(), signal),
-            inbox: Default::default(),
-            stop: AtomicBool::new(false),
-            cancellable: AtomicBool::new(false),
-            recorder: Recorder::default(),
-            log,
-            tokenizer: loaded.tokenizer,
-            end_tokens: loaded.end_tokens,
-            chat: loaded.chat,
-        });
+        let hub = Hub::new(next_salt(), config.queue_capacity as usize, memory.for_requests(), signal);
         let engine = Self {
-            shared: shared.clone(),
+            shared: Arc::new(Shared { hub, recorder: Recorder::default(), log, loaded }),
             threads: Mutex::new(Vec::new()),
-            facts,
             memory,
             max_batch_size: config.max_batch_size,
             max_sequence,
-            longest_token,
             default_timeout_ms: config.default_timeout_ms,
             callback_mode: config.on_event.is_some(),
             made_in,
         };
-        engine.start(config, loaded.model)?;
+        engine.start(config, ops)?;
         Ok(engine)
     }
 
-    fn start(&self, mut config: EngineConfig, model: Box<dyn Model>) -> Result<()> {
+    fn start(&self, mut config: EngineConfig, ops: FusedOps) -> Result<()> {
         let block_size = config.kv_block_size as usize;
-        let KvShape { layers, kv_heads, head_dim, .. } = model.kv_shape();
+        let KvShape { layers, kv_heads, head_dim, .. } = self.shared.loaded.model.kv_shape();
         let MemoryPlan { kv_type, blocks, .. } = self.memory;
         let kv = KvCache::new(kv_type, layers, kv_heads, head_dim, blocks, block_size)?;
         let scheduler = Scheduler::new(SchedulerConfig {
@@ -116,7 +96,7 @@ impl Engine {
             max_wait_ns: config.max_wait_us as u64 * 1_000,
         })?;
         let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
-        let core = Core::new(self.shared.clone(), model, kv, scheduler, batch, tokens)?;
+        let core = Core::new(self.shared.clone(), ops, kv, scheduler, batch, tokens)?;
         let mut handles = self.threads.lock();
         handles.push(threads::spawn("bn-engine".into(), move || core.main())?);
         if let Some(sink) = config.on_event.take() {
@@ -129,74 +109,68 @@ impl Engine {
 
     /// All or nothing. Never waits for the engine thread.
     pub fn submit(&self, requests: Vec<RequestParams>) -> Result<Vec<RequestId>> {
-        self.check_call(false)?;
         if self.callback_mode && requests.iter().any(|request| request.poll_by_id) {
-            self.shared.recorder.rejected(Status::InvalidArgument, requests.len());
+            self.refused(Status::InvalidArgument, requests.len());
             return Err(Error::invalid("poll_by_id: an engine in callback mode cannot be polled"));
         }
         self.accept(requests)
     }
 
-    /// Counts `n` requests that the caller refused for this engine before they came here.
+    fn accept(&self, requests: Vec<RequestParams>) -> Result<Vec<RequestId>> {
+        let n = requests.len();
+        self.try_accept(requests).inspect_err(|error| self.refused(error.status, n))
+    }
+
+    /// Counts `n` requests as refused, also those that the caller refused for this engine.
     pub fn refused(&self, status: Status, n: usize) {
         self.shared.recorder.rejected(status, n);
     }
 
-    fn accept(&self, requests: Vec<RequestParams>) -> Result<Vec<RequestId>> {
-        let n = requests.len();
-        self.try_accept(requests).inspect_err(|error| self.shared.recorder.rejected(error.status, n))
-    }
-
     fn try_accept(&self, requests: Vec<RequestParams>) -> Result<Vec<RequestId>> {
-        if requests.is_empty() {
+        let n = requests.len();
+        if n == 0 {
             return Err(Error::invalid("no requests"));
         }
-        self.still_open()?;
-        self.room_for(requests.len())?;
-        let several = requests.len() > 1;
-        let mut sequences = Vec::with_capacity(requests.len());
-        let mut wanted = Vec::with_capacity(requests.len());
-        for (i, request) in requests.into_iter().enumerate() {
-            let poll_by_id = request.poll_by_id;
-            let prepared = self.prepare(request).map_err(|mut error| {
-                if several {
+        // Before any work; the hub decides.
+        if n > self.shared.hub.capacity() {
+            return Err(self.refusal(Refused::Full));
+        }
+        let out_of_memory = |_| Error::out_of_memory("requests", n * size_of::<(Place, RequestId)>());
+        let (mut prepared, mut ids) = (Vec::new(), Vec::new());
+        prepared.try_reserve_exact(n).map_err(out_of_memory)?;
+        ids.try_reserve_exact(n).map_err(out_of_memory)?;
+        for (i, request) in requests.iter().enumerate() {
+            prepared.push(self.prepare(request).map_err(|mut error| {
+                if n > 1 {
                     error.message = format!("request {i}: {}", error.message);
                 }
                 error
-            });
-            let (sequence, bytes) = prepared?;
-            wanted.push((poll_by_id, bytes));
-            sequences.push(sequence);
+            })?);
         }
-        let mut ids = Vec::with_capacity(wanted.len());
-        self.shared.hub.open(&wanted, &mut ids).map_err(|refused| self.refusal(refused))?;
-        self.shared.recorder.accepted(ids.len(), || {
-            for (mut sequence, &id) in sequences.into_iter().zip(&ids) {
-                sequence.id = id;
-                self.shared.inbox.push(Command::Submit(sequence));
-            }
-            self.shared.cancellable.store(true, Ordering::SeqCst);
-        });
+        self.shared.hub.submit(prepared, &mut ids).map_err(|refused| self.refusal(refused))?;
         Ok(ids)
     }
 
-    /// A checked, tokenized request and the bytes that it reserves.
-    fn prepare(&self, mut params: RequestParams) -> Result<(Box<Sequence>, u64)> {
+    /// A checked, tokenized request.
+    fn prepare(&self, params: &RequestParams) -> Result<(Place, Box<Sequence>)> {
         let now = now_ns();
-        let prompt = self.limits(params.embedding.is_some()).prompt_ids(&mut params)?;
+        let (facts, limits) = (self.facts(), self.limits(params.embedding.is_some()));
+        let prompt = limits.prompt_ids(params)?;
         let max_new = match params.embedding {
             Some(_) => 1,
             None => params.max_new_tokens.min((self.max_sequence - prompt.len()) as u32),
         };
-        let (longest, width) = (self.longest_token, self.facts.hidden_size);
-        let bytes = memory::request_bytes(&params, prompt.len(), max_new, longest, width);
+        let longest = self.shared.loaded.tokenizer.as_deref().map_or(0, Tokenizer::longest_token);
+        let reserved = memory::request_bytes(params, prompt.len(), max_new, longest, facts.hidden_size);
         let timeout_ms = match params.timeout_ms {
             0 => self.default_timeout_ms,
             TIMEOUT_NONE => 0,
             ms => ms,
         };
-        let ends = self.end_tokens();
-        Ok((Box::new(Sequence::new(params, prompt, max_new, &self.facts, ends, now, timeout_ms)?), bytes))
+        let ends = &self.shared.loaded.end_tokens;
+        let sequence = Sequence::new(params, prompt, max_new, facts, ends, now, timeout_ms)?;
+        let place = Place { by_id: params.poll_by_id, user_data: params.user_data, reserved };
+        Ok((place, Box::new(sequence)))
     }
 
     fn refusal(&self, refused: Refused) -> Error {
@@ -212,21 +186,10 @@ impl Engine {
                 Status::MemoryLimit,
                 format!("memory_limit_bytes leaves {left} bytes for requests, and this one may need more"),
             ),
-            Refused::Closed(Phase::Dead) => {
-                Error::new(Status::EngineDead, "the engine's thread died; destroy the engine")
-            }
+            Refused::Closed(Phase::Dead) => dead(),
             Refused::Closed(_) => Error::new(Status::Shutdown, "the engine is shutting down"),
+            Refused::Allocation(error) => error,
         }
-    }
-
-    /// Refuses before any work what can never be taken.
-    pub fn room_for(&self, n: usize) -> Result<()> {
-        if n > self.shared.hub.capacity() { Err(self.refusal(Refused::Full)) } else { Ok(()) }
-    }
-
-    /// Refuses a prompt of so many bytes, or ids, that can never fit, before anybody copies it.
-    pub fn prompt_may_fit(&self, bytes: usize, ids: usize, embedding: bool) -> Result<()> {
-        self.limits(embedding).size(bytes, ids)
     }
 
     /// Elements of an embedding; `Unsupported` where the model makes none.
@@ -235,33 +198,28 @@ impl Engine {
     }
 
     fn limits(&self, embedding: bool) -> RequestLimits<'_> {
+        let Loaded { tokenizer, chat, .. } = &self.shared.loaded;
         RequestLimits {
-            vocab_size: self.facts.vocab_size,
-            hidden_size: self.facts.hidden_size,
+            vocab_size: self.facts().vocab_size,
+            hidden_size: self.facts().hidden_size,
             new_tokens: usize::from(!embedding),
             max_sequence: self.max_sequence,
-            tokenizer: self.tokenizer().map(|t| &**t),
+            tokenizer: tokenizer.as_deref(),
+            chat: chat.as_deref(),
         }
     }
 
-    fn still_open(&self) -> Result<()> {
-        match self.shared.hub.phase() {
-            Phase::Open => Ok(()),
-            phase => Err(self.refusal(Refused::Closed(phase))),
-        }
-    }
-
-    /// Hands up to `capacity` events to `sink`, waiting for the first up to `timeout` (None: for good).
-    /// What an event points to stays where it is until the next poll that returns an event of the same
-    /// request, or its release. A request whose terminal event was returned gives 0 at once.
+    /// Hands up to `capacity` events to `sink`, each with its lease, waiting for the first up to `timeout` (None: for
+    /// good). An event stays where it is until it is given back, its request is released or the engine destroyed.
+    /// `Finished` for a request whose terminal event was returned; `Shutdown` or `EngineDead` for any, once no event is
+    /// left nor to come.
     pub fn poll(
         &self,
         which: Which,
         capacity: usize,
         timeout: Option<Duration>,
-        sink: &mut dyn FnMut(usize, &Event),
+        sink: &mut dyn FnMut(u64, &Event),
     ) -> Result<usize> {
-        self.check_call(true)?;
         if self.callback_mode {
             return Err(Error::new(
                 Status::WrongMode,
@@ -274,89 +232,86 @@ impl Engine {
         self.shared.hub.poll(which, capacity, timeout, sink)
     }
 
+    /// Frees polled events, by request and lease; what is none any more is passed over.
+    pub fn give_back(&self, leases: &mut dyn Iterator<Item = (RequestId, u64)>) {
+        self.shared.hub.give_back(leases);
+    }
+
     /// Asynchronous: the terminal event tells. Fine for a request that has finished already.
     pub fn cancel(&self, which: Which) -> Result<()> {
-        self.check_call(false)?;
-        self.alive()?;
-        let news = match which {
-            Which::Any => self.shared.cancellable.swap(false, Ordering::SeqCst),
-            Which::One(id) => self.shared.hub.cancel(id)?,
-        };
-        if news {
-            self.shared.inbox.push(Command::Cancel(which));
-        }
-        Ok(())
+        self.shared.hub.cancel(which)
     }
 
     /// Retires `id`; a live request is cancelled and its events are dropped.
     pub fn release(&self, id: RequestId) -> Result<()> {
-        self.check_call(false)?;
-        if self.shared.hub.release(id)? {
-            self.shared.inbox.push(Command::Abandon(id));
-        }
-        Ok(())
+        self.shared.hub.release(id)
+    }
+
+    pub fn stage(&self, id: RequestId) -> Result<Stage> {
+        self.shared.hub.stage(id)
     }
 
     /// Submits and waits for the completion event, in either mode and beside any poller.
-    pub fn generate(&self, mut request: RequestParams) -> Result<Event> {
-        self.check_call(true)?;
+    pub fn generate(&self, mut request: RequestParams) -> Result<Box<Event>> {
         (request.stream, request.poll_by_id) = (false, true);
         let id = self.accept(vec![request])?[0];
-        let mut event = None;
-        let polled =
-            self.shared.hub.poll(Which::One(id), 1, None, &mut |_, e: &Event| event = Some(e.clone()));
+        let event = self.shared.hub.take_one(id);
         // Only `destroy` can have retired it before.
         let _ = self.release(id);
-        polled.map_err(|error| match error.status {
+        event.map_err(|error| match error.status {
             Status::NotFound => Error::new(Status::Shutdown, "the engine was destroyed meanwhile"),
             _ => error,
-        })?;
-        event.ok_or_else(|| Error::internal("a request ended without its completion"))
+        })
     }
 
     pub fn stats(&self) -> Stats {
-        let (live, reserved, peak) = self.shared.hub.usage();
+        let hub = self.shared.hub.usage();
+        let completed = |reason: FinishReason| hub.outcomes[reason as usize];
         Stats {
-            unreleased: live as u64,
+            accepted: hub.accepted,
+            completed_stop: completed(FinishReason::Stop),
+            completed_stop_string: completed(FinishReason::StopString),
+            completed_length: completed(FinishReason::Length),
+            completed_cancelled: completed(FinishReason::Cancelled),
+            completed_timed_out: completed(FinishReason::TimedOut),
+            completed_failed: completed(FinishReason::Failed),
+            completed_embedding: completed(FinishReason::Embedding),
+            queued: (hub.unfinished - hub.running) as u64,
+            running: hub.running as u64,
+            unreleased: hub.unreleased as u64,
             kv_blocks_total: self.memory.blocks as u64,
             kv_bytes: self.memory.kv,
-            memory_used_bytes: self.memory.fixed() + reserved,
-            memory_peak_bytes: self.memory.fixed() + peak,
+            max_sequence_length: self.max_sequence as u64,
+            memory_used_bytes: self.memory.fixed() + hub.reserved,
+            memory_peak_bytes: self.memory.fixed() + hub.reserved_peak,
             memory_limit_bytes: self.memory.limit,
             ..self.shared.recorder.snapshot(self.max_batch_size)
         }
     }
 
-    /// -1 in callback mode.
-    pub fn wait_fd(&self) -> i32 {
-        self.shared.hub.signal().map_or(-1, Signal::fd)
+    /// `Unsupported` in callback mode, which has none.
+    pub fn wait_fd(&self) -> Result<i32> {
+        let signal = self.shared.hub.signal();
+        signal.map(Signal::fd).ok_or_else(|| {
+            Error::new(Status::WrongMode, "the engine delivers by callback; it has no wait descriptor")
+        })
     }
 
-    /// Asynchronous, idempotent; Drain may be followed by Cancel.
+    /// Asynchronous, idempotent; Drain may be followed by Cancel. `EngineDead` after the engine thread died.
     pub fn shutdown(&self, mode: ShutdownMode) -> Result<()> {
-        self.check_call(false)?;
-        self.alive()?;
+        if self.phase() == Phase::Dead {
+            return Err(dead());
+        }
         self.begin_shutdown(mode);
         Ok(())
     }
 
-    /// `EngineDead` after the engine thread died.
-    pub fn alive(&self) -> Result<()> {
-        match self.shared.hub.phase() {
-            Phase::Dead => Err(self.refusal(Refused::Closed(Phase::Dead))),
-            _ => Ok(()),
-        }
+    fn begin_shutdown(&self, mode: ShutdownMode) {
+        self.shared.hub.advance(Phase::Closing, mode == ShutdownMode::Cancel);
     }
 
-    fn begin_shutdown(&self, mode: ShutdownMode) {
-        let first = self.shared.hub.advance(Phase::Closing);
-        let news = match mode {
-            ShutdownMode::Drain => first,
-            ShutdownMode::Cancel => !self.shared.stop.swap(true, Ordering::SeqCst),
-        };
-        if news {
-            self.shared.inbox.push(Command::Shutdown(mode));
-        }
+    pub fn phase(&self) -> Phase {
+        self.shared.hub.phase()
     }
 
     /// Cancels what is left, wakes and waits for blocked pollers, joins every thread. Ids are dead after it.
@@ -369,7 +324,8 @@ impl Engine {
             return Err(Error::new(Status::Reentrant, "an engine cannot be destroyed from a callback"));
         }
         self.begin_shutdown(ShutdownMode::Cancel);
-        for handle in std::mem::take(&mut *self.threads.lock()) {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for handle in threads {
             // Both threads catch what they run; there is nothing to hear from them.
             let _ = handle.join();
         }
@@ -378,32 +334,12 @@ impl Engine {
     }
 
     pub fn facts(&self) -> &Facts {
-        &self.facts
+        self.shared.loaded.model.facts()
     }
 
-    /// Tokens that one request may have, prompt and output together.
-    pub fn max_sequence_length(&self) -> usize {
-        self.max_sequence
-    }
-
-    pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
-        self.shared.tokenizer.as_ref()
-    }
-
-    /// The ids that end an output.
-    pub fn end_tokens(&self) -> &[u32] {
-        &self.shared.end_tokens
-    }
-
-    pub fn chat_template(&self) -> Option<&Arc<ChatTemplate>> {
-        self.shared.chat.as_ref()
-    }
-
-    /// The conversation as a prompt; a failure is logged too. See `ChatTemplate::render`.
-    pub fn format_chat(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
-        let template = self.chat_template().ok_or_else(no_template)?;
-        let text = template.render(messages, add_generation_prompt);
-        text.inspect_err(|error| self.shared.log.write(LOG_WARN, &error.message))
+    /// The model that it runs.
+    pub fn loaded(&self) -> &Loaded {
+        &self.shared.loaded
     }
 
     fn is_forked(&self) -> bool {
@@ -434,22 +370,14 @@ impl Drop for Engine {
     }
 }
 
-/// Loads with progress through the host's callback, and as log lines every tenth.
-fn load(
-    source: &Source,
-    options: &LoadOptions,
-    pool: Arc<Pool>,
-    log: &Log,
-    mut host: Option<ProgressSink>,
-) -> Result<model::Loaded> {
-    let mut logged = -1;
-    let mut progress = |fraction: f32, what: &str| {
-        let tenth = (fraction * 10.0) as i32;
-        if tenth > logged {
-            logged = tenth;
-            log.write(LOG_INFO, format!("loading: {}% ({what})", tenth * 10));
+/// Loads the model of `model_path`, as it is.
+fn load(config: &EngineConfig, pool: &Pool, log: &Log) -> Result<Loaded> {
+    let source = Source::parse(config.model_path.as_deref())?;
+    let options = LoadOptions { max_weight_bytes: config.memory_limit_bytes, ..Default::default() };
+    loading::load(&source, &options, pool, log, None).map_err(|mut error| {
+        if error.status == Status::MemoryLimit {
+            error.message.push_str("; that is memory_limit_bytes here");
         }
-        host.as_mut().is_some_and(|host| callback::run(|| host(fraction, what)))
-    };
-    model::load_with(source, options, pool, &|level, message| log.write(level, message), &mut progress)
+        error
+    })
 }

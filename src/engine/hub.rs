@@ -1,25 +1,33 @@
-//! Where requests' events wait for whoever polls: slots, the any-queue, blocked pollers and the wait descriptor.
+//! Where host threads and the engine thread meet: requests in, events out, under one lock.
 //!
-//! One lock guards it all. The engine thread publishes once per step, and what a request has not yet been asked
-//! for is merged into one pending event, so nothing here grows with the length of an answer but the event itself.
+//! `submit` opens a request's slot and queues it in one step; so does the engine thread hand over a step's events and
+//! take what came meanwhile (`exchange`). A submit and a poll take the lock once each, `bn_events_free` once for a batch.
+//! What a request was not yet asked for is merged into one pending event, so nothing here grows with the length of an
+//! answer but the event itself.
 
-use super::ids::{LAST_GENERATION, RequestId, Which};
-use crate::base::sync::{Arc, Condvar, Mutex, MutexGuard};
+use super::ids::{RequestId, Which};
+use super::slots::Slots;
+pub use super::slots::{Merge, OUTCOMES, Place, Stage};
+use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::base::{Error, Result, Status};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// What the hub needs to know of an event.
-pub trait Merge {
-    /// Appends what came later.
-    fn merge(&mut self, next: Self);
-    fn is_terminal(&self) -> bool;
-}
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The wait descriptor as the hub sees it; a flag in tests.
+/// The wait descriptor as the hub sees it; a counter in tests.
 pub trait Readable {
+    /// Makes it readable; where it is already, edge-triggered waiters wake once more.
     fn set(&self);
     fn clear(&self);
+}
+
+/// What is queued for the engine thread, and learns there which request it is.
+pub trait Named {
+    fn name(&mut self, id: RequestId);
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,81 +43,107 @@ pub enum Phase {
     Destroyed,
 }
 
-/// Why `open` refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why `submit` refused.
+#[derive(Debug)]
 pub enum Refused {
     Full,
     /// The bytes reserved would pass the budget; what is left of it.
     Memory(u64),
     Closed(Phase),
+    Allocation(Error),
 }
 
-struct Slot<E> {
-    generation: u32,
-    open: bool,
-    /// Released while live: its events are dropped and its terminal event frees the slot.
-    discard: bool,
-    finished: bool,
-    /// Somebody has asked for its end already.
-    cancelled: bool,
-    by_id: bool,
-    in_any: bool,
-    polled: bool,
-    pending: Option<E>,
-    /// What the last poll returned; its heap parts are what the caller's pointers point at.
-    delivered: Option<E>,
-    reserved: u64,
-    bell: Arc<Condvar>,
+/// What host threads ask of the engine thread.
+#[derive(Debug, PartialEq)]
+pub enum Command<C> {
+    Start(C),
+    /// Cancelled, or released while live.
+    End(RequestId),
+    /// All that were started before.
+    EndAll {
+        shutdown: bool,
+    },
 }
 
-struct State<E> {
+/// What the engine thread hands over after a step. Kept from step to step for its memory.
+pub struct Outbox<E> {
+    pub events: Vec<(u32, Box<E>)>,
+    /// Slots whose requests were admitted.
+    pub admitted: Vec<u32>,
+    /// Empty events to be used again; refilled by `exchange`.
+    pub spare: Vec<Box<E>>,
+}
+
+/// What `exchange` does when no command waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Returns at once: there is work.
+    None,
+    /// Sleeps for so long at most.
+    For(Duration),
+    /// Sleeps until a command comes, or returns false when the hub is closing and every request has finished.
+    UntilCommand,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    pub accepted: u64,
+    pub outcomes: [u64; OUTCOMES],
+    pub unreleased: usize,
+    pub unfinished: usize,
+    pub running: usize,
+    pub reserved: u64,
+    pub reserved_peak: u64,
+}
+
+struct State<E, C> {
     phase: Phase,
-    slots: Vec<Slot<E>>,
-    free: Vec<u32>,
-    /// Slots that had a pending event for `Which::Any`; entries may be stale.
-    any: VecDeque<u32>,
-    /// Slots that have one now.
-    any_ready: usize,
+    slots: Slots<E>,
+    commands: VecDeque<Command<C>>,
+    /// The engine thread waits for `engine_bell`.
+    asleep: bool,
     any_waiters: usize,
     pollers: usize,
-    live: usize,
-    reserved: u64,
-    reserved_peak: u64,
     readable: bool,
 }
 
-pub struct Hub<E, R> {
-    state: Mutex<State<E>>,
+pub struct Hub<E, C, R> {
+    state: Mutex<State<E, C>>,
     any_bell: Condvar,
+    engine_bell: Condvar,
     quiet: Condvar,
+    /// An `End` or `EndAll` came that `ends` has not shown yet.
+    urgent: AtomicBool,
     signal: Option<R>,
-    salt: u16,
     capacity: usize,
-    /// Bytes that unreleased requests may reserve together.
+    /// Bytes that unreleased requests and polled events may take together.
     budget: u64,
 }
 
-impl<E: Merge, R: Readable> Hub<E, R> {
+impl<E> Default for Outbox<E> {
+    fn default() -> Self {
+        Self { events: Vec::new(), admitted: Vec::new(), spare: Vec::new() }
+    }
+}
+
+impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     pub fn new(salt: u16, capacity: usize, budget: u64, signal: Option<R>) -> Self {
         let state = State {
             phase: Phase::Open,
-            slots: Vec::new(),
-            free: Vec::new(),
-            any: VecDeque::new(),
-            any_ready: 0,
+            slots: Slots::new(salt),
+            commands: VecDeque::new(),
+            asleep: false,
             any_waiters: 0,
             pollers: 0,
-            live: 0,
-            reserved: 0,
-            reserved_peak: 0,
             readable: false,
         };
         Self {
             state: Mutex::new(state),
             any_bell: Condvar::new(),
+            engine_bell: Condvar::new(),
             quiet: Condvar::new(),
+            urgent: AtomicBool::new(false),
             signal,
-            salt,
             capacity,
             budget,
         }
@@ -123,37 +157,62 @@ impl<E: Merge, R: Readable> Hub<E, R> {
         self.signal.as_ref()
     }
 
-    /// Opens one slot for each of `wanted` (poll by id, bytes reserved), or none.
-    pub fn open(&self, wanted: &[(bool, u64)], ids: &mut Vec<RequestId>) -> std::result::Result<(), Refused> {
+    /// Opens a slot for each of `requests` and queues them for the engine thread, or none. Their ids go to `ids`, which
+    /// has room for them.
+    pub fn submit(
+        &self,
+        requests: Vec<(Place, C)>,
+        ids: &mut Vec<RequestId>,
+    ) -> std::result::Result<(), Refused> {
         let mut state = self.state.lock();
         if state.phase != Phase::Open {
             return Err(Refused::Closed(state.phase));
         }
-        if wanted.len() > self.capacity - state.live {
+        if requests.len() > self.capacity - state.slots.unreleased() {
             return Err(Refused::Full);
         }
-        let bytes = wanted.iter().fold(0u64, |sum, w| sum.saturating_add(w.1));
-        if bytes > self.budget - state.reserved {
-            return Err(Refused::Memory(self.budget - state.reserved));
+        let bytes = requests.iter().fold(0u64, |sum, (place, _)| sum.saturating_add(place.reserved));
+        let left = self.budget - state.slots.reserved().0;
+        if bytes > left {
+            return Err(Refused::Memory(left));
         }
-        for &(by_id, reserved) in wanted {
-            let index = state.take_free();
-            let slot = &mut state.slots[index as usize];
-            slot.open = true;
-            slot.by_id = by_id;
-            slot.reserved = reserved;
-            ids.push(RequestId::new(self.salt, slot.generation, index));
-            state.live += 1;
-            state.reserved += reserved;
+        state.make_room(requests.len()).map_err(Refused::Allocation)?;
+        for (place, mut cargo) in requests {
+            let id = state.slots.open(place);
+            cargo.name(id);
+            ids.push(id);
+            state.commands.push_back(Command::Start(cargo));
         }
-        state.reserved_peak = state.reserved_peak.max(state.reserved);
+        self.wake_engine(state);
         Ok(())
     }
 
-    /// Requests unreleased, the bytes they reserve, and the most that was ever reserved.
-    pub fn usage(&self) -> (usize, u64, u64) {
-        let state = self.state.lock();
-        (state.live, state.reserved, state.reserved_peak)
+    fn wake_engine(&self, mut state: MutexGuard<'_, State<E, C>>) {
+        let asleep = std::mem::take(&mut state.asleep);
+        drop(state);
+        if asleep {
+            self.engine_bell.notify_one();
+        }
+    }
+
+    fn tell(&self, mut state: MutexGuard<'_, State<E, C>>, command: Command<C>) {
+        state.commands.push_back(command);
+        self.urgent.store(true, Ordering::Release);
+        self.wake_engine(state);
+    }
+
+    pub fn usage(&self) -> Usage {
+        let slots = &self.state.lock().slots;
+        let (reserved, reserved_peak) = slots.reserved();
+        Usage {
+            accepted: slots.accepted(),
+            outcomes: slots.outcomes(),
+            unreleased: slots.unreleased(),
+            unfinished: slots.unfinished(),
+            running: slots.running(),
+            reserved,
+            reserved_peak,
+        }
     }
 
     pub fn phase(&self) -> Phase {
@@ -161,143 +220,269 @@ impl<E: Merge, R: Readable> Hub<E, R> {
     }
 
     /// NotFound unless `id` is an unreleased request of this engine.
-    pub fn check(&self, id: RequestId) -> Result<()> {
-        self.state.lock().find(self.salt, id).map(drop)
+    pub fn stage(&self, id: RequestId) -> Result<Stage> {
+        let state = self.state.lock();
+        state.slots.find(id).map(|index| state.slots.stage(index))
     }
 
-    /// True where the engine has to be told: `id` is live, and this is the first cancel of it.
-    pub fn cancel(&self, id: RequestId) -> Result<bool> {
+    /// Asks the engine thread to end a request, or all that are live now.
+    /// `EngineDead` where there is no such thread any more.
+    pub fn cancel(&self, which: Which) -> Result<()> {
         let mut state = self.state.lock();
-        let index = state.find(self.salt, id)?;
-        let slot = &mut state.slots[index];
-        Ok(!std::mem::replace(&mut slot.cancelled, true) && !slot.finished)
+        if state.phase == Phase::Dead {
+            return Err(dead());
+        }
+        match which {
+            Which::One(id) => {
+                let index = state.slots.find(id)?;
+                if state.slots.cancel(index) {
+                    self.tell(state, Command::End(id));
+                }
+            }
+            // A flood of cancels is one command.
+            Which::Any if matches!(state.commands.back(), Some(Command::EndAll { .. })) => {}
+            Which::Any if state.slots.unfinished() == 0 => {}
+            Which::Any => self.tell(state, Command::EndAll { shutdown: false }),
+        }
+        Ok(())
     }
 
-    /// Engine thread: hands over a step's events. A terminal event must be a slot's last.
-    pub fn publish(&self, events: &mut Vec<(u32, E)>) {
+    /// Retires `id`: its events are freed, and a live request is cancelled.
+    pub fn release(&self, id: RequestId) -> Result<()> {
         let mut state = self.state.lock();
-        let before = state.any_ready;
-        for (index, event) in events.drain(..) {
-            state.accept(index, event);
+        let index = state.slots.find(id)?;
+        let told = !state.slots.cancel(index);
+        let live = state.slots.release(index);
+        self.update_signal(&mut state);
+        if live && !told {
+            self.tell(state, Command::End(id));
+        }
+        Ok(())
+    }
+
+    /// Frees polled events.
+    pub fn give_back(&self, leases: &mut dyn Iterator<Item = (RequestId, u64)>) {
+        let mut state = self.state.lock();
+        leases.for_each(|(id, lease)| state.slots.give_back(id, lease));
+    }
+
+    /// Engine thread: hands over what a step made and takes the commands that came. False when there is nothing left to
+    /// do, ever (`Rest::UntilCommand`).
+    pub fn exchange(&self, out: &mut Outbox<E>, commands: &mut VecDeque<Command<C>>, rest: Rest) -> bool {
+        debug_assert!(commands.is_empty());
+        let mut state = self.state.lock();
+        let before = state.slots.any_ready();
+        out.admitted.drain(..).for_each(|slot| state.slots.admit(slot));
+        out.events.drain(..).for_each(|(slot, event)| state.slots.accept(slot, event));
+        if out.spare.is_empty() {
+            std::mem::swap(&mut out.spare, &mut state.slots.spare);
         }
         self.update_signal(&mut state);
-        let (fresh, waiters) = (state.any_ready.saturating_sub(before), state.any_waiters);
-        drop(state);
-        self.ring_any(fresh, waiters);
+        self.ring_any(state.slots.any_ready().saturating_sub(before), state.any_waiters);
+        match rest {
+            Rest::For(time) if state.commands.is_empty() => {
+                state.asleep = true;
+                state = self.engine_bell.wait_for(state, time);
+                state.asleep = false;
+            }
+            Rest::UntilCommand => {
+                while state.commands.is_empty() {
+                    if state.phase > Phase::Open && state.slots.unfinished() == 0 {
+                        return false;
+                    }
+                    state.asleep = true;
+                    state = self.engine_bell.wait(state);
+                    state.asleep = false;
+                }
+            }
+            _ => {}
+        }
+        std::mem::swap(&mut state.commands, commands);
+        self.urgent.store(false, Ordering::Relaxed);
+        true
+    }
+
+    /// Engine thread, while a pass runs: shows each `End` (Some) and `EndAll` (None) that came since the last look. They
+    /// stay in the queue.
+    pub fn ends(&self, show: &mut dyn FnMut(Option<RequestId>)) {
+        if !self.urgent.load(Ordering::Acquire) {
+            return;
+        }
+        let state = self.state.lock();
+        self.urgent.store(false, Ordering::Relaxed);
+        for command in &state.commands {
+            match command {
+                Command::End(id) => show(Some(*id)),
+                Command::EndAll { .. } => show(None),
+                Command::Start(_) => {}
+            }
+        }
     }
 
     fn ring_any(&self, events: usize, waiters: usize) {
         match events.min(waiters) {
             0 => {}
-            1 => {
-                self.any_bell.notify_one();
-            }
-            _ => {
-                self.any_bell.notify_all();
-            }
+            1 => self.any_bell.notify_one(),
+            _ => self.any_bell.notify_all(),
         }
     }
 
-    /// Hands up to `capacity` events to `sink`; waits for the first for up to `timeout` (None: for good).
+    /// Hands up to `capacity` events to `sink`, each with its lease; waits for the first for up to `timeout` (None: for
+    /// good). An event stays where it is until `give_back`, its request's release, or destroy.
     pub fn poll(
         &self,
         which: Which,
         capacity: usize,
         timeout: Option<Duration>,
-        sink: &mut dyn FnMut(usize, &E),
+        sink: &mut dyn FnMut(u64, &E),
     ) -> Result<usize> {
         // A timeout too long for the clock is one for good.
         let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+        let state = self.enter();
+        let (state, result) = match which {
+            Which::Any => self.poll_any(state, capacity, deadline, sink),
+            Which::One(id) => self.poll_one(state, id, deadline, &mut |slots, index| {
+                let leased = slots.lease(index, self.budget)?;
+                Ok(leased.map(|(lease, event)| sink(lease, event)).is_some())
+            }),
+        };
+        self.leave(state);
+        result
+    }
+
+    /// Waits for the next event of a request and moves it out.
+    pub fn take_one(&self, id: RequestId) -> Result<Box<E>> {
+        let mut event = None;
+        let (state, result) = self.poll_one(self.enter(), id, None, &mut |slots, index| {
+            event = slots.take(index);
+            Ok(event.is_some())
+        });
+        self.leave(state);
+        result.and_then(|_| event.ok_or_else(|| Error::internal("a poll without an event")))
+    }
+
+    /// `destroy` waits for who is between `enter` and `leave`.
+    fn enter(&self) -> MutexGuard<'_, State<E, C>> {
         let mut state = self.state.lock();
         state.pollers += 1;
-        let result = match which {
-            Which::Any => self.poll_any(&mut state, capacity, deadline, sink),
-            Which::One(id) => self.poll_one(&mut state, id, deadline, sink),
-        };
+        state
+    }
+
+    fn leave(&self, mut state: MutexGuard<'_, State<E, C>>) {
         state.pollers -= 1;
         if state.phase == Phase::Destroyed && state.pollers == 0 {
             self.quiet.notify_all();
         }
-        result
     }
 
-    fn poll_any(
-        &self,
-        state: &mut MutexGuard<'_, State<E>>,
+    fn poll_any<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State<E, C>>,
         capacity: usize,
         deadline: Option<Instant>,
-        sink: &mut dyn FnMut(usize, &E),
-    ) -> Result<usize> {
+        sink: &mut dyn FnMut(u64, &E),
+    ) -> (MutexGuard<'a, State<E, C>>, Result<usize>) {
         loop {
-            let mut count = 0;
-            while count < capacity {
-                let Some(index) = state.pop_any() else { break };
-                sink(count, state.deliver(index));
-                count += 1;
-            }
-            if count > 0 {
-                self.update_signal(state);
-                if state.any_ready > 0 && state.any_waiters > 0 {
+            let count = self.lease_any(&mut state, capacity, sink);
+            if !matches!(count, Ok(0)) {
+                self.update_signal(&mut state);
+                if state.slots.any_ready() > 0 && state.any_waiters > 0 {
                     self.any_bell.notify_one();
                 }
-                return Ok(count);
+                return (state, count);
             }
-            state.over()?;
+            if let Err(error) = state.over() {
+                return (state, Err(error));
+            }
             state.any_waiters += 1;
-            let waited = wait(&self.any_bell, state, deadline);
+            let in_time;
+            (state, in_time) = wait(&self.any_bell, state, deadline);
             state.any_waiters -= 1;
-            if !waited {
-                return Ok(0);
+            if !in_time {
+                return (state, Ok(0));
             }
         }
     }
 
-    fn poll_one(
+    fn lease_any(
         &self,
-        state: &mut MutexGuard<'_, State<E>>,
+        state: &mut State<E, C>,
+        capacity: usize,
+        sink: &mut dyn FnMut(u64, &E),
+    ) -> Result<usize> {
+        let mut count = 0;
+        while count < capacity
+            && let Some(index) = state.slots.next_any()
+        {
+            match state.slots.lease(index, self.budget) {
+                Ok(Some((lease, event))) => sink(lease, event),
+                Ok(None) => break,
+                // What was leased before is handed out; the next poll meets the same error.
+                Err(_) if count > 0 => break,
+                Err(error) => return Err(error),
+            }
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// `take` takes the slot's event where one waits; true where it did.
+    fn poll_one<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State<E, C>>,
         id: RequestId,
         deadline: Option<Instant>,
-        sink: &mut dyn FnMut(usize, &E),
-    ) -> Result<usize> {
-        let index = state.find(self.salt, id)?;
-        if state.slots[index].polled {
-            return Err(Error::new(Status::Busy, "another thread is polling this request"));
-        }
-        state.slots[index].polled = true;
-        let bell = state.slots[index].bell.clone();
+        take: &mut dyn FnMut(&mut Slots<E>, usize) -> Result<bool>,
+    ) -> (MutexGuard<'a, State<E, C>>, Result<usize>) {
+        let mut bell = None;
         let result = loop {
-            // Released meanwhile; the slot may already serve somebody else, and its `polled` is not ours.
-            let index = state.find(self.salt, id)?;
-            if state.slots[index].pending.is_some() {
-                if !state.slots[index].by_id {
-                    state.any_ready -= 1;
-                }
-                sink(0, state.deliver(index as u32));
-                self.update_signal(state);
-                break Ok(1);
+            // May have been released meanwhile; then the slot may serve somebody else, and its wait is not ours.
+            let index = match state.slots.find(id) {
+                Ok(index) => index,
+                Err(error) => return (state, Err(error)),
+            };
+            if bell.is_none() && state.slots.is_polled(index) {
+                return (state, Err(Error::new(Status::Busy, "another thread is polling this request")));
             }
-            if state.slots[index].finished {
-                break Ok(0);
+            match take(&mut state.slots, index) {
+                Ok(true) => {
+                    self.update_signal(&mut state);
+                    break Ok(1);
+                }
+                Ok(false) => {}
+                Err(error) => break Err(error),
+            }
+            if state.slots.is_finished(index) {
+                break Err(Error::new(Status::Finished, "the request's last event was polled before"));
             }
             if let Err(error) = state.over() {
                 break Err(error);
             }
-            if !wait(&bell, state, deadline) {
+            if bell.is_none() {
+                bell = state.slots.begin_poll(index);
+            }
+            let Some(bell) = &bell else { break Err(Error::internal("a wait without a bell")) };
+            let in_time;
+            (state, in_time) = wait(bell, state, deadline);
+            if !in_time {
                 break Ok(0);
             }
         };
-        state.slots[index].polled = false;
-        result
+        if bell.is_some()
+            && let Ok(index) = state.slots.find(id)
+        {
+            state.slots.end_poll(index);
+        }
+        (state, result)
     }
 
     /// Blocks until there are events that any poller may have and moves them out, freeing the slots of finished
-    /// requests only when `retire` is called. False: there will never be another.
-    pub fn take(&self, out: &mut Vec<(u32, E)>) -> bool {
+    /// requests only when `release` is called. False: there will never be another.
+    pub fn take(&self, out: &mut Vec<Box<E>>) -> bool {
         let mut state = self.state.lock();
         loop {
-            while let Some(index) = state.pop_any() {
-                let event = state.slots[index as usize].pending.take();
-                out.extend(event.map(|event| (index, event)));
+            while let Some(index) = state.slots.next_any() {
+                out.extend(state.slots.take(index));
             }
             if !out.is_empty() {
                 self.update_signal(&mut state);
@@ -307,200 +492,87 @@ impl<E: Merge, R: Readable> Hub<E, R> {
                 return false;
             }
             state.any_waiters += 1;
-            self.any_bell.wait(&mut state);
+            state = self.any_bell.wait(state);
             state.any_waiters -= 1;
         }
     }
 
-    /// Retires a request whose terminal event was taken; fine if the host released it already.
-    pub fn retire(&self, id: RequestId) {
+    /// Moves the phase forward (never back) and wakes everybody to see it. `EndAll` where `end` says so.
+    pub fn advance(&self, phase: Phase, end: bool) {
         let mut state = self.state.lock();
-        if let Ok(index) = state.find(self.salt, id) {
-            state.release(index);
-        }
-    }
-
-    /// Ends `id`. True where the request is still live and the engine has to be told.
-    pub fn release(&self, id: RequestId) -> Result<bool> {
-        let mut state = self.state.lock();
-        let index = state.find(self.salt, id)?;
-        let live = !state.slots[index].finished;
-        state.release(index);
-        self.update_signal(&mut state);
-        Ok(live)
-    }
-
-    /// Moves the phase forward (never back) and wakes every poller to see it.
-    /// True where that is a change.
-    pub fn advance(&self, phase: Phase) -> bool {
-        let mut state = self.state.lock();
-        let news = state.phase < phase;
         state.phase = state.phase.max(phase);
         self.update_signal(&mut state);
-        for slot in &state.slots {
-            slot.bell.notify_all();
-        }
-        drop(state);
+        state.slots.ring_all();
         self.any_bell.notify_all();
-        news
+        match end {
+            true => self.tell(state, Command::EndAll { shutdown: true }),
+            false => self.wake_engine(state),
+        }
     }
 
     /// `Destroyed`, then waits until the last poller has left, then forgets every event.
     pub fn destroy(&self) {
-        self.advance(Phase::Destroyed);
+        self.advance(Phase::Destroyed, false);
         let mut state = self.state.lock();
         while state.pollers > 0 {
-            self.quiet.wait(&mut state);
+            state = self.quiet.wait(state);
         }
-        state.slots = Vec::new();
-        state.free = Vec::new();
-        state.any = VecDeque::new();
-        (state.any_ready, state.live, state.reserved) = (0, 0, 0);
+        state.slots = Slots::new(0);
     }
 
-    /// Slots of requests without a terminal event: what a dying engine still owes.
-    pub fn unfinished(&self) -> Vec<(u32, RequestId)> {
-        let state = self.state.lock();
-        let open = state.slots.iter().enumerate().filter(|(_, slot)| slot.open && !slot.finished);
-        open.map(|(i, slot)| (i as u32, RequestId::new(self.salt, slot.generation, i as u32))).collect()
+    /// Requests without a terminal event, each with its `user_data`: what a dying engine still owes.
+    pub fn lost(&self) -> Vec<(RequestId, u64)> {
+        self.state.lock().slots.lost()
     }
 
-    fn update_signal(&self, state: &mut State<E>) {
+    /// Readable while an event waits and from the engine's end on. At the end it is set anew by each change, and by each
+    /// poll that takes the last event: an edge-triggered loop that stopped at a short count would not come back.
+    fn update_signal(&self, state: &mut State<E, C>) {
         let Some(signal) = &self.signal else { return };
-        let readable = state.any_ready > 0 || state.phase >= Phase::Drained;
-        if readable != state.readable {
-            state.readable = readable;
-            if readable { signal.set() } else { signal.clear() }
+        let over = state.phase >= Phase::Drained;
+        let readable = state.slots.any_ready() > 0 || over;
+        if readable && (over || !state.readable) {
+            signal.set();
+        } else if !readable && state.readable {
+            signal.clear();
         }
+        state.readable = readable;
     }
+}
+
+pub fn dead() -> Error {
+    Error::new(Status::EngineDead, "the engine's thread died; destroy the engine")
 }
 
 /// Waits for the bell; false once `deadline` has passed.
-fn wait<T>(bell: &Condvar, guard: &mut MutexGuard<'_, T>, deadline: Option<Instant>) -> bool {
-    let Some(deadline) = deadline else {
-        bell.wait(guard);
-        return true;
-    };
+fn wait<'a, T>(
+    bell: &Condvar,
+    guard: MutexGuard<'a, T>,
+    deadline: Option<Instant>,
+) -> (MutexGuard<'a, T>, bool) {
+    let Some(deadline) = deadline else { return (bell.wait(guard), true) };
     let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() {
-        return false;
+    match left.is_zero() {
+        true => (guard, false),
+        false => (bell.wait_for(guard, left), true),
     }
-    bell.wait_for(guard, left);
-    true
 }
 
-impl<E: Merge> State<E> {
-    fn take_free(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot {
-                generation: 0,
-                open: false,
-                discard: false,
-                finished: false,
-                cancelled: false,
-                by_id: false,
-                in_any: false,
-                polled: false,
-                pending: None,
-                delivered: None,
-                reserved: 0,
-                bell: Arc::new(Condvar::new()),
-            });
-            (self.slots.len() - 1) as u32
-        })
-    }
-
-    fn find(&self, salt: u16, id: RequestId) -> Result<usize> {
-        let index = id.slot() as usize;
-        match self.slots.get(index) {
-            Some(slot)
-                if id.salt() == salt && slot.open && !slot.discard && slot.generation == id.generation() =>
-            {
-                Ok(index)
-            }
-            _ => Err(Error::new(
-                Status::NotFound,
-                "no such request: it was released, or this engine never issued it",
-            )),
-        }
+impl<E: Merge, C> State<E, C> {
+    /// For `n` more requests, with a command to start each and one to end it.
+    fn make_room(&mut self, n: usize) -> Result<()> {
+        self.slots.make_room(n)?;
+        let most = 2 * n + self.slots.unfinished();
+        self.commands
+            .try_reserve(most)
+            .map_err(|_| Error::out_of_memory("the request queue", most * size_of::<Command<C>>()))
     }
 
     fn over(&self) -> Result<()> {
         match self.phase {
             Phase::Open | Phase::Closing => Ok(()),
-            Phase::Dead => {
-                Err(Error::new(Status::EngineDead, "the engine's thread died; destroy the engine"))
-            }
+            Phase::Dead => Err(dead()),
             Phase::Drained | Phase::Destroyed => Err(Error::new(Status::Shutdown, "the engine is shut down")),
-        }
-    }
-
-    fn accept(&mut self, index: u32, event: E) {
-        let slot = &mut self.slots[index as usize];
-        debug_assert!(slot.open && !slot.finished, "invariant 2: an event after the terminal one");
-        slot.finished |= event.is_terminal();
-        if slot.discard {
-            if slot.finished {
-                self.close(index as usize);
-            }
-            return;
-        }
-        match &mut slot.pending {
-            Some(pending) => pending.merge(event),
-            None => {
-                slot.pending = Some(event);
-                self.any_ready += !slot.by_id as usize;
-                if !slot.by_id && !slot.in_any {
-                    slot.in_any = true;
-                    self.any.push_back(index);
-                }
-            }
-        }
-        slot.bell.notify_all();
-    }
-
-    /// The next slot with an event for any poller; it no longer counts as ready.
-    fn pop_any(&mut self) -> Option<u32> {
-        while let Some(index) = self.any.pop_front() {
-            let slot = &mut self.slots[index as usize];
-            slot.in_any = false;
-            if slot.pending.is_some() && !slot.by_id {
-                self.any_ready -= 1;
-                return Some(index);
-            }
-        }
-        None
-    }
-
-    fn deliver(&mut self, index: u32) -> &E {
-        let slot = &mut self.slots[index as usize];
-        slot.delivered = slot.pending.take();
-        slot.delivered.as_ref().expect("the caller saw a pending event")
-    }
-
-    fn release(&mut self, index: usize) {
-        let slot = &mut self.slots[index];
-        slot.discard = true;
-        slot.bell.notify_all();
-        if slot.pending.take().is_some() && !slot.by_id {
-            self.any_ready -= 1;
-        }
-        slot.delivered = None;
-        if slot.finished {
-            self.close(index);
-        }
-    }
-
-    /// Frees a released and finished slot for the next request.
-    fn close(&mut self, index: usize) {
-        let slot = &mut self.slots[index];
-        self.live -= 1;
-        self.reserved -= slot.reserved;
-        (slot.open, slot.discard, slot.finished, slot.polled) = (false, false, false, false);
-        slot.cancelled = false;
-        if slot.generation < LAST_GENERATION {
-            slot.generation += 1;
-            self.free.push(index as u32);
         }
     }
 }

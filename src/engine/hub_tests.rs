@@ -1,6 +1,9 @@
+use super::super::ids::LAST_GENERATION;
+use super::super::slots::lease_bytes;
 use super::*;
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::thread;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -10,53 +13,89 @@ struct Note {
 }
 
 impl Merge for Note {
-    fn merge(&mut self, next: Self) {
+    fn merge(&mut self, next: &mut Self) {
         self.text.push_str(&next.text);
         self.last = next.last;
     }
-    fn is_terminal(&self) -> bool {
-        self.last
+    fn outcome(&self) -> usize {
+        self.last as usize
+    }
+    fn empty(&mut self) -> bool {
+        self.text.clear();
+        true
     }
 }
 
+/// Edges, and whether it is readable.
 #[derive(Default)]
-struct Flag(std::sync::atomic::AtomicBool);
+struct Flag(AtomicUsize, AtomicBool);
 impl Readable for Arc<Flag> {
     fn set(&self) {
-        assert!(!self.0.swap(true, std::sync::atomic::Ordering::SeqCst), "set twice");
+        self.0.fetch_add(1, Ordering::SeqCst);
+        self.1.store(true, Ordering::SeqCst);
     }
     fn clear(&self) {
-        assert!(self.0.swap(false, std::sync::atomic::Ordering::SeqCst), "cleared twice");
+        assert!(self.1.swap(false, Ordering::SeqCst), "cleared twice");
     }
 }
+
+#[derive(Debug, PartialEq)]
+struct Cargo(RequestId);
+impl Named for Cargo {
+    fn name(&mut self, id: RequestId) {
+        self.0 = id;
+    }
+}
+
+type TestHub = Hub<Note, Cargo, Arc<Flag>>;
 
 fn note(text: &str, last: bool) -> Note {
     Note { text: text.into(), last }
 }
 
-fn hub(capacity: usize) -> (Hub<Note, Arc<Flag>>, Arc<Flag>) {
+fn hub(capacity: usize) -> (TestHub, Arc<Flag>) {
     let flag = Arc::<Flag>::default();
-    (Hub::new(7, capacity, 1000, Some(flag.clone())), flag)
+    (Hub::new(7, capacity, 1000 + lease_bytes::<Note>(), Some(flag.clone())), flag)
 }
 
-fn open(hub: &Hub<Note, Arc<Flag>>, by_id: bool) -> RequestId {
+fn submit(hub: &TestHub, wanted: &[(bool, u64)]) -> std::result::Result<Vec<RequestId>, Refused> {
+    let place = |&(by_id, reserved)| (Place { by_id, reserved, user_data: 5 }, Cargo(RequestId(0)));
     let mut ids = Vec::new();
-    hub.open(&[(by_id, 10)], &mut ids).unwrap();
-    ids[0]
+    hub.submit(wanted.iter().map(place).collect(), &mut ids).map(|()| ids)
 }
 
-fn publish(hub: &Hub<Note, Arc<Flag>>, id: RequestId, text: &str, last: bool) {
-    hub.publish(&mut vec![(id.slot(), note(text, last))]);
+fn open(hub: &TestHub, by_id: bool) -> RequestId {
+    submit(hub, &[(by_id, 10)]).unwrap()[0]
 }
 
-fn poll(hub: &Hub<Note, Arc<Flag>>, which: Which) -> Result<Vec<String>> {
-    let mut out = Vec::new();
-    hub.poll(which, 8, Some(Duration::ZERO), &mut |_, e| out.push(e.text.clone()))?;
+/// As the engine thread does after a step; returns the commands that came.
+fn publish(hub: &TestHub, id: RequestId, text: &str, last: bool) -> Vec<Command<Cargo>> {
+    let mut out = Outbox::default();
+    out.events.push((id.slot(), Box::new(note(text, last))));
+    let mut commands = VecDeque::new();
+    hub.exchange(&mut out, &mut commands, Rest::None);
+    commands.into()
+}
+
+/// Polls, gives back, and returns the texts.
+fn poll(hub: &TestHub, which: Which) -> Result<Vec<String>> {
+    let (mut out, mut leases) = (Vec::new(), Vec::new());
+    hub.poll(which, 8, Some(Duration::ZERO), &mut |lease, e| {
+        out.push(e.text.clone());
+        leases.push(lease);
+    })?;
+    if let Which::One(id) = which {
+        hub.give_back(&mut leases.into_iter().map(|lease| (id, lease)));
+    }
     Ok(out)
 }
 
 fn readable(flag: &Flag) -> bool {
-    flag.0.load(std::sync::atomic::Ordering::SeqCst)
+    flag.1.load(Ordering::SeqCst)
+}
+
+fn status<T>(result: Result<T>) -> Option<Status> {
+    result.err().map(|error| error.status)
 }
 
 #[test]
@@ -70,26 +109,27 @@ fn undelivered_events_of_a_request_become_one_in_order() {
     assert_eq!(poll(&hub, Which::Any).unwrap(), ["one two", "b"]);
     assert!(!readable(&flag));
     assert!(poll(&hub, Which::Any).unwrap().is_empty());
-    assert!(poll(&hub, Which::One(a)).unwrap().is_empty(), "finished and delivered: at once, with nothing");
+    assert_eq!(status(poll(&hub, Which::One(a))), Some(Status::Finished), "nothing will ever come");
 }
 
 #[test]
 fn ids_are_refused_once_released_reused_or_foreign() {
     let (hub, _) = hub(1);
     let first = open(&hub, false);
-    assert_eq!(hub.open(&[(false, 10)], &mut Vec::new()), Err(Refused::Full));
+    assert!(matches!(submit(&hub, &[(false, 10)]), Err(Refused::Full)));
     publish(&hub, first, "x", true);
-    assert!(!hub.release(first).unwrap());
+    hub.release(first).unwrap();
     let second = open(&hub, false);
     assert_eq!(first.slot(), second.slot());
     for id in
         [first, RequestId(0), RequestId(u64::MAX), RequestId::new(8, second.generation(), second.slot())]
     {
-        assert_eq!(hub.check(id).unwrap_err().status, Status::NotFound);
-        assert_eq!(poll(&hub, Which::One(id)).unwrap_err().status, Status::NotFound);
-        assert_eq!(hub.release(id).unwrap_err().status, Status::NotFound);
+        assert_eq!(status(hub.stage(id)), Some(Status::NotFound));
+        assert_eq!(status(poll(&hub, Which::One(id))), Some(Status::NotFound));
+        assert_eq!(status(hub.release(id)), Some(Status::NotFound));
+        assert_eq!(status(hub.cancel(Which::One(id))), Some(Status::NotFound));
     }
-    hub.check(second).unwrap();
+    assert_eq!(hub.stage(second).unwrap(), Stage::Queued(0));
 }
 
 #[test]
@@ -97,12 +137,14 @@ fn a_live_release_drops_events_and_frees_the_slot_at_the_terminal_one() {
     let (hub, flag) = hub(1);
     let id = open(&hub, false);
     publish(&hub, id, "unread", false);
-    assert!(hub.release(id).unwrap(), "the engine has to be told");
+    hub.release(id).unwrap();
     assert!(!readable(&flag));
-    assert_eq!(hub.unfinished().len(), 1);
-    assert_eq!(hub.open(&[(false, 0)], &mut Vec::new()), Err(Refused::Full));
-    publish(&hub, id, "late", true);
-    assert_eq!(hub.usage(), (0, 0, 10));
+    assert_eq!(hub.lost(), [(id, 5)]);
+    assert!(matches!(submit(&hub, &[(false, 0)]), Err(Refused::Full)));
+    let told = publish(&hub, id, "late", true);
+    assert_eq!(told, [Command::End(id)], "the engine is told once");
+    let Usage { unreleased, reserved, reserved_peak, .. } = hub.usage();
+    assert_eq!((unreleased, reserved, reserved_peak), (0, 0, 10));
     assert!(poll(&hub, Which::Any).unwrap().is_empty());
     open(&hub, false);
 }
@@ -133,14 +175,16 @@ fn a_request_polled_by_its_id_leaves_no_trace_in_the_any_queue() {
 #[test]
 fn the_byte_budget_is_all_or_nothing() {
     let (hub, _) = hub(8);
-    let mut ids = Vec::new();
-    assert_eq!(hub.open(&[(false, 600), (false, 600)], &mut ids), Err(Refused::Memory(1000)));
-    assert!(ids.is_empty());
-    hub.open(&[(false, 600)], &mut ids).unwrap();
-    assert_eq!(hub.open(&[(false, 600)], &mut ids), Err(Refused::Memory(400)));
-    publish(&hub, ids[0], "", true);
-    hub.release(ids[0]).unwrap();
-    hub.open(&[(false, 600)], &mut ids).unwrap();
+    let left = |result| match result {
+        Err(Refused::Memory(left)) => left - lease_bytes::<Note>(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(left(submit(&hub, &[(false, 600), (false, 600)])), 1000);
+    let id = submit(&hub, &[(false, 600)]).unwrap()[0];
+    assert_eq!(left(submit(&hub, &[(false, 600)])), 400);
+    publish(&hub, id, "", true);
+    hub.release(id).unwrap();
+    submit(&hub, &[(false, 600)]).unwrap();
 }
 
 #[test]
@@ -159,7 +203,7 @@ fn a_second_poller_of_one_id_is_told_so() {
     while hub.state.lock().pollers == 0 {
         thread::yield_now();
     }
-    assert_eq!(poll(&hub, Which::One(id)).unwrap_err().status, Status::Busy);
+    assert_eq!(status(poll(&hub, Which::One(id))), Some(Status::Busy));
     publish(&hub, id, "done", true);
     assert_eq!(waiting.join().unwrap(), "done");
 }
@@ -184,7 +228,7 @@ fn destroy_waits_for_blocked_pollers() {
     for poller in pollers {
         assert_eq!(poller.join().unwrap(), Status::Shutdown);
     }
-    assert_eq!(hub.open(&[(false, 0)], &mut Vec::new()), Err(Refused::Closed(Phase::Destroyed)));
+    assert!(matches!(submit(&hub, &[(false, 0)]), Err(Refused::Closed(Phase::Destroyed))));
 }
 
 #[test]
@@ -192,38 +236,96 @@ fn a_drained_hub_gives_what_is_left_and_then_says_so() {
     let (hub, flag) = hub(2);
     let id = open(&hub, false);
     publish(&hub, id, "last", true);
-    hub.advance(Phase::Drained);
+    hub.advance(Phase::Drained, false);
+    let edges = flag.0.load(Ordering::SeqCst);
     assert_eq!(poll(&hub, Which::Any).unwrap(), ["last"]);
     assert!(readable(&flag), "an event loop has to learn of the end");
-    assert_eq!(poll(&hub, Which::Any).unwrap_err().status, Status::Shutdown);
+    assert!(flag.0.load(Ordering::SeqCst) > edges, "so has one that waits for an edge");
+    assert_eq!(status(poll(&hub, Which::Any)), Some(Status::Shutdown));
 }
 
-/// What was handed out must not move while other events come and go.
+/// What was handed out must not move or change while other events come and go, the request's own ones included.
 #[test]
-fn pointers_into_a_delivered_event_stay_valid_until_its_next_poll() {
+fn an_event_stays_until_it_is_given_back() {
     let (hub, _) = hub(300);
     let id = open(&hub, false);
     publish(&hub, id, "stay", false);
-    let seen = Cell::new((std::ptr::null(), 0));
-    hub.poll(Which::Any, 1, None, &mut |_, e| seen.set((e.text.as_ptr(), e.text.len()))).unwrap();
-    publish(&hub, id, "later", false);
+    let seen = Cell::new((std::ptr::null(), 0, 0));
+    hub.poll(Which::Any, 1, None, &mut |lease, e| seen.set((e.text.as_ptr(), e.text.len(), lease))).unwrap();
+    let (at, len, lease) = seen.get();
     for _ in 0..200 {
         let other = open(&hub, false);
         publish(&hub, other, "other", true);
         hub.poll(Which::One(other), 1, None, &mut |_, _| ()).unwrap();
         hub.release(other).unwrap();
     }
-    let (at, len) = seen.get();
-    // SAFETY: the hub promises that this request's delivered event is untouched: it was not polled again.
-    let bytes: &[u8] = unsafe { std::slice::from_raw_parts(at, len) };
-    assert_eq!(bytes, b"stay");
+    // SAFETY: the hub promises that the event is untouched: it was not given back.
+    assert_eq!(unsafe { std::slice::from_raw_parts(at, len) }, b"stay");
+    for (request, name) in [(id, lease), (id, lease), (id, 0), (id, u64::MAX), (RequestId(0), lease)] {
+        hub.give_back(&mut [(request, name)].into_iter());
+        assert_eq!(hub.usage().reserved, 10, "an invented or old lease frees nothing");
+    }
+}
+
+#[test]
+fn events_that_nobody_gives_back_are_bounded_and_end_with_their_request() {
+    let (hub, _) = hub(3);
+    let [a, b] = [open(&hub, false), open(&hub, false)];
+    let budget = (1000 + lease_bytes::<Note>() - 20) / lease_bytes::<Note>();
+    let mut leases = Vec::new();
+    for n in 0..budget {
+        publish(&hub, if n % 3 == 0 { b } else { a }, "x", false);
+        hub.poll(Which::Any, 8, Some(Duration::ZERO), &mut |lease, _| leases.push(lease)).unwrap();
+    }
+    assert_eq!(leases.len() as u64, budget);
+    publish(&hub, a, "y", false);
+    assert_eq!(status(poll(&hub, Which::Any)), Some(Status::MemoryLimit));
+    // From the middle of a list, then from its ends.
+    for n in [2, 0, leases.len() - 1] {
+        hub.give_back(&mut [a, b].map(|id| (id, leases[n])).into_iter());
+    }
+    assert_eq!(poll(&hub, Which::Any).unwrap(), ["y"]);
+    publish(&hub, a, "", true);
+    hub.release(a).unwrap();
+    hub.release(b).unwrap();
+    publish(&hub, b, "", true);
+    assert_eq!(hub.usage().reserved, 0);
+}
+
+#[test]
+fn a_request_knows_its_place_in_the_queue() {
+    let (hub, _) = hub(3);
+    let ids = [open(&hub, false), open(&hub, true), open(&hub, false)];
+    let stages = |hub: &TestHub| ids.map(|id| hub.stage(id).unwrap());
+    assert_eq!(stages(&hub), [Stage::Queued(0), Stage::Queued(1), Stage::Queued(2)]);
+    let mut out = Outbox::default();
+    out.admitted.push(ids[0].slot());
+    out.events.push((ids[1].slot(), Box::new(note("", true))));
+    hub.exchange(&mut out, &mut VecDeque::new(), Rest::None);
+    assert_eq!(stages(&hub), [Stage::Running, Stage::Finished, Stage::Queued(0)]);
+    let Usage { accepted, outcomes, unfinished, running, .. } = hub.usage();
+    assert_eq!((accepted, outcomes[1], unfinished, running), (3, 1, 2, 1));
+}
+
+#[test]
+fn a_flood_of_cancels_is_one_command() {
+    let (hub, _) = hub(3);
+    hub.cancel(Which::Any).unwrap();
+    let id = open(&hub, false);
+    for _ in 0..3 {
+        hub.cancel(Which::Any).unwrap();
+        hub.cancel(Which::One(id)).unwrap();
+    }
+    let commands = publish(&hub, id, "", true);
+    let all = || Command::EndAll { shutdown: false };
+    assert_eq!(commands, [Command::Start(Cargo(id)), all(), Command::End(id), all()]);
 }
 
 #[test]
 fn a_slot_that_has_used_up_its_generations_is_retired() {
     let (hub, _) = hub(2);
     let id = open(&hub, false);
-    hub.state.lock().slots[id.slot() as usize].generation = LAST_GENERATION;
+    hub.state.lock().slots.set_generation(id.slot() as usize, LAST_GENERATION);
     let last = RequestId::new(7, LAST_GENERATION, id.slot());
     publish(&hub, last, "", true);
     hub.release(last).unwrap();

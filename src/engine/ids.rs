@@ -1,6 +1,5 @@
 //! Request handles: 16 bits of engine salt, 28 of generation, 20 of slot.
 
-use once_cell::sync::Lazy;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 pub const SLOT_BITS: u32 = 20;
@@ -35,10 +34,10 @@ pub enum Which {
 
 /// A salt that no other of the last 65,534 engines of this process had; never 0 or 0xFFFF.
 pub fn next_salt() -> u16 {
-    // Starts somewhere else in each process, so that ids carried across processes do not match either.
-    static NEXT: Lazy<AtomicU16> = Lazy::new(|| AtomicU16::new(std::process::id() as u16));
+    static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
-        let salt = NEXT.fetch_add(1, Ordering::Relaxed);
+        // Starts somewhere else in each process, so that ids carried across processes do not match either.
+        let salt = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(std::process::id() as u16);
         if salt != 0 && salt != u16::MAX {
             return salt;
         }

@@ -7,7 +7,9 @@ use crate::base::{Error, Result, Status};
 use crate::cache;
 use crate::kernels::attention::KvType;
 use crate::model::{Loaded, Model};
+use crate::ops::OpSet;
 use crate::sample::Sampler;
+use std::fmt;
 
 /// Where the bytes go. All but the requests' share are fixed at create.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +22,18 @@ pub struct MemoryPlan {
     pub blocks: usize,
     /// 0: none.
     pub limit: u64,
+}
+
+impl fmt::Display for MemoryPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { weights, workspace, kv, kv_type, blocks, limit } = self;
+        let limit = if *limit == 0 { "no limit".into() } else { format!("limit {limit}") };
+        write!(
+            f,
+            "memory in bytes: weights and tables {weights}, workspace {workspace}, KV {kv} in {blocks} blocks of \
+             {kv_type:?}, {limit}"
+        )
+    }
 }
 
 impl MemoryPlan {
@@ -50,7 +64,12 @@ fn kv_type(config: &EngineConfig, model: &dyn Model) -> Result<KvType> {
 }
 
 /// Divides the limit: weights and workspace first, a share for requests, the rest for KV.
-pub fn plan(config: &EngineConfig, loaded: &Loaded, max_sequence: usize) -> Result<MemoryPlan> {
+pub fn plan(
+    config: &EngineConfig,
+    loaded: &Loaded,
+    ops: &dyn OpSet,
+    max_sequence: usize,
+) -> Result<MemoryPlan> {
     let model = &*loaded.model;
     let overflow = || Error::new(Status::MemoryLimit, "the KV cache's size overflows; lower max_batch_size");
     let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
@@ -61,7 +80,7 @@ pub fn plan(config: &EngineConfig, loaded: &Loaded, max_sequence: usize) -> Resu
     let vocab = model.facts().vocab_size;
     let sampling = batch.saturating_mul(vocab * 4).saturating_add(Sampler::bytes(vocab));
     let hidden = tokens.saturating_mul(model.facts().hidden_size * 4);
-    let workspace = model.workspace_bytes(tokens, batch).saturating_add(sampling).saturating_add(hidden)
+    let workspace = model.workspace_bytes(ops, tokens, batch).saturating_add(sampling).saturating_add(hidden)
         as u64
         + config.queue_capacity as u64 * SLOT_BYTES;
     let kv_type = kv_type(config, model)?;
@@ -111,6 +130,7 @@ pub fn request_bytes(
     longest_token: usize,
     hidden_size: usize,
 ) -> u64 {
+    // Two events, one pending and one polled with its lease.
     let fixed = 2 * size_of::<Event>() as u64 + 1024;
     if params.embedding.is_some() {
         return fixed + 4 * prompt_tokens as u64 + Pooler::bytes(hidden_size);

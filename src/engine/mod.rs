@@ -1,8 +1,9 @@
-//! The threads: inbox, step loop, event delivery, wake handle, stats, shutdown.
+//! The threads: requests in and events out (`hub`), the step loop (`core`), delivery, statistics, memory, shutdown.
 
-mod hub;
+pub mod hub;
 mod ids;
-mod inbox;
+mod loading;
+mod slots;
 
 pub mod api;
 mod callback;

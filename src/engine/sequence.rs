@@ -2,11 +2,12 @@
 
 use super::api::RequestParams;
 use super::embedding::Pooler;
-use super::event::{Event, FinishReason, Usage};
+use super::event::{Event, FinishReason, Spare, Usage};
+use super::hub::Named;
 use super::ids::RequestId;
 use crate::base::{Error, Result, Status};
 use crate::model::Facts;
-use crate::sample::{Logprob, Sampler, StopMatcher};
+use crate::sample::{Logprob, Sampler, SamplingParams, StopMatcher};
 use crate::schedule::PlanEntry;
 use crate::text::{Tokenizer, Utf8Stream};
 use std::ops::Range;
@@ -14,7 +15,13 @@ use std::ops::Range;
 /// A checked request on its way to the engine thread.
 pub struct Sequence {
     pub id: RequestId,
-    params: RequestParams,
+    user_data: u64,
+    sampling: SamplingParams,
+    stream: bool,
+    /// The prompt is still to be given back.
+    echo_prompt: bool,
+    /// Cancelled or expired while a pass runs: it ends behind the pass.
+    pub doomed: bool,
     pub prompt: Vec<u32>,
     pub output: Vec<u32>,
     /// Clamped to what `max_sequence_length` leaves. 1 for an embedding: to the scheduler it is a prompt and one new
@@ -29,7 +36,7 @@ pub struct Sequence {
     last_ns: u64,
     utf8: Utf8Stream,
     stop: StopMatcher,
-    pending: Option<Event>,
+    pending: Option<Box<Event>>,
     /// Some: the request is for an embedding.
     pooler: Option<Pooler>,
 }
@@ -37,7 +44,7 @@ pub struct Sequence {
 impl Sequence {
     /// `end_tokens` are the model's; `ignore_eos` makes them ordinary.
     pub fn new(
-        params: RequestParams,
+        params: &RequestParams,
         prompt: Vec<u32>,
         max_new: u32,
         facts: &Facts,
@@ -50,6 +57,11 @@ impl Sequence {
         let pooler = params.embedding.as_ref().map(|e| Pooler::new(e, facts.pooling, facts.hidden_size));
         Ok(Self {
             id: RequestId(0),
+            user_data: params.user_data,
+            sampling: params.sampling.clone(),
+            stream: params.stream,
+            echo_prompt: params.echo_prompt,
+            doomed: false,
             prompt,
             output: Vec::new(),
             max_new,
@@ -63,7 +75,6 @@ impl Sequence {
             stop,
             pending: None,
             pooler,
-            params,
         })
     }
 
@@ -88,18 +99,17 @@ impl Sequence {
         }
     }
 
-    fn per_token(&self) -> u32 {
-        if self.params.sampling.logprobs { 1 + self.params.sampling.top_logprobs } else { 0 }
-    }
-
-    fn event(&mut self, tokenizer: Option<&Tokenizer>) -> Event {
-        let per_token = self.per_token();
+    /// The event that is being filled, or a new one made from `spare`.
+    fn event(&mut self, tokenizer: Option<&Tokenizer>, spare: &mut Spare) -> Box<Event> {
         if let Some(event) = self.pending.take() {
             return event;
         }
-        let mut event = Event::new(self.id, self.params.user_data, per_token);
+        let per_token = if self.sampling.logprobs { 1 + self.sampling.top_logprobs } else { 0 };
+        let mut event = spare.pop().unwrap_or_default();
+        (event.request, event.user_data) = (self.id, self.user_data);
+        event.logprobs_per_token = per_token;
         // The echoed prompt leads the first event.
-        if std::mem::take(&mut self.params.echo_prompt) {
+        if std::mem::take(&mut self.echo_prompt) {
             event.tokens.extend_from_slice(&self.prompt);
             event.text = tokenizer.and_then(|t| t.decode(&self.prompt).ok()).unwrap_or_default();
             let unknown = |&token| (0..per_token).map(move |_| Logprob { token, logprob: f32::NAN });
@@ -115,13 +125,13 @@ impl Sequence {
         logits: &mut [f32],
         sampler: &mut Sampler,
         tokenizer: Option<&Tokenizer>,
+        spare: &mut Spare,
         now: u64,
-    ) -> Result<(u64, Option<Event>)> {
-        let mut event = self.event(tokenizer);
+    ) -> Result<(u64, Option<Box<Event>>)> {
+        let mut event = self.event(tokenizer, spare);
         let position = (self.prompt.len() + self.output.len()) as u64;
-        let sampling = &self.params.sampling;
-        let sampled =
-            sampler.sample(sampling, logits, &self.prompt, &self.output, position, &mut event.logprobs);
+        let (sampling, prompt, output) = (&self.sampling, &self.prompt, &self.output);
+        let sampled = sampler.sample(sampling, logits, prompt, output, position, &mut event.logprobs);
         let token = match sampled {
             Ok(token) => token,
             // The terminal event still brings what came before.
@@ -133,12 +143,8 @@ impl Sequence {
         self.output.push(token);
         event.tokens.push(token);
         let gap = self.tick(now);
-        event.finish = self.stop_rules(token, tokenizer, &mut event.text);
-        if event.finish != FinishReason::None {
-            self.pending = Some(event);
-            return Ok((gap, None));
-        }
-        if self.params.stream {
+        self.stop_rules(token, tokenizer, &mut event);
+        if self.stream && event.finish == FinishReason::None {
             return Ok((gap, Some(event)));
         }
         self.pending = Some(event);
@@ -152,7 +158,7 @@ impl Sequence {
 
     /// Takes in the hidden states that `hidden_wanted` asked for; with the prompt's last, `done`, the request has
     /// its embedding.
-    pub fn pool(&mut self, hidden: &[f32], done: bool, now: u64) -> Result<()> {
+    pub fn pool(&mut self, hidden: &[f32], done: bool, spare: &mut Spare, now: u64) -> Result<()> {
         let Some(pooler) = &mut self.pooler else {
             return Err(Error::internal("hidden states for a request that generates"));
         };
@@ -160,8 +166,8 @@ impl Sequence {
         if done {
             let embedding = pooler.finish()?;
             self.prefilled_ns = now;
-            let mut event = self.event(None);
-            (event.finish, event.embedding) = (FinishReason::Embedding, Some(Box::new(embedding)));
+            let mut event = self.event(None, spare);
+            (event.finish, event.embedding) = (FinishReason::Embedding, Some(embedding));
             self.pending = Some(event);
         }
         Ok(())
@@ -181,47 +187,51 @@ impl Sequence {
         now.saturating_sub(since)
     }
 
-    fn stop_rules(&mut self, token: u32, tokenizer: Option<&Tokenizer>, text: &mut String) -> FinishReason {
-        let reason = if self.stop.is_stop_token(token) {
-            FinishReason::Stop
+    fn stop_rules(&mut self, token: u32, tokenizer: Option<&Tokenizer>, event: &mut Event) {
+        if let Some(stop) = self.stop.stop_token(token) {
+            (event.finish, event.stop) = (FinishReason::Stop, stop.map(|at| at as u32));
         } else {
             let mut piece = String::new();
             self.utf8.push(tokenizer.and_then(|t| t.token_bytes(token)).unwrap_or_default(), &mut piece);
-            if self.stop.push(&piece, text) {
-                return FinishReason::StopString;
+            if let Some(stop) = self.stop.push(&piece, &mut event.text) {
+                (event.finish, event.stop) = (FinishReason::StopString, Some(stop as u32));
+                return;
             }
-            match self.output.len() >= self.max_new as usize {
-                true => FinishReason::Length,
-                false => return FinishReason::None,
+            if self.output.len() < self.max_new as usize {
+                return;
             }
-        };
-        if self.flush(text) { FinishReason::StopString } else { reason }
+            event.finish = FinishReason::Length;
+        }
+        if let Some(stop) = self.flush(&mut event.text) {
+            (event.finish, event.stop) = (FinishReason::StopString, Some(stop));
+        }
     }
 
-    /// Gives out what was held back; true where that completed a stop string.
-    fn flush(&mut self, text: &mut String) -> bool {
+    /// Gives out what was held back; the stop string that this completed, if any.
+    fn flush(&mut self, text: &mut String) -> Option<u32> {
         let mut piece = String::new();
         self.utf8.finish(&mut piece);
-        if self.stop.push(&piece, text) {
-            return true;
+        let stop = self.stop.push(&piece, text);
+        if stop.is_none() {
+            self.stop.finish(text);
         }
-        self.stop.finish(text);
-        false
+        stop.map(|at| at as u32)
     }
 
     /// The terminal event: with what `advance` or `pool` decided, or with `why` where it is ended from outside.
     pub fn finish(
         mut self: Box<Self>,
         tokenizer: Option<&Tokenizer>,
+        spare: &mut Spare,
         why: Option<(FinishReason, Error)>,
         now: u64,
-    ) -> Event {
-        let mut event = self.event(tokenizer);
+    ) -> Box<Event> {
+        let mut event = self.event(tokenizer, spare);
         if let Some((reason, error)) = why {
             self.flush(&mut event.text);
             (event.finish, event.status, event.message) = (reason, error.status, error.message);
         }
-        event.usage = Some(Box::new(self.usage(now)));
+        event.usage = self.usage(now);
         event
     }
 
@@ -237,6 +247,12 @@ impl Sequence {
             decode_ns: since(self.last_ns, self.first_ns),
             total_ns: now.saturating_sub(self.submitted_ns),
         }
+    }
+}
+
+impl Named for Box<Sequence> {
+    fn name(&mut self, id: RequestId) {
+        self.id = id;
     }
 }
 

@@ -3,24 +3,47 @@
 use crate::base::{Error, Result};
 use std::ptr;
 
-/// Larger sizes are garbage, not a newer header.
-const LARGEST: usize = 64 * 1024;
-
-/// A C struct whose first field is `uint32_t struct_size`, and that only ever grows at its end.
+/// A C struct that only ever grows at its end. [`grown`] implements it.
 ///
 /// # Safety
-/// `repr(C)`, `struct_size` first, and every bit pattern of the rest is a valid value.
+/// `repr(C)`, every bit pattern is a valid value, and where `SIZED` it begins with `uint32_t struct_size`.
 pub unsafe trait Grown: Sized {
     const NAME: &'static str;
-    /// Its size when it was first published: the smallest `struct_size` that can be met.
+    /// Its size when it was first published: the smallest that can be met.
     const FIRST: usize;
+    /// Larger sizes are garbage, not a newer header.
+    const LARGEST: usize = 4096;
+    /// False: only passed in arrays, beside its size.
+    const SIZED: bool = true;
     /// What fields hold that the caller's version does not have.
     fn defaults() -> Self;
-    fn set_struct_size(&mut self, size: u32);
 }
 
+/// Implements [`Grown`]: the struct, its first size, and the fields whose default is not zero.
+macro_rules! grown {
+    ($name:ident: $first:expr $(, $field:ident: $value:expr)* $(; $item:ident = $is:expr)*) => {
+        // SAFETY: repr(C), and numbers, raw pointers and nullable functions.
+        unsafe impl $crate::ffi::growth::Grown for $name {
+            const NAME: &'static str = stringify!($name);
+            const FIRST: usize = $first;
+            $(const $item: grown!(@ $item) = $is;)*
+            #[allow(unused_mut)]
+            fn defaults() -> Self {
+                // SAFETY: as above.
+                let mut value: Self = unsafe { std::mem::zeroed() };
+                $(value.$field = $value;)*
+                value
+            }
+        }
+        const _: () = assert!(size_of::<$name>() >= $first);
+    };
+    (@ SIZED) => { bool };
+    (@ LARGEST) => { usize };
+}
+pub(crate) use grown;
+
 fn check_size<T: Grown>(size: usize) -> Result<()> {
-    if (T::FIRST..=LARGEST).contains(&size) {
+    if (T::FIRST..=T::LARGEST).contains(&size) {
         return Ok(());
     }
     Err(Error::invalid(format!(
@@ -47,6 +70,14 @@ pub unsafe fn read<T: Grown>(from: *const T) -> Result<T> {
     // SAFETY: the caller's struct begins with its size; C may hand us any alignment.
     let size = unsafe { bytes.cast::<u32>().read_unaligned() } as usize;
     check_size::<T>(size)?;
+    // SAFETY: as above.
+    unsafe { copy_in(from, size) }
+}
+
+/// # Safety
+/// `from` points to `size` readable bytes.
+unsafe fn copy_in<T: Grown>(from: *const T, size: usize) -> Result<T> {
+    let bytes = from.cast::<u8>();
     let known = size.min(size_of::<T>());
     for at in known..size {
         // SAFETY: `at` lies within the caller's `struct_size` bytes.
@@ -68,14 +99,65 @@ pub unsafe fn read<T: Grown>(from: *const T) -> Result<T> {
 ///
 /// # Safety
 /// `to` points to `size` writable bytes.
-unsafe fn put<T: Grown>(to: *mut T, size: usize, mut value: T) {
-    value.set_struct_size(size as u32);
+unsafe fn put<T: Grown>(to: *mut T, size: usize, value: T, struct_size: usize) {
     let known = size.min(size_of::<T>());
     let bytes = to.cast::<u8>();
     // SAFETY: within `size` bytes, which the caller owns; source and target are different objects.
     unsafe {
         ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), bytes, known);
         ptr::write_bytes(bytes.add(known), 0, size - known);
+        if T::SIZED {
+            bytes.cast::<u32>().write_unaligned(struct_size as u32);
+        }
+    }
+}
+
+/// An array of a struct that grows, whose elements the caller says to be `stride` bytes long.
+pub struct Array<T> {
+    first: *mut T,
+    stride: usize,
+}
+
+impl<T: Grown> Array<T> {
+    /// `InvalidArgument` for NULL beside a `count` above 0, and for a `stride` that no header
+    /// has.
+    pub fn new(first: *mut T, stride: usize, count: usize) -> Result<Self> {
+        let name = T::NAME;
+        if count > 0 && first.is_null() {
+            return Err(Error::invalid(format!("the array of {name} is NULL, its count {count}")));
+        }
+        if count > 0
+            && (!(T::FIRST..=T::LARGEST).contains(&stride) || !stride.is_multiple_of(align_of::<T>()))
+        {
+            return Err(Error::invalid(format!("{stride} is no size of {name}: pass sizeof({name})")));
+        }
+        if count > isize::MAX as usize / stride.max(1) {
+            return Err(Error::invalid(format!("{count} is no possible count of {name}")));
+        }
+        Ok(Self { first, stride })
+    }
+
+    /// Where element `index` lies; all of `T::FIRST` is there.
+    pub fn at(&self, index: usize) -> *mut T {
+        self.first.wrapping_byte_add(index * self.stride)
+    }
+
+    /// Copies element `index` in; what the caller's version lacks has its default.
+    ///
+    /// # Safety
+    /// `index` is below the count, and the elements are readable.
+    pub unsafe fn read(&self, index: usize) -> Result<T> {
+        // SAFETY: the caller's promise.
+        unsafe { copy_in(self.at(index), self.stride) }
+    }
+
+    /// Writes element `index`, whose `struct_size` says how much of it is ours.
+    ///
+    /// # Safety
+    /// `index` is below the count, and the elements are writable.
+    pub unsafe fn write(&self, index: usize, value: T) {
+        // SAFETY: the caller's promise.
+        unsafe { put(self.at(index), self.stride, value, self.stride.min(size_of::<T>())) };
     }
 }
 
@@ -87,7 +169,7 @@ pub unsafe fn init<T: Grown>(to: *mut T, size: u32) -> Result<()> {
     not_null(to.cast_const())?;
     check_size::<T>(size as usize)?;
     // SAFETY: checked above, and the caller's promise.
-    unsafe { put(to, size as usize, T::defaults()) };
+    unsafe { put(to, size as usize, T::defaults(), size as usize) };
     Ok(())
 }
 
@@ -99,7 +181,7 @@ pub unsafe fn write<T: Grown>(to: *mut T, value: T) -> Result<()> {
     // SAFETY: as above.
     let size = unsafe { size_of_caller(to) }?;
     // SAFETY: as above.
-    unsafe { put(to, size, value) };
+    unsafe { put(to, size, value, size) };
     Ok(())
 }
 
@@ -128,17 +210,7 @@ mod tests {
         a: u32,
         b: u64,
     }
-    // SAFETY: repr(C), `struct_size` first, integers after it.
-    unsafe impl Grown for Two {
-        const NAME: &'static str = "two";
-        const FIRST: usize = 8;
-        fn defaults() -> Self {
-            Self { struct_size: 0, a: 1, b: 2 }
-        }
-        fn set_struct_size(&mut self, size: u32) {
-            self.struct_size = size;
-        }
-    }
+    grown!(Two: 8, a: 1, b: 2);
 
     /// Version 3, from a header that is newer than the library.
     #[repr(C)]

@@ -1,58 +1,50 @@
 //! What stands around every export: no panic leaves, no bad pointer is read.
 
-use super::growth;
 use super::status::{BN_OK, bn_error, bn_status};
-use crate::base::{Error, Result, panics};
+use super::string::{BN_NUL_TERMINATED, bn_string};
+use super::{cancel, growth};
+use crate::base::{Error, Result, Status, panics};
+use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs an export's body; a panic becomes `BN_ERR_INTERNAL`.
-pub fn guard(body: impl FnOnce() -> Result<()>) -> bn_status {
-    status_of(&caught(body))
-}
-
-/// As [`guard`], and says in `error` why.
+/// Runs an export's body; a panic becomes `BN_ERR_INTERNAL`. Where `error` is not NULL, it says
+/// why the call failed.
 ///
 /// # Safety
 /// `error` is NULL or points to a `bn_error` of `struct_size` writable bytes.
-pub unsafe fn guard_saying(error: *mut bn_error, body: impl FnOnce() -> Result<()>) -> bn_status {
-    if !error.is_null() {
-        // SAFETY: the caller's promise. A bad struct_size is refused before anything is done.
-        let checked = caught(|| unsafe { growth::size_of_caller(error) }.map(drop));
-        if checked.is_err() {
-            return status_of(&checked);
-        }
+pub unsafe fn guard(error: *mut bn_error, body: impl FnOnce() -> Result<()>) -> bn_status {
+    // SAFETY: the caller's promise. A bad struct_size is refused before anything is done, and gets nothing written.
+    if !error.is_null() && unsafe { growth::size_of_caller(error) }.is_err() {
+        return Status::InvalidArgument as bn_status;
     }
     let result = caught(body);
-    // SAFETY: checked above; writing nothing to NULL.
-    unsafe { say(error, &result) };
-    status_of(&result)
+    if !error.is_null() {
+        // SAFETY: checked above.
+        let _ = unsafe { growth::write(error, bn_error::from_result(&result)) };
+    }
+    result.map_or_else(|error| error.status as i32, |()| BN_OK)
 }
 
-/// Writes a result to a `bn_error`, where one is wanted; a bad `struct_size` gets nothing.
+/// As [`guard`], for exports that return a number of their own, 0 or more, or else a negative
+/// status.
 ///
 /// # Safety
-/// `error` is NULL or points to a `bn_error` of `struct_size` writable bytes.
-pub unsafe fn say(error: *mut bn_error, result: &Result<()>) {
-    if !error.is_null() {
-        // SAFETY: the caller's promise.
-        let _ = unsafe { growth::write(error, bn_error::from_result(result)) };
-    }
-}
-
-/// For exports that return something other than a status.
-pub fn guard_or<T>(otherwise: T, body: impl FnOnce() -> Result<T>) -> T {
-    caught(body).unwrap_or(otherwise)
-}
-
-fn status_of(result: &Result<()>) -> bn_status {
-    match result {
-        Ok(()) => BN_OK,
-        Err(error) => error.status as i32,
-    }
+/// As [`guard`].
+pub unsafe fn guard_number(error: *mut bn_error, body: impl FnOnce() -> Result<i32>) -> i32 {
+    let mut number = 0;
+    // SAFETY: the caller's promise.
+    let status = unsafe {
+        guard(error, || {
+            number = body()?;
+            Ok(())
+        })
+    };
+    if status == BN_OK { number } else { status }
 }
 
 /// Runs `body`; a panic in it is an internal error with its text and place.
 fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    let _cancel = cancel::Disabled::new();
     // `panics::catch` drops the payload, and that may panic once more: such a one is let go.
     let result = catch_unwind(AssertUnwindSafe(|| panics::catch(body))).unwrap_or_else(|second| {
         std::mem::forget(second);
@@ -64,7 +56,8 @@ fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
 /// A caller's array. NULL is fine for a length of 0.
 ///
 /// # Safety
-/// `pointer` is NULL or points to `length` readable, initialised elements that nobody changes for `'a`.
+/// `pointer` is NULL or points to `length` readable, initialised elements that nobody
+/// changes for `'a`.
 pub unsafe fn slice<'a, T>(what: &str, pointer: *const T, length: usize) -> Result<&'a [T]> {
     if length == 0 {
         return Ok(&[]);
@@ -82,29 +75,30 @@ pub unsafe fn slice<'a, T>(what: &str, pointer: *const T, length: usize) -> Resu
     Ok(unsafe { std::slice::from_raw_parts(pointer, length) })
 }
 
-/// A caller's text.
+/// A caller's text; None where it is not set.
 ///
 /// # Safety
-/// As [`slice`].
-pub unsafe fn text<'a>(what: &str, pointer: *const std::ffi::c_char, length: usize) -> Result<&'a str> {
+/// As [`slice`]; and where `length` is `BN_NUL_TERMINATED`, `data` ends with a NUL.
+pub unsafe fn optional_text<'a>(what: &str, text: bn_string) -> Result<Option<&'a str>> {
+    let bytes = match (text.data.is_null(), text.length) {
+        // `BN_TEXT(NULL)` is not set, either.
+        (true, 0 | BN_NUL_TERMINATED) => return Ok(None),
+        // SAFETY: the caller's promise.
+        (false, BN_NUL_TERMINATED) => unsafe { CStr::from_ptr(text.data) }.to_bytes(),
+        // SAFETY: the caller's promise.
+        (_, length) => unsafe { slice(what, text.data.cast::<u8>(), length) }?,
+    };
+    let text = std::str::from_utf8(bytes);
+    text.map(Some).map_err(|e| Error::invalid(format!("{what} is not UTF-8 at byte {}", e.valid_up_to())))
+}
+
+/// A caller's text; one that is not set is empty.
+///
+/// # Safety
+/// As [`optional_text`].
+pub unsafe fn text<'a>(what: &str, text: bn_string) -> Result<&'a str> {
     // SAFETY: the caller's promise.
-    let bytes = unsafe { slice(what, pointer.cast::<u8>(), length) }?;
-    std::str::from_utf8(bytes)
-        .map_err(|e| Error::invalid(format!("{what} is not UTF-8 at byte {}", e.valid_up_to())))
-}
-
-/// Owned copies of a caller's data, without aborting when memory is out.
-pub fn copy<T: Copy>(what: &str, from: &[T]) -> Result<Vec<T>> {
-    let mut out = Vec::new();
-    out.try_reserve_exact(from.len()).map_err(|_| Error::out_of_memory(what, size_of_val(from)))?;
-    out.extend_from_slice(from);
-    Ok(out)
-}
-
-pub fn copy_text(what: &str, from: &str) -> Result<String> {
-    let bytes = copy(what, from.as_bytes())?;
-    // SAFETY: a copy of a str.
-    Ok(unsafe { String::from_utf8_unchecked(bytes) })
+    unsafe { optional_text(what, text) }.map(Option::unwrap_or_default)
 }
 
 /// Refuses bits of `flags` that are not among `known`.
@@ -143,7 +137,7 @@ pub unsafe fn copy_out<T: Copy>(
     unsafe { count.write(from.len()) };
     if from.len() > capacity {
         return Err(Error::new(
-            crate::base::Status::BufferTooSmall,
+            Status::BufferTooSmall,
             format!("{what} needs room for {}, has {capacity}", from.len()),
         ));
     }
@@ -159,7 +153,6 @@ pub unsafe fn copy_out<T: Copy>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::Status;
     use crate::ffi::growth::Grown;
     use crate::ffi::status::BN_ERR_INTERNAL;
 
@@ -167,7 +160,7 @@ mod tests {
     fn a_panic_becomes_a_status_and_a_message() {
         let mut error = bn_error { struct_size: 512, ..bn_error::defaults() };
         // SAFETY: a whole bn_error.
-        let status = unsafe { guard_saying(&raw mut error, || panic!("at the {}", "disco")) };
+        let status = unsafe { guard(&raw mut error, || panic!("at the {}", "disco")) };
         assert_eq!(status, BN_ERR_INTERNAL);
         // SAFETY: NUL-terminated by `from_result`.
         let message = unsafe { std::ffi::CStr::from_ptr(error.message.as_ptr()) };
@@ -176,7 +169,8 @@ mod tests {
             message.starts_with("bn_engine panicked: ") && message.ends_with("at the disco"),
             "{message}"
         );
-        assert_eq!(guard_or(-1, || panic!("again")), -1);
+        // SAFETY: no error.
+        assert_eq!(unsafe { guard_number(std::ptr::null_mut(), || panic!("again")) }, BN_ERR_INTERNAL);
     }
 
     #[test]
@@ -188,7 +182,9 @@ mod tests {
                 panic!("and again");
             }
         }
-        assert_eq!(guard(|| std::panic::panic_any(Mean)), BN_ERR_INTERNAL);
+        // SAFETY: no error.
+        let status = unsafe { guard(std::ptr::null_mut(), || std::panic::panic_any(Mean)) };
+        assert_eq!(status, BN_ERR_INTERNAL);
     }
 
     #[test]
@@ -208,11 +204,20 @@ mod tests {
             assert_eq!(slice("x", none, 1).unwrap_err().message, "x is NULL, its length 1");
             assert!(slice("x", none.wrapping_byte_add(1), 1).is_err());
             assert!(slice("x", none.wrapping_add(4), usize::MAX).is_err());
-            let error = text("x", c"ab\xff".as_ptr(), 3).unwrap_err();
-            assert_eq!(
-                (error.status, error.message.as_str()),
-                (Status::InvalidArgument, "x is not UTF-8 at byte 2")
-            );
+            for length in [3, BN_NUL_TERMINATED] {
+                let error = text("x", bn_string { data: c"ab\xff".as_ptr(), length }).unwrap_err();
+                assert_eq!(
+                    (error.status, error.message.as_str()),
+                    (Status::InvalidArgument, "x is not UTF-8 at byte 2")
+                );
+            }
+            let set = bn_string { data: c"ab".as_ptr(), length: BN_NUL_TERMINATED };
+            assert_eq!(optional_text("x", set).unwrap(), Some("ab"));
+            assert_eq!(optional_text("x", bn_string { length: 0, ..set }).unwrap(), Some(""));
+            assert_eq!(optional_text("x", bn_string::NONE).unwrap(), None);
+            let null = bn_string { length: BN_NUL_TERMINATED, ..bn_string::NONE };
+            assert_eq!(optional_text("x", null).unwrap(), None);
+            assert!(text("x", bn_string { length: 1, ..bn_string::NONE }).is_err());
         }
     }
 

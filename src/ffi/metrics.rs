@@ -136,7 +136,7 @@ mod tests {
         ] {
             assert!(page.lines().any(|l| l == line), "{line}\n{page}");
         }
-        assert!(page.len() < 8192, "what bn_metrics_text's comment says, {} bytes", page.len());
+        assert!(page.len() < 8192, "what bn_engine_metrics's comment says, {} bytes", page.len());
         for line in page.lines().filter(|line| !line.starts_with('#')) {
             let (name, value) = line.rsplit_once(' ').unwrap();
             let name = name.split('{').next().unwrap();

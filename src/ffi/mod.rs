@@ -4,15 +4,17 @@
 
 #![allow(non_camel_case_types)]
 
+mod cancel;
 pub mod config;
 pub mod event;
 pub mod exports;
-pub mod facts;
 pub mod growth;
 pub mod guard;
 mod metrics;
+pub mod model;
 mod registry;
 pub mod request;
 pub mod stats;
 pub mod status;
+pub mod string;
 pub mod types;

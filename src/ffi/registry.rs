@@ -1,63 +1,150 @@
-//! The live engines of this process, by handle.
+//! The live engines and models of this process, by handle.
 //!
-//! A `bn_engine *` is the address of a small block that is never freed and never read: it only names an
-//! entry here. So a pointer that was destroyed, or invented, finds nothing and gives an error instead of
-//! undefined behaviour, and no later engine can get the same address. The price is the block (8 bytes
-//! and the allocator's overhead for each engine ever made) and a look-up of about 20 ns per call.
+//! A handle is the address of a small block that is never freed and never read: it only names an entry here. So a
+//! pointer that was destroyed, or invented, finds nothing and gives an error instead of undefined behaviour, and no later
+//! object can get the same address. The price is the block (8 bytes and the allocator's overhead for each object ever
+//! made) and a look-up of about 20 ns per call.
+//!
+//! A fork takes both locks first (`fork::hold`), so that a child finds them free and the tables whole.
 
-use super::types::bn_engine;
-use crate::base::{Error, Result, Status, fork};
+use super::types::{bn_engine, bn_model};
+use crate::base::sync::{Condvar, Mutex};
+use crate::base::{Error, Result, fork};
 use crate::engine::Engine;
-use parking_lot::RwLock;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use crate::model::Loaded;
+use crate::text::chat;
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+struct Table<T> {
+    /// A process has few: a scan beats a hash.
+    live: Vec<(usize, Arc<T>)>,
+    /// Kept, so that a leak checker sees them as what they are.
+    retired: Vec<usize>,
+}
+
+struct Handles<T>(RwLock<Table<T>>);
+
+static ENGINES: Handles<Entry> = Handles::new();
+static MODELS: Handles<Loaded> = Handles::new();
+
+impl<T> Handles<T> {
+    const fn new() -> Self {
+        Self(RwLock::new(Table { live: Vec::new(), retired: Vec::new() }))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Table<T>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Table<T>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn insert(&self, object: T) -> Result<usize> {
+        let object = Arc::new(object);
+        let mut table = self.write();
+        let Table { live, retired } = &mut *table;
+        let total = live.len() + retired.len() + 1;
+        if live.try_reserve(1).and(retired.try_reserve(live.len() + 1)).is_err() {
+            drop(table);
+            return Err(Error::out_of_memory("a handle", total * size_of::<usize>()));
+        }
+        let handle = Box::into_raw(Box::new(0u64)) as usize;
+        live.push((handle, object));
+        Ok(handle)
+    }
+
+    /// `use_it` runs under the lock.
+    fn find<R>(&self, what: &str, handle: usize, use_it: impl FnOnce(&Arc<T>) -> R) -> Result<R> {
+        let table = self.read();
+        let found = table.live.iter().find(|(live, _)| *live == handle);
+        found.map(|(_, object)| use_it(object)).ok_or_else(|| {
+            Error::invalid(match handle {
+                0 => format!("{what} is NULL"),
+                _ => format!("{what} is not a live one: freed before, or never made"),
+            })
+        })
+    }
+
+    fn remove(&self, handle: usize) -> Option<Arc<T>> {
+        let mut table = self.write();
+        let at = table.live.iter().position(|(live, _)| *live == handle)?;
+        table.retired.push(handle);
+        Some(table.live.swap_remove(at).1)
+    }
+}
+
+/// What a fork holds: nobody else can be in the tables then.
+type Guard<T> = RwLockWriteGuard<'static, Table<T>>;
+struct Hold(UnsafeCell<Option<(Guard<Entry>, Guard<Loaded>)>>);
+// SAFETY: only the thread that forks touches it, between `take` and `give`; the locks keep others out.
+unsafe impl Sync for Hold {}
+static HOLD: Hold = Hold(UnsafeCell::new(None));
+
+impl fork::Held for Hold {
+    fn take(&self) {
+        let both = (ENGINES.write(), MODELS.write());
+        // SAFETY: this thread has both locks, and so is the only one here.
+        unsafe { *self.0.get() = Some(both) };
+    }
+
+    fn give(&self) {
+        // SAFETY: this is the thread that took them, or its copy in the child.
+        drop(unsafe { (*self.0.get()).take() });
+    }
+}
 
 struct Entry {
     engine: Engine,
     /// Set by the one destroy that goes through.
     destroying: AtomicBool,
+    /// Calls inside.
+    calls: AtomicUsize,
+    leaving: Mutex<()>,
+    left: Condvar,
 }
 
-struct Registry {
-    /// A process has few: a scan beats a hash.
-    live: Vec<(usize, Arc<Entry>)>,
-    /// Kept, so that a leak checker sees them as what they are.
-    retired: Vec<usize>,
-}
+/// A call that is inside an engine.
+struct Inside(Arc<Entry>);
 
-static REGISTRY: RwLock<Registry> = RwLock::new(Registry { live: Vec::new(), retired: Vec::new() });
-/// The fork generation that wrote there last.
-static OWNER: AtomicU32 = AtomicU32::new(0);
-
-pub(super) fn insert(engine: Engine) -> *mut bn_engine {
-    let handle = Box::into_raw(Box::new(0u64)) as usize;
-    let entry = Arc::new(Entry { engine, destroying: AtomicBool::new(false) });
-    OWNER.store(fork::generation(), Ordering::Relaxed);
-    let mut registry = REGISTRY.write();
-    registry.live.push((handle, entry));
-    handle as *mut bn_engine
-}
-
-fn find(handle: *const bn_engine) -> Result<Arc<Entry>> {
-    // A fork can leave the lock held by a thread that the child does not have: no wait is for good.
-    let registry = loop {
-        match REGISTRY.try_read().or_else(|| REGISTRY.try_read_for(Duration::from_millis(200))) {
-            Some(guard) => break guard,
-            None if OWNER.load(Ordering::Relaxed) != fork::generation() => {
-                return Err(Error::new(Status::Forked, "the engine was made by the parent of this process"));
-            }
-            None => {}
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let Self(entry) = self;
+        // Either this sees the flag, or destroy sees the count (both SeqCst).
+        if entry.calls.fetch_sub(1, Ordering::SeqCst) == 1 && entry.destroying.load(Ordering::SeqCst) {
+            drop(entry.leaving.lock());
+            entry.left.notify_all();
         }
+    }
+}
+
+/// Before anything is loaded. What dependencies make once in a process is made here, under a lock that forks hold: a child
+/// would wait for a half-made one for good.
+pub(super) fn begin() -> Result<()> {
+    static WARM: AtomicBool = AtomicBool::new(false);
+    fork::hold(&HOLD);
+    if WARM.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    let _held = MODELS.write();
+    if !WARM.load(Ordering::Acquire) {
+        chat::warm_up()?;
+        WARM.store(true, Ordering::Release);
+    }
+    Ok(())
+}
+
+pub(super) fn insert_engine(engine: Engine) -> Result<*mut bn_engine> {
+    let entry = Entry {
+        engine,
+        destroying: AtomicBool::new(false),
+        calls: AtomicUsize::new(0),
+        leaving: Mutex::new(()),
+        left: Condvar::new(),
     };
-    let found = registry.live.iter().find(|(live, _)| *live == handle as usize);
-    found.map(|(_, entry)| entry.clone()).ok_or_else(|| {
-        Error::invalid(if handle.is_null() {
-            "engine is NULL"
-        } else {
-            "engine is not a live engine: destroyed, or never created"
-        })
-    })
+    ENGINES.insert(entry).map(|handle| handle as *mut bn_engine)
 }
 
 /// What a call asks of the engine before it begins.
@@ -67,9 +154,15 @@ pub(super) enum Call {
     Any,
     /// Blocks: not from a callback.
     Blocking,
-    /// As `Any` and `Blocking`, and a dead engine still answers.
-    AnyEvenDead,
-    BlockingEvenDead,
+}
+
+fn enter(handle: *const bn_engine, call: Call) -> Result<Inside> {
+    let entry = ENGINES.find("engine", handle as usize, |entry| {
+        entry.calls.fetch_add(1, Ordering::SeqCst);
+        Inside(entry.clone())
+    })?;
+    entry.0.engine.check_call(call == Call::Blocking)?;
+    Ok(entry)
 }
 
 pub(super) fn with<T>(
@@ -77,49 +170,58 @@ pub(super) fn with<T>(
     call: Call,
     body: impl FnOnce(&Engine) -> Result<T>,
 ) -> Result<T> {
-    let entry = find(handle)?;
-    check(&entry, call)?;
-    body(&entry.engine)
-}
-
-fn check(entry: &Entry, call: Call) -> Result<()> {
-    let blocking = matches!(call, Call::Blocking | Call::BlockingEvenDead);
-    let even_dead = matches!(call, Call::AnyEvenDead | Call::BlockingEvenDead);
-    entry.engine.check_call(blocking)?;
-    if even_dead { Ok(()) } else { entry.engine.alive() }
+    body(&enter(handle, call)?.0.engine)
 }
 
 /// Destroys the engine once, and returns when nobody is inside it any more.
 pub(super) fn destroy(handle: *mut bn_engine) -> Result<()> {
-    let entry = find(handle)?;
-    check(&entry, Call::BlockingEvenDead)?;
-    if entry.destroying.swap(true, Ordering::AcqRel) {
+    let inside = enter(handle, Call::Blocking)?;
+    let entry = inside.0.clone();
+    if entry.destroying.swap(true, Ordering::SeqCst) {
         return Err(Error::invalid("engine is being destroyed by another thread"));
     }
     if let Err(error) = entry.engine.destroy() {
-        entry.destroying.store(false, Ordering::Release);
+        entry.destroying.store(false, Ordering::SeqCst);
         return Err(error);
     }
-    {
-        let mut registry = REGISTRY.write();
-        registry.live.retain(|(live, _)| *live != handle as usize);
-        registry.retired.push(handle as usize);
-    }
-    // Calls that were under way hold the entry; none of them blocks now.
-    while Arc::strong_count(&entry) > 1 {
-        std::thread::sleep(Duration::from_micros(50));
+    // No call gets in any more, and none that is inside waits.
+    ENGINES.remove(handle as usize);
+    drop(inside);
+    let mut guard = entry.leaving.lock();
+    while entry.calls.load(Ordering::SeqCst) > 0 {
+        guard = entry.left.wait(guard);
     }
     Ok(())
+}
+
+pub(super) fn insert_model(loaded: Loaded) -> Result<*mut bn_model> {
+    MODELS.insert(loaded).map(|handle| handle as *mut bn_model)
+}
+
+/// The model of a handle; a clone shares everything.
+pub(super) fn model(handle: *const bn_model) -> Result<Arc<Loaded>> {
+    MODELS.find("model", handle as usize, Arc::clone)
+}
+
+pub(super) fn free_model(handle: *mut bn_model) -> Result<()> {
+    match MODELS.remove(handle as usize) {
+        Some(_) => Ok(()),
+        None => MODELS.find("model", handle as usize, |_| ()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Status;
 
     #[test]
     fn unknown_handles_are_refused() {
-        let invented = 0x1000 as *const bn_engine;
-        assert_eq!(find(invented).err().map(|e| e.status), Some(Status::InvalidArgument));
-        assert_eq!(find(std::ptr::null()).err().map(|e| e.status), Some(Status::InvalidArgument));
+        for invented in [0x1000, 0] {
+            let status = |error: Option<Error>| error.map(|e| e.status);
+            assert_eq!(status(enter(invented as *const _, Call::Any).err()), Some(Status::InvalidArgument));
+            assert_eq!(status(model(invented as *const _).err()), Some(Status::InvalidArgument));
+            assert_eq!(status(free_model(invented as *mut _).err()), Some(Status::InvalidArgument));
+        }
     }
 }

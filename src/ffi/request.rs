@@ -1,46 +1,43 @@
-//! `bn_request_params` and its way into `RequestParams`.
+//! `bn_request_params` and its way into `RequestParams`; `bn_request_info`.
 
-use super::growth::{self, Grown};
+use super::config::choice;
+use super::growth::{self, Array, Grown, grown};
 use super::guard;
-use super::status::bn_error;
-use super::types::bn_string;
+use super::types::*;
 use crate::base::{Error, Result, Status};
-use crate::engine::Engine;
-use crate::engine::api::{EmbeddingParams, Pooling, Prompt, RequestParams};
+use crate::engine::api::{EmbeddingParams, Message, Pooling, Prompt, RequestParams, Stage};
 use crate::sample::SamplingParams;
-use std::ffi::c_char;
+use crate::text::chat::MAX_MESSAGES;
+use std::borrow::Cow;
 
-/// `bn_request_params.flags`: no events on the way; one event at the end, with the whole text and all ids.
-pub const BN_REQUEST_NO_STREAM: u32 = 1;
-/// The request's events come only to `bn_poll` of its own id: `BN_ANY` does not see them, and the wait
-/// file descriptor does not tell of them. `BN_ERR_INVALID_ARGUMENT` in
-/// callback mode.
-pub const BN_REQUEST_POLL_BY_ID: u32 = 2;
-/// Give the prompt's text and ids back in front of the output.
-pub const BN_REQUEST_ECHO_PROMPT: u32 = 4;
-/// Go on through the model's end tokens, up to `max_new_tokens`.
-pub const BN_REQUEST_IGNORE_EOS: u32 = 8;
-/// Report the log probability of each generated token, and of `top_logprobs` others.
-pub const BN_REQUEST_LOGPROBS: u32 = 16;
-/// Special tokens written out in a text prompt (like `<|eot_id|>`) are those tokens, not text. Leave it off
-/// for text from outside.
-pub const BN_REQUEST_PARSE_SPECIAL: u32 = 32;
-/// A request for the prompt's embedding: nothing is generated, and the one event of the request, its completion,
-/// has the vector. It goes through the same queue and steps as others. `max_new_tokens` is not looked at, and what
-/// else shapes an output (sampling, stops, `BN_REQUEST_ECHO_PROMPT`, `BN_REQUEST_IGNORE_EOS`,
-/// `BN_REQUEST_LOGPROBS`) must have its default. The prompt may be as long as `max_sequence_length`.
-pub const BN_REQUEST_EMBED: u32 = 64;
-/// With `BN_REQUEST_EMBED`: the pooled vector as it is. Without this flag it is divided by its Euclidean length (a
-/// vector of zeros stays one), so that the dot product of two is their cosine similarity.
-pub const BN_REQUEST_EMBED_RAW: u32 = 128;
+/// No events on the way: one event at the end, with the whole text and all tokens.
+pub const BN_REQUEST_NO_STREAM: u32 = 1 << 0;
+/// Only a `bn_poll` of the request's own id returns its events: `BN_ANY` and the wait descriptor
+/// do not see them. Refused in callback mode.
+pub const BN_REQUEST_POLL_BY_ID: u32 = 1 << 1;
+/// Return the prompt's text and tokens in front of the output.
+pub const BN_REQUEST_ECHO_PROMPT: u32 = 1 << 2;
+/// Do not end at the model's end tokens.
+pub const BN_REQUEST_IGNORE_EOS: u32 = 1 << 3;
+/// Return the log probability of each generated token, and of `top_logprobs` more.
+pub const BN_REQUEST_LOGPROBS: u32 = 1 << 4;
+/// Control tokens spelled out in `prompt` (like `<|eot_id|>`) become those tokens. Not for text
+/// from outside.
+pub const BN_REQUEST_PARSE_SPECIAL: u32 = 1 << 5;
+/// Compute the prompt's embedding instead of an output. The request's only event has it.
+/// `max_new_tokens` is ignored; sampling and stop fields, `messages` and the other output flags
+/// must have their defaults.
+pub const BN_REQUEST_EMBED: u32 = 1 << 6;
+/// With `BN_REQUEST_EMBED`: do not divide the vector by its Euclidean length.
+pub const BN_REQUEST_EMBED_RAW: u32 = 1 << 7;
 
-/// `bn_request_params.pooling`: what the model is made for, `bn_model_facts.pooling`.
+/// The pooling that the model was made for, `bn_model_info.pooling`.
 pub const BN_POOLING_MODEL: i32 = 0;
-/// The last prompt token's hidden state behind the final norm.
+/// The hidden state of the last prompt token, after the final norm.
 pub const BN_POOLING_LAST: i32 = 1;
 /// The mean of the hidden states of all prompt tokens.
 pub const BN_POOLING_MEAN: i32 = 2;
-/// The first prompt token's hidden state.
+/// The hidden state of the first prompt token.
 pub const BN_POOLING_FIRST: i32 = 3;
 
 const _: () = {
@@ -49,7 +46,7 @@ const _: () = {
     assert!(BN_POOLING_FIRST == Pooling::First as i32);
 };
 
-/// The most `stop_strings_count` and `stop_tokens_count` may be.
+/// The largest `stop_strings_count` and `stop_tokens_count`.
 pub const BN_MAX_STOPS: u32 = 256;
 
 const FLAGS: u32 = BN_REQUEST_NO_STREAM
@@ -61,153 +58,100 @@ const FLAGS: u32 = BN_REQUEST_NO_STREAM
     | BN_REQUEST_EMBED
     | BN_REQUEST_EMBED_RAW;
 
-/// One request. `bn_request_params_init` fills in the defaults; then set a prompt and change what you
-/// need. Everything it points to is copied before the submitting call returns.
+/// One request. `bn_request_params_init` fills in the defaults; then set one of `prompt`,
+/// `prompt_tokens` and `messages`. Nothing that it points to is needed after the call that
+/// submits it.
 #[repr(C)]
 pub struct bn_request_params {
     /// `sizeof(bn_request_params)`; set by `bn_request_params_init`.
     pub struct_size: u32,
-    /// `BN_REQUEST_*`, or'ed. Default 0. An unknown one is `BN_ERR_UNSUPPORTED`.
+    /// `BN_REQUEST_*` flags. Default 0. An unknown flag is `BN_ERR_UNSUPPORTED`.
     pub flags: u32,
-    /// The prompt as UTF-8, `prompt_length` bytes; the tokenizer adds what the model wants in front and, to
-    /// a text that is embedded, behind it. This or `prompt_tokens`, not both.
-    pub prompt: *const c_char,
-    /// Bytes of `prompt`, without a NUL.
-    pub prompt_length: usize,
-    /// The prompt as token ids, taken as they are.
+    /// The prompt as text. The tokenizer adds the tokens that the model wants in front of it
+    /// (BOS), and those that it wants behind a text to embed (EOS).
+    pub prompt: bn_string,
+    /// The prompt as token ids, used as they are.
     pub prompt_tokens: *const u32,
-    /// Ids in `prompt_tokens`.
+    /// Number of `prompt_tokens`.
     pub prompt_tokens_count: usize,
-    /// Ids that end the output besides the model's own end tokens, even with `BN_REQUEST_IGNORE_EOS`.
+    /// The prompt as a conversation, first message first. The model's chat template makes the
+    /// prompt and begins the assistant's answer. `content` never becomes a control token; choose
+    /// `role` yourself.
+    pub messages: *const bn_chat_message,
+    /// Number of `messages`, at most 65536.
+    pub messages_count: usize,
+    /// `sizeof(bn_chat_message)`; set by `bn_request_params_init`.
+    pub message_size: usize,
+    /// Tokens that end the output, besides the model's own end tokens. They count even with
+    /// `BN_REQUEST_IGNORE_EOS`.
     pub stop_tokens: *const u32,
-    /// Ids in `stop_tokens`, at most `BN_MAX_STOPS`.
+    /// Number of `stop_tokens`, at most `BN_MAX_STOPS`.
     pub stop_tokens_count: usize,
-    /// Texts that end the output; the text given out ends before the first of them, while tokens and usage still
-    /// count the ids that made it. Only generated text is searched. None may be empty, or over 65,536 bytes.
+    /// Texts that end the output. The returned text ends before the first one; `tokens` and usage
+    /// count every generated token. Only generated text is searched. Each has 1 to 65536 bytes.
     pub stop_strings: *const bn_string,
-    /// Texts in `stop_strings`, at most `BN_MAX_STOPS`.
+    /// Number of `stop_strings`, at most `BN_MAX_STOPS`.
     pub stop_strings_count: usize,
-    /// Echoed in every event of the request; nothing else is done with it.
+    /// Returned in every event of the request. The library does not use it.
     pub user_data: u64,
-    /// For the random numbers: the same seed, prompt and parameters give the same output, whatever else is
-    /// running. Default 0.
+    /// Seed of the random numbers. The same seed, prompt and parameters give the same output,
+    /// whatever else runs. Default 0.
     pub seed: u64,
-    /// Where to say why the request was refused (BN_OK and empty otherwise), written before the submitting call
-    /// returns and not kept; but not where this struct's `struct_size` is wrong. `bn_generate` fills it beside its
-    /// own. NULL (default): not wanted. Set its `struct_size`: a wrong one refuses the call.
-    pub error: *mut bn_error,
-    /// Tokens to generate at most, at least 1, default 128. The engine's `max_sequence_length` ends the output
-    /// too.
+    /// The most tokens to generate, at least 1, default 128. `max_sequence_length` limits the
+    /// output too.
     pub max_new_tokens: u32,
-    /// Milliseconds from submit after which the request ends as `BN_FINISH_TIMED_OUT`, keeping what it has; looked at
-    /// between forward passes, so up to one pass late.
-    /// 0 (default): the engine's `default_timeout_ms`; `BN_TIMEOUT_NONE`: none.
+    /// Milliseconds from submit after which the request ends as `BN_FINISH_TIMED_OUT` with what
+    /// it has. 0 (default): the engine's `default_timeout_ms`. `BN_TIMEOUT_NONE`: no timeout.
     pub timeout_ms: u32,
     /// 0 to 100. 0 (default): always the most likely token.
     pub temperature: f32,
-    /// Sample among this many most likely tokens. 0 (default): off.
+    /// Sample from this many most likely tokens. 0 (default): all.
     pub top_k: u32,
-    /// Sample among the most likely tokens that together reach this probability, above 0, to 1. 1
-    /// (default): off.
+    /// Sample from the most likely tokens that together reach this probability, above 0, at most
+    /// 1 (default).
     pub top_p: f32,
-    /// Drop tokens less likely than this times the most likely one, 0 to 1. 0 (default): off.
+    /// Drop tokens less likely than this times the most likely one, 0 (default) to 1.
     pub min_p: f32,
-    /// Divides the logits (multiplies negative ones) of tokens in prompt or output, above 0, to 100. 1
-    /// (default): off.
+    /// Divides positive and multiplies negative logits of tokens in the prompt or output, above
+    /// 0, at most 100. 1 (default): off.
     pub repetition_penalty: f32,
-    /// Subtracted from a token's logit for each time that it is in the output, -100 to 100. 0 (default): off.
+    /// Subtracted from a token's logit for each time it is in the output, -100 to 100. Default 0.
     pub frequency_penalty: f32,
-    /// Subtracted from a token's logit once it is in the output, -100 to 100. 0 (default): off.
+    /// Subtracted from a token's logit if it is in the output, -100 to 100. Default 0.
     pub presence_penalty: f32,
-    /// Beside each generated token, the log probabilities of this many most likely ones, at most 32. Needs
-    /// `BN_REQUEST_LOGPROBS`. Default 0.
+    /// With `BN_REQUEST_LOGPROBS`: how many of the most likely tokens to return for each
+    /// generated one, at most 32. Default 0.
     pub top_logprobs: u32,
-    /// With `BN_REQUEST_EMBED`: which of the prompt's hidden states make the vector, `BN_POOLING_*`. Default
-    /// `BN_POOLING_MODEL`, and nothing else without that flag.
+    /// With `BN_REQUEST_EMBED`: `BN_POOLING_*`. Default `BN_POOLING_MODEL`.
     pub pooling: i32,
     /// 0.
     pub reserved: u32,
 }
 
-// SAFETY: repr(C), `struct_size` first, and numbers and raw pointers after it.
-unsafe impl Grown for bn_request_params {
-    const NAME: &'static str = "bn_request_params";
-    const FIRST: usize = 136;
-    fn defaults() -> Self {
-        let defaults = RequestParams::default();
-        let sampling = SamplingParams::default();
-        Self {
-            struct_size: 0,
-            flags: 0,
-            prompt: std::ptr::null(),
-            prompt_length: 0,
-            prompt_tokens: std::ptr::null(),
-            prompt_tokens_count: 0,
-            stop_tokens: std::ptr::null(),
-            stop_tokens_count: 0,
-            stop_strings: std::ptr::null(),
-            stop_strings_count: 0,
-            user_data: 0,
-            seed: sampling.seed,
-            error: std::ptr::null_mut(),
-            max_new_tokens: defaults.max_new_tokens,
-            timeout_ms: defaults.timeout_ms,
-            temperature: sampling.temperature,
-            top_k: sampling.top_k,
-            top_p: sampling.top_p,
-            min_p: sampling.min_p,
-            repetition_penalty: sampling.repetition_penalty,
-            frequency_penalty: sampling.frequency_penalty,
-            presence_penalty: sampling.presence_penalty,
-            top_logprobs: sampling.top_logprobs,
-            pooling: BN_POOLING_MODEL,
-            reserved: 0,
-        }
-    }
-    fn set_struct_size(&mut self, size: u32) {
-        self.struct_size = size;
-    }
-}
+grown!(
+    bn_request_params: 160, message_size: size_of::<bn_chat_message>(),
+    max_new_tokens: RequestParams::default().max_new_tokens, top_p: SamplingParams::default().top_p,
+    repetition_penalty: SamplingParams::default().repetition_penalty
+);
 
-const _: () = assert!(size_of::<bn_request_params>() >= <bn_request_params as Grown>::FIRST);
+grown!(bn_chat_message: 32; SIZED = false);
 
 impl bn_request_params {
-    /// A caller's parameters with `implied` added to their flags, and where they want to be told of a refusal.
+    /// A caller's parameters with `implied` added to their flags. Borrows what they point to.
     ///
     /// # Safety
-    /// `from` is NULL or points to a struct as the header describes it.
-    pub(super) unsafe fn take(
-        engine: &Engine,
-        from: *const Self,
-        implied: u32,
-    ) -> (Result<RequestParams>, *mut bn_error) {
+    /// `from` is NULL or points to a struct as the header describes it, for `'a`.
+    pub(super) unsafe fn take<'a>(from: *const Self, implied: u32) -> Result<RequestParams<'a>> {
         // SAFETY: the caller's promise.
-        match unsafe { growth::read(from) } {
-            // Of a newer header's parameters, with a field set that this version does not know, the known part is
-            // good: say there why.
-            Err(error) if error.status == Status::Unsupported => {
-                // SAFETY: the caller's promise; they are at least as large as ours.
-                let tell = unsafe { (&raw const (*from).error).read_unaligned() };
-                // SAFETY: as above.
-                let good = !tell.is_null() && unsafe { growth::size_of_caller(tell) }.is_ok();
-                (Err(error), if good { tell } else { std::ptr::null_mut() })
-            }
-            Err(error) => (Err(error), std::ptr::null_mut()),
-            Ok(mut params) => {
-                params.flags |= implied;
-                if !params.error.is_null() {
-                    // SAFETY: the caller's promise.
-                    if let Err(error) = unsafe { growth::size_of_caller(params.error) } {
-                        return (Err(error), std::ptr::null_mut());
-                    }
-                }
-                // SAFETY: the caller's promise.
-                (unsafe { params.to_engine(engine) }, params.error)
-            }
-        }
+        let params = unsafe { growth::read(from) }?;
+        let params = Self { flags: params.flags | implied, ..params };
+        // SAFETY: the caller's promise.
+        unsafe { params.to_engine() }
     }
 
-    unsafe fn to_engine(&self, engine: &Engine) -> Result<RequestParams> {
+    /// # Safety
+    /// Pointers are NULL or as the fields say, for `'a`.
+    unsafe fn to_engine<'a>(&self) -> Result<RequestParams<'a>> {
         let has = |flag| self.flags & flag != 0;
         guard::flags(self.flags, FLAGS)?;
         if self.reserved != 0 {
@@ -230,11 +174,11 @@ impl bn_request_params {
         let stop_tokens = unsafe { guard::slice("stop_tokens", self.stop_tokens, self.stop_tokens_count) }?;
         Ok(RequestParams {
             // SAFETY: the caller's promise.
-            prompt: unsafe { self.prompt(engine) }?,
+            prompt: unsafe { self.prompt() }?,
             embedding,
             max_new_tokens: self.max_new_tokens,
             sampling: self.sampling(),
-            stop_tokens: guard::copy("stop_tokens", stop_tokens)?,
+            stop_tokens: Cow::Borrowed(stop_tokens),
             // SAFETY: the caller's promise.
             stop_strings: unsafe { self.stop_strings() }?,
             ignore_eos: has(BN_REQUEST_IGNORE_EOS),
@@ -256,17 +200,13 @@ impl bn_request_params {
                 _ => Err(Error::invalid("pooling is set and needs BN_REQUEST_EMBED in flags")),
             };
         }
-        let pooling = match self.pooling {
-            BN_POOLING_MODEL => None,
-            BN_POOLING_LAST => Some(Pooling::Last),
-            BN_POOLING_MEAN => Some(Pooling::Mean),
-            BN_POOLING_FIRST => Some(Pooling::First),
-            other => {
-                return Err(Error::invalid(format!(
-                    "pooling is {other}; it goes from BN_POOLING_MODEL ({BN_POOLING_MODEL}) to BN_POOLING_FIRST ({BN_POOLING_FIRST})"
-                )));
-            }
-        };
+        let poolings = [
+            (BN_POOLING_MODEL, None),
+            (BN_POOLING_LAST, Some(Pooling::Last)),
+            (BN_POOLING_MEAN, Some(Pooling::Mean)),
+            (BN_POOLING_FIRST, Some(Pooling::First)),
+        ];
+        let pooling = choice("pooling", self.pooling, "BN_POOLING", &poolings)?;
         Ok(Some(EmbeddingParams { pooling, normalize: !raw }))
     }
 
@@ -285,43 +225,100 @@ impl bn_request_params {
         }
     }
 
-    unsafe fn prompt(&self, engine: &Engine) -> Result<Prompt> {
-        let embedding = self.flags & BN_REQUEST_EMBED != 0;
-        engine.prompt_may_fit(self.prompt_length, self.prompt_tokens_count, embedding)?;
-        match (self.prompt.is_null(), self.prompt_tokens.is_null()) {
-            (true, true) if self.prompt_length == 0 && self.prompt_tokens_count == 0 => {
-                Err(Error::invalid("prompt and prompt_tokens are both NULL: a request has one of them"))
-            }
-            (false, false) => {
-                Err(Error::invalid("prompt and prompt_tokens are both set: a request has one of them"))
-            }
-            (false, true) if self.prompt_tokens_count == 0 => {
-                // SAFETY: the caller's promise.
-                let text = unsafe { guard::text("prompt", self.prompt, self.prompt_length) }?;
-                guard::copy_text("prompt", text).map(Prompt::Text)
-            }
-            (true, false) if self.prompt_length == 0 => {
-                // SAFETY: the caller's promise.
-                let ids =
-                    unsafe { guard::slice("prompt_tokens", self.prompt_tokens, self.prompt_tokens_count) }?;
-                guard::copy("prompt_tokens", ids).map(Prompt::Tokens)
-            }
-            _ => Err(Error::invalid("prompt or prompt_tokens is NULL, its length is not 0")),
+    unsafe fn prompt<'a>(&self) -> Result<Prompt<'a>> {
+        // SAFETY: the caller's promise.
+        let (text, ids, messages) = unsafe {
+            (
+                guard::optional_text("prompt", self.prompt)?,
+                guard::slice("prompt_tokens", self.prompt_tokens, self.prompt_tokens_count)?,
+                conversation(self.messages, self.messages_count, self.message_size)?,
+            )
+        };
+        match (text, !self.prompt_tokens.is_null(), !self.messages.is_null()) {
+            (Some(text), false, false) => Ok(Prompt::Text(Cow::Borrowed(text))),
+            (None, true, false) => Ok(Prompt::Tokens(Cow::Borrowed(ids))),
+            (None, false, true) => Ok(Prompt::Chat(Cow::Owned(messages))),
+            (None, false, false) => Err(Error::invalid(
+                "prompt, prompt_tokens and messages are all NULL: a request has one of them",
+            )),
+            _ => Err(Error::invalid(
+                "more than one of prompt, prompt_tokens and messages is set: a request has one of them",
+            )),
         }
     }
 
-    unsafe fn stop_strings(&self) -> Result<Vec<String>> {
+    unsafe fn stop_strings<'a>(&self) -> Result<Vec<Cow<'a, str>>> {
         // SAFETY: the caller's promise.
         let strings = unsafe { guard::slice("stop_strings", self.stop_strings, self.stop_strings_count) }?;
         let one = |(at, string): (usize, &bn_string)| {
             let what = format!("stop_strings[{at}]");
             // SAFETY: the caller's promise.
-            let text = unsafe { guard::text(&what, string.data, string.length) }?;
+            let text = unsafe { guard::text(&what, *string) }?;
             if text.is_empty() {
                 return Err(Error::invalid(format!("{what} is empty")));
             }
-            guard::copy_text(&what, text)
+            Ok(Cow::Borrowed(text))
         };
         strings.iter().enumerate().map(one).collect()
+    }
+}
+
+/// A caller's conversation.
+///
+/// # Safety
+/// `messages` is NULL or points to `count` messages, `size` bytes apart, whose strings
+/// are as the header says, for `'a`.
+pub(super) unsafe fn conversation<'a>(
+    messages: *const bn_chat_message,
+    count: usize,
+    size: usize,
+) -> Result<Vec<Message<'a>>> {
+    if count > MAX_MESSAGES {
+        let message = format!("{count} messages; at most {MAX_MESSAGES} are taken");
+        return Err(Error::new(Status::TooLong, message));
+    }
+    let from = Array::new(messages.cast_mut(), size, count)?;
+    let mut out = Vec::new();
+    let bytes = size_of::<Message>() * count;
+    out.try_reserve_exact(count).map_err(|_| Error::out_of_memory("messages", bytes))?;
+    for at in 0..count {
+        // SAFETY: the caller's promise.
+        let bn_chat_message { role, content } = unsafe { from.read(at) }?;
+        // SAFETY: the caller's promise.
+        let text = |name, from| unsafe { guard::text(&format!("messages[{at}].{name}"), from) };
+        out.push(Message { role: text("role", role)?, content: text("content", content)? });
+    }
+    Ok(out)
+}
+
+/// The request waits for admission.
+pub const BN_STAGE_QUEUED: i32 = 0;
+/// The request runs: it takes part in forward passes.
+pub const BN_STAGE_RUNNING: i32 = 1;
+/// The request has finished. Its last event may still wait to be polled.
+pub const BN_STAGE_FINISHED: i32 = 2;
+
+/// Where a request is: `bn_request_info_init`, then `bn_request_get_info`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct bn_request_info {
+    /// `sizeof(bn_request_info)`; set by `bn_request_info_init`.
+    pub struct_size: u32,
+    /// `BN_STAGE_*`.
+    pub stage: i32,
+    /// For `BN_STAGE_QUEUED`: the number of queued requests before it. Otherwise 0.
+    pub queue_position: u64,
+}
+
+grown!(bn_request_info: 16);
+
+impl bn_request_info {
+    pub(super) fn of(stage: Stage) -> Self {
+        let (stage, position) = match stage {
+            Stage::Queued(position) => (BN_STAGE_QUEUED, position as u64),
+            Stage::Running => (BN_STAGE_RUNNING, 0),
+            Stage::Finished => (BN_STAGE_FINISHED, 0),
+        };
+        Self { stage, queue_position: position, ..Self::defaults() }
     }
 }

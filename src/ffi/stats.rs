@@ -1,25 +1,26 @@
 //! `bn_stats`: what the engine has done and is doing.
 
-use super::growth::Grown;
+use super::growth::grown;
 use crate::engine::api::{Percentiles, Stats};
 
-/// A distribution of times, in nanoseconds; 0 before the first sample.
+/// A distribution of times in nanoseconds; 0 before the first sample. This struct never grows.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_percentiles {
-    /// Half of the samples are at most this.
+    /// The median.
     pub p50_ns: u64,
-    /// Nine in ten are.
+    /// The 90th percentile.
     pub p90_ns: u64,
-    /// 99 in 100 are.
+    /// The 99th percentile.
     pub p99_ns: u64,
-    /// Samples.
+    /// Number of samples.
     pub count: u64,
     /// Their sum.
     pub sum_ns: u64,
 }
 
-/// A snapshot of an engine's counters: `bn_stats_init`, then `bn_engine_stats`.
+/// A snapshot of an engine's counters: `bn_stats_init`, then `bn_engine_stats`. Counters start at
+/// 0 with the engine.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_stats {
@@ -27,7 +28,7 @@ pub struct bn_stats {
     pub struct_size: u32,
     /// 0.
     pub reserved: u32,
-    /// Requests accepted since create.
+    /// Requests accepted.
     pub accepted: u64,
     /// Requests refused for their parameters.
     pub rejected_invalid: u64,
@@ -51,7 +52,8 @@ pub struct bn_stats {
     pub completed_timed_out: u64,
     /// Requests finished as `BN_FINISH_FAILED`.
     pub completed_failed: u64,
-    /// Requests waiting for admission now.
+    /// Requests waiting for admission now. Together with `running`: those accepted and not
+    /// finished.
     pub queued: u64,
     /// Requests running now.
     pub running: u64,
@@ -95,67 +97,38 @@ pub struct bn_stats {
     pub completed_embedding: u64,
     /// Bytes of the KV cache, of all its blocks.
     pub kv_bytes: u64,
+    /// The most tokens of one request, prompt and output together.
+    pub max_sequence_length: u64,
 }
 
-// SAFETY: repr(C), `struct_size` first, and numbers after it.
-unsafe impl Grown for bn_stats {
-    const NAME: &'static str = "bn_stats";
-    const FIRST: usize = 392;
-    fn defaults() -> Self {
-        Self::new(&Stats::default())
-    }
-    fn set_struct_size(&mut self, size: u32) {
-        self.struct_size = size;
-    }
-}
+grown!(bn_stats: 416);
 
-const _: () = assert!(size_of::<bn_stats>() >= <bn_stats as Grown>::FIRST);
+/// A struct with fields of the same names as `$of`'s.
+macro_rules! same {
+    ($of:expr; $($field:ident)*; $($rest:tt)*) => { Self { $($field: $of.$field,)* $($rest)* } };
+}
 
 impl bn_percentiles {
     fn new(of: &Percentiles) -> Self {
-        Self { p50_ns: of.p50_ns, p90_ns: of.p90_ns, p99_ns: of.p99_ns, count: of.count, sum_ns: of.sum_ns }
+        same!(of; p50_ns p90_ns p99_ns count sum_ns;)
     }
 }
 
 impl bn_stats {
     pub(super) fn new(of: &Stats) -> Self {
-        Self {
+        same! { of;
+            accepted rejected_invalid rejected_queue_full rejected_too_long rejected_memory rejected_shutdown
+            completed_stop completed_stop_string completed_length completed_cancelled completed_timed_out
+            completed_failed completed_embedding queued running unreleased prompt_tokens generated_tokens steps
+            last_batch_size mean_batch_size batch_utilization kv_blocks_used kv_blocks_total kv_bytes
+            memory_used_bytes memory_limit_bytes memory_peak_bytes generated_tokens_per_second
+            prompt_tokens_per_second max_sequence_length;
             struct_size: 0,
             reserved: 0,
-            accepted: of.accepted,
-            rejected_invalid: of.rejected_invalid,
-            rejected_queue_full: of.rejected_queue_full,
-            rejected_too_long: of.rejected_too_long,
-            rejected_memory: of.rejected_memory,
-            rejected_shutdown: of.rejected_shutdown,
-            completed_stop: of.completed_stop,
-            completed_stop_string: of.completed_stop_string,
-            completed_length: of.completed_length,
-            completed_cancelled: of.completed_cancelled,
-            completed_timed_out: of.completed_timed_out,
-            completed_failed: of.completed_failed,
-            queued: of.queued,
-            running: of.running,
-            unreleased: of.unreleased,
-            prompt_tokens: of.prompt_tokens,
-            generated_tokens: of.generated_tokens,
-            steps: of.steps,
-            last_batch_size: of.last_batch_size,
-            mean_batch_size: of.mean_batch_size,
-            batch_utilization: of.batch_utilization,
-            kv_blocks_used: of.kv_blocks_used,
-            kv_blocks_total: of.kv_blocks_total,
-            memory_used_bytes: of.memory_used_bytes,
-            memory_limit_bytes: of.memory_limit_bytes,
-            memory_peak_bytes: of.memory_peak_bytes,
-            generated_tokens_per_second: of.generated_tokens_per_second,
-            prompt_tokens_per_second: of.prompt_tokens_per_second,
             queue_wait: bn_percentiles::new(&of.queue_wait),
             time_to_first_token: bn_percentiles::new(&of.time_to_first_token),
             inter_token: bn_percentiles::new(&of.inter_token),
             end_to_end: bn_percentiles::new(&of.end_to_end),
-            completed_embedding: of.completed_embedding,
-            kv_bytes: of.kv_bytes,
         }
     }
 }

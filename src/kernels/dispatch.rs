@@ -1,6 +1,6 @@
 //! Which instructions this machine has.
 
-use once_cell::sync::Lazy;
+use once_cell::race::OnceBox;
 
 /// The instruction sets that kernels are written for. All give the same bits.
 ///
@@ -72,16 +72,17 @@ impl Isa {
     }
 }
 
-static AVAILABLE: Lazy<Vec<Isa>> = Lazy::new(|| Isa::ALL.into_iter().filter(|isa| isa.is_here()).collect());
+/// Of a type that nobody waits for: a fork in the middle of the first look leaves nothing half done to the child.
+static AVAILABLE: OnceBox<Vec<Isa>> = OnceBox::new();
 
 /// The sets of this machine: `Scalar` first, the best last.
 pub fn available() -> &'static [Isa] {
-    &AVAILABLE
+    AVAILABLE.get_or_init(|| Box::new(Isa::ALL.into_iter().filter(|isa| isa.is_here()).collect()))
 }
 
 /// The best set of this machine.
 pub fn isa() -> Isa {
-    AVAILABLE.last().copied().unwrap_or(Isa::Scalar)
+    available().last().copied().unwrap_or(Isa::Scalar)
 }
 
 #[cfg(test)]

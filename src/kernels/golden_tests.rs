@@ -21,7 +21,7 @@ pub struct Case {
 }
 
 pub fn cases() -> Vec<Case> {
-    // The crate's folder, or one in it (tests/arm).
+    // The crate's folder, or one in it (tests/kernels).
     let mut above =
         Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|at| at.join("tests/golden/quants"));
     let folder = above.find(|folder| folder.is_dir()).expect("tests/golden/quants");

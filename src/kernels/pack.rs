@@ -4,8 +4,8 @@ use super::blocks::SharedOut;
 use super::rows::{f16_at, packed_row};
 use super::ternary::padded;
 use super::{DType, Matrix, Pool};
+use crate::base::sync::Mutex;
 use crate::base::{Bytes, Error, Result, Status};
-use parking_lot::Mutex;
 use std::ops::Range;
 
 /// Rows of one task.

@@ -1,8 +1,8 @@
 //! The engine's worker threads.
 
+use crate::base::sync::{Condvar, Mutex};
 use crate::base::{Error, Result, panics, threads};
 use crossbeam::utils::CachePadded;
-use parking_lot::{Condvar, Mutex};
 use std::cell::{Cell, UnsafeCell};
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -238,7 +238,7 @@ impl Shared {
             // Whoever does the last task sees the flag, or has counted it before and is seen here.
             self.pending.fetch_or(CALLER_SLEEPS, Ordering::AcqRel);
             while self.pending.load(Ordering::Acquire) != CALLER_SLEEPS {
-                self.done.wait(&mut guard);
+                guard = self.done.wait(guard);
             }
             self.pending.store(0, Ordering::Relaxed);
         }
@@ -263,9 +263,10 @@ impl Shared {
         let mut guard = self.lock.lock();
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         if self.left.load(Ordering::SeqCst) == 0 && !self.stop.load(Ordering::SeqCst) {
-            self.wake.wait(&mut guard);
+            guard = self.wake.wait(guard);
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        drop(guard);
     }
 }
 

@@ -1,6 +1,6 @@
 //! A decoder's shape, whatever file said it; checked: nothing behind this trusts the file.
 
-use super::Pooling;
+use super::{Pooling, SamplingDefaults};
 use crate::base::{Error, Result};
 use crate::ops::{Activation, AttentionShape, RopeStyle};
 use std::fmt::Display;
@@ -33,6 +33,7 @@ pub struct DecoderConfig {
     pub parts: Parts,
     /// How an embedding is made of hidden states; a text generator's is `Last`.
     pub pooling: Pooling,
+    pub sampling: SamplingDefaults,
 }
 
 /// What a layer attends to.

@@ -3,13 +3,10 @@
 
 use super::check::check_batch;
 use super::config::DecoderConfig;
-use super::{Facts, KvShape, Model, Outputs};
-use crate::base::{Error, Result, Status};
+use super::{Facts, KvShape, Model, Outputs, check_stop};
+use crate::base::Result;
 use crate::kernels::Matrix;
-use crate::ops::{Attention, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch, Rope, into_vec};
-use candle_core::{CpuStorage, Storage, Tensor};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::ops::{Attention, KvCache, Norm, OpSet, Owned, Paging, Projections, RaggedBatch, Rope, copy_to};
 
 pub struct Layer {
     pub attn_norm: Norm,
@@ -74,64 +71,65 @@ impl Weights {
 pub struct Decoder {
     config: DecoderConfig,
     weights: Weights,
-    ops: Arc<dyn OpSet>,
     facts: Facts,
 }
 
 impl Decoder {
     /// `weights` must have the shapes that `config` says; the loader has checked them.
     /// `other_bytes` is what their files hold besides.
-    pub fn new(config: DecoderConfig, weights: Weights, other_bytes: u64, ops: Arc<dyn OpSet>) -> Self {
+    pub fn new(config: DecoderConfig, weights: Weights, other_bytes: u64) -> Self {
         let facts = facts(&config, &weights, other_bytes);
-        Self { config, weights, ops, facts }
+        Self { config, weights, facts }
     }
 
-    /// A layer's first half on the residual `x`, to which the last layer's `output` is still to be added: `x`, and
-    /// attention's output.
-    fn attend(
+    /// q, k and v of layer `index`, after `update`, what the layer before gave, is added to the residual `x`.
+    fn qkv(&self, ops: &dyn OpSet, index: usize, x: &mut Owned, update: Option<Owned>) -> Result<Owned> {
+        let layer = &self.weights.layers[index];
+        let norm = Some(&layer.attn_norm);
+        match update {
+            Some(update) => ops.add_linear(x, &update, self.post_norm(index - 1), norm, &layer.qkv),
+            None => ops.linear(x, norm, &layer.qkv),
+        }
+    }
+
+    /// Layer `index` on `x`, which waits for `update`: its own update. Only the rows `wanted` go on behind attention;
+    /// where there are none of those, it ends with K and V: None.
+    fn layer(
         &self,
-        x: Tensor,
-        last: Option<Tensor>,
+        step: &Step,
         index: usize,
-        paging: &Paging,
-        kv: &KvCache,
-    ) -> Result<(Tensor, Tensor)> {
-        let (ops, layer, span) = (&*self.ops, &self.weights.layers[index], self.config.spans[index]);
+        x: &mut Owned,
+        update: Option<Owned>,
+        wanted: Option<&[u32]>,
+    ) -> Result<Option<Owned>> {
+        let (ops, layer, span) = (step.ops, &self.weights.layers[index], self.config.spans[index]);
         let how = Attention {
             shape: &self.config.attention,
             rope: &self.weights.ropes[span.rope],
             window: span.window,
             norms: layer.qk_norms.as_ref(),
         };
-        let norm = Some(&layer.attn_norm);
-        let (x, qkv) = match last {
-            Some(last) => {
-                let sum = ops.add_linear(x, &last, self.post_norm(index - 1), norm, &layer.qkv)?;
-                ops.recycle(last)?;
-                sum
+        let qkv = self.qkv(ops, index, x, update)?;
+        let mut attended = ops.attention(&qkv, &step.paging, step.kv, index, &how)?;
+        drop(qkv);
+        if let Some(rows) = wanted {
+            if rows.is_empty() {
+                return Ok(None);
             }
-            None => {
-                let qkv = ops.linear(&x, norm, &layer.qkv)?;
-                (x, qkv)
-            }
-        };
-        let attended = ops.attention(&qkv, paging, kv, index, &how)?;
-        ops.recycle(qkv)?;
-        Ok((x, attended))
+            attended = ops.rows(&attended, rows)?;
+            *x = ops.rows(x, rows)?;
+        }
+        self.feed_forward(ops, layer, x, attended).map(Some)
     }
 
-    /// The other half: `x`, and what is to be added to it.
-    fn feed_forward(&self, x: Tensor, attended: Tensor, index: usize) -> Result<(Tensor, Tensor)> {
-        let (ops, layer) = (&*self.ops, &self.weights.layers[index]);
+    fn feed_forward(&self, ops: &dyn OpSet, layer: &Layer, x: &mut Owned, attended: Owned) -> Result<Owned> {
         let output = ops.linear(&attended, layer.attn_sub_norm.as_ref(), &layer.output)?;
-        ops.recycle(attended)?;
+        drop(attended);
         let (post_norm, norm) = (layer.attn_post_norm.as_ref(), Some(&layer.ffn_norm));
-        let (x, gate_up) = ops.add_linear(x, &output, post_norm, norm, &layer.gate_up)?;
-        ops.recycle(output)?;
+        let gate_up = ops.add_linear(x, &output, post_norm, norm, &layer.gate_up)?;
+        drop(output);
         let (activation, norm) = (self.config.activation, layer.ffn_sub_norm.as_ref());
-        let down = ops.gated_linear(&gate_up, activation, norm, &layer.down)?;
-        ops.recycle(gate_up)?;
-        Ok((x, down))
+        ops.gated_linear(&gate_up, activation, norm, &layer.down)
     }
 
     /// Of what layer `index` adds to the residual.
@@ -139,48 +137,31 @@ impl Decoder {
         self.weights.layers[index].ffn_post_norm.as_ref()
     }
 
-    /// The residual behind the last layer of the rows `wanted`, or of all. What no row is wanted of ends with its K
-    /// and V: None.
+    /// The residual behind the last layer of the rows `wanted`, or of all; None where no row is wanted.
     fn residual(
         &self,
-        batch: &Arc<RaggedBatch>,
-        kv: &KvCache,
-        stop: &AtomicBool,
+        step: &Step,
+        stop: &mut dyn FnMut() -> bool,
         wanted: Option<&[u32]>,
-    ) -> Result<Option<Tensor>> {
-        let (ops, layers) = (&*self.ops, self.config.layers);
-        let mut x = ops.embed(batch, &self.weights.embedding, self.config.embedding_scale)?;
-        let paging = Paging::new(batch, kv, &self.config.attention)?;
-        let mut last = None;
-        for index in 0..layers {
+    ) -> Result<Option<Owned>> {
+        let (ops, last) = (step.ops, self.config.layers - 1);
+        let mut x = ops.embed(step.paging.batch, &self.weights.embedding, self.config.embedding_scale)?;
+        let mut update = None;
+        for index in 0..=last {
             check_stop(stop)?;
-            let mut attended;
-            (x, attended) = self.attend(x, last, index, &paging, kv)?;
-            if let Some(rows) = wanted.filter(|_| index + 1 == layers) {
-                if rows.is_empty() {
-                    ops.recycle(attended)?;
-                    ops.recycle(x)?;
-                    return Ok(None);
-                }
-                attended = self.only(attended, rows)?;
-                x = self.only(x, rows)?;
-            }
-            let down;
-            (x, down) = self.feed_forward(x, attended, index)?;
-            last = Some(down);
+            update = self.layer(step, index, &mut x, update, wanted.filter(|_| index == last))?;
         }
-        if let Some(last) = last {
-            x = ops.add(x, &last, self.post_norm(layers - 1))?;
-            ops.recycle(last)?;
-        }
+        let Some(update) = update else { return Ok(None) };
+        ops.add(&mut x, &update, self.post_norm(last))?;
         Ok(Some(x))
     }
+}
 
-    fn only(&self, x: Tensor, rows: &[u32]) -> Result<Tensor> {
-        let chosen = self.ops.rows(&x, rows)?;
-        self.ops.recycle(x)?;
-        Ok(chosen)
-    }
+/// What the layers of one pass share.
+struct Step<'a> {
+    ops: &'a dyn OpSet,
+    paging: Paging<'a>,
+    kv: &'a KvCache,
 }
 
 impl Model for Decoder {
@@ -200,7 +181,7 @@ impl Model for Decoder {
     /// once more and the widest product by itself. That is more than a wanted hidden state takes: the residual, the row,
     /// its norm. A logits row: its hidden state (the logits lie in the caller's own memory, which is not
     /// counted). Where the rows lie in the KV cache, and what attention keeps. A MiB for the threads.
-    fn workspace_bytes(&self, rows: usize, logits_rows: usize) -> usize {
+    fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits_rows: usize) -> usize {
         let c = &self.config;
         let (attention, widest) = (c.attention_width(), c.hidden.max(c.ffn).max(c.attention_width()));
         let angles = c.ropes.iter().map(|rope| rope.dims).sum::<usize>();
@@ -210,52 +191,39 @@ impl Model for Decoder {
         let logits_row = 4 * c.hidden;
         rows.saturating_mul(row)
             .saturating_add(logits_rows.saturating_mul(logits_row))
-            .saturating_add(self.ops.attention_bytes(&c.attention, c.context_length))
+            .saturating_add(ops.attention_bytes(&c.attention, c.context_length))
             .saturating_add(1 << 20)
     }
 
     fn forward(
-        &mut self,
-        batch: &Arc<RaggedBatch>,
+        &self,
+        ops: &dyn OpSet,
+        batch: &RaggedBatch,
         kv: &KvCache,
-        stop: &AtomicBool,
+        stop: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()> {
+        let step = Step { ops, paging: Paging::new(batch, kv, &self.config.attention)?, kv };
         check_batch(batch, kv, self.kv_shape(), self.config.vocab_size, self.config.context_length)?;
-        let (ops, norm) = (&*self.ops, &self.weights.final_norm);
         let wanted = Wanted::of(batch);
-        let x = self.residual(batch, kv, stop, wanted.rows())?;
+        let x = self.residual(&step, stop, wanted.rows())?;
         check_stop(stop)?;
         out.hidden.clear();
-        let Some(x) = x else {
+        let (Some(x), norm) = (x, &self.weights.final_norm) else {
             out.logits.clear();
             return Ok(());
         };
         if !batch.hidden_rows.is_empty() {
             let rows = ops.rows(&x, &wanted.places(&batch.hidden_rows))?;
-            let states = ops.norm(&rows, norm)?;
-            copy_out(&states, batch.hidden_rows.len() * self.config.hidden, &mut out.hidden)?;
-            ops.recycle(rows)?;
-            ops.recycle(states)?;
+            copy_to(&mut out.hidden, &*ops.norm(&rows, norm)?)?;
         }
         if batch.logits_rows.is_empty() {
             out.logits.clear();
-        } else {
-            let all = batch.logits_rows.len() == x.dims()[0];
-            let rows = if all { None } else { Some(ops.rows(&x, &wanted.places(&batch.logits_rows))?) };
-            // Not cleared: what is written over needs no zeros first.
-            let memory = std::mem::take(&mut out.logits);
-            let logits =
-                ops.linear_into(memory, rows.as_ref().unwrap_or(&x), Some(norm), &self.weights.head)?;
-            out.logits = into_vec(logits)?;
-            let expected = batch.logits_rows.len() * self.config.vocab_size;
-            if out.logits.len() != expected {
-                let found = out.logits.len();
-                return Err(Error::internal(format!("a step gave {found} logits where {expected} belong")));
-            }
-            rows.map_or(Ok(()), |rows| ops.recycle(rows))?;
+            return Ok(());
         }
-        ops.recycle(x)
+        let all = batch.logits_rows.len() == x.dims()[0];
+        let x = if all { x } else { ops.rows(&x, &wanted.places(&batch.logits_rows))? };
+        ops.linear_to(&mut out.logits, &x, Some(norm), &self.weights.head)
     }
 }
 
@@ -288,26 +256,6 @@ impl Wanted {
     }
 }
 
-fn check_stop(stop: &AtomicBool) -> Result<()> {
-    if stop.load(Ordering::Relaxed) {
-        return Err(Error::new(Status::Cancelled, "the step was stopped"));
-    }
-    Ok(())
-}
-
-/// Copies a contiguous f32 tensor of `len` elements; reallocates only when `out` never was that long.
-fn copy_out(tensor: &Tensor, len: usize, out: &mut Vec<f32>) -> Result<()> {
-    let (storage, layout) = tensor.storage_and_layout();
-    let data = match (&*storage, layout.contiguous_offsets()) {
-        (Storage::Cpu(CpuStorage::F32(data)), Some((start, end))) if end - start == len => &data[start..end],
-        _ => return Err(Error::internal(format!("a step gave {layout:?} where {len} f32 belong"))),
-    };
-    out.clear();
-    out.try_reserve(len).map_err(|_| Error::out_of_memory("a step's outputs", len * 4))?;
-    out.extend_from_slice(data);
-    Ok(())
-}
-
 fn facts(config: &DecoderConfig, weights: &Weights, other_bytes: u64) -> Facts {
     let (mut parameters, mut weight_bytes) = (0, other_bytes);
     weights.matrices().for_each(|m| {
@@ -332,5 +280,6 @@ fn facts(config: &DecoderConfig, weights: &Weights, other_bytes: u64) -> Facts {
         parameters,
         weight_bytes,
         pooling: config.pooling,
+        sampling: config.sampling,
     }
 }

@@ -8,15 +8,13 @@
 //! is a histogram of its bytes.
 
 use super::check::check_batch;
-use super::{Facts, KvShape, Model, Outputs, Pooling};
-use crate::base::{Error, Result, Status};
+use super::{Facts, KvShape, Model, Outputs, Pooling, check_stop};
+use crate::base::{Error, Result};
 use crate::kernels::attention::KvType;
-use crate::ops::{KvCache, RaggedBatch};
+use crate::ops::{AttentionShape, KvCache, OpSet, Paging, RaggedBatch};
 use crate::text::ChatTemplate;
 use candle_core::{CpuStorage, InplaceOp1, Layout};
 use std::cell::RefCell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The bytes, [`END`] and [`SEPARATOR`]: the ids of `Tokenizer::bytes`.
@@ -37,8 +35,6 @@ const HIDDEN: usize = 16;
 pub struct Echo {
     facts: Facts,
     cost_per_row: Duration,
-    /// One predicted token for each logits row; kept for its memory.
-    predicted: Vec<u32>,
 }
 
 impl Echo {
@@ -57,7 +53,7 @@ impl Echo {
             pooling: Pooling::Mean,
             ..Facts::default()
         };
-        Self { facts, cost_per_row: Duration::from_micros(us_per_token.into()), predicted: Vec::new() }
+        Self { facts, cost_per_row: Duration::from_micros(us_per_token.into()) }
     }
 
     /// One line a message, `role: content`, so that hosts can try their conversations too.
@@ -78,59 +74,46 @@ impl Model for Echo {
         KvShape { layers: 1, kv_heads: 1, head_dim: HEAD_DIM, kind: Some(KvType::F32) }
     }
 
-    /// The predicted ids.
-    fn workspace_bytes(&self, _rows: usize, logits_rows: usize) -> usize {
-        logits_rows.saturating_mul(size_of::<u32>())
+    fn workspace_bytes(&self, _: &dyn OpSet, _: usize, _: usize) -> usize {
+        0
     }
 
     fn forward(
-        &mut self,
-        batch: &Arc<RaggedBatch>,
+        &self,
+        _: &dyn OpSet,
+        batch: &RaggedBatch,
         kv: &KvCache,
-        stop: &AtomicBool,
+        stop: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()> {
+        Paging::new(batch, kv, &AttentionShape::new(1, 1, HEAD_DIM))?;
         check_batch(batch, kv, self.kv_shape(), VOCAB, CONTEXT)?;
-        if !self.cost_per_row.is_zero() {
-            spend(self.cost_per_row.saturating_mul(batch.tokens.len() as u32), stop)?;
-        }
-        let wanted = batch.logits_rows.len();
-        self.predicted.clear();
-        self.predicted.try_reserve(wanted).map_err(|_| Error::out_of_memory("echo", wanted * 4))?;
-        let step =
-            EchoStep { batch, block_size: kv.block_size, predicted: RefCell::new(&mut self.predicted) };
+        spend(self.cost_per_row.saturating_mul(batch.tokens.len() as u32), stop)?;
+        zeros(&mut out.logits, batch.logits_rows.len() * VOCAB)?;
+        let step = EchoStep { batch, block_size: kv.block_size, logits: RefCell::new(&mut out.logits) };
         kv.layers[0].inplace_op1(&step).map_err(|e| Error::internal(format!("echo: {e}")))?;
-        peaks(&mut out.logits, VOCAB, wanted, PEAK, self.predicted.iter().map(|&token| token as usize))?;
-        let states = batch.hidden_rows.iter().map(|&row| batch.tokens[row as usize] as usize % HIDDEN);
-        peaks(&mut out.hidden, HIDDEN, batch.hidden_rows.len(), 1.0, states)
+        zeros(&mut out.hidden, batch.hidden_rows.len() * HIDDEN)?;
+        for (&row, state) in batch.hidden_rows.iter().zip(out.hidden.chunks_exact_mut(HIDDEN)) {
+            state[batch.tokens[row as usize] as usize % HIDDEN] = 1.0;
+        }
+        Ok(())
     }
 }
 
-/// Makes `out` `rows` rows of `width` zeros, with `peak` in each where `at` says.
-fn peaks(
-    out: &mut Vec<f32>,
-    width: usize,
-    rows: usize,
-    peak: f32,
-    at: impl Iterator<Item = usize>,
-) -> Result<()> {
-    let len = rows * width;
+fn zeros(out: &mut Vec<f32>, len: usize) -> Result<()> {
     out.clear();
     out.try_reserve(len).map_err(|_| Error::out_of_memory("a step's outputs", len * 4))?;
     out.resize(len, 0.0);
-    out.chunks_exact_mut(width).zip(at).for_each(|(row, at)| row[at] = peak);
     Ok(())
 }
 
 /// Waits as a busy core would, asleep where the time is long enough for the clock's grain.
-fn spend(cost: Duration, stop: &AtomicBool) -> Result<()> {
+fn spend(cost: Duration, stop: &mut dyn FnMut() -> bool) -> Result<()> {
     const SLICE: Duration = Duration::from_millis(1);
     const SPIN: Duration = Duration::from_micros(200);
     let start = Instant::now();
     loop {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Error::new(Status::Cancelled, "the step was stopped"));
-        }
+        check_stop(stop)?;
         let left = cost.saturating_sub(start.elapsed());
         if left.is_zero() {
             return Ok(());
@@ -146,7 +129,8 @@ fn spend(cost: Duration, stop: &AtomicBool) -> Result<()> {
 struct EchoStep<'a> {
     batch: &'a RaggedBatch,
     block_size: usize,
-    predicted: RefCell<&'a mut Vec<u32>>,
+    /// Zeros, `[logits_rows, VOCAB]`.
+    logits: RefCell<&'a mut [f32]>,
 }
 
 impl InplaceOp1 for EchoStep<'_> {
@@ -161,7 +145,8 @@ impl InplaceOp1 for EchoStep<'_> {
         // The first half is K; echo keeps everything there.
         let keys = &mut data[start..start + (end - start) / 2];
         let mut wanted = self.batch.logits_rows.iter().copied().peekable();
-        let mut predicted = self.predicted.borrow_mut();
+        let mut logits = self.logits.borrow_mut();
+        let mut predictions = logits.chunks_exact_mut(VOCAB);
         for seq in &self.batch.seqs {
             let table = &self.batch.block_tables[seq.table as usize..][..seq.table_len as usize];
             let slot = |p: usize| {
@@ -183,7 +168,9 @@ impl InplaceOp1 for EchoStep<'_> {
                     let Some(next) = next else {
                         candle_core::bail!("position {p} reads a KV slot not its own")
                     };
-                    predicted.push(next);
+                    if let Some(row) = predictions.next() {
+                        row[next as usize] = PEAK;
+                    }
                 }
             }
         }

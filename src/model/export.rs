@@ -4,6 +4,7 @@ use super::Pooling;
 use super::checkpoint::Checkpoint;
 use super::config::{DecoderConfig, Parts, RopeScaling};
 use super::family::{Family, Window};
+use super::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::base::{Bytes, Error, Result, Status};
 use crate::formats::gguf::writer::{Meta, write_file};
 use crate::kernels::{DType, Matrix, Pool, requantize};
@@ -323,6 +324,12 @@ fn metadata(c: &DecoderConfig, architecture: &str, family: &Family) -> Result<Ve
         Pooling::First => Some(2),
     };
     pairs.extend(pooling.map(|n| (key("pooling_type"), Meta::U32(n))));
+    let SamplingDefaults { temperature, top_k, top_p, min_p, repetition_penalty } = c.sampling;
+    let top_k = top_k.map(|k| Meta::I32(k.min(i32::MAX as u32) as i32));
+    let [temperature, top_p, min_p, penalty] =
+        [temperature, top_p, min_p, repetition_penalty].map(|value| value.map(Meta::F32));
+    let sampling = GGUF_KEYS.into_iter().zip([temperature, top_k, top_p, min_p, penalty]);
+    pairs.extend(sampling.filter_map(|(key, value)| Some((key.to_owned(), value?))));
     Ok(pairs)
 }
 

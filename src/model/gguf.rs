@@ -4,9 +4,10 @@ use super::Pooling;
 use super::checkpoint::Checkpoint;
 use super::config::{DecoderConfig, HEADS, HIDDEN, LAYERS, LayerSpan, Names, Parts, RopeConfig, RopeScaling};
 use super::family::{FAMILIES, Family, REFUSED, SubNorms, Window};
+use super::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::base::{Error, Result};
 use crate::formats::gguf::{FromMetadata, Gguf};
-use crate::kernels::{Matrix, Pool};
+use crate::kernels::{DType, Matrix, Pool, pack};
 use crate::ops::AttentionShape;
 use crate::text::{ChatTemplate, Tokenizer, end_tokens_of_gguf};
 use std::sync::Arc;
@@ -56,6 +57,15 @@ const KNOWN: &[&str] = &[
     "tensor_data_layout",
 ];
 
+/// A float or an integer; NaN where the key has something else.
+fn number(gguf: &Gguf, key: &str) -> Option<f64> {
+    if !gguf.contains(key) {
+        return None;
+    }
+    let float = gguf.get::<f32>(key).map(f64::from);
+    Some(float.or_else(|_| gguf.get::<i32>(key).map(f64::from)).unwrap_or(f64::NAN))
+}
+
 impl Checkpoint for Gguf {
     fn what(&self) -> &str {
         Gguf::what(self)
@@ -77,7 +87,8 @@ impl Checkpoint for Gguf {
         })?;
         let key = |key: &str| format!("{architecture}.{key}");
         let keys = Keys { gguf: self, family, names: &Names { what: self.what(), key: &key } };
-        let config = keys.config(architecture)?;
+        let mut config = keys.config(architecture)?;
+        config.sampling = SamplingDefaults::read(&GGUF_KEYS, &|key| number(self, key), self.what(), warn);
         keys.unknown().iter().for_each(|key| {
             warn(&format!("{}: metadata key '{key}' is not known and not used", self.what()));
         });
@@ -101,7 +112,14 @@ impl Checkpoint for Gguf {
     }
 
     fn matrix(&self, pool: &Pool, tensor: &str, rows: usize, cols: usize) -> Result<Matrix> {
-        let matrix = self.prepared(pool, tensor, rows, cols)?;
+        let mut matrix = self.prepared(pool, tensor, rows, cols)?;
+        // Q2_0 has a fourth value, which no BitNet layer uses: its activations are int8, as for other ternary types.
+        let bitnet: &str = self.get("general.architecture")?;
+        if matrix.dtype == DType::Q2_0 && tensor.starts_with("blk.") && bitnet.starts_with("bitnet") {
+            let at =
+                |e: Error| Error::new(e.status, format!("{}: tensor '{tensor}': {}", self.what(), e.message));
+            matrix = pack::as_ternary(pool, &matrix).map_err(at)?.unwrap_or(matrix);
+        }
         if !self.maps(&matrix.data) {
             // The file's own form has served.
             Gguf::matrix(self, tensor, rows, cols)?.data.release_pages();
@@ -170,6 +188,7 @@ impl<'a> Keys<'a> {
             embedding_scale: if self.family.gemma { (hidden as f32).sqrt() } else { 1.0 },
             parts: self.parts(),
             pooling: self.pooling()?,
+            sampling: SamplingDefaults::default(),
         };
         config.check(self.names)?;
         Ok(config)

@@ -7,29 +7,32 @@ use super::options::LoadOptions;
 use super::reader::Reader;
 use super::requantized::Requantized;
 use super::{Facts, Loaded, Model};
-use crate::base::{Error, Result, Status};
-use crate::formats::gguf::Gguf;
-use crate::kernels::{Pool, isa};
-use crate::ops::{FusedOps, OpSet};
+use crate::base::log::{INFO, WARN};
+use crate::base::{Bytes, Error, Result, Status};
+use crate::formats::gguf::{Gguf, map_file};
+use crate::kernels::Pool;
 use crate::text::Tokenizer;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
-
-/// Severities that `load` logs with; the C API's numbers.
-const WARN: i32 = 2;
-const INFO: i32 = 3;
 
 const MAX_ECHO_US: u32 = 1_000_000;
 
 /// Where a model comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Source {
     /// The demo model inside the library.
     Embedded,
     Echo {
         us_per_token: u32,
     },
+    /// A GGUF file or a folder.
     File(String),
+    /// A GGUF file in memory, at any alignment; nothing is copied. Errors call it `what`.
+    Memory {
+        bytes: Bytes,
+        what: String,
+    },
 }
 
 impl Source {
@@ -56,46 +59,29 @@ impl Source {
         })?;
         Ok(Self::Echo { us_per_token })
     }
+
+    /// An open GGUF file, whose position does not matter. It is mapped here, so that the descriptor may be closed; the
+    /// file itself must stay as it is. `Io` where it is no regular file that can be read.
+    pub fn descriptor(fd: BorrowedFd<'_>) -> Result<Self> {
+        let what = format!("file descriptor {}", fd.as_raw_fd());
+        let own = fd.try_clone_to_owned();
+        let own = own.map_err(|e| Error::new(Status::Io, format!("cannot open {what}: {e}")))?;
+        Ok(Self::Memory { bytes: map_file(&own.into(), &what)?, what })
+    }
 }
 
-/// Loads a model whose steps run on `pool`. `progress` hears (fraction, tensor) and may give up by true.
+/// Loads a model; `pool` packs weights, and is not kept. `progress` hears (fraction, tensor) and may give up by true.
 pub fn load(
-    source: &Source,
-    pool: Arc<Pool>,
-    log: &dyn Fn(i32, &str),
-    progress: &mut dyn FnMut(f32, &str) -> bool,
-) -> Result<Loaded> {
-    load_with(source, &LoadOptions::default(), pool, log, progress)
-}
-
-/// As `load`, changed as `options` say.
-pub fn load_with(
-    source: &Source,
-    options: &LoadOptions,
-    pool: Arc<Pool>,
-    log: &dyn Fn(i32, &str),
-    progress: &mut dyn FnMut(f32, &str) -> bool,
-) -> Result<Loaded> {
-    options.check()?;
-    let isa = options.instructions.unwrap_or_else(isa);
-    log(INFO, &format!("instructions: {}", isa.name()));
-    let ops = Arc::new(FusedOps::with_isa(pool.clone(), isa));
-    load_with_ops(source, options, &pool, ops, log, progress)
-}
-
-/// As `load_with`, on any set of operations; `pool` packs weights.
-pub fn load_with_ops(
     source: &Source,
     options: &LoadOptions,
     pool: &Pool,
-    ops: Arc<dyn OpSet>,
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
     check(source, options)?;
     let files: Box<dyn Checkpoint> = match source {
         Source::Echo { us_per_token } => {
-            let model = Box::new(Echo::new(*us_per_token));
+            let model = Arc::new(Echo::new(*us_per_token));
             let tokenizer = Arc::new(Tokenizer::bytes()?);
             let end_tokens = tokenizer.end_tokens().to_vec();
             let chat = Some(Arc::new(Echo::chat_template()?));
@@ -104,11 +90,14 @@ pub fn load_with_ops(
         Source::Embedded => Box::new(embedded()?),
         Source::File(path) if Path::new(path).is_dir() => Box::new(HfFolder::open(path)?),
         Source::File(path) => Box::new(gguf(path, options)?),
+        Source::Memory { bytes, what } => {
+            Box::new(Gguf::from_bytes_with(bytes.clone(), what, options.kernel_config.as_deref())?)
+        }
     };
-    let limit = options.memory_limit_bytes;
+    let limit = options.max_weight_bytes;
     match options.requantizes() {
-        false => decoder(&*files, limit, pool, ops, log, progress),
-        true => decoder(&Requantized::new(&*files, options)?, limit, pool, ops, log, progress),
+        false => decoder(&*files, limit, pool, log, progress),
+        true => decoder(&Requantized::new(&*files, options)?, limit, pool, log, progress),
     }
 }
 
@@ -129,25 +118,25 @@ fn check(source: &Source, options: &LoadOptions) -> Result<()> {
             "weight_type, embedding_type or head_type is given, and builtin:echo has no weights",
         ));
     }
-    if options.instructions.is_some() && matches!(source, Source::Echo { .. }) {
-        return Err(Error::invalid("instructions is given, and builtin:echo computes nothing"));
-    }
-    let gguf = matches!(source, Source::File(path) if !Path::new(path).is_dir());
+    let gguf = match source {
+        Source::File(path) => !Path::new(path).is_dir(),
+        Source::Memory { .. } => true,
+        Source::Embedded | Source::Echo { .. } => false,
+    };
     match options.kernel_config.is_some() && !gguf {
-        true => Err(Error::invalid("kernel_config_path is given, and the model is no GGUF file with a path")),
+        true => Err(Error::invalid("kernel_config_path is given, and the model is no GGUF file of yours")),
         false => Ok(()),
     }
 }
 
-/// As `load_with_ops`, of files already opened.
+/// As `load`, of files already opened.
 pub fn load_checkpoint(
     files: &dyn Checkpoint,
     pool: &Pool,
-    ops: Arc<dyn OpSet>,
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
-    decoder(files, 0, pool, ops, log, progress)
+    decoder(files, 0, pool, log, progress)
 }
 
 /// `limit`: bytes that the weights may take, 0 for any.
@@ -155,7 +144,6 @@ fn decoder(
     files: &dyn Checkpoint,
     limit: u64,
     pool: &Pool,
-    ops: Arc<dyn OpSet>,
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
@@ -167,14 +155,14 @@ fn decoder(
         None => files.end_tokens(vocab_size)?,
     };
     let chat = files.chat(&|message| log(WARN, message))?;
-    let model = Reader::new(files, limit, pool, progress).decoder(config, ops)?;
+    let model = Reader::new(files, limit, pool, progress).decoder(config)?;
     // Not before: the embedding has shown that there are so many.
     tokenizer.as_mut().map_or(Ok(()), |tokenizer| tokenizer.pad_to(vocab_size))?;
     let Facts { architecture, name, parameters, layers, hidden_size, context_length, .. } = model.facts();
     let size = format!("{parameters} parameters, {layers} layers of {hidden_size}, context {context_length}");
     log(INFO, &format!("loaded {}: {name} ({architecture}), {size}", files.what()));
     let (tokenizer, chat) = (tokenizer.map(Arc::new), chat.map(Arc::new));
-    Ok(Loaded { model: Box::new(model), tokenizer, end_tokens, chat })
+    Ok(Loaded { model: Arc::new(model), tokenizer, end_tokens, chat })
 }
 
 #[cfg(feature = "demo-model")]
@@ -183,7 +171,7 @@ fn embedded() -> Result<Gguf> {
     #[repr(align(64))]
     struct Aligned<T: ?Sized>(T);
     static FILE: &Aligned<[u8]> = &Aligned(*include_bytes!("../../models/bn-demo.gguf"));
-    Gguf::from_bytes(crate::base::Bytes::new(&FILE.0), "the embedded model")
+    Gguf::from_bytes(Bytes::new(&FILE.0), "the embedded model")
 }
 
 #[cfg(not(feature = "demo-model"))]

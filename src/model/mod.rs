@@ -15,21 +15,22 @@ mod pooling;
 mod reader;
 mod requantized;
 mod rope;
+mod sampling;
 
 pub use checkpoint::Checkpoint;
 pub use config::{DecoderConfig, LayerSpan, Parts, RopeConfig, RopeScaling};
 pub use export::{ExportTypes, export};
 pub use hf::HfFolder;
-pub use loader::{Source, load, load_checkpoint, load_with, load_with_ops};
+pub use loader::{Source, load, load_checkpoint};
 pub use options::{LoadOptions, WeightType};
 pub use pooling::Pooling;
+pub use sampling::SamplingDefaults;
 
-use crate::base::Result;
+use crate::base::{Error, Result, Status};
 use crate::kernels::attention::KvType;
-use crate::ops::{KvCache, RaggedBatch};
+use crate::ops::{KvCache, OpSet, RaggedBatch};
 use crate::text::{ChatTemplate, Tokenizer};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// What a host may ask about a loaded model; sizes in elements, tokens and bytes.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +50,8 @@ pub struct Facts {
     pub weight_bytes: u64,
     /// How its embeddings are made where a request doesn't say; they have `hidden_size` elements.
     pub pooling: Pooling,
+    /// What its files advise for requests that do not say.
+    pub sampling: SamplingDefaults,
 }
 
 /// Shape of the KV cache that a model wants, as `ops::KvCache` has it.
@@ -70,27 +73,37 @@ pub struct Outputs {
     pub hidden: Vec<f32>,
 }
 
-/// A model that runs one ragged step at a time. Owned by the engine thread.
-pub trait Model: Send {
+/// Immutable weights and how to run them. Any number of threads may run it at a time, each on operations and a KV cache
+/// of its own.
+pub trait Model: Send + Sync {
     fn facts(&self) -> &Facts;
     fn kv_shape(&self) -> KvShape;
-    /// An upper bound on scratch bytes of a step of `rows` rows with `logits_rows` logits rows, where the hidden
-    /// state of every row may be wanted.
-    fn workspace_bytes(&self, rows: usize, logits_rows: usize) -> usize;
-    /// Runs `batch`, appends K and V, and writes what `batch` asks for to `out` (resized).
-    /// Looks at `stop` between layers and returns `Status::Cancelled` when it is set.
+    /// An upper bound on scratch bytes on `ops` of a step of `rows` rows with `logits_rows` logits rows, where the
+    /// hidden state of every row may be wanted.
+    fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits_rows: usize) -> usize;
+    /// Runs `batch` on `ops`, appends K and V, and writes what `batch` asks for to `out` (resized).
+    /// Calls `stop` on this thread between layers and before the head; true ends the pass with `Status::Cancelled`.
     fn forward(
-        &mut self,
-        batch: &Arc<RaggedBatch>,
+        &self,
+        ops: &dyn OpSet,
+        batch: &RaggedBatch,
         kv: &KvCache,
-        stop: &AtomicBool,
+        stop: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()>;
 }
 
-/// A model and, where its file has them, its tokenizer and chat template.
+fn check_stop(stop: &mut dyn FnMut() -> bool) -> Result<()> {
+    if stop() {
+        return Err(Error::new(Status::Cancelled, "the step was stopped"));
+    }
+    Ok(())
+}
+
+/// A model and, where its file has them, its tokenizer and chat template. A clone shares them.
+#[derive(Clone)]
 pub struct Loaded {
-    pub model: Box<dyn Model>,
+    pub model: Arc<dyn Model>,
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// The tokenizer's; without one, those that the files name.
     pub end_tokens: Vec<u32>,

@@ -1,7 +1,6 @@
 //! What a caller may change about a model as it is loaded.
 
 use crate::base::{Error, Result};
-use crate::kernels::{Isa, available};
 
 /// What the weights of a part become.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,10 +26,8 @@ pub struct LoadOptions {
     pub head: WeightType,
     /// The `kernel_config.ini` that says how a GGUF file's TL1 and TL2 tensors are tiled; None: the one beside it.
     pub kernel_config: Option<String>,
-    /// What kernels are to use; None: the best that the machine has. The results are the same.
-    pub instructions: Option<Isa>,
-    /// Loading is given up where the weights alone take more bytes; 0: no limit. The engine puts its own here.
-    pub memory_limit_bytes: u64,
+    /// Loading is given up where the weights take more bytes; 0: no limit.
+    pub max_weight_bytes: u64,
 }
 
 impl LoadOptions {
@@ -39,18 +36,9 @@ impl LoadOptions {
         [self.weights, self.embedding, self.head] != [WeightType::Keep; 3]
     }
 
-    /// Refuses instructions that the machine lacks, and what no model can become: quantizing the inputs of an embedding or a head to int8 is nothing that one
-    /// was trained for.
+    /// Refuses what no model can become: quantizing the inputs of an embedding or a head to int8 is nothing that one was
+    /// trained for.
     pub fn check(&self) -> Result<()> {
-        if let Some(isa) = self.instructions.filter(|isa| !available().contains(isa)) {
-            let names: Vec<_> = available().iter().map(|isa| isa.name()).collect();
-            let message = format!(
-                "instructions is {}, which this machine lacks: it has {}",
-                isa.name(),
-                names.join(", ")
-            );
-            return Err(Error::unsupported(message));
-        }
         for (field, ty) in [("embedding_type", self.embedding), ("head_type", self.head)] {
             if ty == WeightType::Ternary {
                 let message =

@@ -5,7 +5,7 @@ use super::config::DecoderConfig;
 use super::decoder::{Decoder, Layer, Weights};
 use crate::base::{Error, Result, Status};
 use crate::kernels::{Matrix, Pool, ternary};
-use crate::ops::{Norm, OpSet, Projections, Rope};
+use crate::ops::{Norm, Projections, Rope};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
         Self { files, pool, used: HashSet::new(), done: 0, all, held: 0, limit, progress }
     }
 
-    pub fn decoder(mut self, config: DecoderConfig, ops: Arc<dyn OpSet>) -> Result<Decoder> {
+    pub fn decoder(mut self, config: DecoderConfig) -> Result<Decoder> {
         let (hidden, vocab) = (config.hidden, config.vocab_size);
         let embedding = self.dense("token_embd.weight", vocab, hidden)?;
         let head = match self.files.has("output.weight") {
@@ -49,7 +49,7 @@ impl<'a> Reader<'a> {
         let ropes = self.ropes(&config)?;
         self.nothing_left()?;
         let weights = Weights { embedding, layers, final_norm, head: [head].into(), ropes };
-        Ok(Decoder::new(config, weights, self.files.other_bytes(), ops))
+        Ok(Decoder::new(config, weights, self.files.other_bytes()))
     }
 
     fn layer(&mut self, index: usize, c: &DecoderConfig) -> Result<Layer> {
@@ -136,11 +136,7 @@ impl<'a> Reader<'a> {
         }
         Err(Error::new(
             Status::MemoryLimit,
-            format!(
-                "{}: memory_limit_bytes = {} is too small for its weights",
-                self.files.what(),
-                self.limit
-            ),
+            format!("{}: max_weight_bytes = {} is too small for its weights", self.files.what(), self.limit),
         ))
     }
 

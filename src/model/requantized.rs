@@ -3,11 +3,11 @@
 use super::checkpoint::Checkpoint;
 use super::config::DecoderConfig;
 use super::options::{LoadOptions, WeightType};
+use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
 use crate::kernels::rows::dequantize_row;
 use crate::kernels::{DType, Matrix, Pool, isa, pack, requantize};
 use crate::text::{ChatTemplate, Tokenizer};
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 const EMBEDDING: &str = "token_embd.weight";

@@ -6,13 +6,13 @@ use super::paging::{Paging, Span};
 use super::spare::Spare;
 use super::support::{f32s, output, rows};
 use super::{Attention, AttentionShape, Norm, RopeStyle};
+use crate::base::sync::Mutex;
 use crate::kernels::attention::{Context, Half, PIECE, QUERIES, Scratch, Seen, TILE};
 use crate::kernels::attention::{finish, merge, state_len, stride};
 use crate::kernels::blocks::SharedOut;
 use crate::kernels::buffer::grown;
 use crate::kernels::{Isa, Pool, kv, norm, rope};
 use candle_core::{CpuStorage, CustomOp2, InplaceOp2, Layout, Shape};
-use parking_lot::Mutex;
 use std::cell::RefCell;
 
 thread_local! {

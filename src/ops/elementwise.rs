@@ -1,7 +1,7 @@
 //! The gated activation, the residual sum, and the choice of rows.
 
 use super::spare::Spare;
-use super::support::{f32s, f32s_mut, output, zeroed};
+use super::support::{f32s, f32s_mut, output};
 use super::{Activation, Norm};
 use crate::kernels::blocks::SharedOut;
 use crate::kernels::{Isa, Pool, elementwise, norm};
@@ -12,6 +12,7 @@ pub struct Gated<'a> {
     pub pool: &'a Pool,
     pub isa: Isa,
     pub activation: Activation,
+    pub spare: &'a Spare,
 }
 
 impl CustomOp1 for Gated<'_> {
@@ -22,7 +23,7 @@ impl CustomOp1 for Gated<'_> {
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
         let &[rows, both] = layout.dims() else { candle_core::bail!("gate and up lie side by side") };
         let (x, width) = (f32s(x, layout)?, both / 2);
-        let mut out = zeroed(rows * width)?;
+        let mut out = self.spare.take(rows * width)?;
         let shared = SharedOut::new(&mut out);
         self.pool.run_if_worth(4 * x.len(), rows, &|row| {
             let (gate, up) = x[row * both..][..both].split_at(width);

@@ -5,22 +5,23 @@ use super::elementwise::{Add, Gated, Rows};
 use super::embed::Embed;
 use super::linear::{AddLinear, GatedLinear, Linear, Scratch};
 use super::norm::RmsNorm;
-use super::spare::Spare;
-use super::support::ours;
+use super::spare::{Owned, Spare};
+use super::support::{into_vec, ours};
 use super::{
     Activation, Attention, AttentionShape, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch, Rope,
 };
+use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
 use crate::kernels::{Isa, Matrix, Pool, available, isa, rope};
 use candle_core::{Device, Tensor};
-use parking_lot::Mutex;
 use std::sync::Arc;
 
+/// With the scratch memory of one forward pass at a time: an engine has its own.
 pub struct FusedOps {
     pool: Arc<Pool>,
     isa: Isa,
     scratch: Mutex<Scratch>,
-    spare: Spare,
+    spare: Arc<Spare>,
     angles: Mutex<Angles>,
     /// Of attention; grown to the longest context, then reused.
     pieces: Mutex<Vec<f32>>,
@@ -77,17 +78,29 @@ impl Angles {
 impl FusedOps {
     /// On the best instructions of this machine.
     pub fn new(pool: Arc<Pool>) -> Self {
-        Self::with_isa(pool, isa())
+        Self::unchecked(pool, isa())
     }
 
-    /// `isa` must be one that this machine has: kernels do not look again.
-    pub fn with_isa(pool: Arc<Pool>, isa: Isa) -> Self {
-        assert!(available().contains(&isa), "{} on a machine that lacks it", isa.name());
+    /// `Unsupported` where this machine lacks `isa`: kernels do not look again.
+    pub fn with_isa(pool: Arc<Pool>, isa: Isa) -> Result<Self> {
+        if available().contains(&isa) {
+            return Ok(Self::unchecked(pool, isa));
+        }
+        let names: Vec<_> = available().iter().map(|isa| isa.name()).collect();
+        let (name, names) = (isa.name(), names.join(", "));
+        Err(Error::unsupported(format!("instructions is {name}, which this machine lacks: it has {names}")))
+    }
+
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    fn unchecked(pool: Arc<Pool>, isa: Isa) -> Self {
         Self {
             pool,
             isa,
             scratch: Mutex::default(),
-            spare: Spare::default(),
+            spare: Arc::default(),
             angles: Mutex::default(),
             pieces: Mutex::default(),
         }
@@ -95,6 +108,10 @@ impl FusedOps {
 }
 
 impl FusedOps {
+    fn owned(&self, what: &str, result: candle_core::Result<Tensor>) -> Result<Owned> {
+        ours(what, result).map(|tensor| Owned::new(tensor, &self.spare))
+    }
+
     fn product<'a>(&'a self, norm: Option<&'a Norm>, weights: &'a Projections) -> Linear<'a> {
         let Self { pool, isa, scratch, spare, .. } = self;
         Linear { pool, isa: *isa, scratch, spare, norm, weights, memory: Mutex::default() }
@@ -102,31 +119,33 @@ impl FusedOps {
 }
 
 impl OpSet for FusedOps {
-    fn embed(&self, batch: &Arc<RaggedBatch>, table: &Matrix, scale: f32) -> Result<Tensor> {
+    fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Owned> {
         self.spare.begin(batch.tokens.len(), batch.logits_rows.len().max(batch.hidden_rows.len()));
         let op = Embed { table, scale, isa: self.isa, pool: &self.pool, spare: &self.spare };
         let ids = Tensor::from_slice(&batch.tokens, batch.tokens.len(), &Device::Cpu);
-        ours("embed", ids.and_then(|ids| ids.apply_op1_no_bwd(&op)))
+        self.owned("embed", ids.and_then(|ids| ids.apply_op1_no_bwd(&op)))
     }
 
-    fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Tensor> {
-        ours("linear", x.apply_op1_no_bwd(&self.product(norm, weights)))
+    fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Owned> {
+        self.owned("linear", x.apply_op1_no_bwd(&self.product(norm, weights)))
     }
 
-    fn linear_into(
+    fn linear_to(
         &self,
-        memory: Vec<f32>,
+        out: &mut Vec<f32>,
         x: &Tensor,
         norm: Option<&Norm>,
         weights: &Projections,
-    ) -> Result<Tensor> {
-        let op = Linear { memory: Mutex::new(memory), ..self.product(norm, weights) };
-        ours("linear", x.apply_op1_no_bwd(&op))
+    ) -> Result<()> {
+        // Not cleared: what is written over needs no zeros first.
+        let op = Linear { memory: Mutex::new(std::mem::take(out)), ..self.product(norm, weights) };
+        *out = ours("linear", x.apply_op1_no_bwd(&op).and_then(into_vec))?;
+        Ok(())
     }
 
-    fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Tensor> {
+    fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Owned> {
         let op = RmsNorm { pool: &self.pool, isa: self.isa, norm, spare: &self.spare };
-        ours("norm", x.apply_op1_no_bwd(&op))
+        self.owned("norm", x.apply_op1_no_bwd(&op))
     }
 
     fn attention(
@@ -136,7 +155,7 @@ impl OpSet for FusedOps {
         kv: &KvCache,
         layer: usize,
         how: &Attention,
-    ) -> Result<Tensor> {
+    ) -> Result<Owned> {
         let cache =
             kv.layers.get(layer).ok_or_else(|| Error::internal(format!("no KV cache for layer {layer}")))?;
         let (pool, isa, pieces) = (&*self.pool, self.isa, &self.pieces);
@@ -144,40 +163,38 @@ impl OpSet for FusedOps {
         let table = angles.of(paging.batch, how.rope);
         ours("kv write", cache.inplace_op2(qkv, &KvWrite { pool, isa, paging, how, table }))?;
         let attend = Attend { pool, spare: &self.spare, isa, paging, how, table, pieces };
-        ours("attention", qkv.apply_op2_no_bwd(cache, &attend))
+        self.owned("attention", qkv.apply_op2_no_bwd(cache, &attend))
     }
 
     fn attention_bytes(&self, shape: &AttentionShape, context: usize) -> usize {
         shape.scratch_bytes(self.pool.threads(), context)
     }
 
-    fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Tensor> {
-        let op = Gated { pool: &self.pool, isa: self.isa, activation };
-        ours("gated", gate_up.apply_op1_no_bwd(&op))
+    fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Owned> {
+        let op = Gated { pool: &self.pool, isa: self.isa, activation, spare: &self.spare };
+        self.owned("gated", gate_up.apply_op1_no_bwd(&op))
     }
 
-    fn add(&self, x: Tensor, y: &Tensor, norm: Option<&Norm>) -> Result<Tensor> {
-        ours("add", x.inplace_op2(y, &Add { pool: &self.pool, isa: self.isa, norm }))?;
-        Ok(x)
+    fn add(&self, x: &mut Owned, y: &Tensor, norm: Option<&Norm>) -> Result<()> {
+        ours("add", x.inplace_op2(y, &Add { pool: &self.pool, isa: self.isa, norm }))
     }
 
-    fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Tensor> {
-        ours("rows", x.apply_op1_no_bwd(&Rows { rows, spare: &self.spare }))
+    fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Owned> {
+        self.owned("rows", x.apply_op1_no_bwd(&Rows { rows, spare: &self.spare }))
     }
 
     fn add_linear(
         &self,
-        x: Tensor,
+        x: &mut Owned,
         y: &Tensor,
         y_norm: Option<&Norm>,
         norm: Option<&Norm>,
         weights: &Projections,
-    ) -> Result<(Tensor, Tensor)> {
+    ) -> Result<Owned> {
         let op = AddLinear { norm: y_norm, linear: self.product(norm, weights), out: Mutex::default() };
         ours("add-linear", x.inplace_op2(y, &op))?;
         let shape = (x.dims()[0], op.linear.width());
-        let product = ours("add-linear", Tensor::from_vec(op.out.into_inner(), shape, &Device::Cpu))?;
-        Ok((x, product))
+        self.owned("add-linear", Tensor::from_vec(op.out.into_inner(), shape, &Device::Cpu))
     }
 
     fn gated_linear(
@@ -186,12 +203,8 @@ impl OpSet for FusedOps {
         activation: Activation,
         norm: Option<&Norm>,
         weights: &Projections,
-    ) -> Result<Tensor> {
+    ) -> Result<Owned> {
         let op = GatedLinear(activation, self.product(norm, weights));
-        ours("gated-linear", gate_up.apply_op1_no_bwd(&op))
-    }
-
-    fn recycle(&self, x: Tensor) -> Result<()> {
-        ours("recycle", self.spare.give(x))
+        self.owned("gated-linear", gate_up.apply_op1_no_bwd(&op))
     }
 }

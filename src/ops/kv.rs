@@ -3,7 +3,7 @@
 use super::KvCache;
 use super::support::{ours, zeroed};
 use crate::base::{Error, Result};
-use crate::kernels::attention::KvType;
+use crate::kernels::attention::{KvType, TILE};
 use candle_core::{CpuStorage, Device, Layout, Tensor, WithDType};
 use half::f16;
 
@@ -17,30 +17,43 @@ impl KvCache {
         blocks: usize,
         block_size: usize,
     ) -> Result<Self> {
-        let mut cache = Self { kind, layers: Vec::new(), blocks, block_size };
-        let Some(shape) = cache.layer_shape(kv_heads, head_dim) else {
+        let Some(shape) = Self::layer_shape(kind, kv_heads, head_dim, blocks, block_size) else {
             return Err(Error::out_of_memory("the KV cache", usize::MAX));
         };
-        for _ in 0..layers {
-            let tensor = match kind {
-                KvType::F32 => zeros::<f32>(&shape),
-                KvType::F16 => zeros::<f16>(&shape),
-                KvType::Int8 => zeros::<u8>(&shape),
-            };
-            cache.layers.push(tensor?);
+        let layers = (0..layers).map(|_| match kind {
+            KvType::F32 => zeros::<f32>(&shape),
+            KvType::F16 => zeros::<f16>(&shape),
+            KvType::Int8 => zeros::<u8>(&shape),
+        });
+        Ok(Self { kind, layers: layers.collect::<Result<_>>()?, blocks, block_size })
+    }
+
+    /// Bytes of K and V of `block_size` tokens (whole tiles) in one layer; None where that passes a word.
+    pub fn block_bytes(kind: KvType, kv_heads: usize, head_dim: usize, block_size: usize) -> Option<usize> {
+        if head_dim > u32::MAX as usize {
+            return None;
         }
-        Ok(cache)
+        let tiles = kv_heads.checked_mul(block_size / TILE)?;
+        tiles.checked_mul(kind.tile_bytes(head_dim))?.checked_mul(2)
     }
 
     /// A layer's shape; None where its size passes a word.
-    pub fn layer_shape(&self, kv_heads: usize, head_dim: usize) -> Option<[usize; 5]> {
-        // An int8 row's scale is four more of its bytes.
-        let width =
-            if self.kind == KvType::Int8 { head_dim.checked_add(size_of::<f32>())? } else { head_dim };
-        let shape = [2, self.blocks, kv_heads, self.block_size, width];
-        let elements = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d))?;
-        elements.checked_mul(size_of::<f32>())?;
-        Some(shape)
+    pub fn layer_shape(
+        kind: KvType,
+        kv_heads: usize,
+        head_dim: usize,
+        blocks: usize,
+        block_size: usize,
+    ) -> Option<[usize; 5]> {
+        let bytes = Self::block_bytes(kind, kv_heads, head_dim, block_size)?;
+        bytes.checked_mul(blocks).filter(|bytes| *bytes <= isize::MAX as usize)?;
+        let row = kind.tile_bytes(head_dim) / TILE;
+        let width = match kind {
+            KvType::F32 => row / size_of::<f32>(),
+            KvType::F16 => row / size_of::<f16>(),
+            KvType::Int8 => row,
+        };
+        Some([2, blocks, kv_heads, block_size, width])
     }
 }
 

@@ -4,11 +4,11 @@ use super::prepare::{Prepared, Rows, Source};
 use super::spare::Spare;
 use super::support::{f32s, f32s_mut, output, rows};
 use super::{Activation, Norm, Projections};
+use crate::base::sync::Mutex;
 use crate::kernels::blocks::{MOST, Part, SharedOut};
 use crate::kernels::buffer::grown;
 use crate::kernels::{Arithmetic, Isa, Matrix, Pool, dense, elementwise, quantized, ternary};
 use candle_core::{CpuStorage, CustomOp1, InplaceOp2, Layout, Shape};
-use parking_lot::Mutex;
 
 /// What one product is prepared in; grown to the widest, then reused.
 #[derive(Default)]

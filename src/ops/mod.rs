@@ -16,7 +16,8 @@ mod support;
 pub use batch::{KvCache, RaggedBatch, SeqRows};
 pub use fused::FusedOps;
 pub use paging::Paging;
-pub use support::into_vec;
+pub use spare::Owned;
+pub use support::copy_to;
 
 use crate::base::Result;
 use crate::kernels::Matrix;
@@ -114,24 +115,23 @@ impl Attention<'_> {
 /// Every heavy step of a decoder. `FusedOps` runs our kernels; tests run the same model on plain candle.
 pub trait OpSet: Send + Sync {
     /// Rows of `table` for `batch.tokens`, times `scale`: `[T, hidden]`.
-    fn embed(&self, batch: &Arc<RaggedBatch>, table: &Matrix, scale: f32) -> Result<Tensor>;
+    fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Owned>;
     /// `norm` (where given), each matrix's own norm (where it has one), then, for ternary weights, int8 per-token
     /// quantization (scale 127 / max(absmax, 1e-5), half to even), then `x · Wᵀ + bias` for each of the matrices,
     /// outputs side by side: `[T, sum of rows]`.
-    fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Tensor>;
-    /// As `linear`; the result may lie in `memory`, whatever stands there.
-    fn linear_into(
+    fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Owned>;
+    /// As `linear`, into `out`, whatever stands there; it grows where it must.
+    fn linear_to(
         &self,
-        memory: Vec<f32>,
+        out: &mut Vec<f32>,
         x: &Tensor,
         norm: Option<&Norm>,
         weights: &Projections,
-    ) -> Result<Tensor> {
-        drop(memory);
-        self.linear(x, norm, weights)
+    ) -> Result<()> {
+        copy_to(out, &*self.linear(x, norm, weights)?)
     }
     /// `norm` of each row of `x`.
-    fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Tensor>;
+    fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Owned>;
     /// Norms and rotates the q and k heads of `qkv` `[T, (heads + 2 kv_heads) * head_dim]` at the batch's positions,
     /// writes k and v into layer `layer` of `kv`, and attends causally over the block tables, within the window:
     /// `[T, heads * head_dim]`. `paging` is the step's, for `kv` and `how.shape`.
@@ -142,28 +142,27 @@ pub trait OpSet: Send + Sync {
         kv: &KvCache,
         layer: usize,
         how: &Attention,
-    ) -> Result<Tensor>;
+    ) -> Result<Owned>;
     /// Bytes that `attention` keeps from call to call, at most, for contexts of `context` positions.
     fn attention_bytes(&self, shape: &AttentionShape, context: usize) -> usize;
     /// `gate_up` `[T, 2 ffn]`, gate first: `[T, ffn]`.
-    fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Tensor>;
-    /// `x + y`, `y` normed first where there is a `norm`; may reuse x's storage.
-    fn add(&self, x: Tensor, y: &Tensor, norm: Option<&Norm>) -> Result<Tensor>;
+    fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Owned>;
+    /// `x += y`, `y` normed first where there is a `norm`.
+    fn add(&self, x: &mut Owned, y: &Tensor, norm: Option<&Norm>) -> Result<()>;
     /// Rows `rows` of `x`.
-    fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Tensor>;
+    fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Owned>;
 
-    /// `add` of the first three, and `linear` of the sum; both results.
+    /// `add` of the first three, and `linear` of the sum.
     fn add_linear(
         &self,
-        x: Tensor,
+        x: &mut Owned,
         y: &Tensor,
         y_norm: Option<&Norm>,
         norm: Option<&Norm>,
         weights: &Projections,
-    ) -> Result<(Tensor, Tensor)> {
-        let x = self.add(x, y, y_norm)?;
-        let product = self.linear(&x, norm, weights)?;
-        Ok((x, product))
+    ) -> Result<Owned> {
+        self.add(x, y, y_norm)?;
+        self.linear(x, norm, weights)
     }
 
     /// `linear` of `gated`.
@@ -173,14 +172,7 @@ pub trait OpSet: Send + Sync {
         activation: Activation,
         norm: Option<&Norm>,
         weights: &Projections,
-    ) -> Result<Tensor> {
-        self.linear(&self.gated(gate_up, activation)?, norm, weights)
-    }
-
-    /// `x`, a result of one of these operations that has no other owner, is no longer needed: the next result may
-    /// take its memory.
-    fn recycle(&self, x: Tensor) -> Result<()> {
-        drop(x);
-        Ok(())
+    ) -> Result<Owned> {
+        self.linear(&*self.gated(gate_up, activation)?, norm, weights)
     }
 }

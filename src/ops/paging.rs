@@ -1,8 +1,7 @@
 //! Where a step's rows lie in the KV cache: checked and divided once for all layers.
 
-use super::support::ours;
 use super::{AttentionShape, KvCache, RaggedBatch, SeqRows};
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::kernels::attention::{KvType, Paged, QUERIES, TILE};
 use std::ops::Range;
 
@@ -28,47 +27,11 @@ pub struct Paging<'a> {
 }
 
 impl<'a> Paging<'a> {
-    /// Refuses spans outside of the batch, positions outside of their block table or not consecutive, blocks that are
-    /// not there, and two sequences that write to one tile.
+    /// `InvalidArgument` for rows that belong to no sequence or to several, positions outside of their block table or not
+    /// consecutive, blocks that are not there, and two sequences that write to one tile: kernels do not look again.
     pub fn new(batch: &'a RaggedBatch, kv: &KvCache, shape: &'a AttentionShape) -> Result<Self> {
-        ours("paging", Self::checked(batch, kv, shape))
-    }
-
-    fn checked(batch: &'a RaggedBatch, kv: &KvCache, shape: &'a AttentionShape) -> candle_core::Result<Self> {
-        let (rows, tables) = (batch.tokens.len(), batch.block_tables.len());
-        if batch.positions.len() != rows || batch.seqs.iter().map(|s| s.rows as usize).sum::<usize>() != rows
-        {
-            candle_core::bail!("the batch's spans do not cover its rows");
-        }
-        if let Some(block) = batch.block_tables.iter().find(|block| **block as usize >= kv.blocks) {
-            candle_core::bail!("block {block} is out of range: the KV cache has {}", kv.blocks);
-        }
-        if kv.block_size == 0 || !kv.block_size.is_multiple_of(TILE) {
-            candle_core::bail!("KV blocks of {} tokens: a multiple of {TILE} is needed", kv.block_size);
-        }
-        if shape.kv_heads == 0 || shape.heads < shape.kv_heads || shape.head_dim == 0 {
-            candle_core::bail!("{} heads of {} cannot share {}", shape.heads, shape.head_dim, shape.kv_heads);
-        }
-        if !shape.heads.is_multiple_of(shape.kv_heads) {
-            candle_core::bail!("{} heads cannot share {} KV heads", shape.heads, shape.kv_heads);
-        }
-        let mut next = 0;
-        for seq in &batch.seqs {
-            let span = seq.row as usize..seq.row as usize + seq.rows as usize;
-            let table = seq.table as usize + seq.table_len as usize;
-            if span.start != next || table > tables {
-                candle_core::bail!("a sequence's rows or block table lie outside of the batch");
-            }
-            next = span.end;
-            let room = seq.table_len as usize * kv.block_size;
-            let positions = &batch.positions[span];
-            if positions.iter().any(|position| *position as usize >= room) {
-                candle_core::bail!("a position lies outside of its block table");
-            }
-            if positions.windows(2).any(|pair| pair[1] != pair[0] + 1) {
-                candle_core::bail!("a sequence's rows are not consecutive positions");
-            }
-        }
+        check_shape(shape, kv)?;
+        check_batch(batch, kv)?;
         let KvCache { kind, blocks, block_size, .. } = *kv;
         let (spans, tiles) = (Vec::new(), Vec::new());
         let mut paging = Self { batch, shape, kind, blocks, block_size, spans, tiles };
@@ -95,7 +58,7 @@ impl<'a> Paging<'a> {
     }
 
     /// Tasks that write share no tile.
-    fn check_tiles(&self) -> candle_core::Result<()> {
+    fn check_tiles(&self) -> Result<()> {
         let tile = |span: &Span| {
             let position = self.batch.positions[span.rows.start] as usize;
             (self.table(span.seq)[position / self.block_size], position % self.block_size / TILE)
@@ -103,7 +66,7 @@ impl<'a> Paging<'a> {
         let mut written: Vec<_> = self.tiles.iter().map(tile).collect();
         written.sort_unstable();
         if written.windows(2).any(|pair| pair[0] == pair[1]) {
-            candle_core::bail!("two sequences write to one KV block");
+            return Err(Error::invalid("two sequences of a step write to one KV block"));
         }
         Ok(())
     }
@@ -131,4 +94,56 @@ impl<'a> Paging<'a> {
 
     /// Bytes that it takes for a row, at most.
     pub const ROW_BYTES: usize = 3 * (2 * size_of::<Span>() + size_of::<(u32, usize)>());
+}
+
+fn check_shape(shape: &AttentionShape, kv: &KvCache) -> Result<()> {
+    let AttentionShape { heads, kv_heads, head_dim, .. } = *shape;
+    if heads == 0 || kv_heads == 0 || head_dim == 0 || !heads.is_multiple_of(kv_heads) {
+        return Err(Error::invalid(format!("{heads} heads of {head_dim} cannot share {kv_heads} KV heads")));
+    }
+    if kv.block_size == 0 || !kv.block_size.is_multiple_of(TILE) {
+        return Err(Error::invalid(format!(
+            "KV blocks of {} tokens: a multiple of {TILE} is needed",
+            kv.block_size
+        )));
+    }
+    Ok(())
+}
+
+fn check_batch(batch: &RaggedBatch, kv: &KvCache) -> Result<()> {
+    let rows = batch.tokens.len();
+    if rows == 0 || batch.positions.len() != rows {
+        let positions = batch.positions.len();
+        return Err(Error::invalid(format!("a step has {rows} tokens and {positions} positions")));
+    }
+    if let Some(block) = batch.block_tables.iter().find(|&&b| b as usize >= kv.blocks) {
+        return Err(Error::invalid(format!("KV block {block} is out of range; there are {}", kv.blocks)));
+    }
+    let mut next = 0usize;
+    for seq in &batch.seqs {
+        let (row, n) = (seq.row as usize, seq.rows as usize);
+        if row != next || n == 0 || n > rows - row {
+            return Err(Error::invalid(format!(
+                "a sequence has rows {row}..+{n} where row {next} of {rows} is next"
+            )));
+        }
+        next = row + n;
+        let positions = &batch.positions[row..next];
+        if positions.windows(2).any(|pair| pair[0].checked_add(1) != Some(pair[1])) {
+            return Err(Error::invalid(format!("a sequence's positions are not consecutive: {positions:?}")));
+        }
+        let (table, len) = (seq.table as usize, seq.table_len as usize);
+        let last = positions[n - 1] as usize;
+        if table.saturating_add(len) > batch.block_tables.len() || len.saturating_mul(kv.block_size) <= last {
+            return Err(Error::invalid(format!(
+                "a block table of {len} blocks at {table} does not hold positions up to {last}"
+            )));
+        }
+    }
+    match next == rows {
+        true => Ok(()),
+        false => {
+            Err(Error::invalid(format!("{} of a step's {rows} rows belong to no sequence", rows - next)))
+        }
+    }
 }

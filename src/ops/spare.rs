@@ -4,10 +4,50 @@
 use super::support::zeroed;
 use candle_core::{CpuStorage, InplaceOp1, Layout, Tensor};
 use parking_lot::Mutex;
+use std::ops::Deref;
+use std::sync::Arc;
 
 /// The residual, q k v, attention's output, gate and up; wanted rows and their logits.
 const KEPT: usize = 6;
 
+/// A result of an operation. Dropped, it gives its memory back to the operations that made it, so clones of the tensor
+/// must not outlive it.
+pub struct Owned {
+    tensor: Tensor,
+    spare: Option<Arc<Spare>>,
+}
+
+impl Owned {
+    pub(super) fn new(tensor: Tensor, spare: &Arc<Spare>) -> Self {
+        Self { tensor, spare: Some(spare.clone()) }
+    }
+}
+
+impl From<Tensor> for Owned {
+    /// A tensor whose memory is nobody else's concern.
+    fn from(tensor: Tensor) -> Self {
+        Self { tensor, spare: None }
+    }
+}
+
+impl Deref for Owned {
+    type Target = Tensor;
+
+    fn deref(&self) -> &Tensor {
+        &self.tensor
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if let Some(spare) = &self.spare {
+            // Where candle refuses, the memory is freed with the tensor.
+            let _ = self.tensor.inplace_op1(&**spare);
+        }
+    }
+}
+
+/// Locked by `try_lock` alone: operations of one pass never meet here, and whoever does goes without.
 #[derive(Default)]
 pub struct Spare(Mutex<Free>);
 
@@ -18,26 +58,28 @@ struct Free {
     parts: Vec<Vec<f32>>,
 }
 
+impl Free {
+    /// The smallest part that holds `n` floats.
+    fn take(&mut self, n: usize) -> Option<Vec<f32>> {
+        let fits = (0..self.parts.len()).filter(|i| self.parts[*i].capacity() >= n);
+        let best = fits.min_by_key(|i| self.parts[*i].capacity())?;
+        Some(self.parts.swap_remove(best))
+    }
+}
+
 impl Spare {
     /// A step of `rows` rows, `outputs` of them wanted, begins. Where that is more than ever, what is too small now goes.
     pub fn begin(&self, rows: usize, outputs: usize) {
-        let mut free = self.0.lock();
+        let Some(mut free) = self.0.try_lock() else { return };
         if rows > free.rows || outputs > free.outputs {
             free.parts.clear();
             (free.rows, free.outputs) = (free.rows.max(rows), free.outputs.max(outputs));
         }
     }
 
-    /// `n` floats of any value, to be overwritten: the smallest part that holds them, or a new one.
+    /// `n` floats of any value, to be overwritten: a part that holds them, or a new one.
     pub fn take(&self, n: usize) -> candle_core::Result<Vec<f32>> {
-        let mut free = self.0.lock();
-        let fits = (0..free.parts.len()).filter(|i| free.parts[*i].capacity() >= n);
-        let Some(best) = fits.min_by_key(|i| free.parts[*i].capacity()) else {
-            drop(free);
-            return zeroed(n);
-        };
-        let mut part = free.parts.swap_remove(best);
-        drop(free);
+        let Some(mut part) = self.0.try_lock().and_then(|mut free| free.take(n)) else { return zeroed(n) };
         part.resize(n, 0.0);
         if cfg!(debug_assertions) {
             // What a result is read for without having been written shows in every test.
@@ -45,25 +87,19 @@ impl Spare {
         }
         Ok(part)
     }
-
-    /// Takes the memory out of `x`, which nobody may use any more, its clones included.
-    pub fn give(&self, x: Tensor) -> candle_core::Result<()> {
-        x.inplace_op1(self)
-    }
 }
 
+/// Takes a tensor's memory.
 impl InplaceOp1 for Spare {
     fn name(&self) -> &'static str {
-        "recycle"
+        "spare"
     }
 
     fn cpu_fwd(&self, storage: &mut CpuStorage, _: &Layout) -> candle_core::Result<()> {
-        if let CpuStorage::F32(data) = storage {
-            let part = std::mem::take(data);
-            let mut free = self.0.lock();
-            if free.parts.len() < KEPT {
-                free.parts.push(part);
-            }
+        if let (CpuStorage::F32(data), Some(mut free)) = (storage, self.0.try_lock())
+            && free.parts.len() < KEPT
+        {
+            free.parts.push(std::mem::take(data));
         }
         Ok(())
     }
@@ -72,30 +108,65 @@ impl InplaceOp1 for Spare {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::panics;
     use candle_core::Device;
+
+    fn owned(part: Vec<f32>, spare: &Arc<Spare>) -> Owned {
+        let len = part.len();
+        Owned::new(Tensor::from_vec(part, len, &Device::Cpu).unwrap(), spare)
+    }
 
     #[test]
     fn memory_comes_back() {
-        let spare = Spare::default();
+        let spare = Arc::<Spare>::default();
         spare.begin(2, 1);
         let [small, large] = [10, 100].map(|n| spare.take(n).unwrap());
         let places = [&small, &large].map(|part| part.as_ptr());
         for part in [large, small] {
-            let len = part.len();
-            spare.give(Tensor::from_vec(part, len, &Device::Cpu).unwrap()).unwrap();
+            drop(owned(part, &spare));
         }
         let taken = [9, 11, 101].map(|n| spare.take(n).unwrap());
         assert_eq!([&taken[0], &taken[1]].map(|part| part.as_ptr()), places);
         assert_eq!(taken.each_ref().map(Vec::len), [9, 11, 101]);
         let [part, ..] = taken;
-        spare.give(Tensor::from_vec(part, 9, &Device::Cpu).unwrap()).unwrap();
+        drop(owned(part, &spare));
         spare.begin(2, 1);
         assert_eq!(spare.0.lock().parts.len(), 1);
         spare.begin(3, 1);
         assert!(spare.0.lock().parts.is_empty(), "kept for a smaller step");
-        for _ in 0..2 * KEPT {
-            spare.give(Tensor::from_vec(vec![0.0f32; 4], 4, &Device::Cpu).unwrap()).unwrap();
-        }
+        (0..2 * KEPT).for_each(|_| drop(owned(vec![0.0; 4], &spare)));
         assert_eq!(spare.0.lock().parts.len(), KEPT);
+    }
+
+    /// The tensor that a kernel was writing to goes while its panic unwinds: a second panic would end the process.
+    #[test]
+    fn a_panic_in_an_operation_stays_one() {
+        struct Broken;
+        impl InplaceOp1 for Broken {
+            fn name(&self) -> &'static str {
+                "broken"
+            }
+            fn cpu_fwd(&self, _: &mut CpuStorage, _: &Layout) -> candle_core::Result<()> {
+                panic!("in a kernel")
+            }
+        }
+        let spare = Arc::<Spare>::default();
+        let text = panics::catch(|| {
+            let x = owned(vec![0.0; 4], &spare);
+            let _ = x.inplace_op1(&Broken);
+        });
+        assert!(text.unwrap_err().contains("in a kernel"));
+    }
+
+    /// A forked child may find the lock taken for good.
+    #[test]
+    fn a_lock_that_is_held_holds_nobody_up() {
+        let spare = Arc::<Spare>::default();
+        let held = spare.0.lock();
+        spare.begin(2, 1);
+        assert_eq!(spare.take(3).unwrap(), [0.0; 3]);
+        drop(owned(vec![0.0; 4], &spare));
+        drop(held);
+        assert!(spare.0.lock().parts.is_empty());
     }
 }

@@ -91,6 +91,7 @@ impl SamplingParams {
     }
 }
 
+/// In C's layout: an event hands out its array of these as it lies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct Logprob {

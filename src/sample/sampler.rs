@@ -59,7 +59,9 @@ fn argmax(logits: &[f32]) -> Result<(u32, f32)> {
         } else {
             "are all -infinity"
         };
-        return Err(Error::internal(format!("the model's logits {what}: no token can be sampled")));
+        return Err(Error::bad_model(format!(
+            "the model's logits {what}: no token can be sampled; its weights may be damaged, or overflow on this prompt"
+        )));
     }
     Ok((token, max))
 }
@@ -89,8 +91,8 @@ impl Sampler {
     /// descending order (the lower id among equals; past the vocabulary's end token `u32::MAX` at -infinity).
     /// They are natural logarithms of the softmax of the raw logits, before penalties and temperature.
     ///
-    /// `Internal` where the logits hold NaN or infinity, or nothing but -infinity, or are not the
-    /// vocabulary's; then nothing is appended.
+    /// `BadModel` where the logits hold NaN or infinity, or nothing but -infinity; `Internal` where they are not the
+    /// vocabulary's. Then nothing is appended.
     pub fn sample(
         &mut self,
         params: &SamplingParams,

@@ -39,59 +39,66 @@ impl Pattern {
 /// The stop rules of one request over its stream of tokens and text.
 ///
 /// The match that counts is the one that is complete first; of several complete at the same byte, the
-/// longest. So the outcome doesn't depend on how the text was cut into pieces.
+/// longest (of equal ones the first). So the outcome doesn't depend on how the text was cut into pieces.
 pub struct StopMatcher {
+    /// The request's, then the model's.
     tokens: Vec<u32>,
+    /// How many of them are the request's.
+    own: usize,
     patterns: Vec<Pattern>,
     /// Text that may turn out to begin a stop string.
     held: String,
-    stopped: bool,
+    /// Index of the stop string that is complete.
+    stopped: Option<usize>,
 }
 
 impl StopMatcher {
     /// `end_tokens` are the model's; leave them out (an empty slice) to ignore them. `InvalidArgument` for an
     /// empty stop string, which would stop everything.
-    pub fn new(stop_tokens: &[u32], end_tokens: &[u32], stop_strings: &[String]) -> Result<Self> {
-        if let Some(i) = stop_strings.iter().position(String::is_empty) {
+    pub fn new(stop_tokens: &[u32], end_tokens: &[u32], stop_strings: &[impl AsRef<str>]) -> Result<Self> {
+        if let Some(i) = stop_strings.iter().position(|text| text.as_ref().is_empty()) {
             return Err(Error::invalid(format!("stop_strings[{i}] is empty")));
         }
         Ok(Self {
             tokens: stop_tokens.iter().chain(end_tokens).copied().collect(),
-            patterns: stop_strings.iter().map(|text| Pattern::new(text)).collect(),
+            own: stop_tokens.len(),
+            patterns: stop_strings.iter().map(|text| Pattern::new(text.as_ref())).collect(),
             held: String::new(),
-            stopped: false,
+            stopped: None,
         })
     }
 
-    /// Whether `token` ends the output; its text is then not part of it.
-    pub fn is_stop_token(&self, token: u32) -> bool {
-        self.tokens.contains(&token)
+    /// Some where `token` ends the output, whose text is then not part of it: its index among the request's stop tokens,
+    /// or None for the model's own.
+    pub fn stop_token(&self, token: u32) -> Option<Option<usize>> {
+        let at = self.tokens.iter().position(|stop| *stop == token)?;
+        Some((at < self.own).then_some(at))
     }
 
-    /// Takes the next text and appends what can no longer be part of a stop string to `out`. True once a stop
-    /// string is complete: `out` then has the text before it and nothing more ever comes.
-    pub fn push(&mut self, piece: &str, out: &mut String) -> bool {
-        if self.stopped {
-            return true;
+    /// Takes the next text and appends what can no longer be part of a stop string to `out`. Once a stop string is
+    /// complete, its index: `out` then has the text before it and nothing more ever comes.
+    pub fn push(&mut self, piece: &str, out: &mut String) -> Option<usize> {
+        if self.stopped.is_some() {
+            return self.stopped;
         }
         for (i, byte) in piece.bytes().enumerate() {
             let mut longest = 0;
-            for pattern in &mut self.patterns {
-                if pattern.advance(byte) {
-                    longest = longest.max(pattern.bytes.len());
+            for (index, pattern) in self.patterns.iter_mut().enumerate() {
+                if pattern.advance(byte) && pattern.bytes.len() > longest {
+                    longest = pattern.bytes.len();
+                    self.stopped = Some(index);
                 }
             }
             if longest > 0 {
                 self.give(piece, self.held.len() + i + 1 - longest, out);
                 self.held.clear();
-                self.stopped = true;
-                return true;
+                return self.stopped;
             }
         }
         // A pattern begins with a whole character, so what it matched does as well.
         let hold = self.patterns.iter().map(|pattern| pattern.matched).max().unwrap_or(0);
         self.give(piece, self.held.len() + piece.len() - hold, out);
-        false
+        None
     }
 
     /// The first `count` bytes of held text and `piece` go to `out`, the rest is held.

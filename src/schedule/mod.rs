@@ -107,6 +107,12 @@ pub struct Scheduler {
     hold_until: u64,
 }
 
+/// What a step of prompts alone may take. Shorter ones serve a burst worse: the first prompt that is done slows all others
+/// down to what `max_step_ms` leaves beside its tokens.
+const PROMPT_STEP_NS: f64 = 4e9;
+/// Its rows all the same: fewer would use weights badly that are read once for all rows.
+const LEAST_PROMPT_ROWS: u64 = 64;
+
 /// Positions that a request computes. The last token sampled is never run through the model, so it needs
 /// none.
 fn positions(prompt_len: u32, max_new: u32) -> u64 {
@@ -204,8 +210,8 @@ impl Scheduler {
     }
 
     /// Fills `plan` with the next step: a row of every decoding sequence (invariant 4), then prompt chunks,
-    /// oldest first, in what `max_batch_tokens` and, beside decode rows, `max_step_ns` leave; then admits from
-    /// the queue. Empty only when there is nothing to do. Without a `commit` the next plan starts from the
+    /// oldest first, in what `max_batch_tokens` and `max_step_ns` leave, without decode rows some seconds; then admits
+    /// from the queue. Empty only when there is nothing to do. Without a `commit` the next plan starts from the
     /// same state, and admitted sequences stay admitted.
     pub fn plan(&mut self, plan: &mut Plan) {
         plan.clear();
@@ -245,7 +251,7 @@ impl Scheduler {
     fn chunk_rows(&self, start: u32, plan: &Plan) -> u32 {
         let room = u64::from(self.config.max_batch_tokens).saturating_sub(plan.work.rows) as u32;
         if plan.decode_rows == 0 {
-            return room;
+            return room.min(self.prompt_rows(start, plan));
         }
         // An eighth is left for what the prediction doesn't know.
         let target = self.config.max_step_ns as f64 * 0.875;
@@ -253,6 +259,12 @@ impl Scheduler {
         // The oldest prompt moves by one row even when decoding alone takes too long: nobody starves.
         let first = plan.entries.len() == plan.decode_rows as usize;
         room.min(rows.max(u32::from(first)))
+    }
+
+    /// Of a step of prompts alone: nobody waits for its tokens, but who comes next does, and who has cancelled.
+    fn prompt_rows(&self, start: u32, plan: &Plan) -> u32 {
+        let least = LEAST_PROMPT_ROWS.saturating_sub(plan.work.rows) as u32;
+        self.step_time.rows_within(start, PROMPT_STEP_NS - self.step_time.predict(plan.work)).max(least)
     }
 
     /// Admits from the head of the queue while rows, batch slots and blocks last.

@@ -181,3 +181,25 @@ fn a_step_is_cheap() {
     }
     assert!(best < Duration::from_micros(200), "{best:?}");
 }
+
+#[test]
+fn a_step_of_prompts_alone_takes_some_seconds_at_most() {
+    let config = SchedulerConfig { max_batch_tokens: 512, blocks: 600, ..config() };
+    let mut s = Scheduler::new(config).unwrap();
+    let mut plan = Plan::default();
+    let mut rows = |s: &mut Scheduler, ns_per_row: u64| {
+        s.plan(&mut plan);
+        let rows = plan.work.rows;
+        s.commit(&plan, rows * ns_per_row);
+        rows
+    };
+    s.submit(SeqId(0), 4000, 1, 0).unwrap();
+    s.submit(SeqId(1), 4000, 1, 0).unwrap();
+    assert_eq!(rows(&mut s, 20_000_000), 512, "the first, whose time nobody knows");
+    let second = rows(&mut s, 20_000_000);
+    assert!((150..=250).contains(&second), "{second} rows of 20 ms");
+    for _ in 0..30 {
+        rows(&mut s, 100_000_000);
+    }
+    assert_eq!(rows(&mut s, 100_000_000), 64, "at 100 ms a row, as few as are worth it");
+}

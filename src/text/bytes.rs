@@ -46,6 +46,8 @@ pub(super) struct TokenBytes {
     bytes: Vec<u8>,
     /// Token i ends here, and the next one starts.
     ends: Vec<usize>,
+    /// Tokens whose bytes are only how they are written: in order.
+    silent: Vec<u32>,
 }
 
 impl TokenBytes {
@@ -53,7 +55,7 @@ impl TokenBytes {
         let mut ends = Vec::new();
         ends.try_reserve_exact(tokens)
             .map_err(|_| Error::out_of_memory("the vocabulary", tokens.saturating_mul(8)))?;
-        Ok(Self { bytes: Vec::new(), ends })
+        Ok(Self { bytes: Vec::new(), ends, silent: Vec::new() })
     }
 
     pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
@@ -63,6 +65,13 @@ impl TokenBytes {
         self.bytes.extend_from_slice(bytes);
         self.ends.push(self.bytes.len());
         Ok(())
+    }
+
+    /// A token that stands for nothing, and is written as `bytes`.
+    pub fn push_silent(&mut self, bytes: &[u8]) -> Result<()> {
+        self.silent.try_reserve(1).map_err(|_| Error::out_of_memory("the vocabulary", 4))?;
+        self.silent.push(self.ends.len() as u32);
+        self.push(bytes)
     }
 
     /// Empty tokens up to `n` in all; returns the bytes that they take.
@@ -83,7 +92,14 @@ impl TokenBytes {
         (0..self.len() as u32).filter_map(|id| self.get(id)).map(<[u8]>::len).max().unwrap_or(0)
     }
 
+    /// What the token stands for.
     pub fn get(&self, id: u32) -> Option<&[u8]> {
+        let written = self.written(id)?;
+        Some(if self.silent.binary_search(&id).is_ok() { b"" } else { written })
+    }
+
+    /// What the token stands for or is written as.
+    pub fn written(&self, id: u32) -> Option<&[u8]> {
         let id = id as usize;
         let end = *self.ends.get(id)?;
         let start = if id == 0 { 0 } else { self.ends[id - 1] };

@@ -312,6 +312,42 @@ fn exported_tokenizers_cut_as_before_or_are_refused() {
     });
 }
 
+/// Patterns that are no model's we know are searched for in steps; these show that it finds the same, and that 2 MiB of any
+/// language, a run of letters without a break or of blanks among them, takes few enough.
+#[test]
+fn patterns_find_the_same_in_counted_steps() {
+    let texts = Golden::new().texts;
+    let mut long = texts.concat();
+    while long.len() < 2 << 20 {
+        long = long.repeat(2);
+    }
+    let end = (0..=2 << 20).rev().find(|&at| long.is_char_boundary(at)).unwrap();
+    long.truncate(end);
+    let runs = ["ต", "字", "a", "A", " ", "\n ", "7", "é!"].map(|part| part.repeat((256 << 10) / part.len()));
+    let newer = [
+        r"[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
+        r"\p{N}{1,3}(?=(?:\p{N}{3})*(?:\P{N}|$))|\s+(?!\S)|\s+|[^\s\p{N}]+",
+    ];
+    for pattern in split::patterns().chain(newer) {
+        let engine = fancy_regex::Regex::new(pattern).unwrap();
+        let counted = matcher::Matcher::new(pattern).unwrap();
+        let matches = |text: &str| -> Vec<(usize, usize)> {
+            let found = counted.cut(text).unwrap_or_else(|e| panic!("{pattern}: {e}"));
+            found.into_iter().filter(|(_, found)| *found).map(|(range, _)| range).collect()
+        };
+        matches(&long);
+        let part: String = long.chars().take(100_000).collect();
+        for text in texts.iter().step_by(10).chain([&part]) {
+            let found =
+                engine.find_iter(text).map(|found| found.unwrap()).map(|found| (found.start(), found.end()));
+            assert!(found.eq(matches(text)), "{pattern}: {:.100}", text);
+        }
+        runs.iter()
+            .filter(|run| !run.starts_with('7') || pattern != newer[1])
+            .for_each(|run| drop(matches(run)));
+    }
+}
+
 /// The embedded model's vocabulary is the one that its training used.
 #[test]
 fn the_demo_model_has_its_training_vocabulary() {

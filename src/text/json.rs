@@ -4,33 +4,29 @@
 //! `Encoding` keeps offsets of everything. The parts are the same, in the same order: added tokens are taken
 //! out, what lies between is normalized, cut into words and merged.
 
-use super::bpe::{MAX_WORD_BYTES, too_long};
 use super::bytes::TokenBytes;
 use super::decoder::Spelling;
 use super::json_names::Names;
+use super::json_text::Json;
 use super::part::{fields_of, tree};
+use super::pipeline::{Normalizers, Normalizing, PreTokenizers};
 use super::special::Specials;
 use super::vocab::{END_NAMES, shown};
 use super::{Kind, Tokenizer};
-use crate::base::{Error, Result, Status, panics};
+use crate::base::{Error, Result, panics};
 use fancy_regex::RegexBuilder;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::HashMap;
 use tokenizers::models::bpe::BPE;
-use tokenizers::{
-    AddedToken, AddedVocabulary, Encoding, Model, NormalizerWrapper, OffsetReferential, OffsetType,
-    PostProcessor, PostProcessorWrapper, PreTokenizer, PreTokenizerWrapper, Token,
-};
+use tokenizers::{AddedToken, AddedVocabulary, Encoding, PostProcessor, PostProcessorWrapper, Token};
 
 /// Largest file read; vocabularies of a quarter million tokens have 35 MiB.
 const MAX_FILE_BYTES: usize = 256 << 20;
 const MAX_TOKENS: usize = 1 << 22;
 /// Most tokens that a post-processor may put before or behind a text.
 const MAX_AROUND: usize = 16;
-/// Longest text tokenized at once: the parts take 80 to 260 bytes for each of its bytes, most where words are short.
-const MAX_TEXT_BYTES: usize = 2 << 20;
 
 /// Parts of normalizer and pre-tokenizer, and how much longer they may make a text together.
 const MAX_PARTS: usize = 64;
@@ -133,25 +129,12 @@ impl Merge {
     }
 }
 
-/// The parts that encode.
-pub(super) struct Json {
-    normalizer: Option<NormalizerWrapper>,
-    pre_tokenizer: Option<PreTokenizerWrapper>,
-    /// Finds all added tokens.
-    special: AddedVocabulary,
-    /// Finds those that are not special only.
-    plain: AddedVocabulary,
-    model: BPE,
-    /// Whether a pattern cuts text into words.
-    cuts: bool,
-}
-
 fn bad(what: &str, field: &str, message: impl std::fmt::Display) -> Error {
     Error::bad_model(format!("{what}: '{field}': {message}"))
 }
 
 /// `f` of the package, whose panics and errors are the file's fault.
-fn guarded<T, E: std::fmt::Display>(
+pub(super) fn guarded<T, E: std::fmt::Display>(
     what: &str,
     field: &str,
     f: impl FnOnce() -> std::result::Result<T, E>,
@@ -166,8 +149,8 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     let generation = side_file(files.generation, &ID_KEYS, what, "generation_config.json")?;
     let added = added(&file, what)?;
     let words = Words::of(&file, what)?;
-    let normalizer: Option<NormalizerWrapper> = part(what, "normalizer", &file.normalizer)?;
-    let pre_tokenizer: Option<PreTokenizerWrapper> = part(what, "pre_tokenizer", &file.pre_tokenizer)?;
+    let normalizers = Normalizers::new(&file.normalizer, what)?;
+    let pre_tokenizers = PreTokenizers::new(&file.pre_tokenizer, what)?;
     let post: Option<PostProcessorWrapper> = part(what, "post_processor", &file.post_processor)?;
     let spelling = Spelling::of(file.decoder.as_ref(), what, log)?;
     let table = table(&file, &spelling, what)?;
@@ -179,7 +162,9 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     let vocabulary = |plain: bool| {
         guarded(what, "added_tokens", || {
             let mut vocabulary = AddedVocabulary::new();
-            vocabulary.add_tokens(added.iter().cloned(), &model, normalizer.as_ref())?;
+            let normalizing = Normalizing::new(&normalizers);
+            vocabulary.add_tokens(added.iter().cloned(), &model, Some(&normalizing))?;
+            normalizing.done()?;
             vocabulary.set_encode_special_tokens(plain);
             Ok::<_, tokenizers::Error>(vocabulary)
         })
@@ -210,6 +195,9 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     if ends.is_empty() {
         log(&format!("{what}: the files name no end token; generations end by their limits only"));
     }
+    let mut special_ids: Vec<u32> =
+        added.iter().filter(|t| t.special).filter_map(|t| id_of(&t.content)).collect();
+    special_ids.sort_unstable();
     let [before, behind] = around(post.as_ref(), table.len(), what)?;
     let (first, last) = (names.with_bos(before, bos)?, names.with_eos(behind)?);
     let forms = added.iter().filter_map(|t| Some((t.content.clone().into_bytes(), id_of(&t.content)?)));
@@ -230,10 +218,11 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
         last,
         ends,
         kind: Kind::Json(Box::new(Json {
-            normalizer,
-            pre_tokenizer,
+            normalizers,
+            pre_tokenizers,
             special,
             plain,
+            special_ids,
             model,
             cuts: words.cuts,
         })),
@@ -323,7 +312,7 @@ fn table(file: &File, spelling: &Spelling, what: &str) -> Result<TokenBytes> {
     for entry in texts {
         match entry {
             None => table.push(b"")?,
-            Some((_, Some(token))) if token.special => table.push(b"")?,
+            Some((text, Some(token))) if token.special => table.push_silent(text.as_bytes())?,
             Some((text, token)) => table.push(&spelling.bytes(text, token.is_some()))?,
         }
     }
@@ -351,6 +340,10 @@ fn model(entry: ModelEntry, what: &str) -> Result<BPE> {
             }
         }
         merges.push((a, b));
+    }
+    if let Some(unknown) = entry.unk_token.as_ref().filter(|unknown| !entry.vocab.contains_key(*unknown)) {
+        let why = format_args!("'{}' is no token of the vocabulary", shown(unknown));
+        return Err(bad(what, "model.unk_token", why));
     }
     let mut builder = BPE::builder()
         .vocab_and_merges(entry.vocab.into_iter().collect::<tokenizers::models::bpe::Vocab>(), merges)
@@ -479,42 +472,4 @@ fn around(post: Option<&PostProcessorWrapper>, n: usize, what: &str) -> Result<[
         return Err(bad(what, "post_processor", format_args!("{} tokens around a text", ids.len() - 1)));
     }
     Ok([before.to_vec(), behind.to_vec()])
-}
-
-impl Json {
-    /// Appends the tokens of `text`.
-    pub fn encode(&self, text: &str, parse_special: bool, ids: &mut Vec<u32>) -> Result<()> {
-        if text.len() > MAX_TEXT_BYTES {
-            return Err(Error::new(
-                Status::TooLong,
-                format!("the text has {} bytes; at most {MAX_TEXT_BYTES} are tokenized at once", text.len()),
-            ));
-        }
-        let vocabulary = if parse_special { &self.special } else { &self.plain };
-        panics::catch(|| self.run(text, vocabulary, ids))
-            .map_err(|text| Error::internal(format!("tokenizing failed: {text}")))?
-    }
-
-    fn run(&self, text: &str, vocabulary: &AddedVocabulary, ids: &mut Vec<u32>) -> Result<()> {
-        let failed = |e: tokenizers::Error| Error::internal(format!("tokenizing failed: {e}"));
-        let mut pieces = vocabulary.extract_and_normalize(self.normalizer.as_ref(), text);
-        if let Some(pre_tokenizer) = &self.pre_tokenizer {
-            pre_tokenizer.pre_tokenize(&mut pieces).map_err(failed)?;
-        }
-        for (piece, _, tokens) in pieces.get_splits(OffsetReferential::Normalized, OffsetType::None) {
-            let made;
-            let tokens = match tokens {
-                Some(tokens) => tokens,
-                // A regex that gives up leaves all the rest as one piece. Stand-ins take up to two bytes.
-                None if self.cuts && piece.len() > 2 * MAX_WORD_BYTES => return Err(too_long(piece.len())),
-                None => {
-                    made = self.model.tokenize(piece).map_err(failed)?;
-                    &made
-                }
-            };
-            ids.try_reserve(tokens.len()).map_err(|_| Error::out_of_memory("token ids", 4 * tokens.len()))?;
-            ids.extend(tokens.iter().map(|token| token.id));
-        }
-        Ok(())
-    }
 }

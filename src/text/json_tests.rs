@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// A small Llama: specials 0 to 2, bytes, pieces, `<|im_end|>` (special) and `<tag>` (not special).
-fn file() -> Value {
+pub(super) fn file() -> Value {
     let mut vocab = serde_json::Map::new();
     let pieces = ["▁", "a", "b", "▁a", "ab", "▁▁", "▁▁▁▁", "x"];
     let tokens = ["<unk>", "<s>", "</s>"].map(String::from).into_iter();
@@ -39,7 +39,7 @@ fn file() -> Value {
     })
 }
 
-const IM_END: u32 = 3 + 256 + 8;
+pub(super) const IM_END: u32 = 3 + 256 + 8;
 
 fn load_with(file: &Value, config: Option<Value>, generation: Option<Value>) -> Result<Tokenizer> {
     let bytes = |value: &Value| serde_json::to_vec(value).unwrap();
@@ -50,7 +50,7 @@ fn load_with(file: &Value, config: Option<Value>, generation: Option<Value>) -> 
     Tokenizer::from_json(&files, "m/tokenizer.json", &|_| {})
 }
 
-fn load(file: &Value) -> Result<Tokenizer> {
+pub(super) fn load(file: &Value) -> Result<Tokenizer> {
     load_with(file, None, None)
 }
 
@@ -228,5 +228,43 @@ proptest! {
             },
             Err(e) => prop_assert!(e.message.contains("bent.json"), "{}", e.message),
         }
+    }
+}
+
+#[test]
+fn an_unknown_token_outside_the_vocabulary_is_refused() {
+    let mut file = file();
+    file["model"]["unk_token"] = json!("<none>");
+    let error = load(&file).err().unwrap();
+    assert_eq!(error.status, Status::BadModel);
+    assert!(error.message.contains("model.unk_token") && error.message.contains("<none>"), "{error}");
+}
+
+#[test]
+fn a_pattern_that_looks_at_all_the_text_for_each_letter_ends() {
+    let with = |part: Value| {
+        let mut file = file();
+        let field = if part["type"] == "Split" { "pre_tokenizer" } else { "normalizer" };
+        file[field] = part;
+        load(&file)
+    };
+    let split = |pattern: &str| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
+    for pattern in ["(?>a*)b|a", r"(?=[\s\S]*)[\s\S]", "a*b|a"] {
+        let replace = json!({"type": "Replace", "pattern": {"Regex": pattern}, "content": "a"});
+        let sequence = json!({"type": "Sequence", "normalizers": [replace]});
+        for part in [split(pattern), sequence] {
+            let t = with(part).unwrap();
+            assert!(!t.encode("aab", false, true).unwrap().is_empty());
+            let error = t.encode(&"a".repeat(64 << 10), true, true).unwrap_err();
+            assert_eq!(error.status, Status::TooLong, "{error}");
+            assert!(error.message.contains("a pattern of the model's tokenizer"), "{error}");
+        }
+    }
+    let t = with(split(r"x?\p{L}{1,9}|.")).unwrap();
+    assert!(t.encode(&"ab x".repeat(1 << 19), true, true).is_ok());
+    for pattern in [r"(a)\1", "(a*)*"] {
+        let error = with(split(pattern)).err().unwrap();
+        assert_eq!(error.status, Status::Unsupported);
+        assert!(error.message.contains("is not read"), "{error}");
     }
 }

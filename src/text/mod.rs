@@ -11,7 +11,15 @@ mod json;
 mod json_names;
 #[cfg(test)]
 mod json_tests;
+mod json_text;
+mod marked;
+#[cfg(test)]
+mod marked_tests;
+mod matcher;
+#[cfg(test)]
+mod matcher_tests;
 mod part;
+mod pipeline;
 mod special;
 mod split;
 mod spm;
@@ -22,7 +30,7 @@ mod tests;
 mod utf8;
 mod vocab;
 
-pub use chat::{ChatTemplate, Message};
+pub use chat::{ChatTemplate, Message, Rendered};
 pub use export::{end_token_pairs, tokenizer_pairs};
 pub use json::{JsonFiles, only_sentencepiece};
 pub use json_names::{token_ids, token_text};
@@ -66,7 +74,7 @@ enum Kind {
     Bytes,
     Bpe(Box<bpe::Bpe>),
     Spm(Box<spm::Spm>),
-    Json(Box<json::Json>),
+    Json(Box<json_text::Json>),
 }
 
 /// The byte tokenizer's end token.
@@ -130,27 +138,27 @@ impl Tokenizer {
     /// `TooLong` for a run of letters, spaces or signs without a break that is longer than 256 KiB, in
     /// vocabularies by score than 2 MiB; `Unsupported` for a byte that the vocabulary has no token for.
     pub fn encode(&self, text: &str, add_special: bool, parse_special: bool) -> Result<Vec<u32>> {
-        let mut ids = Vec::new();
-        let begins =
-            parse_special && self.first.len() == 1 && self.specials.at_start(text) == Some(self.first[0]);
-        if add_special && !begins {
-            ids.extend_from_slice(&self.first);
-        }
+        let mut ids = self.first_ids(add_special && !(parse_special && self.begins(text)))?;
+        let forms = if parse_special { &self.specials } else { &self.always };
         match &self.kind {
-            Kind::Bytes => {
-                let too_much = |_| Error::out_of_memory("token ids", text.len().saturating_mul(4));
-                ids.try_reserve_exact(text.len() + 1).map_err(too_much)?;
-                ids.extend(text.bytes().map(u32::from));
-                ids.extend(add_special.then_some(BYTES_SEPARATOR));
-            }
-            Kind::Bpe(bpe) => {
-                self.between_specials(text, parse_special, &mut ids, |text, ids| bpe.encode(text, ids))?
-            }
-            Kind::Spm(spm) => {
-                self.between_specials(text, parse_special, &mut ids, |text, ids| spm.encode(text, ids))?
-            }
+            Kind::Bytes => marked::byte_ids(text, add_special, &mut ids)?,
+            Kind::Bpe(bpe) => self.between(forms, text, &mut ids, |text, ids| bpe.encode(text, ids))?,
+            Kind::Spm(spm) => self.between(forms, text, &mut ids, |text, ids| spm.encode(text, ids))?,
             Kind::Json(json) => json.encode(text, parse_special, &mut ids)?,
         }
+        Ok(ids)
+    }
+
+    /// Whether `text` begins with the one token that begins every prompt, written out.
+    fn begins(&self, text: &str) -> bool {
+        self.first.len() == 1 && self.specials.at_start(text) == Some(self.first[0])
+    }
+
+    /// The ids of a prompt before those of its text.
+    fn first_ids(&self, wanted: bool) -> Result<Vec<u32>> {
+        let (mut ids, first) = (Vec::new(), if wanted { &self.first[..] } else { &[] });
+        ids.try_reserve(first.len()).map_err(|_| Error::out_of_memory("token ids", 4 * first.len()))?;
+        ids.extend_from_slice(first);
         Ok(ids)
     }
 
@@ -168,40 +176,33 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// Special tokens as they are, and by `encode` what lies between them.
-    fn between_specials(
+    /// The tokens of `forms` as they are, and by `encode` what lies between them.
+    fn between(
         &self,
+        forms: &Specials,
         text: &str,
-        parse_special: bool,
         ids: &mut Vec<u32>,
         encode: impl Fn(&str, &mut Vec<u32>) -> Result<()>,
     ) -> Result<()> {
-        let forms = if parse_special { &self.specials } else { &self.always };
         let mut rest = text;
         while let Some((start, end, id)) = forms.find(rest) {
             encode(&rest[..start], ids)?;
-            ids.try_reserve(1).map_err(|_| Error::out_of_memory("token ids", 4))?;
-            ids.push(id);
+            marked::push_id(id, ids)?;
             rest = &rest[end..];
         }
         encode(rest, ids)
     }
 
-    /// The first control token that `text` holds, written out.
-    pub fn control_token_in(&self, text: &str) -> Option<u32> {
-        let mut rest = text;
-        while let Some((_, end, id)) = self.specials.find(rest) {
-            if self.token_bytes(id).is_some_and(<[u8]>::is_empty) {
-                return Some(id);
-            }
-            rest = &rest[end..];
-        }
-        None
-    }
-
     /// The bytes that token `id` stands for; empty for control tokens. None when out of range.
     pub fn token_bytes(&self, id: u32) -> Option<&[u8]> {
         self.bytes.get(id)
+    }
+
+    /// The bytes of token `id` by itself: those that it stands for, or what a control token is written as; a space that the
+    /// vocabulary puts before a text and a character's part are kept. Empty for what is not written at all: padding of
+    /// a vocabulary, and the byte tokenizer's two. None when out of range.
+    pub fn token_piece(&self, id: u32) -> Option<&[u8]> {
+        self.bytes.written(id)
     }
 
     /// The most bytes that one token stands for in [`Self::token_bytes`] or is written with.

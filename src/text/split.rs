@@ -255,6 +255,21 @@ impl Rule {
     }
 }
 
+/// Whether a rule that we know has this pattern, which so is known to search no further than it matches.
+pub(super) fn is_known(pattern: &str) -> bool {
+    let is = |pass: &Pass| matches!(pass, Pass::Pattern(known) if *known == pattern);
+    RULES.iter().flat_map(|rule| rule.passes).any(is)
+}
+
+/// The patterns of all rules.
+#[cfg(test)]
+pub(super) fn patterns() -> impl Iterator<Item = &'static str> {
+    RULES.iter().flat_map(|rule| rule.passes).filter_map(|pass| match pass {
+        Pass::Pattern(pattern) => Some(*pattern),
+        Pass::Punctuation => None,
+    })
+}
+
 /// Stands for `Pass::Punctuation` among patterns.
 const PUNCTUATION: &str = "<punctuation>";
 

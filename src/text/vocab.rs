@@ -202,7 +202,9 @@ fn load_spm(common: Common) -> Result<Tokenizer> {
     let mut bytes = TokenBytes::new(n)?;
     for (id, token, ty) in common.entries() {
         match ty {
-            TokenType::Control | TokenType::Unknown | TokenType::Unused => bytes.push(b"")?,
+            TokenType::Control | TokenType::Unknown | TokenType::Unused => {
+                bytes.push_silent(spaced(token).as_bytes())?
+            }
             TokenType::Byte => {
                 let byte = byte_token(token).ok_or_else(|| {
                     let why = format_args!(
@@ -362,7 +364,7 @@ fn token_bytes(common: &Common) -> Result<TokenBytes> {
     let mut bytes = TokenBytes::new(common.tokens.len())?;
     for (_, token, ty) in common.entries() {
         match (ty, map.bytes(token)) {
-            (TokenType::Control | TokenType::Unused, _) => bytes.push(b"")?,
+            (TokenType::Control | TokenType::Unused, _) => bytes.push_silent(token.as_bytes())?,
             (TokenType::Normal, Some(text)) => bytes.push(&text)?,
             _ => bytes.push(token.as_bytes())?,
         }

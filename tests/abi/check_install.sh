@@ -1,16 +1,26 @@
 #!/bin/sh
-# check_install.sh PREFIX MAJOR VERSION: the files that `make install` promises, and the soname.
+# check_install.sh PREFIX SONAME FILE SYMBOLS: the files that `make install` promises, and the shared object's soname.
 set -eu
-for file in include/bn_engine.h lib/libbn_engine.a lib/libbn_engine.so.$3 lib/libbn_engine.so.$2 lib/libbn_engine.so \
-    lib/pkgconfig/bn_engine.pc lib/cmake/bn_engine/bn_engineConfig.cmake lib/cmake/bn_engine/bn_engineConfigVersion.cmake; do
-    [ -f "$1/$file" ] || { echo "make install left no $file"; exit 1; }
+for file in include/bn_engine.h lib/libbn_engine.a "lib/$3" "lib/$2" lib/libbn_engine.so lib/pkgconfig/bn_engine.pc \
+    lib/pkgconfig/bn_engine-static.pc \
+    lib/cmake/bn_engine/bn_engineConfig.cmake lib/cmake/bn_engine/bn_engineConfigVersion.cmake share/man/man3/bn_engine.3 \
+    share/doc/bn_engine/LICENSE-MIT share/doc/bn_engine/LICENSE-APACHE share/doc/bn_engine/THIRD-PARTY; do
+    [ -s "$1/$file" ] || { echo "make install left no $file"; exit 1; }
 done
+while read -r name; do
+    [ -s "$1/share/man/man3/$name.3" ] || { echo "make install left no manual page of $name"; exit 1; }
+done < "$4"
 "$1/bin/bn-convert" --help > /dev/null || { echo "make install left no bin/bn-convert that runs"; exit 1; }
-[ "$(readlink "$1/lib/libbn_engine.so")" = "libbn_engine.so.$2" ]
-[ "$(readlink "$1/lib/libbn_engine.so.$2")" = "libbn_engine.so.$3" ]
+[ "$(readlink "$1/lib/libbn_engine.so")" = "$2" ]
+[ "$(readlink "$1/lib/$2")" = "$3" ]
 soname=$(readelf -d "$1/lib/libbn_engine.so" | sed -n 's/.*SONAME.*\[\(.*\)\].*/\1/p')
-[ "$soname" = "libbn_engine.so.$2" ] || { echo "the soname is '$soname'"; exit 1; }
-if grep -l '@[A-Z_]*@' "$1"/lib/pkgconfig/bn_engine.pc "$1"/lib/cmake/bn_engine/*; then
-    echo "has an unreplaced @NAME@"
+[ "$soname" = "$2" ] || { echo "the soname is '$soname'"; exit 1; }
+readelf -d "$1/lib/libbn_engine.so" | grep -q 'FLAGS.*NOW' || { echo "the library is not linked with -z now"; exit 1; }
+if grep -l -e '@[A-Z_]*@' -e "$1" "$1"/lib/pkgconfig/*.pc "$1"/lib/cmake/bn_engine/*; then
+    echo "has an unreplaced @NAME@, or the prefix: it could not be moved"
+    exit 1
+fi
+if command -v mandoc > /dev/null && mandoc -T lint -W warning "$1"/share/man/man3/*.3 | grep -v 'missing date'; then
+    echo "manual pages that mandoc warns of"
     exit 1
 fi

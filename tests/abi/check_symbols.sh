@@ -1,14 +1,15 @@
 #!/bin/sh
-# check_symbols.sh shared|static LIBRARY LIST: the library's global names are exactly those of LIST.
+# check_symbols.sh shared|static LIBRARY LIST [VERSION]: the library's global names are exactly those of LIST, each with
+# VERSION (@@BN_1) behind it.
 set -eu
 case $1 in
-shared) found=$(nm -D --defined-only "$2" | awk '{ print $NF }') ;;
+shared) found=$(nm -D --defined-only "$2" | awk '$2 != "A" { print $NF }') ;;
 static) found=$(nm -g --defined-only "$2" | awk 'NF == 3 { print $3 }') ;;
 esac
-found=$(printf '%s\n' "$found" | LC_ALL=C sort)
-if ! difference=$(printf '%s\n' "$found" | diff "$3" -); then
-    echo "$2 exports other symbols than $3 lists (< listed, > exported):"
-    echo "$difference"
+wanted=$(sed "s/\$/${4:-}/" "$3")
+if [ "$(echo "$found" | LC_ALL=C sort)" != "$(echo "$wanted" | LC_ALL=C sort)" ]; then
+    echo "$2 does not export what the header declares. It has:"
+    echo "$found"
     exit 1
 fi
-echo "$(wc -l < "$3") symbols in the $1 library, as listed"
+echo "$(wc -l < "$3") symbols in the $1 library${4:+, each $4}, as in the header"

@@ -8,25 +8,44 @@ lib=$prefix/lib
 ran() {
     echo "$1: ok"
 }
+needs() {
+    readelf -d "$1" | grep -q 'NEEDED.*libbn_engine'
+}
+fail() {
+    echo "$1"
+    exit 1
+}
 
 cflags="-I$prefix/include"
 libs="-L$lib -lbn_engine"
-private="-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc"
+static="$lib/libbn_engine.a -lutil -lrt -lpthread -lm -ldl"
+all_static=$static
 how="no pkg-config here, flags by hand"
 if command -v "$PKG_CONFIG" > /dev/null; then
     export PKG_CONFIG_PATH="$lib/pkgconfig"
     cflags=$($PKG_CONFIG --cflags bn_engine)
     libs=$($PKG_CONFIG --libs bn_engine)
-    private=$($PKG_CONFIG --static --libs bn_engine | tr ' ' '\n' | grep -v -e '^-L' -e '^-lbn_engine$' | tr '\n' ' ')
+    static=$($PKG_CONFIG --libs bn_engine-static)
+    all_static=$($PKG_CONFIG --static --libs bn_engine)
     how="pkg-config"
 fi
 
 $CC -std=c11 examples-c/hello.c -o "$work/hello-shared" $cflags $libs
 LD_LIBRARY_PATH=$lib "$work/hello-shared" > /dev/null
+needs "$work/hello-shared" || fail "hello-shared does not need the shared library"
 ran "C, shared ($how)"
-$CC -std=c11 examples-c/hello.c -o "$work/hello-static" $cflags "$lib/libbn_engine.a" $private
+$CC -std=c11 examples-c/hello.c -o "$work/hello-static" $cflags $static
 "$work/hello-static" > /dev/null
-ran "C, static"
+! needs "$work/hello-static" || fail "hello-static needs the shared library"
+ran "C, the library static ($how)"
+printf 'int main(void) { return 0; }\n' > "$work/probe.c"
+if $CC -static "$work/probe.c" -o "$work/probe" 2> /dev/null; then
+    $CC -static -std=c11 examples-c/hello.c -o "$work/hello-all-static" $cflags $all_static
+    "$work/hello-all-static" > /dev/null
+    ran "C, everything static"
+else
+    echo "C, everything static: no static libc here, skipped"
+fi
 $CXX -std=c++17 tests/c/include.cpp -o "$work/hello-cpp" $cflags $libs
 LD_LIBRARY_PATH=$lib "$work/hello-cpp"
 ran "C++"
@@ -36,6 +55,8 @@ if command -v "$CMAKE" > /dev/null; then
         "$CMAKE" --build "$work/cmake" >> "$work/cmake.log" 2>&1 || { cat "$work/cmake.log"; exit 1; }
     "$work/cmake/hello" > /dev/null
     "$work/cmake/hello_static" > /dev/null
+    needs "$work/cmake/hello" || fail "CMake's shared target is not shared"
+    ! needs "$work/cmake/hello_static" || fail "CMake's static target is not static"
     ran "CMake, shared and static"
 else
     echo "CMake: not installed, skipped"
@@ -44,8 +65,17 @@ fi
 if command -v "$GO" > /dev/null && [ "$how" = pkg-config ]; then
     binary=$(cd "$work" && pwd)/go-smoke
     (cd tests/go_smoke && CGO_ENABLED=1 GOFLAGS=-mod=mod GOPROXY=off "$GO" build -o "$binary" .)
-    LD_LIBRARY_PATH=$lib "$binary" > /dev/null
-    ran "Go"
+    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        LD_LIBRARY_PATH=$lib "$binary" > /dev/null
+    done
+    ran "Go, in its runtime's poller"
 else
     echo "Go: go or pkg-config not installed, skipped"
+fi
+
+if command -v "$PYTHON" > /dev/null && "$PYTHON" -c 'import ctypes, sys; assert sys.version_info >= (3, 7)' 2> /dev/null; then
+    CC="$CC" "$PYTHON" tests/python_smoke.py "$lib/libbn_engine.so" "$prefix/include/bn_engine.h"
+    ran "Python, the header as the preprocessor gives it"
+else
+    echo "Python: no python3 with ctypes here, skipped"
 fi

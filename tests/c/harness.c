@@ -88,8 +88,7 @@ bn_engine_config demo_config(void) {
 
 bn_engine_config slow_config(const char *path) {
     bn_engine_config config = demo_config();
-    config.model_path = path;
-    config.model_path_length = strlen(path);
+    config.model_path = BN_TEXT(path);
     return config;
 }
 
@@ -115,21 +114,45 @@ void stop(bn_engine *engine) {
     CHECK_OK(bn_engine_destroy(engine));
 }
 
+bn_model *open_model(const char *path) {
+    bn_model_config config;
+    bn_model *model = NULL;
+    bn_error error = {.struct_size = sizeof error};
+    CHECK_OK(bn_model_config_init(&config, sizeof config));
+    config.path = BN_TEXT(path);
+    if (path == NULL) config.path = (bn_string){0};
+    bn_status status = bn_model_open(&config, &model, &error);
+    if (status != BN_OK) test_fail(__FILE__, __LINE__, "open: %s: %s", bn_status_name(status), error.message);
+    CHECK(model != NULL);
+    return model;
+}
+
+bn_model *model_of(bn_engine *engine) {
+    bn_model *model = NULL;
+    CHECK_OK(bn_engine_model(engine, &model, NULL));
+    CHECK(model != NULL);
+    return model;
+}
+
+bn_model_info info_of(const bn_model *model) {
+    bn_model_info info;
+    CHECK_OK(bn_model_info_init(&info, sizeof info));
+    CHECK_OK(bn_model_get_info(model, &info, NULL));
+    return info;
+}
+
 bn_request_params ask(const char *prompt) {
     bn_request_params params;
     CHECK_OK(bn_request_params_init(&params, sizeof params));
-    params.prompt = prompt;
-    params.prompt_length = strlen(prompt);
+    params.prompt = BN_TEXT(prompt);
     return params;
 }
 
 bn_request submit(bn_engine *engine, const bn_request_params *params) {
     bn_error error = {.struct_size = sizeof error};
-    bn_request_params with_error = *params;
-    if (with_error.error == NULL) with_error.error = &error;
     bn_request request = 0;
-    bn_status status = bn_submit(engine, &with_error, &request);
-    if (status != BN_OK) test_fail(__FILE__, __LINE__, "submit: %s: %s", bn_status_name(status), with_error.error->message);
+    bn_status status = bn_submit(engine, params, &request, &error);
+    if (status != BN_OK) test_fail(__FILE__, __LINE__, "submit: %s: %s", bn_status_name(status), error.message);
     CHECK(request != 0 && request != BN_ANY);
     return request;
 }
@@ -146,39 +169,54 @@ static bool is_utf8(const char *text, size_t length) {
     return true;
 }
 
-void collect(answer *to, const bn_event *event) {
-    CHECK(!to->completed); // the terminal event is the last
+static void check_event(const bn_event *event) {
+    CHECK_EQ(event->struct_size, sizeof *event);
     CHECK(event->kind == BN_EVENT_TOKENS || event->kind == BN_EVENT_COMPLETED);
-    CHECK(event->text != NULL && event->message != NULL);
-    CHECK(is_utf8(event->text, event->text_length));
-    CHECK(is_utf8(event->message, event->message_length));
+    CHECK(event->text.data != NULL && event->message.data != NULL);
+    CHECK(is_utf8(event->text.data, event->text.length));
+    CHECK(is_utf8(event->message.data, event->message.length));
     CHECK((event->tokens == NULL) == (event->tokens_count == 0));
     CHECK_EQ(event->logprobs_count, event->tokens_count * event->logprobs_per_token);
     CHECK_EQ(event->reserved, 0);
     CHECK((event->embedding != NULL) == (event->finish_reason == BN_FINISH_EMBEDDING));
-    CHECK(to->text_length + event->text_length < sizeof to->text);
-    memcpy(to->text + to->text_length, event->text, event->text_length);
-    to->text_length += event->text_length;
+    CHECK((event->embedding_count > 0) == (event->embedding != NULL) && (event->pooling > 0) == (event->embedding != NULL));
+    if (event->kind == BN_EVENT_COMPLETED) {
+        CHECK(event->finish_reason != BN_FINISH_NONE);
+        CHECK((event->status == BN_OK) ==
+              (event->finish_reason <= BN_FINISH_LENGTH || event->finish_reason == BN_FINISH_EMBEDDING));
+        CHECK((event->message.length == 0) == (event->status == BN_OK));
+        CHECK(event->total_ns >= event->queued_ns);
+    } else {
+        CHECK(event->finish_reason == BN_FINISH_NONE && event->status == BN_OK && event->stop_index == -1);
+        CHECK(event->prompt_tokens == 0 && event->generated_tokens == 0 && event->total_ns == 0);
+    }
+}
+
+void collect(answer *to, const bn_event *event) {
+    CHECK(!to->completed); // the terminal event is the last
+    check_event(event);
+    CHECK(to->text_length + event->text.length < sizeof to->text);
+    memcpy(to->text + to->text_length, event->text.data, event->text.length);
+    to->text_length += event->text.length;
     CHECK(to->tokens_count + event->tokens_count <= sizeof to->tokens / sizeof *to->tokens);
     if (event->tokens_count > 0)
         memcpy(to->tokens + to->tokens_count, event->tokens, event->tokens_count * sizeof *event->tokens);
     to->tokens_count += event->tokens_count;
     to->events++;
-    if (event->kind == BN_EVENT_TOKENS) {
-        CHECK_EQ(event->finish_reason, BN_FINISH_NONE);
-        CHECK_EQ(event->status, BN_OK);
-        CHECK(event->usage == NULL);
-        return;
-    }
-    CHECK(event->finish_reason != BN_FINISH_NONE);
-    CHECK((event->status == BN_OK) ==
-          (event->finish_reason <= BN_FINISH_LENGTH || event->finish_reason == BN_FINISH_EMBEDDING));
-    CHECK(event->usage != NULL && event->usage_size >= sizeof to->usage);
-    to->completed = true;
-    to->finish_reason = event->finish_reason;
-    to->status = event->status;
-    to->usage = *event->usage;
-    CHECK(to->usage.total_ns >= to->usage.queued_ns);
+    to->completed = event->kind == BN_EVENT_COMPLETED;
+    to->last = *event;
+}
+
+bn_event poll_one(bn_engine *engine, bn_request which) {
+    bn_event event;
+    size_t count = 0;
+    CHECK_OK(bn_poll(engine, which, &event, sizeof event, 1, 60000, &count, NULL));
+    CHECK_EQ(count, 1);
+    return event;
+}
+
+void give_back(bn_engine *engine, const bn_event *event) {
+    CHECK_OK(bn_events_free(engine, event, sizeof *event, 1));
 }
 
 answer *finish(bn_engine *engine, bn_request which) {
@@ -186,27 +224,25 @@ answer *finish(bn_engine *engine, bn_request which) {
     CHECK(to != NULL);
     bn_request request = 0;
     while (!to->completed) {
-        bn_event event;
-        size_t count = 0;
-        CHECK_OK(bn_poll(engine, which, &event, 1, 60000, &count));
-        CHECK_EQ(count, 1);
+        bn_event event = poll_one(engine, which);
         CHECK(request == 0 || request == event.request);
         request = event.request;
         collect(to, &event);
+        give_back(engine, &event);
     }
-    CHECK_OK(bn_release(engine, request));
+    CHECK_OK(bn_release(engine, request, NULL));
     return to;
 }
 
 void finish_all(bn_engine *engine, int n) {
     while (n > 0) {
-        bn_event event;
-        size_t count = 0;
-        CHECK_OK(bn_poll(engine, BN_ANY, &event, 1, 60000, &count));
-        CHECK_EQ(count, 1);
-        if (event.kind != BN_EVENT_COMPLETED) continue;
-        CHECK_OK(bn_release(engine, event.request));
-        n--;
+        bn_event event = poll_one(engine, BN_ANY);
+        if (event.kind == BN_EVENT_COMPLETED) {
+            CHECK_OK(bn_release(engine, event.request, NULL));
+            n--;
+        } else {
+            give_back(engine, &event);
+        }
     }
 }
 
@@ -218,7 +254,7 @@ answer *run(bn_engine *engine, const bn_request_params *params) {
 bn_stats stats(bn_engine *engine) {
     bn_stats out;
     CHECK_OK(bn_stats_init(&out, sizeof out));
-    CHECK_OK(bn_engine_stats(engine, &out));
+    CHECK_OK(bn_engine_stats(engine, &out, NULL));
     return out;
 }
 

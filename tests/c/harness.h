@@ -58,6 +58,12 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
             test_fail(__FILE__, __LINE__, "text is \"%.*s\", not \"%s\"", l_, t_, e_);                 \
     } while (0)
 
+// The model at a path, or the embedded one for NULL.
+bn_model *open_model(const char *path);
+// The model of an engine, and what is known of it: good until `bn_model_free`.
+bn_model *model_of(bn_engine *engine);
+bn_model_info info_of(const bn_model *model);
+
 // Defaults, for builtin:echo (quick, answers with its prompt) or the embedded model.
 bn_engine_config echo_config(void);
 bn_engine_config demo_config(void);
@@ -78,14 +84,15 @@ typedef struct {
     uint32_t tokens[16384];
     size_t tokens_count;
     size_t events;
-    int32_t finish_reason;
-    int32_t status;
-    bn_usage usage;
     bool completed;
+    bn_event last; // its numbers; what it points to was given back
 } answer;
 
 // Adds an event; fails the test where an event breaks the contract.
 void collect(answer *to, const bn_event *event);
+// Polls one event, and gives one back.
+bn_event poll_one(bn_engine *engine, bn_request which);
+void give_back(bn_engine *engine, const bn_event *event);
 // Polls `which` until one request completes, and releases it. Caller frees.
 answer *finish(bn_engine *engine, bn_request which);
 // Polls by any until `n` requests have completed, and releases them.

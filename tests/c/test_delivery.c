@@ -20,11 +20,11 @@ TEST(an_empty_poll_times_out_with_nothing) {
     bn_engine *engine = start_echo();
     bn_event event;
     size_t count = 7;
-    CHECK_OK(bn_poll(engine, BN_ANY, &event, 1, 0, &count));
+    CHECK_OK(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, 0, &count, NULL));
     CHECK_EQ(count, 0);
     double begin = seconds();
     count = 7;
-    CHECK_OK(bn_poll(engine, BN_ANY, &event, 1, 50, &count));
+    CHECK_OK(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, 50, &count, NULL));
     CHECK_EQ(count, 0);
     CHECK(seconds() - begin >= 0.045);
     stop(engine);
@@ -38,19 +38,19 @@ TEST(ids_that_are_nobodys_are_not_found) {
     size_t count = 7;
     bn_request bad[] = {0, 1, foreign, request + 1, request ^ (UINT64_C(1) << 63), BN_ANY - 1};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        CHECK_STATUS(bn_poll(engine, bad[i], &event, 1, 0, &count), BN_ERR_NOT_FOUND);
-        CHECK_STATUS(bn_cancel(engine, bad[i]), BN_ERR_NOT_FOUND);
-        CHECK_STATUS(bn_release(engine, bad[i]), BN_ERR_NOT_FOUND);
+        CHECK_STATUS(bn_poll(engine, bad[i], &event, sizeof(bn_event), 1, 0, &count, NULL), BN_ERR_NOT_FOUND);
+        CHECK_STATUS(bn_cancel(engine, bad[i], NULL), BN_ERR_NOT_FOUND);
+        CHECK_STATUS(bn_release(engine, bad[i], NULL), BN_ERR_NOT_FOUND);
     }
     CHECK_EQ(count, 7);
-    CHECK(bn_release(engine, BN_ANY) != BN_OK);
+    CHECK(bn_release(engine, BN_ANY, NULL) != BN_OK);
     free(finish(engine, BN_ANY));
     free(finish(other, foreign));
     // Released: the id is dead for every call, and stays so when its place is taken again.
     for (int i = 0; i < 3; i++) {
-        CHECK_STATUS(bn_poll(engine, request, &event, 1, 0, &count), BN_ERR_NOT_FOUND);
-        CHECK_STATUS(bn_cancel(engine, request), BN_ERR_NOT_FOUND);
-        CHECK_STATUS(bn_release(engine, request), BN_ERR_NOT_FOUND);
+        CHECK_STATUS(bn_poll(engine, request, &event, sizeof(bn_event), 1, 0, &count, NULL), BN_ERR_NOT_FOUND);
+        CHECK_STATUS(bn_cancel(engine, request, NULL), BN_ERR_NOT_FOUND);
+        CHECK_STATUS(bn_release(engine, request, NULL), BN_ERR_NOT_FOUND);
         free(run(engine, &params));
     }
     stop(engine);
@@ -63,13 +63,13 @@ TEST(release_frees_a_place_in_the_queue) {
     bn_engine *engine = start(&config);
     bn_request_params params = ask("hi");
     bn_request one = submit(engine, &params), two = submit(engine, &params), three = 0;
-    CHECK_STATUS(bn_submit(engine, &params, &three), BN_ERR_QUEUE_FULL);
+    CHECK_STATUS(bn_submit(engine, &params, &three, NULL), BN_ERR_QUEUE_FULL);
     CHECK_EQ(stats(engine).rejected_queue_full, 1);
     const bn_request_params *list[] = {&params, &params};
     bn_request both[2];
-    CHECK_OK(bn_release(engine, one)); // live, perhaps: then its place is free a step later
+    CHECK_OK(bn_release(engine, one, NULL)); // live, perhaps: then its place is free a step later
     for (int i = 0; i < 10000 && stats(engine).unreleased > 1; i++) sleep_ms(1);
-    CHECK_STATUS(bn_submit_batch(engine, list, 2, both), BN_ERR_QUEUE_FULL);
+    CHECK_STATUS(bn_submit_batch(engine, list, 2, both, NULL), BN_ERR_QUEUE_FULL);
     three = submit(engine, &params);
     free(finish(engine, two));
     free(finish(engine, three));
@@ -85,13 +85,14 @@ TEST(a_completed_request_keeps_its_place_until_release) {
     bn_request request = submit(engine, &params), next = 0;
     bn_event event;
     size_t count = 0;
-    do CHECK_OK(bn_poll(engine, request, &event, 1, 10000, &count));
+    do CHECK_OK(bn_poll(engine, request, &event, sizeof(bn_event), 1, 10000, &count, NULL));
     while (event.kind != BN_EVENT_COMPLETED);
-    CHECK_STATUS(bn_submit(engine, &more, &next), BN_ERR_QUEUE_FULL);
-    CHECK_OK(bn_poll(engine, request, &event, 1, 0, &count)); // no second terminal event
-    CHECK_EQ(count, 0);
-    CHECK_OK(bn_cancel(engine, request)); // finished: nothing happens
-    CHECK_OK(bn_release(engine, request));
+    CHECK_STATUS(bn_submit(engine, &more, &next, NULL), BN_ERR_QUEUE_FULL);
+    count = 7;
+    CHECK_STATUS(bn_poll(engine, request, &event, sizeof(bn_event), 1, BN_WAIT_FOREVER, &count, NULL), BN_ERR_FINISHED);
+    CHECK_EQ(count, 7); // no second terminal event
+    CHECK_OK(bn_cancel(engine, request, NULL)); // finished: nothing happens
+    CHECK_OK(bn_release(engine, request, NULL));
     free(run(engine, &more));
     stop(engine);
 }
@@ -111,7 +112,7 @@ TEST(many_events_in_one_poll_keep_each_requests_order) {
     for (int done = 0; done < N;) {
         bn_event events[64];
         size_t count = 0;
-        CHECK_OK(bn_poll(engine, BN_ANY, events, 64, 10000, &count));
+        CHECK_OK(bn_poll(engine, BN_ANY, events, sizeof(bn_event), 64, 10000, &count, NULL));
         CHECK(count > 0 && count <= 64);
         for (size_t i = 0; i < count; i++) {
             CHECK(events[i].user_data < N && events[i].request == requests[events[i].user_data]);
@@ -121,28 +122,26 @@ TEST(many_events_in_one_poll_keep_each_requests_order) {
     }
     for (int i = 0; i < N; i++) {
         CHECK_TEXT(answers[i].text, answers[i].text_length, prompts[i]);
-        CHECK_OK(bn_release(engine, requests[i]));
+        CHECK_OK(bn_release(engine, requests[i], NULL));
     }
     stop(engine);
 }
 
-TEST(an_events_pointers_live_until_the_next_of_its_request) {
+TEST(an_event_lives_until_it_is_given_back) {
     bn_engine *engine = start_echo();
     bn_request_params first = ask("the first one's text"), second = ask("another");
     first.flags = second.flags = BN_REQUEST_NO_STREAM | BN_REQUEST_LOGPROBS;
     bn_request request = submit(engine, &first);
     bn_event kept;
     size_t count = 0;
-    CHECK_OK(bn_poll(engine, request, &kept, 1, 10000, &count));
+    CHECK_OK(bn_poll(engine, request, &kept, sizeof(bn_event), 1, 10000, &count, NULL));
     CHECK_EQ(count, 1);
     for (int i = 0; i < 50; i++) free(run(engine, &second));
-    bn_event none;
-    CHECK_OK(bn_poll(engine, request, &none, 1, 0, &count)); // returns no event: all is as it was
-    CHECK_EQ(count, 0);
-    CHECK_TEXT(kept.text, kept.text_length, "the first one's text");
+    CHECK_TEXT(kept.text.data, kept.text.length, "the first one's text");
     for (size_t i = 0; i < kept.tokens_count; i++) CHECK_EQ(kept.logprobs[i].token, kept.tokens[i]);
-    CHECK_EQ(kept.usage->generated_tokens, kept.tokens_count);
-    CHECK_OK(bn_release(engine, request));
+    CHECK_EQ(kept.generated_tokens, kept.tokens_count);
+    give_back(engine, &kept);
+    CHECK_OK(bn_release(engine, request, NULL));
     stop(engine);
 }
 
@@ -157,9 +156,9 @@ TEST(poll_by_id_keeps_a_request_out_of_any) {
     free(a);
     bn_event event;
     size_t count = 7;
-    CHECK_OK(bn_poll(engine, BN_ANY, &event, 1, 100, &count));
+    CHECK_OK(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, 100, &count, NULL));
     CHECK_EQ(count, 0);
-    CHECK(!readable(bn_engine_wait_fd(engine), 0));
+    CHECK(!readable(bn_engine_wait_fd(engine, NULL), 0));
     a = finish(engine, hidden);
     CHECK_TEXT(a->text, a->text_length, "by id");
     free(a);
@@ -179,7 +178,7 @@ static void *poll_forever(void *context) {
     bn_event event;
     atomic_store(&p->entered, 1);
     p->count = 0;
-    p->status = bn_poll(p->engine, p->which, &event, 1, BN_WAIT_FOREVER, &p->count);
+    p->status = bn_poll(p->engine, p->which, &event, sizeof(bn_event), 1, BN_WAIT_FOREVER, &p->count, NULL);
     return NULL;
 }
 
@@ -201,7 +200,7 @@ TEST(a_second_poller_of_one_id_is_told_busy) {
     size_t count = 0;
     bn_status status = BN_OK;
     for (int i = 0; i < 100 && status == BN_OK && count == 0; i++) { // the other thread may be late
-        status = bn_poll(engine, p.which, &event, 1, 0, &count);
+        status = bn_poll(engine, p.which, &event, sizeof(bn_event), 1, 0, &count, NULL);
         sleep_ms(5);
     }
     CHECK_STATUS(status, BN_ERR_BUSY);
@@ -219,7 +218,7 @@ TEST(a_release_wakes_who_polls_the_id) {
     poller p = {.engine = engine, .which = submit(engine, &params)};
     pthread_t thread;
     begin_poll(&thread, &p);
-    CHECK_OK(bn_release(engine, p.which));
+    CHECK_OK(bn_release(engine, p.which, NULL));
     pthread_join(thread, NULL);
     CHECK_STATUS(p.status, BN_ERR_NOT_FOUND);
     double begin = seconds();
@@ -244,9 +243,9 @@ TEST(destroy_wakes_blocked_pollers) {
 
 TEST(the_wait_fd_is_readable_exactly_while_events_wait) {
     bn_engine *engine = start_echo();
-    int fd = bn_engine_wait_fd(engine);
+    int fd = bn_engine_wait_fd(engine, NULL);
     CHECK(fd >= 0);
-    CHECK_EQ(bn_engine_wait_fd(engine), fd);
+    CHECK_EQ(bn_engine_wait_fd(engine, NULL), fd);
     CHECK(!readable(fd, 20));
     bn_request_params params = ask("wake me");
     bn_request request = submit(engine, &params);
@@ -256,24 +255,24 @@ TEST(the_wait_fd_is_readable_exactly_while_events_wait) {
         CHECK(readable(fd, 0)); // still, until the events are taken
         bn_event events[8];
         size_t count = 0;
-        CHECK_OK(bn_poll(engine, BN_ANY, events, 8, 0, &count));
+        CHECK_OK(bn_poll(engine, BN_ANY, events, sizeof(bn_event), 8, 0, &count, NULL));
         for (size_t i = 0; i < count; i++) done |= events[i].kind == BN_EVENT_COMPLETED;
     }
     bn_event event;
     size_t count = 0;
-    CHECK_OK(bn_poll(engine, BN_ANY, &event, 1, 0, &count));
+    CHECK_OK(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, 0, &count, NULL));
     CHECK(count == 0 && !readable(fd, 20));
-    CHECK_OK(bn_release(engine, request));
-    CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN));
+    CHECK_OK(bn_release(engine, request, NULL));
+    CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL));
     CHECK(readable(fd, 10000)); // drained
-    CHECK_STATUS(bn_poll(engine, BN_ANY, &event, 1, BN_WAIT_FOREVER, &count), BN_ERR_SHUTDOWN);
+    CHECK_STATUS(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, BN_WAIT_FOREVER, &count, NULL), BN_ERR_SHUTDOWN);
     stop(engine);
 }
 
 #ifdef __linux__
 TEST(edge_triggered_epoll_misses_nothing) {
     bn_engine *engine = start_echo();
-    int epoll = epoll_create1(0), fd = dup(bn_engine_wait_fd(engine));
+    int epoll = epoll_create1(0), fd = dup(bn_engine_wait_fd(engine, NULL));
     struct epoll_event interest = {.events = EPOLLIN | EPOLLET};
     CHECK_EQ(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &interest), 0);
     bn_request_params params = ask("edge after edge after edge");
@@ -286,17 +285,68 @@ TEST(edge_triggered_epoll_misses_nothing) {
         CHECK_EQ(epoll_wait(epoll, &ready, 1, 10000), 1);
         for (size_t count = 1; count > 0;) {
             bn_event events[4];
-            CHECK_OK(bn_poll(engine, BN_ANY, events, 4, 0, &count));
+            CHECK_OK(bn_poll(engine, BN_ANY, events, sizeof(bn_event), 4, 0, &count, NULL));
             for (size_t i = 0; i < count; i++) {
                 if (events[i].kind != BN_EVENT_COMPLETED) continue;
                 done++;
-                CHECK_OK(bn_release(engine, events[i].request));
+                CHECK_OK(bn_release(engine, events[i].request, NULL));
             }
         }
     }
     close(epoll);
     close(fd);
     stop(engine);
+}
+
+// An edge-triggered loop that stops at a short count: false once nothing will ever come.
+static bool take_all(bn_engine *engine, int *completed) {
+    enum { ROOM = 4 };
+    bn_event events[ROOM];
+    size_t count = ROOM;
+    while (count == ROOM) {
+        bn_status status = bn_poll(engine, BN_ANY, events, sizeof *events, ROOM, 0, &count, NULL);
+        if (status == BN_ERR_SHUTDOWN) return false;
+        CHECK_OK(status);
+        for (size_t i = 0; i < count; i++) *completed += events[i].kind == BN_EVENT_COMPLETED;
+        CHECK_OK(bn_events_free(engine, events, sizeof *events, count));
+    }
+    return true;
+}
+
+static int watch_edges(bn_engine *engine) {
+    int epoll = epoll_create1(0);
+    struct epoll_event interest = {.events = EPOLLIN | EPOLLET};
+    CHECK_EQ(epoll_ctl(epoll, EPOLL_CTL_ADD, bn_engine_wait_fd(engine, NULL), &interest), 0);
+    return epoll;
+}
+
+static void wait_for_an_edge(int epoll) {
+    struct epoll_event ready;
+    CHECK_EQ(epoll_wait(epoll, &ready, 1, 10000), 1);
+}
+
+TEST(a_drain_wakes_an_edge_triggered_loop) {
+    for (int i = 0; i < 20; i++) {
+        bn_engine *engine = start_echo();
+        int epoll = watch_edges(engine), completed = 0;
+        bn_request_params params = ask("to the last");
+        int n = i % 7; // from none to more than one poll takes
+        for (int k = 0; k < n; k++) submit(engine, &params);
+        if (i % 2 == 0) { // the loop sleeps when the drain comes
+            while (completed < n) {
+                wait_for_an_edge(epoll);
+                CHECK(take_all(engine, &completed));
+            }
+        }
+        CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL));
+        if (i % 3 == 0) // the end comes before the first look
+            while (bn_engine_state(engine) != BN_STATE_DRAINED) sleep_ms(1);
+        do wait_for_an_edge(epoll);
+        while (take_all(engine, &completed));
+        CHECK_EQ(completed, n);
+        close(epoll);
+        stop(engine);
+    }
 }
 #endif
 
@@ -312,9 +362,9 @@ static void listen(const bn_event *event, void *context) {
     listener *l = context;
     while (!atomic_load(&l->ready)) sleep_ms(1);
     if (atomic_fetch_add(&l->entered, 1) > 0) atomic_fetch_add(&l->nested_failures, 1); // one at a time
-    if (event->user_data == 1 && l->text_length + event->text_length < sizeof l->text) {
-        memcpy(l->text + l->text_length, event->text, event->text_length);
-        l->text_length += event->text_length;
+    if (event->user_data == 1 && l->text_length + event->text.length < sizeof l->text) {
+        memcpy(l->text + l->text_length, event->text.data, event->text.length);
+        l->text_length += event->text.length;
     }
     if (event->kind == BN_EVENT_COMPLETED && event->user_data == 1) {
         // What is allowed here, and what is not.
@@ -322,17 +372,16 @@ static void listen(const bn_event *event, void *context) {
         size_t count = 0;
         bn_stats stats = {.struct_size = sizeof stats};
         bn_request next = 0;
-        bn_completion *completion = NULL;
+        bn_event *completion = NULL;
         bn_request_params params;
         bn_request_params_init(&params, sizeof params);
-        params.prompt = "chained";
-        params.prompt_length = 7;
+        params.prompt = BN_STRING("chained");
         params.user_data = 2;
-        bool fine = bn_engine_stats(l->engine, &stats) == BN_OK && bn_cancel(l->engine, event->request) == BN_OK &&
-                    bn_poll(l->engine, BN_ANY, &other, 1, 0, &count) == BN_ERR_REENTRANT &&
+        bool fine = bn_engine_stats(l->engine, &stats, NULL) == BN_OK && bn_cancel(l->engine, event->request, NULL) == BN_OK &&
+                    bn_poll(l->engine, BN_ANY, &other, sizeof(bn_event), 1, 0, &count, NULL) == BN_ERR_REENTRANT &&
                     bn_generate(l->engine, &params, &completion, NULL) == BN_ERR_REENTRANT &&
                     bn_engine_destroy(l->engine) == BN_ERR_REENTRANT &&
-                    bn_submit(l->engine, &params, &next) == BN_OK && next != 0;
+                    bn_submit(l->engine, &params, &next, NULL) == BN_OK && next != 0;
         if (!fine) atomic_fetch_add(&l->nested_failures, 1);
         atomic_fetch_add(&l->reentered, 1);
     }
@@ -363,7 +412,7 @@ static void wait_for(_Atomic int *counter, int value) {
 TEST(callbacks_come_and_may_call_back) {
     static listener l;
     bn_engine *engine = start_listening(&l, "builtin:echo");
-    CHECK_EQ(bn_engine_wait_fd(engine), -1);
+    CHECK_EQ(bn_engine_wait_fd(engine, NULL), BN_ERR_WRONG_MODE);
     bn_request_params params = ask("call me");
     params.user_data = 1;
     bn_request request = submit(engine, &params);
@@ -375,16 +424,16 @@ TEST(callbacks_come_and_may_call_back) {
     CHECK(!pthread_equal(l.thread, pthread_self()));
     bn_event event;
     size_t count = 0;
-    CHECK_STATUS(bn_poll(engine, BN_ANY, &event, 1, 0, &count), BN_ERR_WRONG_MODE);
-    CHECK_STATUS(bn_poll(engine, request, &event, 1, 0, &count), BN_ERR_WRONG_MODE);
+    CHECK_STATUS(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, 0, &count, NULL), BN_ERR_WRONG_MODE);
+    CHECK_STATUS(bn_poll(engine, request, &event, sizeof(bn_event), 1, 0, &count, NULL), BN_ERR_WRONG_MODE);
     for (int i = 0; i < 2000 && stats(engine).unreleased > 0; i++) sleep_ms(1);
-    CHECK_STATUS(bn_release(engine, request), BN_ERR_NOT_FOUND); // released by itself
+    CHECK_STATUS(bn_release(engine, request, NULL), BN_ERR_NOT_FOUND); // released by itself
     params.flags = BN_REQUEST_POLL_BY_ID;
-    CHECK_STATUS(bn_submit(engine, &params, &request), BN_ERR_INVALID_ARGUMENT);
-    bn_completion *completion = NULL;
+    CHECK_STATUS(bn_submit(engine, &params, &request, NULL), BN_ERR_INVALID_ARGUMENT);
+    bn_event *completion = NULL;
     params = ask("beside");
     CHECK_OK(bn_generate(engine, &params, &completion, NULL));
-    CHECK_TEXT(completion->event.text, completion->event.text_length, "beside");
+    CHECK_TEXT(completion->text.data, completion->text.length, "beside");
     bn_completion_free(completion);
     stop(engine);
 }

@@ -59,13 +59,10 @@ static bn_request_params question_params(int i) {
 
 static void take(bn_engine *engine, bn_request request, result *to) {
     for (bool done = false; !done;) {
-        bn_event event;
-        size_t count = 0;
-        CHECK_OK(bn_poll(engine, request, &event, 1, 120000, &count));
-        CHECK_EQ(count, 1);
-        CHECK(to->text_length + event.text_length < sizeof to->text);
-        memcpy(to->text + to->text_length, event.text, event.text_length);
-        to->text_length += event.text_length;
+        bn_event event = poll_one(engine, request);
+        CHECK(to->text_length + event.text.length < sizeof to->text);
+        memcpy(to->text + to->text_length, event.text.data, event.text.length);
+        to->text_length += event.text.length;
         for (size_t i = 0; i < event.logprobs_count; i++) {
             CHECK(to->bits_count + 2 <= sizeof to->bits / sizeof *to->bits);
             to->bits[to->bits_count++] = event.logprobs[i].token;
@@ -73,9 +70,10 @@ static void take(bn_engine *engine, bn_request request, result *to) {
         }
         done = event.kind == BN_EVENT_COMPLETED;
         if (done) CHECK(event.finish_reason >= BN_FINISH_STOP && event.finish_reason <= BN_FINISH_LENGTH);
+        give_back(engine, &event);
     }
     CHECK(to->bits_count >= 2 * (TOP + 1));
-    CHECK_OK(bn_release(engine, request));
+    CHECK_OK(bn_release(engine, request, NULL));
 }
 
 static bool answers(const result *r, const question *q) {
@@ -197,35 +195,65 @@ TEST(a_seed_gives_the_same_story_in_any_company) {
     stop(engine);
 }
 
-TEST(demo_facts) {
-    bn_engine_config config = demo_config();
-    bn_engine *engine = start(&config);
-    bn_model_facts facts;
-    CHECK_OK(bn_model_facts_init(&facts, sizeof facts));
-    CHECK_OK(bn_engine_model_facts(engine, &facts));
-    CHECK(facts.layers > 0 && facts.hidden_size % 128 == 0 && facts.parameters > 100000);
-    CHECK(facts.weight_bytes > 0 && facts.weight_bytes < (16u << 20));
-    CHECK(facts.has_tokenizer == 1 && facts.end_tokens_count >= 1);
-    CHECK_TEXT(facts.architecture, facts.architecture_length, "bitnet-b1.58");
-    stop(engine);
+TEST(demo_info) {
+    bn_model *model = open_model(NULL);
+    bn_model_info info = info_of(model);
+    CHECK(info.layers > 0 && info.hidden_size % 128 == 0 && info.parameters > 100000);
+    CHECK(info.weight_bytes > 0 && info.weight_bytes < (16u << 20));
+    CHECK(info.has_tokenizer == 1 && info.end_tokens_count >= 1);
+    CHECK_TEXT(info.architecture.data, info.architecture.length, "bitnet-b1.58");
+    CHECK_OK(bn_model_free(model));
 }
 
 TEST(special_tokens_are_text_unless_asked_for) {
-    bn_engine_config config = demo_config();
-    bn_engine *engine = start(&config);
+    bn_model *model = open_model(NULL);
+    bn_string bos = BN_STRING("<|bos|>");
     uint32_t tokens[32];
-    size_t as_text = 0, as_token = 0, with_bos = 0;
-    CHECK_OK(bn_tokenize(engine, "<|bos|>", 7, 0, tokens, 32, &as_text));
-    CHECK(as_text > 1);
-    CHECK_OK(bn_tokenize(engine, "<|bos|>", 7, BN_TOKENIZE_PARSE_SPECIAL, tokens, 32, &as_token));
-    CHECK_EQ(as_token, 1);
-    bn_model_facts facts;
-    CHECK_OK(bn_model_facts_init(&facts, sizeof facts));
-    CHECK_OK(bn_engine_model_facts(engine, &facts));
-    CHECK_EQ(facts.bos_token, tokens[0]);
-    CHECK_OK(bn_tokenize(engine, "", 0, BN_TOKENIZE_ADD_SPECIAL, tokens, 32, &with_bos));
-    CHECK(with_bos == 1 && facts.bos_token == tokens[0]);
-    stop(engine);
+    size_t count = 0;
+    CHECK_OK(bn_model_tokenize(model, bos, 0, tokens, 32, &count, NULL));
+    CHECK(count > 1);
+    CHECK_OK(bn_model_tokenize(model, bos, BN_TOKENIZE_PARSE_SPECIAL, tokens, 32, &count, NULL));
+    CHECK_EQ(count, 1);
+    CHECK_EQ(info_of(model).bos_token, tokens[0]);
+    CHECK_OK(bn_model_tokenize(model, BN_STRING(""), BN_TOKENIZE_ADD_SPECIAL, tokens, 32, &count, NULL));
+    CHECK(count == 1 && info_of(model).bos_token == tokens[0]);
+    CHECK_OK(bn_model_free(model));
+}
+
+// Texts in pieces, the pieces of characters too: the bytes of their tokens are the text.
+TEST(token_bytes_put_texts_together) {
+    bn_model *model = open_model(NULL);
+    const char *const texts[] = {"Once upon a time", " two  spaces ", "Gr\xc3\xbc\xc3\x9f" "e \xf0\x9f\xa6\x80 \xe4\xb8\x96", "a\tb\r\nc", ""};
+    for (size_t t = 0; t < sizeof texts / sizeof *texts; t++) {
+        uint32_t tokens[64];
+        char whole[256];
+        size_t count = 0, length = 0;
+        CHECK_OK(bn_model_tokenize(model, BN_TEXT(texts[t]), 0, tokens, 64, &count, NULL));
+        for (size_t i = 0; i < count; i++) {
+            size_t bytes = 0;
+            CHECK_OK(bn_model_token_bytes(model, tokens[i], whole + length, sizeof whole - length, &bytes, NULL));
+            length += bytes;
+        }
+        CHECK_TEXT(whole, length, texts[t]);
+    }
+    // Each byte is some token's, for what no longer token covers.
+    bool seen[256] = {false};
+    uint64_t vocabulary = info_of(model).vocab_size;
+    for (uint32_t token = 0; token < vocabulary; token++) {
+        char bytes[256];
+        size_t length = 0;
+        CHECK_OK(bn_model_token_bytes(model, token, bytes, sizeof bytes, &length, NULL));
+        if (length == 1) seen[(unsigned char)bytes[0]] = true;
+    }
+    for (int byte = 0; byte < 256; byte++) CHECK(seen[byte]);
+    char name[16];
+    size_t length = 0;
+    CHECK_OK(bn_model_token_bytes(model, (uint32_t)info_of(model).bos_token, name, sizeof name, &length, NULL));
+    CHECK_TEXT(name, length, "<|bos|>");
+    CHECK_STATUS(bn_model_token_bytes(model, (uint32_t)info_of(model).bos_token, name, 6, &length, NULL), BN_ERR_BUFFER_TOO_SMALL);
+    CHECK_EQ(length, 7);
+    CHECK_STATUS(bn_model_token_bytes(model, (uint32_t)vocabulary, name, 16, &length, NULL), BN_ERR_INVALID_ARGUMENT);
+    CHECK_OK(bn_model_free(model));
 }
 
 TEST(the_demo_model_reads_from_its_file_too) {

@@ -201,7 +201,7 @@ TEST(flipped_bytes_never_crash) {
         if (bn_engine_create(&config, &engine, NULL) == BN_OK) {
             bn_request_params params = ask("1+1=");
             params.max_new_tokens = 4;
-            bn_completion *completion = NULL;
+            bn_event *completion = NULL;
             bn_generate(engine, &params, &completion, NULL);
             bn_completion_free(completion);
             stop(engine);

@@ -22,12 +22,12 @@ TEST(cancel_ends_one_request) {
     bn_request request = submit(engine, &params);
     bn_event event;
     size_t count = 0;
-    CHECK_OK(bn_poll(engine, request, &event, 1, 10000, &count)); // it runs
-    CHECK_OK(bn_cancel(engine, request));
-    CHECK_OK(bn_cancel(engine, request));
+    CHECK_OK(bn_poll(engine, request, &event, sizeof(bn_event), 1, 10000, &count, NULL)); // it runs
+    CHECK_OK(bn_cancel(engine, request, NULL));
+    CHECK_OK(bn_cancel(engine, request, NULL));
     answer *a = finish(engine, request);
-    CHECK_EQ(a->finish_reason, BN_FINISH_CANCELLED);
-    CHECK_EQ(a->status, BN_ERR_CANCELLED);
+    CHECK_EQ(a->last.finish_reason, BN_FINISH_CANCELLED);
+    CHECK_EQ(a->last.status, BN_ERR_CANCELLED);
     CHECK_EQ(stats(engine).completed_cancelled, 1);
     free(a);
     stop(engine);
@@ -39,11 +39,11 @@ TEST(cancel_any_ends_all_queued_and_running) {
     bn_engine *engine = start(&config);
     bn_request_params params = endless();
     for (int i = 0; i < 20; i++) submit(engine, &params);
-    CHECK_OK(bn_cancel(engine, BN_ANY));
+    CHECK_OK(bn_cancel(engine, BN_ANY, NULL));
     for (int done = 0; done < 20;) {
         bn_event events[32];
         size_t count = 0;
-        CHECK_OK(bn_poll(engine, BN_ANY, events, 32, 10000, &count));
+        CHECK_OK(bn_poll(engine, BN_ANY, events, sizeof(bn_event), 32, 10000, &count, NULL));
         CHECK(count > 0);
         for (size_t i = 0; i < count; i++) {
             if (events[i].kind != BN_EVENT_COMPLETED) continue;
@@ -65,26 +65,20 @@ TEST(a_drain_finishes_what_was_accepted) {
     bn_engine *engine = start(&config);
     bn_request_params params = ask("finish me");
     for (int i = 0; i < 6; i++) submit(engine, &params);
-    CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN));
-    CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN));
+    CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL));
+    CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL));
     bn_request late = 0;
-    CHECK_STATUS(bn_submit(engine, &params, &late), BN_ERR_SHUTDOWN);
-    bn_completion *completion = NULL;
+    CHECK_STATUS(bn_submit(engine, &params, &late, NULL), BN_ERR_SHUTDOWN);
+    bn_event *completion = NULL;
     CHECK_STATUS(bn_generate(engine, &params, &completion, NULL), BN_ERR_SHUTDOWN);
-    for (int i = 0; i < 6; i++) {
-        int done = 0;
-        bn_event event;
-        size_t count = 0;
-        while (!done) {
-            CHECK_OK(bn_poll(engine, BN_ANY, &event, 1, 10000, &count));
-            CHECK_EQ(count, 1);
-            done = event.kind == BN_EVENT_COMPLETED;
-        }
-        CHECK_EQ(event.finish_reason, BN_FINISH_STOP);
+    for (int done = 0; done < 6;) {
+        bn_event one = poll_one(engine, BN_ANY);
+        done += one.kind == BN_EVENT_COMPLETED;
+        CHECK(one.kind != BN_EVENT_COMPLETED || one.finish_reason == BN_FINISH_STOP);
     }
     bn_event event;
     size_t count = 0;
-    CHECK_STATUS(bn_poll(engine, BN_ANY, &event, 1, BN_WAIT_FOREVER, &count), BN_ERR_SHUTDOWN);
+    CHECK_STATUS(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, BN_WAIT_FOREVER, &count, NULL), BN_ERR_SHUTDOWN);
     CHECK(stats(engine).rejected_shutdown >= 1);
     stop(engine);
 }
@@ -94,10 +88,10 @@ TEST(a_cancelling_shutdown_may_follow_a_drain) {
     bn_engine *engine = start(&config);
     bn_request_params params = endless();
     bn_request request = submit(engine, &params);
-    CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN));
-    CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_CANCEL));
+    CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL));
+    CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_CANCEL, NULL));
     answer *a = finish(engine, request);
-    CHECK_EQ(a->finish_reason, BN_FINISH_CANCELLED);
+    CHECK_EQ(a->last.finish_reason, BN_FINISH_CANCELLED);
     free(a);
     stop(engine);
 }
@@ -135,9 +129,9 @@ typedef struct {
 static void *generate(void *context) {
     generator *g = context;
     bn_request_params params = endless();
-    bn_completion *completion = NULL;
+    bn_event *completion = NULL;
     g->status = bn_generate(g->engine, &params, &completion, NULL);
-    g->finish_reason = completion != NULL ? completion->event.finish_reason : BN_FINISH_NONE;
+    g->finish_reason = completion != NULL ? completion->finish_reason : BN_FINISH_NONE;
     bn_completion_free(completion);
     return NULL;
 }
@@ -180,17 +174,16 @@ static void *call_everything(void *context) {
     while (!atomic_load(&c->stop)) {
         bn_request_params params;
         bn_request_params_init(&params, sizeof params);
-        params.prompt = "race";
-        params.prompt_length = 4;
+        params.prompt = BN_STRING("race");
         bn_request request = 0;
         bn_event event;
         size_t count = 0;
         bn_stats stats = {.struct_size = sizeof stats};
         bn_status status[] = {
-            bn_submit(c->engine, &params, &request),
-            bn_poll(c->engine, BN_ANY, &event, 1, 1, &count),
-            bn_engine_stats(c->engine, &stats),
-            request != 0 ? bn_release(c->engine, request) : BN_OK,
+            bn_submit(c->engine, &params, &request, NULL),
+            bn_poll(c->engine, BN_ANY, &event, sizeof(bn_event), 1, 1, &count, NULL),
+            bn_engine_stats(c->engine, &stats, NULL),
+            request != 0 ? bn_release(c->engine, request, NULL) : BN_OK,
         };
         for (size_t i = 0; i < sizeof status / sizeof *status; i++)
             if (status[i] != BN_OK && status[i] != BN_ERR_SHUTDOWN && status[i] != BN_ERR_INVALID_ARGUMENT &&
@@ -226,21 +219,21 @@ TEST(a_forked_child_gets_errors_and_may_exit) {
         bn_event event;
         size_t count = 0;
         bn_stats stats = {.struct_size = sizeof stats};
-        bn_completion *completion = NULL;
+        bn_event *completion = NULL;
         alarm(20);
-        bool right = bn_submit(engine, &params, &other) == BN_ERR_FORKED &&
-                     bn_poll(engine, BN_ANY, &event, 1, BN_WAIT_FOREVER, &count) == BN_ERR_FORKED &&
-                     bn_cancel(engine, request) == BN_ERR_FORKED && bn_release(engine, request) == BN_ERR_FORKED &&
-                     bn_engine_stats(engine, &stats) == BN_ERR_FORKED &&
+        bool right = bn_submit(engine, &params, &other, NULL) == BN_ERR_FORKED &&
+                     bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, BN_WAIT_FOREVER, &count, NULL) == BN_ERR_FORKED &&
+                     bn_cancel(engine, request, NULL) == BN_ERR_FORKED && bn_release(engine, request, NULL) == BN_ERR_FORKED &&
+                     bn_engine_stats(engine, &stats, NULL) == BN_ERR_FORKED &&
                      bn_generate(engine, &params, &completion, NULL) == BN_ERR_FORKED &&
-                     bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN) == BN_ERR_FORKED &&
-                     bn_engine_wait_fd(engine) == -1 && bn_engine_destroy(engine) == BN_ERR_FORKED;
+                     bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL) == BN_ERR_FORKED &&
+                     bn_engine_wait_fd(engine, NULL) == BN_ERR_FORKED && bn_engine_destroy(engine) == BN_ERR_FORKED;
         _exit(right ? 0 : 1);
     }
     int status = 0;
     CHECK_EQ(waitpid(child, &status, 0), child);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    CHECK_OK(bn_cancel(engine, request)); // the parent's engine is as it was
+    CHECK_OK(bn_cancel(engine, request, NULL)); // the parent's engine is as it was
     free(finish(engine, request));
     stop(engine);
 }
@@ -252,15 +245,15 @@ typedef struct {
     int32_t give_up;
 } log_sink;
 
-static void log_line(int32_t level, const char *message, size_t length, void *context) {
+static void log_line(int32_t level, bn_string message, void *context) {
     log_sink *sink = context;
-    if (level < BN_LOG_ERROR || level > BN_LOG_DEBUG || message == NULL || length == 0) atomic_fetch_add(&sink->bad, 1);
+    if (level < BN_LOG_ERROR || level > BN_LOG_DEBUG || message.data == NULL || message.length == 0) atomic_fetch_add(&sink->bad, 1);
     atomic_fetch_add(&sink->lines, 1);
 }
 
-static int32_t progress(float fraction, const char *what, size_t length, void *context) {
+static int32_t progress(float fraction, bn_string what, void *context) {
     log_sink *sink = context;
-    if (fraction < sink->last || fraction > 1.0f || what == NULL || length == 0) atomic_fetch_add(&sink->bad, 1);
+    if (fraction < sink->last || fraction > 1.0f || what.data == NULL || what.length == 0) atomic_fetch_add(&sink->bad, 1);
     sink->last = fraction;
     atomic_fetch_add(&sink->progress, 1);
     return sink->give_up;
@@ -268,28 +261,31 @@ static int32_t progress(float fraction, const char *what, size_t length, void *c
 
 TEST(loading_reports_to_log_and_progress) {
     static log_sink sink;
-    bn_engine_config config = demo_config();
+    bn_model_config config;
+    bn_model *model = NULL;
+    CHECK_OK(bn_model_config_init(&config, sizeof config));
     config.log = log_line;
     config.log_context = &sink;
     config.log_level = BN_LOG_DEBUG;
     config.progress = progress;
     config.progress_context = &sink;
-    bn_engine *engine = start(&config);
+    CHECK_OK(bn_model_open(&config, &model, NULL));
     CHECK(sink.lines > 0 && sink.progress > 1 && sink.bad == 0);
     CHECK(sink.last == 1.0f);
-    stop(engine);
+    CHECK_OK(bn_model_free(model));
 }
 
 TEST(progress_may_give_the_load_up) {
     static log_sink sink = {.give_up = 1};
     int threads = count_threads(), fds = count_fds();
-    bn_engine_config config = demo_config();
+    bn_model_config config;
+    bn_model *model = NULL;
+    bn_error error = {.struct_size = sizeof error};
+    CHECK_OK(bn_model_config_init(&config, sizeof config));
     config.progress = progress;
     config.progress_context = &sink;
-    bn_engine *engine = NULL;
-    bn_error error = {.struct_size = sizeof error};
-    CHECK_STATUS(bn_engine_create(&config, &engine, &error), BN_ERR_CANCELLED);
-    CHECK(engine == NULL && sink.progress == 1 && error.message[0] != 0);
+    CHECK_STATUS(bn_model_open(&config, &model, &error), BN_ERR_CANCELLED);
+    CHECK(model == NULL && sink.progress == 1 && error.message[0] != 0);
     CHECK_EQ(count_threads(), threads);
     CHECK_EQ(count_fds(), fds);
 }
@@ -350,12 +346,12 @@ TEST(memory_in_use_stays_under_its_limit) {
     int accepted = 0;
     for (int i = 0; i < 300; i++) {
         bn_request request = 0;
-        bn_status status = bn_submit(engine, &params, &request);
+        bn_status status = bn_submit(engine, &params, &request, NULL);
         CHECK(status == BN_OK || status == BN_ERR_MEMORY_LIMIT);
         accepted += status == BN_OK;
     }
     CHECK(accepted > 0);
-    CHECK_OK(bn_cancel(engine, BN_ANY));
+    CHECK_OK(bn_cancel(engine, BN_ANY, NULL));
     finish_all(engine, accepted);
     bn_stats after = stats(engine);
     CHECK(after.memory_peak_bytes <= config.memory_limit_bytes);

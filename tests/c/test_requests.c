@@ -6,10 +6,10 @@ TEST(echo_answers_with_its_prompt) {
     bn_request_params params = ask("The quick brown fox.");
     answer *a = run(engine, &params);
     CHECK_TEXT(a->text, a->text_length, "The quick brown fox.");
-    CHECK_EQ(a->finish_reason, BN_FINISH_STOP);
-    CHECK_EQ(a->status, BN_OK);
-    CHECK(a->usage.prompt_tokens >= 1 && a->usage.generated_tokens >= a->usage.prompt_tokens);
-    CHECK(a->usage.first_token_ns > 0 && a->usage.total_ns >= a->usage.first_token_ns);
+    CHECK_EQ(a->last.finish_reason, BN_FINISH_STOP);
+    CHECK_EQ(a->last.status, BN_OK);
+    CHECK(a->last.prompt_tokens >= 1 && a->last.generated_tokens >= a->last.prompt_tokens);
+    CHECK(a->last.first_token_ns > 0 && a->last.total_ns >= a->last.first_token_ns);
     free(a);
     stop(engine);
 }
@@ -33,13 +33,13 @@ TEST(user_data_comes_back) {
     while (!done) {
         bn_event event;
         size_t count;
-        CHECK_OK(bn_poll(engine, BN_ANY, &event, 1, 10000, &count));
+        CHECK_OK(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, 10000, &count, NULL));
         CHECK_EQ(count, 1);
         CHECK_EQ(event.user_data, params.user_data);
         CHECK_EQ(event.request, request);
         done = event.kind == BN_EVENT_COMPLETED;
     }
-    CHECK_OK(bn_release(engine, request));
+    CHECK_OK(bn_release(engine, request, NULL));
     stop(engine);
 }
 
@@ -48,10 +48,10 @@ TEST(max_new_tokens_ends_it) {
     bn_request_params params = ask("abcdefghijklmnopqrstuvwxyz");
     params.max_new_tokens = 5;
     answer *a = run(engine, &params);
-    CHECK_EQ(a->finish_reason, BN_FINISH_LENGTH);
-    CHECK_EQ(a->usage.generated_tokens, 5);
+    CHECK_EQ(a->last.finish_reason, BN_FINISH_LENGTH);
+    CHECK_EQ(a->last.generated_tokens, 5);
     CHECK_EQ(a->tokens_count, 5);
-    CHECK(strncmp(params.prompt, a->text, a->text_length) == 0);
+    CHECK(strncmp(params.prompt.data, a->text, a->text_length) == 0);
     free(a);
     stop(engine);
 }
@@ -63,7 +63,7 @@ TEST(no_stream_is_one_event_with_everything) {
     answer *a = run(engine, &params);
     CHECK_EQ(a->events, 1);
     CHECK_TEXT(a->text, a->text_length, "all at once, please");
-    CHECK_EQ(a->tokens_count, a->usage.generated_tokens);
+    CHECK_EQ(a->tokens_count, a->last.generated_tokens);
     free(a);
     stop(engine);
 }
@@ -75,7 +75,7 @@ TEST(echo_prompt_comes_in_front) {
         params.flags = BN_REQUEST_ECHO_PROMPT | no_stream;
         answer *a = run(engine, &params);
         CHECK_TEXT(a->text, a->text_length, "again again ");
-        CHECK_EQ(a->tokens_count, a->usage.prompt_tokens + a->usage.generated_tokens);
+        CHECK_EQ(a->tokens_count, a->last.prompt_tokens + a->last.generated_tokens);
         free(a);
     }
     stop(engine);
@@ -83,7 +83,7 @@ TEST(echo_prompt_comes_in_front) {
 
 TEST(a_stop_string_ends_the_text_before_it) {
     bn_engine *engine = start_echo();
-    bn_string stops[] = {{"never", 5}, {"ST\xc3\x96P", 5}};
+    bn_string stops[] = {BN_STRING_INIT("never"), BN_STRING_INIT("ST\xc3\x96P")};
     for (uint32_t no_stream = 0; no_stream <= BN_REQUEST_NO_STREAM; no_stream++) {
         bn_request_params params = ask("one two STÖP three");
         params.flags = no_stream;
@@ -91,7 +91,8 @@ TEST(a_stop_string_ends_the_text_before_it) {
         params.stop_strings_count = 2;
         answer *a = run(engine, &params);
         CHECK_TEXT(a->text, a->text_length, "one two ");
-        CHECK_EQ(a->finish_reason, BN_FINISH_STOP_STRING);
+        CHECK_EQ(a->last.finish_reason, BN_FINISH_STOP_STRING);
+        CHECK_EQ(a->last.stop_index, 1);
         free(a);
     }
     stop(engine);
@@ -105,23 +106,32 @@ TEST(text_held_back_for_a_stop_string_comes_when_it_does_not_match) {
     params.stop_strings_count = 1;
     answer *a = run(engine, &params);
     CHECK_TEXT(a->text, a->text_length, "a STO b STOP");
-    CHECK_EQ(a->finish_reason, BN_FINISH_STOP);
+    CHECK_EQ(a->last.finish_reason, BN_FINISH_STOP);
     free(a);
     stop(engine);
 }
 
 TEST(a_stop_token_ends_it) {
     bn_engine *engine = start_echo();
-    uint32_t token = 0;
+    bn_model *model = model_of(engine);
+    uint32_t tokens[] = {7, 0};
     size_t count = 0;
-    CHECK_OK(bn_tokenize(engine, "c", 1, 0, &token, 1, &count));
+    CHECK_OK(bn_model_tokenize(model, BN_STRING("c"), 0, &tokens[1], 1, &count, NULL));
     CHECK_EQ(count, 1);
+    CHECK_OK(bn_model_free(model));
     bn_request_params params = ask("abcde");
-    params.stop_tokens = &token;
-    params.stop_tokens_count = 1;
+    params.stop_tokens = tokens;
+    params.stop_tokens_count = 2;
     answer *a = run(engine, &params);
     CHECK_TEXT(a->text, a->text_length, "ab");
-    CHECK_EQ(a->finish_reason, BN_FINISH_STOP);
+    CHECK_EQ(a->last.finish_reason, BN_FINISH_STOP);
+    CHECK_EQ(a->last.stop_index, 1);
+    free(a);
+    params.stop_tokens_count = 1; // without that: the model's own end token, which is in no list
+    a = run(engine, &params);
+    CHECK_TEXT(a->text, a->text_length, "abcde");
+    CHECK_EQ(a->last.finish_reason, BN_FINISH_STOP);
+    CHECK_EQ(a->last.stop_index, -1);
     free(a);
     stop(engine);
 }
@@ -132,8 +142,8 @@ TEST(ignore_eos_goes_on_to_max_new_tokens) {
     params.flags = BN_REQUEST_IGNORE_EOS;
     params.max_new_tokens = 50;
     answer *a = run(engine, &params);
-    CHECK_EQ(a->finish_reason, BN_FINISH_LENGTH);
-    CHECK_EQ(a->usage.generated_tokens, 50);
+    CHECK_EQ(a->last.finish_reason, BN_FINISH_LENGTH);
+    CHECK_EQ(a->last.generated_tokens, 50);
     free(a);
     stop(engine);
 }
@@ -142,15 +152,17 @@ TEST(token_prompts_are_taken_as_they_are) {
     bn_engine *engine = start_echo();
     uint32_t tokens[16];
     size_t count = 0;
-    CHECK_OK(bn_tokenize(engine, "tokens", 6, BN_TOKENIZE_ADD_SPECIAL, tokens, 16, &count));
+    bn_model *model = model_of(engine);
+    CHECK_OK(bn_model_tokenize(model, BN_STRING("tokens"), BN_TOKENIZE_ADD_SPECIAL, tokens, 16, &count, NULL));
+    CHECK_OK(bn_model_free(model));
     CHECK(count >= 1);
     bn_request_params params = ask("");
-    params.prompt = NULL;
+    params.prompt = (bn_string){0};
     params.prompt_tokens = tokens;
     params.prompt_tokens_count = count;
     answer *a = run(engine, &params);
     CHECK_TEXT(a->text, a->text_length, "tokens");
-    CHECK_EQ(a->usage.prompt_tokens, count);
+    CHECK_EQ(a->last.prompt_tokens, count);
     free(a);
     stop(engine);
 }
@@ -166,7 +178,7 @@ TEST(logprobs_come_for_each_token) {
     while (!done) {
         bn_event event;
         size_t count;
-        CHECK_OK(bn_poll(engine, request, &event, 1, 10000, &count));
+        CHECK_OK(bn_poll(engine, request, &event, sizeof(bn_event), 1, 10000, &count, NULL));
         CHECK_EQ(count, 1);
         done = event.kind == BN_EVENT_COMPLETED;
         if (event.tokens_count == 0) continue;
@@ -181,60 +193,60 @@ TEST(logprobs_come_for_each_token) {
         }
     }
     CHECK(seen >= strlen("logprobs"));
-    CHECK_OK(bn_release(engine, request));
+    CHECK_OK(bn_release(engine, request, NULL));
     stop(engine);
 }
 
 TEST(tokenize_and_back) {
-    bn_engine *engine = start_echo();
-    const char *text = "Grüße 🦀 and more";
+    bn_model *model = open_model("builtin:echo"); // no engine is needed
+    bn_string text = BN_STRING("Gr\xc3\xbc\xc3\x9f" "e \xf0\x9f\xa6\x80 and more");
     size_t count = 0, again = 0, length = 0;
-    bn_status status = bn_tokenize(engine, text, strlen(text), 0, NULL, 0, &count);
-    CHECK_STATUS(status, BN_ERR_BUFFER_TOO_SMALL);
+    CHECK_STATUS(bn_model_tokenize(model, text, 0, NULL, 0, &count, NULL), BN_ERR_BUFFER_TOO_SMALL);
     CHECK(count > 1);
     uint32_t *tokens = calloc(count, sizeof *tokens);
-    CHECK_STATUS(bn_tokenize(engine, text, strlen(text), 0, tokens, count - 1, &again), BN_ERR_BUFFER_TOO_SMALL);
+    CHECK_STATUS(bn_model_tokenize(model, text, 0, tokens, count - 1, &again, NULL), BN_ERR_BUFFER_TOO_SMALL);
     CHECK(again == count && tokens[0] == 0);
-    CHECK_OK(bn_tokenize(engine, text, strlen(text), 0, tokens, count, &again));
+    CHECK_OK(bn_model_tokenize(model, text, 0, tokens, count, &again, NULL));
     CHECK_EQ(again, count);
     char back[128];
-    CHECK_STATUS(bn_detokenize(engine, tokens, count, back, 3, &length), BN_ERR_BUFFER_TOO_SMALL);
-    CHECK_EQ(length, strlen(text));
-    CHECK_OK(bn_detokenize(engine, tokens, count, back, sizeof back, &length));
-    CHECK_TEXT(back, length, text);
-    CHECK_STATUS(bn_tokenize(engine, "\xff", 1, 0, tokens, count, &again), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_model_detokenize(model, tokens, count, back, 3, &length, NULL), BN_ERR_BUFFER_TOO_SMALL);
+    CHECK_EQ(length, text.length);
+    CHECK_OK(bn_model_detokenize(model, tokens, count, back, sizeof back, &length, NULL));
+    CHECK_TEXT(back, length, text.data);
+    CHECK_STATUS(bn_model_tokenize(model, BN_STRING("\xff"), 0, tokens, count, &again, NULL), BN_ERR_INVALID_ARGUMENT);
     tokens[0] = UINT32_MAX;
-    CHECK_STATUS(bn_detokenize(engine, tokens, 1, back, sizeof back, &length), BN_ERR_INVALID_ARGUMENT);
-    CHECK_OK(bn_tokenize(engine, NULL, 0, 0, NULL, 0, &count));
+    CHECK_STATUS(bn_model_detokenize(model, tokens, 1, back, sizeof back, &length, NULL), BN_ERR_INVALID_ARGUMENT);
+    CHECK_OK(bn_model_tokenize(model, (bn_string){0}, 0, NULL, 0, &count, NULL));
     CHECK_EQ(count, 0);
     free(tokens);
-    stop(engine);
+    CHECK_OK(bn_model_free(model));
 }
 
 TEST(generate_returns_a_completion_of_its_own) {
     bn_engine *engine = start_echo();
     bn_request_params params = ask("blocking");
     params.user_data = 9;
-    bn_completion *completion = NULL;
+    bn_event *completion = NULL;
     bn_error error = {.struct_size = sizeof error};
     CHECK_OK(bn_generate(engine, &params, &completion, &error));
     CHECK_EQ(error.status, BN_OK);
     CHECK_EQ(error.message[0], 0);
-    CHECK_EQ(completion->event.kind, BN_EVENT_COMPLETED);
-    CHECK_EQ(completion->event.finish_reason, BN_FINISH_STOP);
-    CHECK_EQ(completion->event.user_data, 9);
-    CHECK_TEXT(completion->event.text, completion->event.text_length, "blocking");
-    CHECK_STATUS(bn_release(engine, completion->event.request), BN_ERR_NOT_FOUND);
+    CHECK_EQ(completion->kind, BN_EVENT_COMPLETED);
+    CHECK_EQ(completion->finish_reason, BN_FINISH_STOP);
+    CHECK_EQ(completion->user_data, 9);
+    CHECK_TEXT(completion->text.data, completion->text.length, "blocking");
+    CHECK_STATUS(bn_release(engine, completion->request, NULL), BN_ERR_NOT_FOUND);
+    CHECK_EQ(completion->lease, 0);
     bn_event event;
     size_t count = 7;
-    CHECK_OK(bn_poll(engine, BN_ANY, &event, 1, 0, &count)); // nothing of it arrives here
+    CHECK_OK(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, 0, &count, NULL)); // nothing of it arrives here
     CHECK_EQ(count, 0);
     CHECK_EQ(stats(engine).unreleased, 0);
     params.max_new_tokens = 0;
     CHECK_STATUS(bn_generate(engine, &params, &completion, &error), BN_ERR_INVALID_ARGUMENT);
     CHECK_CONTAINS(error.message, "max_new_tokens");
     stop(engine);
-    CHECK_TEXT(completion->event.text, completion->event.text_length, "blocking"); // outlives its engine
+    CHECK_TEXT(completion->text.data, completion->text.length, "blocking"); // outlives its engine
     bn_completion_free(completion);
 }
 
@@ -247,9 +259,8 @@ TEST(a_prompt_that_can_never_fit_is_refused) {
     prompt[200] = 0;
     bn_request_params params = ask(prompt);
     bn_error error = {.struct_size = sizeof error};
-    params.error = &error;
     bn_request request = 0;
-    CHECK_STATUS(bn_submit(engine, &params, &request), BN_ERR_TOO_LONG);
+    CHECK_STATUS(bn_submit(engine, &params, &request, &error), BN_ERR_TOO_LONG);
     CHECK_CONTAINS(error.message, "64");
     CHECK_EQ(stats(engine).rejected_too_long, 1);
     params = ask("short");
@@ -283,18 +294,18 @@ TEST(timeouts_end_a_request) {
     params.flags = BN_REQUEST_IGNORE_EOS;
     params.max_new_tokens = 500;
     answer *a = run(engine, &params); // the engine's default
-    CHECK_EQ(a->finish_reason, BN_FINISH_TIMED_OUT);
-    CHECK_EQ(a->status, BN_ERR_TIMED_OUT);
-    CHECK(a->usage.generated_tokens < 500);
+    CHECK_EQ(a->last.finish_reason, BN_FINISH_TIMED_OUT);
+    CHECK_EQ(a->last.status, BN_ERR_TIMED_OUT);
+    CHECK(a->last.generated_tokens < 500);
     free(a);
     params.max_new_tokens = 80;
     params.timeout_ms = BN_TIMEOUT_NONE;
     a = run(engine, &params);
-    CHECK_EQ(a->finish_reason, BN_FINISH_LENGTH);
+    CHECK_EQ(a->last.finish_reason, BN_FINISH_LENGTH);
     free(a);
     params.timeout_ms = 20;
     a = run(engine, &params);
-    CHECK_EQ(a->finish_reason, BN_FINISH_TIMED_OUT);
+    CHECK_EQ(a->last.finish_reason, BN_FINISH_TIMED_OUT);
     free(a);
     CHECK_EQ(stats(engine).completed_timed_out, 2);
     stop(engine);
@@ -303,8 +314,8 @@ TEST(timeouts_end_a_request) {
 TEST(what_goes_in_is_copied) {
     bn_engine_config config = slow_config("builtin:echo?us_per_token=500");
     char path[64];
-    strcpy(path, config.model_path);
-    config.model_path = path;
+    strcpy(path, config.model_path.data);
+    config.model_path = BN_TEXT(path);
     bn_engine *engine = start(&config);
     memset(path, 0, sizeof path);
     char prompt[] = "copied at once", stop_text[] = "once";
@@ -328,9 +339,9 @@ TEST(metrics_are_prometheus_text) {
     free(run(engine, &params));
     char text[8192];
     size_t length = 0;
-    CHECK_STATUS(bn_metrics_text(engine, text, 10, &length), BN_ERR_BUFFER_TOO_SMALL);
+    CHECK_STATUS(bn_engine_metrics(engine, text, 10, &length, NULL), BN_ERR_BUFFER_TOO_SMALL);
     CHECK(length > 500 && length < sizeof text);
-    CHECK_OK(bn_metrics_text(engine, text, sizeof text - 1, &length));
+    CHECK_OK(bn_engine_metrics(engine, text, sizeof text - 1, &length, NULL));
     text[length] = 0;
     CHECK_CONTAINS(text, "\nbn_request_success_total{finished_reason=\"stop\"} 1\n");
     CHECK_CONTAINS(text, "\nbn_num_requests_running 0\n");
@@ -338,15 +349,14 @@ TEST(metrics_are_prometheus_text) {
     stop(engine);
 }
 
-TEST(model_facts_of_echo) {
-    bn_engine *engine = start_echo();
-    bn_model_facts facts;
-    CHECK_OK(bn_model_facts_init(&facts, sizeof facts));
-    CHECK_OK(bn_engine_model_facts(engine, &facts));
-    CHECK_EQ(facts.struct_size, sizeof facts);
-    CHECK(facts.vocab_size > 0 && facts.context_length > 0);
-    CHECK_EQ(facts.has_tokenizer, 1);
-    CHECK(facts.architecture_length > 0 && facts.architecture != NULL);
-    CHECK((facts.end_tokens == NULL) == (facts.end_tokens_count == 0));
-    stop(engine);
+TEST(what_is_known_of_echo) {
+    bn_model *model = open_model("builtin:echo");
+    bn_model_info info = info_of(model);
+    CHECK_EQ(info.struct_size, sizeof info);
+    CHECK(info.vocab_size > 0 && info.context_length > 0);
+    CHECK(info.has_tokenizer == 1 && info.has_chat_template == 1);
+    CHECK(info.architecture.length > 0 && info.architecture.data != NULL);
+    CHECK((info.end_tokens == NULL) == (info.end_tokens_count == 0));
+    CHECK_EQ(info.sampling_fields, 0);
+    CHECK_OK(bn_model_free(model));
 }

@@ -64,18 +64,18 @@ TEST(a_thousand_requests_for_any_poller) {
     for (int done = 0; done < THREADS * PER_THREAD;) {
         bn_event events[100];
         size_t count = 0;
-        CHECK_OK(bn_poll(engine, BN_ANY, events, 100, 30000, &count));
+        CHECK_OK(bn_poll(engine, BN_ANY, events, sizeof(bn_event), 100, 30000, &count, NULL));
         CHECK(count > 0);
         for (size_t i = 0; i < count; i++) {
             uint64_t who = events[i].user_data;
             CHECK(who < THREADS * PER_THREAD && !completed[who]);
-            lengths[who] += events[i].text_length;
+            lengths[who] += events[i].text.length;
             if (events[i].kind != BN_EVENT_COMPLETED) continue;
             CHECK_EQ(events[i].finish_reason, BN_FINISH_STOP);
             CHECK_EQ(lengths[who], strlen("a thousand of these"));
             completed[who] = 1;
             done++;
-            CHECK_OK(bn_release(engine, events[i].request));
+            CHECK_OK(bn_release(engine, events[i].request, NULL));
         }
     }
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
@@ -93,7 +93,7 @@ static void *poll_any(void *context) {
     for (;;) {
         bn_event event;
         size_t count = 0;
-        bn_status status = bn_poll(p->engine, BN_ANY, &event, 1, BN_WAIT_FOREVER, &count);
+        bn_status status = bn_poll(p->engine, BN_ANY, &event, sizeof(bn_event), 1, BN_WAIT_FOREVER, &count, NULL);
         if (status == BN_ERR_SHUTDOWN) return NULL;
         CHECK_OK(status);
         p->events += count;
@@ -111,7 +111,7 @@ TEST(each_event_goes_to_one_of_several_pollers) {
     }
     bn_request_params params = ask("shared among pollers");
     for (int i = 0; i < 200; i++) submit(engine, &params);
-    CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN));
+    CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL));
     int completed = 0;
     for (int i = 0; i < 4; i++) {
         pthread_join(threads[i], NULL);

@@ -41,13 +41,11 @@ static int once(const char *path) {
     bn_engine *engine = NULL;
     bn_request request;
     if (p_bn_engine_config_init(&config, sizeof config) != BN_OK) return fail("config");
-    config.model_path = "builtin:echo?us_per_token=100";
-    config.model_path_length = strlen(config.model_path);
+    config.model_path = BN_TEXT("builtin:echo?us_per_token=100");
     if (p_bn_engine_create(&config, &engine, NULL) != BN_OK) return fail("create");
     if (p_bn_request_params_init(&params, sizeof params) != BN_OK) return fail("params");
-    params.prompt = "unfinished";
-    params.prompt_length = 10;
-    if (p_bn_submit(engine, &params, &request) != BN_OK) return fail("submit");
+    params.prompt = BN_STRING("unfinished");
+    if (p_bn_submit(engine, &params, &request, NULL) != BN_OK) return fail("submit");
     if (p_bn_engine_destroy(engine) != BN_OK) return fail("destroy");
     return dlclose(library) == 0 ? 0 : fail("dlclose");
 }

@@ -8,12 +8,11 @@ pub mod parity_document;
 use bn_engine::base::Result;
 use bn_engine::kernels::Pool;
 use bn_engine::kernels::attention::KvType;
-use bn_engine::model::{LoadOptions, Loaded, Model, Outputs, Source, load, load_with_ops};
-use bn_engine::ops::{KvCache, OpSet, RaggedBatch, SeqRows};
-use std::ops::Range;
+use bn_engine::model::{LoadOptions, Loaded, Outputs, Source, load};
+use bn_engine::ops::{FusedOps, KvCache, OpSet, RaggedBatch, SeqRows};
+use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// Vigna's SplitMix64: seeded, the same on every machine.
 pub struct Rng(pub u64);
@@ -42,21 +41,47 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_path_buf()
 }
 
-pub fn load_file(path: &str, threads: usize) -> Result<Loaded> {
-    let path = root().join(path).to_string_lossy().into_owned();
-    load(&Source::File(path), Pool::new(threads)?, &|_, _| (), &mut |_, _| false)
+/// A model and what its steps run on.
+#[derive(Clone)]
+pub struct Running {
+    pub loaded: Loaded,
+    pub ops: Arc<dyn OpSet>,
 }
 
-pub fn load_on(path: &str, ops: Arc<dyn OpSet>) -> Result<Loaded> {
+impl Running {
+    pub fn new(loaded: Loaded, threads: usize) -> Result<Self> {
+        Ok(Self { loaded, ops: Arc::new(FusedOps::new(Pool::new(threads)?)) })
+    }
+
+    pub fn kv(&self, kind: KvType, blocks: usize, block_size: usize) -> KvCache {
+        let shape = self.model.kv_shape();
+        KvCache::new(kind, shape.layers, shape.kv_heads, shape.head_dim, blocks, block_size).expect("kv")
+    }
+
+    pub fn forward(&self, batch: &RaggedBatch, kv: &KvCache, out: &mut Outputs) -> Result<()> {
+        self.model.forward(&*self.ops, batch, kv, &mut || false, out)
+    }
+}
+
+impl Deref for Running {
+    type Target = Loaded;
+
+    fn deref(&self) -> &Loaded {
+        &self.loaded
+    }
+}
+
+pub fn load_source(source: &Source, options: &LoadOptions, threads: usize) -> Result<Running> {
+    Running::new(load(source, options, &*Pool::new(threads)?, &|_, _| (), &mut |_, _| false)?, threads)
+}
+
+pub fn load_file(path: &str, threads: usize) -> Result<Running> {
     let path = root().join(path).to_string_lossy().into_owned();
-    load_with_ops(
-        &Source::File(path),
-        &LoadOptions::default(),
-        &*Pool::new(1)?,
-        ops,
-        &|_, _| (),
-        &mut |_, _| false,
-    )
+    load_source(&Source::File(path), &LoadOptions::default(), threads)
+}
+
+pub fn load_on(path: &str, ops: Arc<dyn OpSet>) -> Result<Running> {
+    Ok(Running { ops, ..load_file(path, 1)? })
 }
 
 /// The references beside those of tests/golden/models, sorted.
@@ -174,7 +199,7 @@ impl Golden {
 
 /// Sequences of one model in one KV cache whose blocks are dealt out at random.
 pub struct Session<'a> {
-    model: &'a mut dyn Model,
+    model: &'a Running,
     kv: KvCache,
     sequences: &'a [Vec<u32>],
     tables: Vec<Vec<u32>>,
@@ -186,26 +211,24 @@ pub struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// K and V in f32, which references have.
-    pub fn new(model: &'a mut dyn Model, sequences: &'a [Vec<u32>], block_size: usize, seed: u64) -> Self {
+    pub fn new(model: &'a Running, sequences: &'a [Vec<u32>], block_size: usize, seed: u64) -> Self {
         Self::with_kv(model, sequences, KvType::F32, block_size, seed)
     }
 
     pub fn with_kv(
-        model: &'a mut dyn Model,
+        model: &'a Running,
         sequences: &'a [Vec<u32>],
         kind: KvType,
         block_size: usize,
         seed: u64,
     ) -> Self {
-        let shape = model.kv_shape();
         let need: Vec<usize> = sequences.iter().map(|s| s.len().div_ceil(block_size)).collect();
         // Some blocks stay unused between those in use.
         let blocks = need.iter().sum::<usize>() + 5;
         let mut free: Vec<u32> = (0..blocks as u32).collect();
         Rng(seed).shuffle(&mut free);
         let tables = need.iter().map(|&n| free.split_off(free.len() - n)).collect();
-        let kv =
-            KvCache::new(kind, shape.layers, shape.kv_heads, shape.head_dim, blocks, block_size).expect("kv");
+        let kv = model.kv(kind, blocks, block_size);
         let (done, none) = (vec![0; sequences.len()], vec![Vec::new(); sequences.len()]);
         Self { model, kv, sequences, tables, done, logits: none.clone(), hidden: none }
     }
@@ -233,9 +256,9 @@ impl<'a> Session<'a> {
         }
         batch.logits_rows = (0..batch.tokens.len() as u32).collect();
         batch.hidden_rows = batch.logits_rows.clone();
-        let (vocab, width) = (self.model.facts().vocab_size, self.model.facts().hidden_size);
+        let (vocab, width) = (self.model.model.facts().vocab_size, self.model.model.facts().hidden_size);
         let mut out = Outputs::default();
-        self.model.forward(&Arc::new(batch), &self.kv, &AtomicBool::new(false), &mut out).expect("forward");
+        self.model.forward(&batch, &self.kv, &mut out).expect("forward");
         let (mut rows, mut states) = (out.logits.chunks_exact(vocab), out.hidden.chunks_exact(width));
         for (seq, span) in parts {
             self.done[seq] = span.end;
@@ -265,7 +288,7 @@ impl<'a> Session<'a> {
 }
 
 /// Logits of each sequence, run alone in one chunk.
-pub fn alone(model: &mut dyn Model, sequences: &[Vec<u32>], block_size: usize) -> Vec<Vec<f32>> {
+pub fn alone(model: &Running, sequences: &[Vec<u32>], block_size: usize) -> Vec<Vec<f32>> {
     let run = |s: &Vec<u32>| {
         let one = [s.clone()];
         let mut session = Session::new(model, &one, block_size, 1);

@@ -1,7 +1,7 @@
 //! A model's logits against a reference's, and against themselves in every batch (invariant 3).
 
-use super::{Embeddings, Golden, Session, alone, argmax, bits, load_file, relative_error};
-use bn_engine::model::{Model, Pooling};
+use super::{Embeddings, Golden, Running, Session, alone, argmax, bits, load_file, relative_error};
+use bn_engine::model::Pooling;
 
 /// Relative error, rows with the same best token, and all rows.
 pub fn agreement(golden: &Golden, logits: &[Vec<f32>]) -> (f64, usize, usize) {
@@ -18,7 +18,7 @@ fn agrees(how: &str, golden: &Golden, logits: &[Vec<f32>]) {
     assert!(share >= golden.argmax, "{case}, {how}: {same} rows of {rows} have the same best token");
 }
 
-fn ragged(model: &mut dyn Model, sequences: &[Vec<u32>], block_size: usize, seed: u64) -> Vec<Vec<f32>> {
+fn ragged(model: &Running, sequences: &[Vec<u32>], block_size: usize, seed: u64) -> Vec<Vec<f32>> {
     let mut session = Session::new(model, sequences, block_size, seed);
     let all: Vec<_> = sequences.iter().enumerate().map(|(i, s)| (i, s.len())).collect();
     session.step(&all);
@@ -31,9 +31,8 @@ pub fn check(golden: &Golden) {
     let case = &golden.case;
     let mut expected = None;
     for threads in [1, 2] {
-        let mut loaded = load_file(&golden.model, threads).unwrap_or_else(|e| panic!("{case}: {e}"));
-        let model = &mut *loaded.model;
-        assert_eq!(model.facts().vocab_size, golden.vocab, "{case}");
+        let model = &load_file(&golden.model, threads).unwrap_or_else(|e| panic!("{case}: {e}"));
+        assert_eq!(model.model.facts().vocab_size, golden.vocab, "{case}");
         let single = alone(model, &golden.sequences, 16);
         agrees(&format!("alone, {threads} threads"), golden, &single);
         let expected = expected.get_or_insert_with(|| bits(&single));
@@ -68,8 +67,8 @@ fn pooled(states: &[f32], width: usize, pooling: Pooling) -> Vec<f32> {
 
 /// Hidden states of every sequence, all in one batch, and the relative error of what they pool to as the model's
 /// files say.
-fn embed(golden: &Embeddings, model: &mut dyn Model) -> (Vec<Vec<f32>>, f64) {
-    let (width, pooling) = (model.facts().hidden_size, model.facts().pooling);
+fn embed(golden: &Embeddings, model: &Running) -> (Vec<Vec<f32>>, f64) {
+    let (width, pooling) = (model.model.facts().hidden_size, model.model.facts().pooling);
     assert_eq!(golden.rows.len(), golden.sequences.len() * width, "{}: a row for each sequence", golden.case);
     let mut session = Session::new(model, &golden.sequences, 16, 3);
     session.interleave(5);
@@ -79,15 +78,14 @@ fn embed(golden: &Embeddings, model: &mut dyn Model) -> (Vec<Vec<f32>>, f64) {
 }
 
 pub fn embedding_error(golden: &Embeddings) -> f64 {
-    let mut loaded = load_file(&golden.model, 2).unwrap_or_else(|e| panic!("{}: {e}", golden.case));
-    embed(golden, &mut *loaded.model).1
+    let model = load_file(&golden.model, 2).unwrap_or_else(|e| panic!("{}: {e}", golden.case));
+    embed(golden, &model).1
 }
 
 /// Within the reference's limit; in one batch the bits of each sequence alone.
 pub fn check_embeddings(golden: &Embeddings) {
     let case = &golden.case;
-    let mut loaded = load_file(&golden.model, 2).unwrap_or_else(|e| panic!("{case}: {e}"));
-    let model = &mut *loaded.model;
+    let model = &load_file(&golden.model, 2).unwrap_or_else(|e| panic!("{case}: {e}"));
     let (states, error) = embed(golden, model);
     assert!(error <= golden.tolerance, "{case}: relative error {error:.2e}");
     for (sequence, states) in golden.sequences.iter().zip(&states) {

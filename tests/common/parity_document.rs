@@ -6,18 +6,19 @@ use std::fmt::Write;
 
 const HEAD: &str = "# Parity
 
-Written by `make parity` from the references in `tests/golden/models` (made by `tools/golden`); `cargo test --test model_parity`
-holds each to its limit, alone and in ragged batches, which give the same bits. Errors are ‖ours − reference‖ / ‖reference‖ over the
-logits of all positions (for embeddings: over the vectors); argmax: positions with the same best token.
+Written by `make parity` from the references in `tests/golden/models`, which `tools/golden` makes. `cargo test --test all
+model_parity::` checks each limit, alone and in ragged batches, which give the same bits. Errors are ‖ours − reference‖ /
+‖reference‖ over the logits of all positions (for embeddings, over the vectors). Argmax counts the positions with the same
+best token.
 ";
 
 const EXACT: &str = "
 ## Against transformers, f32 on the CPU
 
-Ternary models compute with int8 activations on both sides; GGUF types are compared with the model that has the file's own
-dequantized weights. Products with quantized weights (Q2_K to Q8_0) round activations to int8, in blocks of 32 or 256 columns,
-which the reference does not: their limit is llama.cpp's own distance from that reference, times 1.05, and three times the limit of
-f32. Models of this size with random weights show rounding more than real ones do.
+Ternary models compute with int8 activations on both sides. GGUF types are compared with a model that has the dequantized
+weights of the file. Products with quantized weights (Q2_K to Q8_0) round activations to int8 in blocks of 32 or 256
+columns. The reference does not, so their limit is llama.cpp's own distance from that reference, times 1.05, and three times
+the limit of f32. Small models with random weights show rounding more than real ones do.
 
 | model | architecture | format | what it covers | error | limit | argmax |
 |---|---|---|---|---|---|---|
@@ -26,9 +27,9 @@ f32. Models of this size with random weights show rounding more than real ones d
 const THEIRS: &str = "
 ## Against llama.cpp on the same file
 
-llama.cpp rounds activations to 8 bits for its quantized products (to f16 for F16 and BF16); its distance from the exact result is
-its noise. Where ours stay f32 (F16, BF16, Q2_0) the limit is that noise and a little; where ours are int8 in the same blocks, but
-with scales in f32, 0.7 times that noise.
+llama.cpp rounds activations to 8 bits for its quantized products (to f16 for F16 and BF16). Its distance from the exact
+result is its noise. Where our activations stay f32 (F16, BF16, Q2_0), the limit is slightly more than that noise. Where they are
+int8 in the same blocks, but with scales in f32, it is 0.7 times that noise.
 
 | model | format | error | llama.cpp's noise | limit | argmax |
 |---|---|---|---|---|---|
@@ -62,10 +63,10 @@ fn by_name(golden: &Golden, architecture: &str) -> serde_json::Value {
 pub fn write(logits: &[Golden], embeddings: &[Embeddings]) -> String {
     let (mut exact, mut theirs, mut pooled) = (EXACT.to_owned(), THEIRS.to_owned(), POOLED.to_owned());
     for golden in logits {
-        let mut loaded = load_file(&golden.model, 2).unwrap_or_else(|e| panic!("{}: {e}", golden.case));
+        let loaded = load_file(&golden.model, 2).unwrap_or_else(|e| panic!("{}: {e}", golden.case));
         let case =
             index_case(&golden.case).unwrap_or_else(|| by_name(golden, &loaded.model.facts().architecture));
-        let ours = alone(&mut *loaded.model, &golden.sequences, 16);
+        let ours = alone(&loaded, &golden.sequences, 16);
         let (error, same, rows) = agreement(golden, &ours);
         let (name, format) = (&golden.case, field(&case, "format"));
         let (error, limit, argmax) = (number(error), number(golden.tolerance), format!("{same}/{rows}"));

@@ -21,7 +21,7 @@ pub fn demo(change: impl FnOnce(&mut EngineConfig)) -> Engine {
     Engine::create(config).expect("demo engine")
 }
 
-pub fn text(prompt: &str, max_new_tokens: u32) -> RequestParams {
+pub fn text(prompt: &str, max_new_tokens: u32) -> RequestParams<'_> {
     RequestParams { prompt: Prompt::Text(prompt.into()), max_new_tokens, ..Default::default() }
 }
 
@@ -30,7 +30,7 @@ pub fn with_logprobs(mut request: RequestParams) -> RequestParams {
     request
 }
 
-pub fn embedding(prompt: &str, pooling: Option<Pooling>, normalize: bool) -> RequestParams {
+pub fn embedding(prompt: &str, pooling: Option<Pooling>, normalize: bool) -> RequestParams<'_> {
     RequestParams { embedding: Some(EmbeddingParams { pooling, normalize }), ..text(prompt, 0) }
 }
 
@@ -44,6 +44,7 @@ pub struct Answer {
     pub events: usize,
     pub message: String,
     pub usage: Usage,
+    pub stop: Option<u32>,
     pub vector: Vec<f32>,
     pub pooling: Option<Pooling>,
 }
@@ -57,10 +58,11 @@ impl Answer {
         self.logprob_bits.extend(event.logprobs.iter().map(|l| (l.token, l.logprob.to_bits())));
         self.finish = event.finish as i32;
         self.message = event.message.clone();
-        self.usage = event.usage.as_deref().copied().unwrap_or_default();
+        self.usage = event.usage;
+        self.stop = event.stop;
         assert_eq!(event.embedding.is_some(), event.finish == FinishReason::Embedding);
         if let Some(embedding) = &event.embedding {
-            (self.vector, self.pooling) = (embedding.values().to_vec(), Some(embedding.pooling()));
+            (self.vector, self.pooling) = (embedding.values.clone(), Some(embedding.pooling));
         }
     }
 }
@@ -70,14 +72,17 @@ pub fn collect(engine: &Engine, n: usize) -> HashMap<RequestId, Answer> {
     let mut answers: HashMap<RequestId, Answer> = HashMap::new();
     let mut done = Vec::new();
     while done.len() < n {
+        let mut leases = Vec::new();
         let got = engine
-            .poll(Which::Any, 64, Some(Duration::from_secs(60)), &mut |_, event| {
+            .poll(Which::Any, 64, Some(Duration::from_secs(60)), &mut |lease, event| {
+                leases.push((event.request, lease));
                 answers.entry(event.request).or_default().add(event);
                 if event.finish != FinishReason::None {
                     done.push(event.request);
                 }
             })
             .expect("poll");
+        engine.give_back(&mut leases.into_iter());
         assert!(got > 0, "nothing for a minute; {} of {n} ended", done.len());
     }
     for &id in &done {

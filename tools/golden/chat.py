@@ -3,7 +3,7 @@
 
     python tools/golden/chat.py                       the committed templates
     python tools/golden/chat.py --originals DIR OUT   any *.jinja in DIR, into OUT, for
-                                                      BN_CHAT_GOLDEN=OUT cargo test --test text_chat
+                                                      BN_CHAT_GOLDEN=OUT cargo test --test all text_chat::
 
 llama.cpp's source (inside the sdist of llama-cpp-python, vendor/llama.cpp/models/templates) has many originals.
 """

@@ -7,18 +7,18 @@ use crate::ffi::status::{self, bn_error, bn_status};
 use crate::ffi::types::BN_ABI_VERSION;
 use std::ffi::{CStr, c_char};
 
-/// Empties `*error` and sets its `struct_size`, `sizeof(bn_error)`.
+/// Prepares `*error`. `struct_size` is `sizeof(bn_error)`.
 ///
 /// [any thread]
-/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: `error` is NULL, `struct_size` is wrong.
+/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_error_init(error: *mut bn_error, struct_size: u32) -> bn_status {
     // SAFETY: `struct_size` bytes are the caller's promise.
-    guard(|| unsafe { growth::init(error, struct_size) })
+    unsafe { guard(std::ptr::null_mut(), || growth::init(error, struct_size)) }
 }
 
-/// The constant's name, like `BN_ERR_QUEUE_FULL`; `BN_ERR_UNKNOWN` for a number that this version does not
-/// know. NUL-terminated, static, never NULL.
+/// The name of a status, like `BN_ERR_QUEUE_FULL`, or `BN_ERR_UNKNOWN`. A static NUL-terminated
+/// string.
 ///
 /// [any thread]
 #[unsafe(no_mangle)]
@@ -26,7 +26,7 @@ pub extern "C" fn bn_status_name(status: bn_status) -> *const c_char {
     status::name(status).as_ptr()
 }
 
-/// What a status means, as half a sentence in English. NUL-terminated, static, never NULL.
+/// What a status means, in English. A static NUL-terminated string.
 ///
 /// [any thread]
 #[unsafe(no_mangle)]
@@ -34,8 +34,7 @@ pub extern "C" fn bn_status_message(status: bn_status) -> *const c_char {
     status::sentence(status).as_ptr()
 }
 
-/// A `BN_FINISH_*` in a word, like `stop`; `unknown` for a number that this version does not know.
-/// NUL-terminated, static, never NULL.
+/// A finish reason in a word, like `stop`, or `unknown`. A static NUL-terminated string.
 ///
 /// [any thread]
 #[unsafe(no_mangle)]
@@ -48,7 +47,7 @@ const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_V
     Err(_) => c"",
 };
 
-/// The version of the linked library, like `0.1.0`. NUL-terminated, static.
+/// The version of the linked library, like `0.1.0`. A static NUL-terminated string.
 ///
 /// [any thread]
 #[unsafe(no_mangle)]
@@ -56,7 +55,7 @@ pub extern "C" fn bn_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// The `BN_ABI_VERSION` that the linked library was built with.
+/// The `BN_ABI_VERSION` of the linked library.
 ///
 /// [any thread]
 #[unsafe(no_mangle)]

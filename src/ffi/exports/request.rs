@@ -3,11 +3,11 @@
 use crate::base::{Error, Result, Status};
 use crate::engine::Engine;
 use crate::engine::api::{Embedding, Event, FinishReason, RequestId, RequestParams, Which};
-use crate::ffi::event::{Completion, bn_completion, bn_event};
-use crate::ffi::growth;
-use crate::ffi::guard::{copy_out, guard, guard_saying, out, say, slice};
+use crate::ffi::event::{Completion, bn_event};
+use crate::ffi::growth::{self, Array};
+use crate::ffi::guard::{copy_out, guard, out, slice};
 use crate::ffi::registry::{self, Call};
-use crate::ffi::request::{BN_REQUEST_EMBED, bn_request_params};
+use crate::ffi::request::{BN_REQUEST_EMBED, bn_request_info, bn_request_params};
 use crate::ffi::status::{bn_error, bn_status};
 use crate::ffi::types::*;
 use std::time::Duration;
@@ -15,40 +15,41 @@ use std::time::Duration;
 /// Fills `*params` with the defaults. `struct_size` is `sizeof(bn_request_params)`.
 ///
 /// [any thread]
-/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: `params` is NULL, `struct_size` is wrong.
+/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_request_params_init(
     params: *mut bn_request_params,
     struct_size: u32,
 ) -> bn_status {
     // SAFETY: `struct_size` bytes are the caller's promise.
-    guard(|| unsafe { growth::init(params, struct_size) })
+    unsafe { guard(std::ptr::null_mut(), || growth::init(params, struct_size)) }
 }
 
-/// Queues a request and writes its id to `*out`. It never waits for the engine. The request's events may
-/// arrive, on other threads, before this returns. Exactly one `BN_EVENT_COMPLETED` follows, as its last
-/// event, unless it is released first or the engine destroyed; the id stays good until `bn_release` (in callback mode: until the terminal callback returns).
-/// `params->error`, where set, says in words why a request is refused.
+/// Queues a request and writes its id to `*out`. It never waits for the model. The request's
+/// events may arrive, on other threads, before this returns. Exactly one `BN_EVENT_COMPLETED`
+/// follows, as its last event, unless the request is released or the engine destroyed first.
+/// Release every request when you are done with it; in callback mode its last callback does so.
 ///
 /// [any thread]
-/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: NULL, not an engine, a parameter out of range, a text
-/// that is not UTF-8, a token id outside the vocabulary; `BN_ERR_UNSUPPORTED`: an unknown flag or field,
-/// text for a model without tokenizer; `BN_ERR_TOO_LONG`: the prompt leaves no room for a new token;
-/// `BN_ERR_QUEUE_FULL`; `BN_ERR_MEMORY_LIMIT`; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_SHUTDOWN`;
-/// `BN_ERR_ENGINE_DEAD`; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
+/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: a field is out of range, a text is not UTF-8, or a
+/// token is not in the vocabulary; `BN_ERR_UNSUPPORTED`: an unknown flag or field, or the model
+/// has no tokenizer or chat template for what is asked; `BN_ERR_TOO_LONG`; `BN_ERR_QUEUE_FULL`;
+/// `BN_ERR_MEMORY_LIMIT`; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`;
+/// `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_submit(
     engine: *mut bn_engine,
     params: *const bn_request_params,
     out: *mut bn_request,
+    error: *mut bn_error,
 ) -> bn_status {
     // SAFETY: the caller's promise: one pointer to parameters, one id of room.
-    guard(|| unsafe { submit(engine, &[params], out) })
+    unsafe { guard(error, || submit(engine, &[params], out)) }
 }
 
-/// Queues `n` requests, all or none, and writes their ids to `out[0]` to `out[n - 1]`. Otherwise as
-/// `bn_submit`; on a refusal the `error` of every one of them says the same, naming the culprit by its index.
-/// `n` is at least 1.
+/// Queues `params_count` requests, all or none, and writes their ids to `out[0]` to
+/// `out[params_count - 1]`. `params` are that many pointers, at least one. A refusal names the
+/// request by its index.
 ///
 /// [any thread]
 /// @return as `bn_submit`.
@@ -56,62 +57,44 @@ pub unsafe extern "C" fn bn_submit(
 pub unsafe extern "C" fn bn_submit_batch(
     engine: *mut bn_engine,
     params: *const *const bn_request_params,
-    n: usize,
+    params_count: usize,
     out: *mut bn_request,
+    error: *mut bn_error,
 ) -> bn_status {
-    guard(|| {
-        if n == 0 {
-            return Err(Error::invalid("n is 0: a batch has at least one request"));
-        }
-        // SAFETY: the caller's promise: `n` pointers to parameters, room for `n` ids.
-        unsafe { submit(engine, slice("params", params, n)?, out) }
-    })
+    // SAFETY: the caller's promise: so many pointers to parameters, room for as many ids.
+    unsafe { guard(error, || submit(engine, slice("params", params, params_count)?, out)) }
 }
 
 /// # Safety
-/// Each of `from` is NULL or points to parameters; `to` is NULL or has room for as many ids.
+/// Each of `from` is NULL or points to parameters as the header describes them; `to` is
+/// NULL or has room for as many ids.
 unsafe fn submit(
     engine: *mut bn_engine,
     from: &[*const bn_request_params],
     to: *mut bn_request,
 ) -> Result<()> {
-    let mut tell = Vec::new();
-    tell.try_reserve_exact(from.len()).map_err(|_| Error::out_of_memory("a batch", from.len()))?;
-    let result = registry::with(engine, Call::Any, |engine| {
-        out("out", to)?;
-        engine.room_for(from.len()).inspect_err(|error| engine.refused(error.status, from.len()))?;
+    out("out", to)?;
+    let ids = registry::with(engine, Call::Any, |engine| {
         // SAFETY: the caller's promise.
-        let requests = unsafe { take(engine, from, &mut tell) };
+        let requests = unsafe { take(from) };
         engine.submit(requests.inspect_err(|error| engine.refused(error.status, from.len()))?)
-    });
-    let (ids, result) = match result {
-        Ok(ids) => (ids, Ok(())),
-        Err(error) => (Vec::new(), Err(error)),
-    };
-    for error in tell {
-        // SAFETY: the caller's promise for each `error`.
-        unsafe { say(error, &result) };
-    }
+    })?;
     for (at, RequestId(id)) in ids.into_iter().enumerate() {
         // SAFETY: one id for each request, for which the caller has room.
         unsafe { to.add(at).write(id) };
     }
-    result
+    Ok(())
 }
 
 /// # Safety
-/// Each of `from` is NULL or points to parameters.
-unsafe fn take(
-    engine: &Engine,
-    from: &[*const bn_request_params],
-    tell: &mut Vec<*mut bn_error>,
-) -> Result<Vec<RequestParams>> {
+/// Each of `from` is NULL or points to parameters as the header describes them.
+unsafe fn take<'a>(from: &[*const bn_request_params]) -> Result<Vec<RequestParams<'a>>> {
     let mut requests = Vec::new();
-    requests.try_reserve_exact(from.len()).map_err(|_| Error::out_of_memory("a batch", from.len()))?;
+    let bytes = std::mem::size_of_val(from);
+    requests.try_reserve_exact(from.len()).map_err(|_| Error::out_of_memory("a batch", bytes))?;
     for (at, &params) in from.iter().enumerate() {
         // SAFETY: the caller's promise.
-        let (request, error) = unsafe { bn_request_params::take(engine, params, 0) };
-        tell.push(error);
+        let request = unsafe { bn_request_params::take(params, 0) };
         requests.push(request.map_err(|error| match from.len() {
             1 => error,
             _ => Error::new(error.status, format!("request {at}: {error}")),
@@ -120,36 +103,38 @@ unsafe fn take(
     Ok(requests)
 }
 
-/// Writes up to `capacity` waiting events to `events` and their number to `*count`, waiting up to
-/// `timeout_ms` milliseconds for the first: 0 does not wait, `BN_WAIT_FOREVER` waits for good. `which` is a
-/// request, or `BN_ANY`. Nothing in time is `BN_OK` with a count of 0, and so at once, whatever
-/// `timeout_ms` is, is a request whose terminal event was taken: stop polling it at `BN_EVENT_COMPLETED`. Each event goes to one caller; events
-/// of one request come in order. What the events point to: see `bn_event`. Where several threads poll `BN_ANY`,
-/// another's poll may return a later event of a request and so end the life of the one being read: use
-/// `BN_REQUEST_NO_STREAM` or `BN_REQUEST_POLL_BY_ID` there, or a lock of your own from poll to last use.
+/// Writes up to `capacity` waiting events to `events`, and their number to `*count`. `event_size`
+/// is `sizeof(bn_event)`. `which` is a request, or `BN_ANY`. It waits up to `timeout_ms`
+/// milliseconds for the first event: 0 does not wait, `BN_WAIT_FOREVER` has no limit.
+///
+/// Success with a count of 0 means that nothing came in time. If nothing will ever come, the
+/// status says so: `BN_ERR_FINISHED` for a request, `BN_ERR_SHUTDOWN` or `BN_ERR_ENGINE_DEAD` for
+/// `BN_ANY`.
+///
+/// Each event goes to one caller, at most one of a request in one call, those of a request in
+/// order. Give events back with `bn_events_free`; see `bn_event` for how long they are valid.
 ///
 /// [not from a callback]
-/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: NULL, not an engine, `capacity` 0, `timeout_ms` under -1;
-/// `BN_ERR_NOT_FOUND`: no such request, also when it is released while this waits; `BN_ERR_BUSY`: another
-/// thread is polling this request; `BN_ERR_WRONG_MODE`: the engine is in callback mode;
-/// `BN_ERR_REENTRANT`; `BN_ERR_SHUTDOWN`: to `BN_ANY`, shut down, and no event for it is left or
-/// to come (those of `BN_REQUEST_POLL_BY_ID` may still wait under their ids); or destroyed while
-/// this waits; `BN_ERR_ENGINE_DEAD`: likewise after the engine died; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
+/// @return `BN_OK`; `BN_ERR_FINISHED`: the request's last event was polled before;
+/// `BN_ERR_SHUTDOWN`: the engine has shut down and no event for `BN_ANY` is left, or it was
+/// destroyed meanwhile; `BN_ERR_ENGINE_DEAD`: no event for `BN_ANY` is left; `BN_ERR_NOT_FOUND`:
+/// also if the request is released meanwhile; `BN_ERR_BUSY`: another thread is polling this
+/// request; `BN_ERR_MEMORY_LIMIT`: too many events are not given back; `BN_ERR_INVALID_ARGUMENT`;
+/// `BN_ERR_WRONG_MODE`: callback mode; `BN_ERR_REENTRANT`; `BN_ERR_FORKED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_poll(
     engine: *mut bn_engine,
     which: bn_request,
     events: *mut bn_event,
+    event_size: usize,
     capacity: usize,
     timeout_ms: i32,
     count: *mut usize,
+    error: *mut bn_error,
 ) -> bn_status {
-    guard(|| {
-        out("events", events)?;
+    let body = || {
         out("count", count)?;
-        if capacity == 0 {
-            return Err(Error::invalid("capacity is 0: there is room for no event"));
-        }
+        let to = Array::new(events, event_size, capacity)?;
         let timeout = match timeout_ms {
             BN_WAIT_FOREVER => None,
             0.. => Some(Duration::from_millis(timeout_ms as u64)),
@@ -159,56 +144,142 @@ pub unsafe extern "C" fn bn_poll(
                 )));
             }
         };
-        let mut put = |at: usize, event: &Event| {
+        let mut at = 0;
+        let mut put = |lease: u64, event: &Event| {
             // SAFETY: `at < capacity`, for which the caller has room; and the engine keeps `event` in
             // place as long as the header says.
-            unsafe { events.add(at).write(bn_event::new(event)) }
+            unsafe { to.write(at, bn_event::new(event, lease)) };
+            at += 1;
         };
-        let polled = registry::with(engine, Call::BlockingEvenDead, |engine| {
+        let polled = registry::with(engine, Call::Blocking, |engine| {
             engine.poll(one_or_any(which), capacity, timeout, &mut put)
         })?;
         // SAFETY: checked above.
         unsafe { count.write(polled) };
         Ok(())
-    })
+    };
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
 }
 
 fn one_or_any(which: bn_request) -> Which {
     if which == BN_ANY { Which::Any } else { Which::One(RequestId(which)) }
 }
 
-/// Asks for the end of a request, or with `BN_ANY` of all, and returns at once. It ends after the forward pass that runs, and its
-/// terminal event tells
-/// what happened: `BN_FINISH_CANCELLED`, or another reason where that came first. Cancelling a finished
-/// request does nothing.
+/// Gives back `events_count` events that `bn_poll` returned, from any number of polls, and frees
+/// what they point to. `event_size` is `sizeof(bn_event)`. An event that was given back before,
+/// or whose request was released, is skipped.
 ///
 /// [any thread]
-/// @return `BN_OK`; `BN_ERR_NOT_FOUND`: no such request; `BN_ERR_INVALID_ARGUMENT`: not an engine;
-/// `BN_ERR_ENGINE_DEAD`; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
+/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_FORKED`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bn_cancel(engine: *mut bn_engine, which: bn_request) -> bn_status {
-    guard(|| registry::with(engine, Call::Any, |engine| engine.cancel(one_or_any(which))))
+pub unsafe extern "C" fn bn_events_free(
+    engine: *mut bn_engine,
+    events: *const bn_event,
+    event_size: usize,
+    events_count: usize,
+) -> bn_status {
+    let body = || {
+        let from = Array::new(events.cast_mut(), event_size, events_count)?;
+        let mut leases = (0..events_count).map(|at| {
+            let event = from.at(at);
+            // SAFETY: the caller's promise; both fields are of the first version.
+            unsafe {
+                (
+                    RequestId((&raw const (*event).request).read_unaligned()),
+                    (&raw const (*event).lease).read_unaligned(),
+                )
+            }
+        });
+        registry::with(engine, Call::Any, |engine| {
+            engine.give_back(&mut leases);
+            Ok(())
+        })
+    };
+    // SAFETY: no error.
+    unsafe { guard(std::ptr::null_mut(), body) }
 }
 
-/// Retires a request's id and frees what its events pointed to. A live request is cancelled and its
-/// remaining events are discarded; its place under `queue_capacity` is free when the engine has let go of
-/// it, a step later. In callback mode release happens by itself after the terminal callback; where it is called
-/// on another thread, a callback of the request that is under way or about to begin may still run: only
-/// destroy waits for it.
+/// Asks the engine to end a request, or with `BN_ANY` all requests, and returns at once. A
+/// request that runs ends after the current forward pass, or within it once nobody else takes
+/// part. Its last event says what happened. Cancelling a finished request does nothing.
 ///
 /// [any thread]
-/// @return `BN_OK`; `BN_ERR_NOT_FOUND`: no such request, or released before;
-/// `BN_ERR_INVALID_ARGUMENT`: not an engine; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
+/// @return `BN_OK`; `BN_ERR_NOT_FOUND`; `BN_ERR_INVALID_ARGUMENT`: not a live engine;
+/// `BN_ERR_ENGINE_DEAD`; `BN_ERR_FORKED`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bn_release(engine: *mut bn_engine, request: bn_request) -> bn_status {
-    guard(|| registry::with(engine, Call::AnyEvenDead, |engine| engine.release(RequestId(request))))
+pub unsafe extern "C" fn bn_cancel(
+    engine: *mut bn_engine,
+    which: bn_request,
+    error: *mut bn_error,
+) -> bn_status {
+    let body = || registry::with(engine, Call::Any, |engine| engine.cancel(one_or_any(which)));
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
 }
 
-/// Runs one request beside all others, waits for its end and writes it to `*out`, for the caller to free
-/// with `bn_completion_free`. Works in both delivery modes and gives no other event of it;
-/// `BN_REQUEST_NO_STREAM` and `BN_REQUEST_POLL_BY_ID` change nothing here. A request that was cancelled or
-/// timed out is `BN_OK` with that finish reason and what it had; one that failed is an error. `error` (may
-/// be NULL) says in words what was wrong.
+/// Ends a request for its host: the id becomes invalid, and its events, polled ones too, are
+/// freed. A request that is still live is cancelled; it counts against `queue_capacity` until the
+/// engine has let go of it, at most a step later.
+///
+/// In callback mode the last callback releases the request. If another thread releases it
+/// earlier, a callback may still be running: only `bn_engine_destroy` waits for it.
+///
+/// [any thread]
+/// @return `BN_OK`; `BN_ERR_NOT_FOUND`; `BN_ERR_INVALID_ARGUMENT`: not a live engine;
+/// `BN_ERR_FORKED`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_release(
+    engine: *mut bn_engine,
+    request: bn_request,
+    error: *mut bn_error,
+) -> bn_status {
+    let body = || registry::with(engine, Call::Any, |engine| engine.release(RequestId(request)));
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
+}
+
+/// Prepares `*info` for `bn_request_get_info`. `struct_size` is `sizeof(bn_request_info)`.
+///
+/// [any thread]
+/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_request_info_init(info: *mut bn_request_info, struct_size: u32) -> bn_status {
+    // SAFETY: `struct_size` bytes are the caller's promise.
+    unsafe { guard(std::ptr::null_mut(), || growth::init(info, struct_size)) }
+}
+
+/// Writes where a request is, its place in the queue included, to `*out`, which
+/// `bn_request_info_init` has prepared. For a queued request this looks at every other one: it is
+/// not for busy loops.
+///
+/// [any thread]
+/// @return `BN_OK`; `BN_ERR_NOT_FOUND`; `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_FORKED`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_request_get_info(
+    engine: *mut bn_engine,
+    request: bn_request,
+    out: *mut bn_request_info,
+    error: *mut bn_error,
+) -> bn_status {
+    let body = || {
+        registry::with(engine, Call::Any, |engine| {
+            let stage = engine.stage(RequestId(request))?;
+            // SAFETY: the caller's promise.
+            unsafe { growth::write(out, bn_request_info::of(stage)) }
+        })
+    };
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
+}
+
+/// Submits one request, waits for its end and writes its only event to `*out`: the whole text and
+/// all tokens. Free it with `bn_completion_free`; it does not need the engine any more. It works
+/// in both delivery modes, beside all other requests, and nothing is to be released.
+/// `BN_REQUEST_NO_STREAM` and `BN_REQUEST_POLL_BY_ID` make no difference.
+///
+/// A request that was cancelled or timed out is a success, with that finish reason and what it
+/// had. One that failed is an error.
 ///
 /// [not from a callback]
 /// @return as `bn_submit`; `BN_ERR_REENTRANT`; or the status of a request that failed.
@@ -216,37 +287,32 @@ pub unsafe extern "C" fn bn_release(engine: *mut bn_engine, request: bn_request)
 pub unsafe extern "C" fn bn_generate(
     engine: *mut bn_engine,
     params: *const bn_request_params,
-    out: *mut *mut bn_completion,
+    out: *mut *mut bn_event,
     error: *mut bn_error,
 ) -> bn_status {
-    let mut tell = std::ptr::null_mut();
     let body = || {
-        let result = registry::with(engine, Call::Blocking, |engine| {
-            crate::ffi::guard::out("out", out)?;
+        crate::ffi::guard::out("out", out)?;
+        let event = registry::with(engine, Call::Blocking, |engine| {
             // SAFETY: the caller's promise.
-            let (request, error) = unsafe { bn_request_params::take(engine, params, 0) };
-            tell = error;
-            let request = request.inspect_err(|error| engine.refused(error.status, 1))?;
-            let request = RequestParams { stream: false, poll_by_id: false, ..request };
-            finished(engine.generate(request)?)
-        });
-        let (event, result) = match result {
-            Ok(event) => (Some(event), Ok(())),
-            Err(error) => (None, Err(error)),
-        };
-        // SAFETY: the caller's promise for `params->error`.
-        unsafe { say(tell, &result) };
-        if let Some(event) = event {
-            // SAFETY: checked above.
-            unsafe { out.write(Completion::hand_out(event)) };
-        }
-        result
+            finished(unsafe { generate(engine, params, 0) }?)
+        })?;
+        // SAFETY: checked above.
+        unsafe { out.write(Completion::hand_out(event)) };
+        Ok(())
     };
     // SAFETY: the caller's promise for `error`.
-    unsafe { guard_saying(error, body) }
+    unsafe { guard(error, body) }
 }
 
-fn finished(event: Event) -> Result<Event> {
+/// # Safety
+/// `params` is NULL or points to parameters as the header describes them.
+unsafe fn generate(engine: &Engine, params: *const bn_request_params, implied: u32) -> Result<Box<Event>> {
+    // SAFETY: the caller's promise.
+    let request = unsafe { bn_request_params::take(params, implied) };
+    engine.generate(request.inspect_err(|error| engine.refused(error.status, 1))?)
+}
+
+fn finished(event: Box<Event>) -> Result<Box<Event>> {
     match event.finish {
         FinishReason::Failed if event.status == Status::Ok => {
             Err(Error::internal("a request failed without a status"))
@@ -256,16 +322,16 @@ fn finished(event: Event) -> Result<Event> {
     }
 }
 
-/// Runs one request for an embedding beside all others, waits for its vector and writes it to `values`, which has
-/// room for `capacity` floats, and their number, `bn_model_facts.embedding_size`, to `*count`. As `bn_generate` of
-/// `params` with `BN_REQUEST_EMBED`, which is implied, but that a request that was cancelled or timed out is an
-/// error. `values` may be NULL where `capacity` is 0, to ask for the number: `BN_ERR_BUFFER_TOO_SMALL` is then the
-/// answer, no failure; `params` is not looked at and nothing runs. `error` (may be NULL) says in words what was wrong.
+/// Computes the embedding of one prompt: submits `params` with `BN_REQUEST_EMBED`, waits for the
+/// vector and writes it to `values`, which has room for `capacity` floats, and its length
+/// (`bn_model_info.embedding_size`) to `*count`. To ask for the length alone, pass NULL and 0:
+/// then nothing runs and `params` is not read. A request that was cancelled or timed out is an
+/// error here.
 ///
 /// [not from a callback]
-/// @return as `bn_submit`; `BN_ERR_BUFFER_TOO_SMALL`: nothing but `*count` was written, and nothing ran;
-/// `BN_ERR_UNSUPPORTED`: also where the model makes no embeddings; `BN_ERR_CANCELLED`; `BN_ERR_TIMED_OUT`;
-/// `BN_ERR_REENTRANT`; or the status of a request that failed.
+/// @return as `bn_submit`; `BN_ERR_BUFFER_TOO_SMALL`: only `*count` was written, and nothing ran;
+/// `BN_ERR_UNSUPPORTED`: also if the model makes no embeddings; `BN_ERR_CANCELLED`;
+/// `BN_ERR_TIMED_OUT`; `BN_ERR_REENTRANT`; or the status of a request that failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_embed(
     engine: *mut bn_engine,
@@ -275,10 +341,9 @@ pub unsafe extern "C" fn bn_embed(
     count: *mut usize,
     error: *mut bn_error,
 ) -> bn_status {
-    let mut tell = std::ptr::null_mut();
     let body = || {
-        let result = registry::with(engine, Call::Blocking, |engine| {
-            out("count", count)?;
+        out("count", count)?;
+        let embedding = registry::with(engine, Call::Blocking, |engine| {
             let width = engine.embedding_size()?;
             if capacity < width {
                 // SAFETY: checked above.
@@ -290,43 +355,33 @@ pub unsafe extern "C" fn bn_embed(
             }
             out("values", values)?;
             // SAFETY: the caller's promise.
-            let (request, error) = unsafe { bn_request_params::take(engine, params, BN_REQUEST_EMBED) };
-            tell = error;
-            let request = request.inspect_err(|error| engine.refused(error.status, 1))?;
-            embedded(engine.generate(RequestParams { poll_by_id: false, ..request })?)
-        });
-        let (embedding, result) = match result {
-            Ok(embedding) => (Some(embedding), Ok(())),
-            Err(error) => (None, Err(error)),
-        };
-        // SAFETY: the caller's promise for `params->error`.
-        unsafe { say(tell, &result) };
-        if let Some(embedding) = embedding {
-            // SAFETY: `count` was checked, and `values` is the caller's promise.
-            unsafe { copy_out("values", embedding.values(), values, capacity, count) }?;
-        }
-        result
+            embedded(unsafe { generate(engine, params, BN_REQUEST_EMBED) }?)
+        })?;
+        // SAFETY: `count` was checked, and `values` is the caller's promise.
+        unsafe { copy_out("values", &embedding.values, values, capacity, count) }
     };
     // SAFETY: the caller's promise for `error`.
-    unsafe { guard_saying(error, body) }
+    unsafe { guard(error, body) }
 }
 
-fn embedded(event: Event) -> Result<Box<Embedding>> {
+fn embedded(event: Box<Event>) -> Result<Embedding> {
+    let event = finished(event)?;
     match event.embedding {
         Some(embedding) => Ok(embedding),
-        None if event.status == Status::Ok => Err(Error::internal("an embedding ended without its vector")),
         None => Err(Error::new(event.status, event.message)),
     }
 }
 
-/// Frees what `bn_generate` returned. NULL is fine.
+/// Frees what `bn_generate` returned. NULL is ignored.
 ///
 /// [any thread]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bn_completion_free(completion: *mut bn_completion) {
-    guard(|| {
-        // SAFETY: the caller's promise: from `bn_generate`, and once.
+pub unsafe extern "C" fn bn_completion_free(completion: *mut bn_event) {
+    let body = || {
+        // SAFETY: the caller's promise.
         unsafe { Completion::free(completion) };
         Ok(())
-    });
+    };
+    // SAFETY: no error.
+    let _ = unsafe { guard(std::ptr::null_mut(), body) };
 }

@@ -86,24 +86,42 @@ impl Gguf {
         if gguf.split_count()? > 1 {
             gguf = split::join(path, gguf)?;
         }
-        if gguf.tensors.iter().any(|t| matches!(t.dtype(), Some(DType::TL1 | DType::TL2))) {
-            let tilings = match config {
-                Some(config) => read_tilings(config)?
-                    .ok_or_else(|| cannot_open(config, "it does not exist (kernel_config_path)"))?,
-                None => tilings_beside(path)?.unwrap_or_default(),
-            };
-            gguf.set_tilings(tilings);
-        } else if config.is_some() {
-            return Err(Error::invalid(format!(
-                "kernel_config_path is given, and '{path}' has no TL1 or TL2 tensors"
-            )));
-        }
+        // In the folder of the model.
+        let beside = format!("{}{KERNEL_CONFIG}", path.rfind('/').map_or("", |at| &path[..=at]));
+        gguf.tile(config, Some(&beside))?;
         Ok(gguf)
+    }
+
+    /// Reads the tilings of TL1 and TL2 tensors, where there are any: from `config`, or else from `beside`, if it is there.
+    fn tile(&mut self, config: Option<&str>, beside: Option<&str>) -> Result<()> {
+        if !self.tensors.iter().any(|t| matches!(t.dtype(), Some(DType::TL1 | DType::TL2))) {
+            return match config {
+                None => Ok(()),
+                Some(_) => Err(Error::invalid(format!(
+                    "kernel_config_path is given, and '{}' has no TL1 or TL2 tensors",
+                    self.what()
+                ))),
+            };
+        }
+        let tilings = match (config, beside) {
+            (Some(config), _) => read_tilings(config)?
+                .ok_or_else(|| cannot_open(config, "it does not exist (kernel_config_path)"))?,
+            (None, Some(beside)) => read_tilings(beside)?.unwrap_or_default(),
+            (None, None) => return Ok(()),
+        };
+        self.set_tilings(tilings);
+        Ok(())
     }
 
     /// Parses `bytes`; errors call them `what`. `Unsupported` where they are one of several parts.
     pub fn from_bytes(bytes: Bytes, what: &str) -> Result<Self> {
-        let gguf = Self::parse(bytes, what)?;
+        Self::from_bytes_with(bytes, what, None)
+    }
+
+    /// As `from_bytes`, with the path of a `kernel_config.ini` to read, as for `open_with`.
+    pub fn from_bytes_with(bytes: Bytes, what: &str, config: Option<&str>) -> Result<Self> {
+        let mut gguf = Self::parse(bytes, what)?;
+        gguf.tile(config, None)?;
         match gguf.split_count()? {
             0 | 1 => Ok(gguf),
             count => Err(Error::unsupported(format!(
@@ -156,7 +174,7 @@ impl Gguf {
         })?;
         let end = data.len();
         self.parts[0].data = data;
-        self.set_extents(end);
+        self.set_extents(end)?;
         for tensor in &self.tensors {
             if tensor.offset % self.alignment != 0 {
                 return Err(self.error(format_args!(
@@ -165,7 +183,7 @@ impl Gguf {
                 )));
             }
             // A type that we don't know has a length that we don't know; its start can be checked.
-            if tensor.offset.checked_add(tensor.byte_len.unwrap_or(0)).is_none_or(|last| last > end) {
+            if tensor.end().is_none_or(|last| last > end) {
                 return Err(self.error(format_args!(
                     "tensor '{}' ({} bytes at {}) lies beyond the file's {end} bytes of data; is the file truncated?",
                     tensor.name,
@@ -174,18 +192,44 @@ impl Gguf {
                 )));
             }
         }
-        Ok(())
+        self.check_overlap()
+    }
+
+    /// Refuses two tensors that share bytes. One of a type that we don't know has its first byte.
+    fn check_overlap(&self) -> Result<()> {
+        let mut order: Vec<&TensorInfo> = Vec::new();
+        order.try_reserve_exact(self.tensors.len()).map_err(|_| self.too_many())?;
+        order.extend(self.tensors.iter().filter(|tensor| tensor.byte_len != Some(0)));
+        order.sort_unstable_by_key(|tensor| tensor.offset);
+        match order.windows(2).find(|pair| pair[0].end().is_none_or(|end| end > pair[1].offset)) {
+            None => Ok(()),
+            Some(pair) => {
+                let [first, second] =
+                    [pair[0], pair[1]].map(|t| (&t.name, t.byte_len.unwrap_or(1), t.offset));
+                Err(self.error(format_args!(
+                    "tensors '{}' ({} bytes at {}) and '{}' ({} bytes at {}) share bytes",
+                    first.0, first.1, first.2, second.0, second.1, second.2
+                )))
+            }
+        }
+    }
+
+    fn too_many(&self) -> Error {
+        Error::out_of_memory(self.what(), self.tensors.len().saturating_mul(size_of::<TensorInfo>()))
     }
 
     /// Tells each tensor how many bytes there are up to the next one, or to the `end` of the data.
-    fn set_extents(&mut self, end: usize) {
-        let mut starts: Vec<usize> = self.tensors.iter().map(|t| t.offset).collect();
+    fn set_extents(&mut self, end: usize) -> Result<()> {
+        let mut starts: Vec<usize> = Vec::new();
+        starts.try_reserve_exact(self.tensors.len()).map_err(|_| self.too_many())?;
+        starts.extend(self.tensors.iter().map(|t| t.offset));
         starts.sort_unstable();
         for tensor in &mut self.tensors {
             let next = starts.partition_point(|start| *start <= tensor.offset);
             let next = starts.get(next).copied().unwrap_or(end);
             tensor.set_extent(next.saturating_sub(tensor.offset));
         }
+        Ok(())
     }
 
     /// `split.count`, 0 where the file is none of several.
@@ -283,24 +327,18 @@ impl Gguf {
         Matrix::new(data, dtype, rows, cols).map_err(|e| self.of_tensor(name, e))
     }
 
-    /// As [`Self::matrix`], in the form that the kernels read (`pack::prepare`): TL1 and TL2 by their tilings, and Q2_0
-    /// of a BitNet layer as ternary where it is. What was packed has memory of its own, see [`Self::maps`].
+    /// As [`Self::matrix`], in the form that the kernels read (`pack::prepare`), TL1 and TL2 by their tilings. What was
+    /// packed has memory of its own, see [`Self::maps`].
     pub fn prepared(&self, pool: &Pool, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
         let m = self.matrix(name, rows, cols)?;
-        let bitnet_layer = || Ok(name.starts_with("blk.") && self.is_bitnet()?);
         let prepare = || match m.dtype {
             DType::TL1 | DType::TL2 => {
                 let tiling = self.tilings.find(m.dtype, rows, cols)?;
                 tl::unpack(pool, &m, tiling, self.scale_of(name)?)
             }
-            DType::Q2_0 if bitnet_layer()? => Ok(pack::as_ternary(pool, &m)?.unwrap_or(m.clone())),
             _ => pack::prepare(pool, m.clone()),
         };
         prepare().map_err(|e| self.of_tensor(name, e))
-    }
-
-    fn is_bitnet(&self) -> Result<bool> {
-        Ok(self.find::<&str>("general.architecture")?.is_some_and(|name| name.starts_with("bitnet")))
     }
 
     /// Whether the tensor `name` holds the scale of a TL1 or TL2 tensor, which `prepared` reads with that.
@@ -392,19 +430,27 @@ fn open_regular(path: &str) -> io::Result<std::result::Result<(File, u64), &'sta
 fn map(path: &str) -> Result<Bytes> {
     let (file, len) =
         open_regular(path).map_err(|e| cannot_open(path, e))?.map_err(|why| cannot_open(path, why))?;
-    if len == 0 {
-        return Err(Error::bad_model(format!("model file '{path}' is empty")));
-    }
-    // SAFETY: the mapping is private and read-only and outlives every view of it (`Bytes` owns it).
-    // That nobody truncates or rewrites the file meanwhile is asked of `open`'s caller.
-    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| cannot_open(path, e))?;
-    Ok(Bytes::of_file(map))
+    map_open(&file, len, path)
 }
 
-/// `kernel_config.ini` in the folder of the model at `path`, None where there is none.
-fn tilings_beside(path: &str) -> Result<Option<Tilings>> {
-    let folder = path.rfind('/').map_or("", |at| &path[..=at]);
-    read_tilings(&format!("{folder}{KERNEL_CONFIG}"))
+/// Maps an open file; errors call it `what`. It may be closed then. `Io` where it is not a regular file, or cannot be
+/// read. What `Gguf::open` asks of the file holds here too.
+pub fn map_file(file: &File, what: &str) -> Result<Bytes> {
+    let stat = file.metadata().map_err(|e| cannot_open(what, e))?;
+    match stat.is_file() {
+        true => map_open(file, stat.len(), what),
+        false => Err(cannot_open(what, "it is not a regular file")),
+    }
+}
+
+fn map_open(file: &File, len: u64, what: &str) -> Result<Bytes> {
+    if len == 0 {
+        return Err(Error::bad_model(format!("model file '{what}' is empty")));
+    }
+    // SAFETY: the mapping is private and read-only and outlives every view of it (`Bytes` owns it).
+    // That nobody truncates or rewrites the file meanwhile is asked of the caller.
+    let map = unsafe { memmap2::Mmap::map(file) }.map_err(|e| cannot_open(what, e))?;
+    Ok(Bytes::of_file(map))
 }
 
 fn read_tilings(path: &str) -> Result<Option<Tilings>> {
@@ -457,10 +503,11 @@ fn entries(r: &mut Reader, min_bytes: usize, item: &str) -> Result<usize> {
 
 fn parse_metadata(r: &mut Reader, n: usize) -> Result<HashMap<String, Value>> {
     let mut metadata = HashMap::new();
+    metadata.try_reserve(n).map_err(|_| r.no_memory(n * size_of::<(String, Value)>()))?;
     for _ in 0..n {
         let key = r.name(MAX_KEY_BYTES, "a metadata key")?;
         let value = Value::parse(r, &called(key))?;
-        if metadata.insert(key.to_owned(), value).is_some() {
+        if metadata.insert(r.owned(key)?, value).is_some() {
             return Err(r.error(format_args!("{} stands there twice", called(key))));
         }
     }
@@ -469,10 +516,13 @@ fn parse_metadata(r: &mut Reader, n: usize) -> Result<HashMap<String, Value>> {
 
 fn parse_tensors(r: &mut Reader, n: usize) -> Result<(Vec<TensorInfo>, HashMap<String, usize>)> {
     let mut tensors: Vec<TensorInfo> = Vec::new();
-    let mut by_name = HashMap::new();
+    let mut by_name: HashMap<String, usize> = HashMap::new();
+    let bytes = n * (size_of::<TensorInfo>() + size_of::<(String, usize)>());
+    tensors.try_reserve_exact(n).map_err(|_| r.no_memory(bytes))?;
+    by_name.try_reserve(n).map_err(|_| r.no_memory(bytes))?;
     for i in 0..n {
         let info = TensorInfo::parse(r)?;
-        if by_name.insert(info.name.clone(), i).is_some() {
+        if by_name.insert(r.owned(&info.name)?, i).is_some() {
             return Err(r.error(format_args!("tensor '{}' stands there twice", info.name)));
         }
         tensors.push(info);

@@ -41,6 +41,18 @@ impl<'a> Reader<'a> {
         Error::bad_model(format!("{}: {message}", self.what))
     }
 
+    pub fn no_memory(&self, bytes: usize) -> Error {
+        Error::out_of_memory(self.what, bytes)
+    }
+
+    /// A copy of a name, which may be long.
+    pub fn owned(&self, name: &str) -> Result<String> {
+        let mut owned = String::new();
+        owned.try_reserve_exact(name.len()).map_err(|_| self.no_memory(name.len()))?;
+        owned.push_str(name);
+        Ok(owned)
+    }
+
     pub fn take(&mut self, n: usize, item: &str) -> Result<&'a [u8]> {
         if n > self.left() {
             return Err(self.error(format_args!(

@@ -53,7 +53,7 @@ impl TensorInfo {
         let offset = usize::try_from(offset)
             .map_err(|_| r.error(format_args!("tensor '{name}' starts beyond the file, at {offset}")))?;
         let mut info = Self {
-            name: name.to_owned(),
+            name: r.owned(name)?,
             dims,
             type_id,
             byte_len: None,
@@ -110,6 +110,11 @@ impl TensorInfo {
                 names_of(&DType::IN_FILES)
             ))
         })
+    }
+
+    /// The end of its data as far as that is known: of a type that we don't know, behind its first byte.
+    pub(super) fn end(&self) -> Option<usize> {
+        self.offset.checked_add(self.byte_len.unwrap_or(1))
     }
 
     /// Range of its data within the data section; checked when the file was opened.

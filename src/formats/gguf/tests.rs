@@ -272,6 +272,36 @@ proptest! {
     }
 }
 
+/// Puts tensor `name`, of `dims` dimensions, at `offset` of the data.
+fn moved(mut bytes: Vec<u8>, name: &str, dims: usize, offset: u64) -> Vec<u8> {
+    let entry = [&(name.len() as u64).to_le_bytes(), name.as_bytes()].concat();
+    let found = bytes.windows(entry.len()).position(|window| window == entry).expect(name);
+    let at = found + entry.len() + 4 + 8 * dims + 4;
+    bytes[at..at + 8].copy_from_slice(&offset.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn tensors_that_share_bytes_are_refused() {
+    let file = Writer::new()
+        .tensor("first", &[20], 0, &[1; 80])
+        .tensor("none", &[0], 0, &[])
+        .tensor("second", &[8], 0, &[2; 32])
+        .tensor("odd", &[8], 777, &[3; 40])
+        .build();
+    exercise(&parse(file.clone()).unwrap());
+    // A tensor without bytes shares none.
+    assert!(parse(moved(file.clone(), "none", 1, 32)).is_ok());
+    for (name, offset, other) in
+        [("second", 64, "first"), ("second", 0, "first"), ("first", 64, "second"), ("odd", 64, "first")]
+    {
+        let e = parse(moved(file.clone(), name, 1, offset)).err().expect(name);
+        assert_eq!(e.status, Status::BadModel, "{e}");
+        let named = [name, other].iter().all(|name| e.message.contains(&format!("'{name}'")));
+        assert!(named && e.message.contains("share bytes"), "{e}");
+    }
+}
+
 #[test]
 fn paths_that_cannot_be_opened() {
     let dir = std::env::temp_dir().join(format!("bn-gguf-{}", std::process::id()));

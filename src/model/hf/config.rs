@@ -5,8 +5,8 @@ use super::fields::Fields;
 use super::quantization::{Quantization, Weights};
 use super::rope::{self, Sizes};
 use crate::base::{Error, Result};
-use crate::model::Pooling;
 use crate::model::config::{DecoderConfig, HEADS, HIDDEN, LAYERS, Names, Parts};
+use crate::model::{Pooling, SamplingDefaults};
 use crate::ops::{AttentionShape, RopeStyle};
 
 /// Keys that say nothing about the arithmetic of a step.
@@ -158,6 +158,7 @@ fn decoder(config: &Fields, class: &Class, q: &Quantization, name: &str) -> Resu
         embedding_scale: if class.gemma { (hidden as f32).sqrt() } else { 1.0 },
         parts: parts(config, class, q)?,
         pooling: Pooling::Last,
+        sampling: SamplingDefaults::default(),
     };
     decoder.check(&names)?;
     Ok(decoder)

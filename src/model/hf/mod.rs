@@ -169,7 +169,8 @@ impl Checkpoint for HfFolder {
         if !self.config.tied && !self.has("output.weight") {
             warn(&format!("{}: there is no lm_head.weight: the head is the embedding", self.folder.what()));
         }
-        Ok(self.config.decoder.clone())
+        let sampling = text::sampling(&self.folder, warn)?;
+        Ok(DecoderConfig { sampling, ..self.config.decoder.clone() })
     }
 
     fn tokenizer(&self, warn: &dyn Fn(&str)) -> Result<Option<Tokenizer>> {

@@ -5,7 +5,9 @@ use super::{CONFIG, HfFolder, MAX_CONFIG_BYTES, MAX_TOKENIZER_CONFIG_BYTES, TOKE
 use crate::base::{Bytes, Result};
 use crate::formats::gguf::writer::Meta;
 use crate::formats::hf::Folder;
+use crate::model::sampling::{HF_KEYS, SamplingDefaults};
 use crate::text::{JsonFiles, Tokenizer, only_sentencepiece, token_ids, tokenizer_pairs};
+use serde_json::Value;
 
 const GENERATION: &str = "generation_config.json";
 
@@ -60,6 +62,19 @@ pub fn end_tokens(folder: &Folder, n: usize) -> Result<Vec<u32>> {
     ids.sort_unstable();
     ids.dedup();
     Ok(ids)
+}
+
+/// Of what is read as a generation's configuration, `do_sample` included: transformers is greedy where that is not true.
+pub fn sampling(folder: &Folder, warn: &dyn Fn(&str)) -> Result<SamplingDefaults> {
+    let (name, json) = generation(folder)?;
+    let what = folder.path_of(name);
+    let json = parse(&json, &what)?;
+    let find = |key: &str| {
+        let value = json.get(key).filter(|value| !value.is_null())?;
+        Some(value.as_f64().unwrap_or(f64::NAN))
+    };
+    let do_sample = json.get("do_sample").and_then(Value::as_bool).unwrap_or(false);
+    Ok(SamplingDefaults::read(&HF_KEYS, &find, &what, warn).drawn_if(do_sample))
 }
 
 impl HfFolder {

@@ -1,7 +1,8 @@
 //! Jinja's tests: what may follow `is`.
 
 use super::ops::{compare_two, contains};
-use super::value::{Args, Outcome, Run, dict, fail, list};
+use super::text::Piece;
+use super::value::{Args, Outcome, Run, dict, fail, kind, list};
 use minijinja::Environment;
 use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ const CHECKS: [(&str, Check); 36] = [
     (">", |run, value, args| compare_two(run, ">", value, &args.need(1, "other")?)),
     (">=", |run, value, args| compare_two(run, ">=", value, &args.need(1, "other")?)),
     ("boolean", |_, value, _| Ok(value.kind() == ValueKind::Bool)),
-    ("callable", |_, value, _| Ok(value.kind() == ValueKind::Plain)),
+    ("callable", |_, value, _| Ok(kind(value) == ValueKind::Plain)),
     ("defined", |_, value, _| Ok(!value.is_undefined())),
     ("divisibleby", |_, value, args| {
         let by = integer(&args.need(1, "num")?)?;
@@ -45,10 +46,10 @@ const CHECKS: [(&str, Check); 36] = [
     ("odd", |_, value, _| Ok(integer(value)? % 2 != 0)),
     ("sameas", |run, value, args| {
         let other = args.need(1, "other")?;
-        Ok(value.kind() == other.kind() && compare_two(run, "==", value, &other)?)
+        Ok(kind(value) == kind(&other) && compare_two(run, "==", value, &other)?)
     }),
     ("sequence", |_, value, _| Ok(has_items(value) || value.is_undefined())),
-    ("string", |_, value, _| Ok(value.as_str().is_some())),
+    ("string", |_, value, _| Ok(Piece::of(value).is_some())),
     ("true", |_, value, _| Ok(value.kind() == ValueKind::Bool && value.is_true())),
     ("undefined", |_, value, _| Ok(value.is_undefined())),
     ("upper", |run, value, _| cased(run, value, char::is_uppercase, char::is_lowercase)),
@@ -68,15 +69,16 @@ pub fn register(env: &mut Environment<'_>, run: &Arc<Run>) {
 }
 
 fn has_items(value: &Value) -> bool {
-    value.as_str().is_some() || list(value).is_some() || dict(value).is_some()
+    Piece::of(value).is_some() || list(value).is_some() || dict(value).is_some()
 }
 
 fn integer(value: &Value) -> Outcome<i64> {
-    value.as_i64().ok_or_else(|| fail(format!("a {} is no integer", value.kind())))
+    value.as_i64().ok_or_else(|| fail(format!("a {} is no integer", kind(value))))
 }
 
 fn cased(run: &Run, value: &Value, is: fn(char) -> bool, is_other: fn(char) -> bool) -> Outcome<bool> {
     let text = super::print::text(run, value)?;
-    run.work(text.len())?;
+    let text = super::text::piece(&text).text;
+    run.work(4 * text.len())?;
     Ok(text.chars().any(is) && !text.chars().any(is_other))
 }

@@ -1,18 +1,22 @@
 //! Jinja's filters, as far as chat templates use them.
 
 use super::methods::{change_case, is_space, items, lines, replace, strip};
-use super::ops::{equal, iterate, join_all, order};
+use super::ops::{self, Number, equal, iterate, join_all, number, order};
 use super::print::{json, text};
-use super::value::{Args, List, Outcome, Run, Sink, VALUE_BYTES, dict, fail, list};
-use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
+use super::text::{Piece, Sink, piece};
+use super::value::{Args, ITEM_WORK, List, Outcome, Run, dict, fail, kind, list};
+use minijinja::value::{Rest, Value, ValueOrKwargs};
 use minijinja::{Environment, State};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+/// Work of a filter or test called for an item.
+const CALL_WORK: usize = 256;
+
 type Filter = fn(&Run, &mut State, &Args) -> Outcome<Value>;
 
 const FILTERS: [(&str, Filter); 35] = [
-    ("attr", |run, _, args| attribute(run, &args.need(0, "obj")?, &args.text(1, "name")?)),
+    ("attr", |run, _, args| attribute(run, &args.need(0, "obj")?, piece(&args.text(1, "name")?).text)),
     ("capitalize", |run, _, args| case(run, "capitalize", args)),
     ("count", |run, _, args| length(run, args)),
     ("d", |_, _, args| default(args)),
@@ -23,7 +27,7 @@ const FILTERS: [(&str, Filter); 35] = [
         sort(
             run,
             &mut pairs,
-            |pair| list(pair).map_or(Value::UNDEFINED, |pair| pair.items[0].clone()),
+            |pair| Ok(list(pair).map_or(Value::UNDEFINED, |pair| pair.items[0].clone())),
             false,
         )?;
         List::make(run, pairs)
@@ -31,17 +35,19 @@ const FILTERS: [(&str, Filter); 35] = [
     ("e", |run, _, args| escape(run, args)),
     ("escape", |run, _, args| escape(run, args)),
     ("first", |run, _, args| Ok(iterate(run, &args.need(0, "seq")?)?.into_iter().next().unwrap_or_default())),
-    ("float", |_, _, args| {
+    ("float", |run, _, args| {
         let value = args.need(0, "value")?;
-        let parsed = value.as_str().and_then(|text| text.trim().parse::<f64>().ok());
+        run.work(4 * piece(&value).len())?;
+        let parsed = Piece::of(&value).and_then(|text| text.trim().parse::<f64>().ok());
         let float = parsed.or_else(|| f64::try_from(value.clone()).ok());
         Ok(float.map_or_else(|| args.get(1, "default").unwrap_or(Value::from(0.0)), Value::from))
     }),
     ("indent", |run, _, args| indent(run, args)),
-    ("int", |_, _, args| {
+    ("int", |run, _, args| {
         let value = args.need(0, "value")?;
+        run.work(8 * piece(&value).len())?;
         let float = f64::try_from(value.clone()).ok();
-        let number = match value.as_str() {
+        let number = match Piece::of(&value) {
             Some(text) => {
                 text.trim().parse().ok().or_else(|| text.trim().parse::<f64>().ok().map(|f| f as i64))
             }
@@ -57,12 +63,12 @@ const FILTERS: [(&str, Filter); 35] = [
         let mut values = iterate(run, &args.need(0, "value")?)?;
         let separator = args.get(1, "d").unwrap_or(Value::from(""));
         if let Some(name) = args.get(2, "attribute") {
-            let name = text(run, &name)?.into_owned();
+            let name = text(run, &name)?;
             for value in &mut values {
-                *value = attribute(run, value, &name)?;
+                *value = attribute(run, value, piece(&name).text)?;
             }
         }
-        join_all(run, &values, &text(run, &separator)?)
+        join_all(run, &values, piece(&text(run, &separator)?))
     }),
     ("last", |run, _, args| {
         Ok(iterate(run, &args.need(0, "seq")?)?.into_iter().next_back().unwrap_or_default())
@@ -80,21 +86,26 @@ const FILTERS: [(&str, Filter); 35] = [
         let (old, new) = (args.need(1, "old")?, args.need(2, "new")?);
         let count = args.get(3, "count").and_then(|count| count.as_i64());
         let most = count.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
-        let value = text(run, &value)?;
-        run.work(value.len())?;
-        replace(run, &value, &text(run, &old)?, &text(run, &new)?, most)
+        let (value, old, new) = (text(run, &value)?, text(run, &old)?, text(run, &new)?);
+        run.work(2 * (piece(&value).len() + piece(&old).len()))?;
+        replace(run, piece(&value), piece(&old), piece(&new), most)
     }),
     ("reverse", |run, _, args| {
         let value = args.need(0, "value")?;
-        if let Some(text) = value.as_str() {
-            run.memory(text.len())?;
-            return run.string(&text.chars().rev().collect::<String>());
+        if let Some(text) = Piece::of(&value) {
+            run.work(ITEM_WORK * text.len())?;
+            let mut out = Sink::new(run);
+            let segments: Vec<(&str, bool)> = run.collect(text.segments().map(Ok))?;
+            for (part, untrusted) in segments.into_iter().rev() {
+                part.chars().rev().try_for_each(|c| out.push_char(c, untrusted))?;
+            }
+            return out.into_value();
         }
         let mut items = iterate(run, &value)?;
         items.reverse();
         List::make(run, items)
     }),
-    ("safe", |run, _, args| run.string(&text(run, &args.need(0, "value")?)?)),
+    ("safe", |run, _, args| text(run, &args.need(0, "value")?)),
     ("select", |run, state, args| select(run, state, args, false, true)),
     ("selectattr", |run, state, args| select(run, state, args, true, true)),
     ("sort", |run, _, args| {
@@ -104,15 +115,15 @@ const FILTERS: [(&str, Filter); 35] = [
             return Err(fail("sort(case_sensitive=true) is not supported in chat templates"));
         }
         match args.get(3, "attribute") {
-            None => sort(run, &mut items, Value::clone, reverse)?,
+            None => sort(run, &mut items, |item| Ok(item.clone()), reverse)?,
             Some(name) => {
-                let name = text(run, &name)?.into_owned();
-                sort(run, &mut items, |item| attribute(run, item, &name).unwrap_or_default(), reverse)?;
+                let name = text(run, &name)?;
+                sort(run, &mut items, |item| attribute(run, item, piece(&name).text), reverse)?;
             }
         }
         List::make(run, items)
     }),
-    ("string", |run, _, args| run.string(&text(run, &args.need(0, "value")?)?)),
+    ("string", |run, _, args| text(run, &args.need(0, "value")?)),
     ("title", |run, _, args| case(run, "title", args)),
     ("tojson", |run, _, args| {
         let value = args.need(0, "x")?;
@@ -134,9 +145,11 @@ const FILTERS: [(&str, Filter); 35] = [
         let value = args.need(0, "value")?;
         let chars = args.get(1, "chars").filter(|chars| !chars.is_none());
         let value = text(run, &value)?;
+        let value = piece(&value);
         let chars = chars.as_ref().map(|chars| text(run, chars)).transpose()?;
-        run.work(value.len().saturating_mul(chars.as_ref().map_or(1, |chars| chars.len())))?;
-        run.string(strip(&value, chars.as_deref(), true, true))
+        let chars = chars.as_ref().map(|chars| piece(chars).text);
+        run.work(value.len().saturating_mul(chars.map_or(4, |chars| 4 + chars.len())))?;
+        run.string(value.part(strip(value.text, chars, true, true)))
     }),
     ("unique", |run, _, args| {
         let mut kept: Vec<Value> = Vec::new();
@@ -146,6 +159,7 @@ const FILTERS: [(&str, Filter); 35] = [
                     continue 'next;
                 }
             }
+            run.grow(&mut kept, 1)?;
             kept.push(item);
         }
         List::make(run, kept)
@@ -171,10 +185,10 @@ pub fn register(env: &mut Environment<'_>, run: &Arc<Run>) {
 fn attribute(run: &Run, value: &Value, name: &str) -> Outcome<Value> {
     let mut value = value.clone();
     for part in name.split('.') {
-        run.work(part.len() + dict(&value).map_or(1, |dict| dict.pairs.len()))?;
+        run.work(ITEM_WORK + part.len())?;
         value = match part.parse::<usize>() {
             Ok(at) => list(&value).and_then(|list| list.items.get(at).cloned()).unwrap_or_default(),
-            Err(_) => value.get_attr(part)?,
+            Err(_) => ops::attribute(run, &value, part)?,
         };
     }
     Ok(value)
@@ -182,7 +196,7 @@ fn attribute(run: &Run, value: &Value, name: &str) -> Outcome<Value> {
 
 fn length(run: &Run, args: &Args) -> Outcome<Value> {
     let value = args.need(0, "obj")?;
-    let length = match (value.as_str(), list(&value), dict(&value)) {
+    let length = match (Piece::of(&value), list(&value), dict(&value)) {
         (Some(text), ..) => {
             run.work(text.len())?;
             text.chars().count()
@@ -190,7 +204,7 @@ fn length(run: &Run, args: &Args) -> Outcome<Value> {
         (_, Some(list), _) => list.items.len(),
         (.., Some(dict)) => dict.pairs.len(),
         _ if value.is_undefined() => 0,
-        _ => return Err(fail(format!("the length of a {}", value.kind()))),
+        _ => return Err(fail(format!("the length of a {}", kind(&value)))),
     };
     Ok(Value::from(length))
 }
@@ -205,37 +219,46 @@ fn default(args: &Args) -> Outcome<Value> {
 fn case(run: &Run, how: &str, args: &Args) -> Outcome<Value> {
     let value = args.need(0, "s")?;
     let value = text(run, &value)?;
+    let value = piece(&value);
     if how != "title" {
-        return change_case(run, how, &value);
+        return change_case(run, how, value);
     }
     // Words as the filter sees them, which are not those of the method of the same name.
-    run.memory(value.len().saturating_mul(4))?;
-    let mut out = String::new();
+    run.work(ITEM_WORK * value.len())?;
+    let mut out = Sink::new(run);
     let mut begins = true;
-    for c in value.chars() {
-        match begins {
-            true => out.extend(c.to_uppercase()),
-            false => out.extend(c.to_lowercase()),
+    for (part, untrusted) in value.segments() {
+        for c in part.chars() {
+            match begins {
+                true => c.to_uppercase().try_for_each(|c| out.push_char(c, untrusted))?,
+                false => c.to_lowercase().try_for_each(|c| out.push_char(c, untrusted))?,
+            }
+            begins = is_space(c) || "-({[<".contains(c);
         }
-        begins = is_space(c) || "-({[<".contains(c);
     }
-    run.string(&out)
+    out.into_value()
 }
 
 fn escape(run: &Run, args: &Args) -> Outcome<Value> {
-    let value = args.need(0, "s")?;
-    let value = text(run, &value)?;
+    let value = text(run, &args.need(0, "s")?)?;
+    let value = piece(&value);
+    run.work(ITEM_WORK * value.len())?;
     let mut out = Sink::new(run);
-    let mut buffer = [0; 4];
-    for c in value.chars() {
-        out.push(match c {
-            '&' => "&amp;",
-            '<' => "&lt;",
-            '>' => "&gt;",
-            '"' => "&#34;",
-            '\'' => "&#39;",
-            c => c.encode_utf8(&mut buffer),
-        })?;
+    for (part, untrusted) in value.segments() {
+        for c in part.chars() {
+            let escaped = match c {
+                '&' => "&amp;",
+                '<' => "&lt;",
+                '>' => "&gt;",
+                '"' => "&#34;",
+                '\'' => "&#39;",
+                c => {
+                    out.push_char(c, untrusted)?;
+                    continue;
+                }
+            };
+            out.push_as(escaped, untrusted)?;
+        }
     }
     out.into_value()
 }
@@ -243,22 +266,29 @@ fn escape(run: &Run, args: &Args) -> Outcome<Value> {
 fn indent(run: &Run, args: &Args) -> Outcome<Value> {
     let value = args.need(0, "s")?;
     let by = match args.get(1, "width") {
-        Some(width) if width.as_str().is_some() => text(run, &width)?.into_owned(),
+        Some(width) if Piece::of(&width).is_some() => width,
         width => {
-            " ".repeat(width.map_or(Some(4), |width| width.as_usize()).map_or(0, |width| width.min(256)))
+            let width = width.map_or(Some(4), |width| width.as_usize()).map_or(0, |width| width.min(256));
+            run.string(Piece::trusted(&" ".repeat(width)))?
         }
     };
     let is = |at, name| args.get(at, name).is_some_and(|value| value.is_true());
     let (first, blank) = (is(2, "first"), is(3, "blank"));
-    let mut out = Sink::new(run);
     let value = text(run, &value)?;
+    run.work(4 * piece(&value).len())?;
     // Jinja's own trick: an end more, for a last line that is empty.
-    run.memory(value.len())?;
-    for (at, line) in lines(&format!("{value}\n")).enumerate() {
+    let mut ended = Sink::new(run);
+    ended.push_piece(piece(&value))?;
+    ended.push("\n")?;
+    let ended = ended.into_text();
+    let mut out = Sink::new(run);
+    for (at, line) in lines(&ended.text).enumerate() {
+        run.work(ITEM_WORK)?;
         out.push(if at == 0 { "" } else { "\n" })?;
-        let indented = if at == 0 { first } else { blank || !line.is_empty() };
-        out.push(if indented { &by } else { "" })?;
-        out.push(line)?;
+        if if at == 0 { first } else { blank || !line.is_empty() } {
+            out.push_piece(piece(&by))?;
+        }
+        out.push_piece(ended.piece().part(line))?;
     }
     out.into_value()
 }
@@ -272,17 +302,17 @@ fn iterate_if_any(run: &Run, args: &Args) -> Outcome<Vec<Value>> {
 /// `map('filter', ...)` or `map(attribute='name', default=...)`.
 fn map(run: &Run, state: &mut State, args: &Args) -> Outcome<Value> {
     let values = iterate_if_any(run, args)?;
-    let mut out = Vec::with_capacity(values.len());
+    let mut out = run.list(values.len())?;
     let named = args.get(usize::MAX, "attribute");
     let default = args.get(usize::MAX, "default");
     let (name, rest) = match (&named, args.positional().get(1)) {
         (Some(_), _) | (None, None) => ("", &[][..]),
-        (None, Some(name)) => (name.as_str().unwrap_or_default(), &args.positional()[2..]),
+        (None, Some(name)) => (piece(name).text, &args.positional()[2..]),
     };
     for value in values {
-        run.work(1)?;
+        run.work(CALL_WORK)?;
         out.push(match &named {
-            Some(named) => match (attribute(run, &value, &text(run, named)?)?, &default) {
+            Some(named) => match (attribute(run, &value, piece(&text(run, named)?).text)?, &default) {
                 (found, Some(default)) if found.is_undefined() => default.clone(),
                 (found, _) => found,
             },
@@ -307,19 +337,18 @@ fn select(run: &Run, state: &mut State, args: &Args, by_attribute: bool, keep: b
         (true, None) => return Err(fail("selectattr needs an attribute's name")),
         (false, _) => None,
     };
-    run.memory(VALUE_BYTES * values.len())?;
-    let mut out = Vec::new();
+    let mut out = run.list(values.len())?;
     for value in values {
-        run.work(1)?;
+        run.work(CALL_WORK)?;
         let tested = match &name {
-            Some(name) => attribute(run, &value, name)?,
+            Some(name) => attribute(run, &value, piece(name).text)?,
             None => value.clone(),
         };
         let holds = match rest.split_first() {
             None => tested.is_true(),
             Some((test, others)) => {
                 let args: Vec<Value> = std::iter::once(tested).chain(others.iter().cloned()).collect();
-                state.perform_test(test.as_str().unwrap_or_default(), &args)?
+                state.perform_test(piece(test).text, &args)?
             }
         };
         if holds == keep {
@@ -330,39 +359,55 @@ fn select(run: &Run, state: &mut State, args: &Args, by_attribute: bool, keep: b
 }
 
 /// Sorts numbers, or strings without regard to case, by `key`.
-fn sort(run: &Run, items: &mut [Value], key: impl Fn(&Value) -> Value, reverse: bool) -> Outcome<()> {
-    run.memory(4 * VALUE_BYTES * items.len())?;
-    let mut keyed = Vec::with_capacity(items.len());
-    let mut bytes = 0usize;
+fn sort(
+    run: &Run,
+    items: &mut [Value],
+    key: impl Fn(&Value) -> Outcome<Value>,
+    reverse: bool,
+) -> Outcome<()> {
+    let mut keyed = run.list(items.len())?;
+    let mut units = 0usize;
     for item in items.iter() {
-        let key = match key(item) {
-            key if key.as_str().is_some() => change_case(run, "lower", key.as_str().unwrap_or_default())?,
-            key => key,
+        let key = key(item)?;
+        let key = match Piece::of(&key) {
+            Some(text) => change_case(run, "lower", text)?,
+            None => key,
         };
         // With the first: whether these have an order at all.
         if let Some((first, _)) = keyed.first() {
             order(run, first, &key)?;
         }
-        bytes = bytes.saturating_add(key.as_str().map_or(1, str::len));
+        units = units.saturating_add(ITEM_WORK + piece(&key).len());
         keyed.push((key, item.clone()));
     }
     let rounds = usize::BITS - keyed.len().leading_zeros();
-    run.work(bytes.saturating_mul(rounds as usize))?;
-    let compare = |a: &(Value, Value), b: &(Value, Value)| {
-        order(run, &a.0, &b.0).ok().flatten().unwrap_or(Ordering::Equal)
-    };
+    // The library's sort takes half as much memory again.
+    run.memory(keyed.len().saturating_mul(size_of::<(Value, Value)>()))?;
+    run.work(units.saturating_mul(rounds as usize))?;
     match reverse {
-        false => keyed.sort_by(compare),
-        true => keyed.sort_by(|a, b| compare(b, a)),
+        false => keyed.sort_by(|a, b| total_order(&a.0, &b.0)),
+        true => keyed.sort_by(|a, b| total_order(&b.0, &a.0)),
     }
     keyed.into_iter().zip(items).for_each(|((_, value), item)| *item = value);
     Ok(())
 }
 
+/// Of values that have an order: a total one, as sorting asks for, though a float be no number, or as large as an integer
+/// that no float is.
+fn total_order(a: &Value, b: &Value) -> Ordering {
+    let rank = |value: &Value| match number(value) {
+        Some(Number::Int(int)) => (int as f64, int),
+        Some(Number::Float(float)) => (float + 0.0, 0),
+        None => (0.0, 0),
+    };
+    let ((x, i), (y, j)) = (rank(a), rank(b));
+    x.total_cmp(&y).then(i.cmp(&j)).then_with(|| piece(a).text.cmp(piece(b).text))
+}
+
 fn extreme(run: &Run, args: &Args, wanted: Ordering) -> Outcome<Value> {
     let mut best = Value::UNDEFINED;
     for item in iterate(run, &args.need(0, "value")?)? {
-        if best.kind() == ValueKind::Undefined || order(run, &item, &best)? == Some(wanted) {
+        if best.is_undefined() || order(run, &item, &best)? == Some(wanted) {
             best = item;
         }
     }

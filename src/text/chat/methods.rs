@@ -1,78 +1,106 @@
 //! Python's methods of strings, mappings and lists, as far as chat templates call them.
 
-use super::ops::{equal, iterate, join_all};
-use super::value::{Args, List, OBJECT_BYTES, Outcome, Run, Sink, VALUE_BYTES, dict, fail, list};
+use super::ops::{attribute, equal, iterate, join_all};
+use super::print::text;
+use super::text::{Piece, Sink, piece};
+use super::value::{Args, ITEM_WORK, List, Outcome, Run, dict, fail, kind, list};
 use minijinja::value::Value;
-use minijinja::{Error, ErrorKind};
 
-/// A method of `of`, `UnknownMethod` where it has none of that name.
-pub fn call(run: &Run, of: &Value, method: &str, args: &[Value]) -> Outcome<Value> {
-    if let Some(text) = of.as_str() {
-        run.work(text.len())?;
-        let args = Args::new(args);
-        return match method {
-            "startswith" | "endswith" => affix(run, method, text, &args.need(0, "affix")?).map(Value::from),
-            "split" | "rsplit" | "splitlines" | "partition" | "rpartition" => {
-                pieces(run, method, text, &args)
-            }
-            "join" => join_all(run, &strings(run, &args.need(0, "iterable")?)?, text),
-            "count" | "find" | "rfind" | "index" => find(run, method, text, &args),
-            "format" => format_fields(run, text, &args),
-            _ => match predicate(method, text) {
-                Some(holds) => args.done(0).map(|()| Value::from(holds)),
-                None => change(run, method, text, &args),
-            },
-        };
-    }
-    if let Some(dict) = dict(of) {
-        run.memory(VALUE_BYTES * dict.pairs.len() + OBJECT_BYTES)?;
-        run.work(dict.pairs.len())?;
-        return match method {
-            "get" => {
-                let args = Args::new(args);
-                let default = || args.get(1, "default").unwrap_or(Value::from(()));
-                Ok(dict.get(&args.need(0, "key")?).cloned().unwrap_or_else(default))
-            }
-            "keys" => List::make(run, dict.pairs.iter().map(|(key, _)| key.clone()).collect()),
-            "values" => List::make(run, dict.pairs.iter().map(|(_, value)| value.clone()).collect()),
-            "items" => items(run, of),
-            _ => Err(Error::from(ErrorKind::UnknownMethod)),
-        };
-    }
-    if let Some(list) = list(of) {
-        let wanted = |args: &[Value]| Args::new(args).need(0, "value");
-        let mut found = Vec::new();
-        if matches!(method, "count" | "index") {
-            let wanted = wanted(args)?;
-            for (at, item) in list.items.iter().enumerate() {
-                if equal(run, item, &wanted)? {
-                    run.memory(size_of::<usize>())?;
-                    found.push(at);
-                }
-            }
+/// The method `name` of `of`.
+pub fn call(run: &Run, of: &Value, name: &str, args: &[Value]) -> Outcome<Value> {
+    let result = if let Some(text) = Piece::of(of) {
+        of_string(run, text, name, &Args::new(args))?
+    } else if dict(of).is_some() {
+        of_mapping(run, of, name, &Args::new(args))?
+    } else if list(of).is_some() {
+        of_list(run, of, name, &Args::new(args))?
+    } else {
+        of_loop(run, of, name, args)?
+    };
+    result.ok_or_else(|| fail(format!("a {} has no method '{name}'", kind(of))))
+}
+
+fn of_string(run: &Run, text: Piece, method: &str, args: &Args) -> Outcome<Option<Value>> {
+    run.work(4 * text.len())?;
+    Ok(Some(match method {
+        "startswith" | "endswith" => Value::from(affix(run, method, text, &args.need(0, "affix")?)?),
+        "split" | "rsplit" | "splitlines" | "partition" | "rpartition" => pieces(run, method, text, args)?,
+        "join" => join_all(run, &strings(run, &args.need(0, "iterable")?)?, text)?,
+        "count" | "find" | "rfind" | "index" => find(run, method, text, args)?,
+        "format" => format_fields(run, text, args)?,
+        _ => match predicate(method, text.text) {
+            Some(holds) => args.done(0).map(|()| Value::from(holds))?,
+            None => return change(run, method, text, args),
+        },
+    }))
+}
+
+fn of_mapping(run: &Run, of: &Value, method: &str, args: &Args) -> Outcome<Option<Value>> {
+    let pairs = dict(of).map_or(&[][..], |dict| &dict.pairs);
+    Ok(Some(match method {
+        "get" => {
+            let default = || args.get(1, "default").unwrap_or(Value::from(()));
+            let found = dict(of).map_or(Ok(None), |dict| dict.get(run, &args.need(0, "key")?))?;
+            found.cloned().unwrap_or_else(default)
         }
-        return match (method, found.first()) {
-            ("count", _) => Ok(Value::from(found.len())),
-            ("index", Some(at)) => Ok(Value::from(*at)),
-            ("index", None) => Err(fail("index: the value is not in the list")),
-            _ => Err(Error::from(ErrorKind::UnknownMethod)),
-        };
+        "keys" => List::make(run, run.collect(pairs.iter().map(|(key, _)| Ok(key.clone())))?)?,
+        "values" => List::make(run, run.collect(pairs.iter().map(|(_, value)| Ok(value.clone())))?)?,
+        "items" => items(run, of)?,
+        _ => return Ok(None),
+    }))
+}
+
+fn of_list(run: &Run, of: &Value, method: &str, args: &Args) -> Outcome<Option<Value>> {
+    if !matches!(method, "count" | "index") {
+        return Ok(None);
     }
-    Err(Error::from(ErrorKind::UnknownMethod))
+    let wanted = args.need(0, "value")?;
+    let (mut first, mut count) = (None, 0);
+    for (at, item) in list(of).into_iter().flat_map(|list| &list.items).enumerate() {
+        if equal(run, item, &wanted)? {
+            first = first.or(Some(at));
+            count += 1;
+        }
+    }
+    match (method, first) {
+        ("count", _) => Ok(Some(Value::from(count))),
+        (_, Some(at)) => Ok(Some(Value::from(at))),
+        (_, None) => Err(fail("index: the value is not in the list")),
+    }
+}
+
+/// A loop's, or none. minijinja's own are neither charged nor checked.
+fn of_loop(run: &Run, of: &Value, method: &str, args: &[Value]) -> Outcome<Option<Value>> {
+    if of.is_undefined() {
+        return Err(fail(format!("the method '{method}' of something undefined")));
+    }
+    let index = attribute(run, of, "index0")?.as_usize();
+    match (method, index) {
+        ("cycle", Some(index)) => {
+            let at = index.checked_rem(args.len()).ok_or_else(|| fail("loop.cycle takes values"))?;
+            Ok(Some(args[at].clone()))
+        }
+        ("changed", Some(_)) => Err(fail("loop.changed is not supported in chat templates")),
+        _ => Ok(None),
+    }
 }
 
 /// Tuples of a mapping's key and value.
 pub fn items(run: &Run, of: &Value) -> Outcome<Value> {
-    let Some(dict) = dict(of) else { return Err(fail(format!("the items of a {}", of.kind()))) };
-    let pair = |(key, value): &(Value, Value)| List::tuple(run, vec![key.clone(), value.clone()]);
-    List::make(run, dict.pairs.iter().map(pair).collect::<Outcome<_>>()?)
+    let Some(dict) = dict(of) else { return Err(fail(format!("the items of a {}", kind(of)))) };
+    let pair = |(key, value): &(Value, Value)| {
+        let mut pair = run.list(2)?;
+        pair.extend([key.clone(), value.clone()]);
+        List::tuple(run, pair)
+    };
+    List::make(run, run.collect(dict.pairs.iter().map(pair))?)
 }
 
 /// Items that are all strings: Python's `join` takes no others.
 fn strings(run: &Run, value: &Value) -> Outcome<Vec<Value>> {
     let items = iterate(run, value)?;
-    match items.iter().find(|item| item.as_str().is_none()) {
-        Some(odd) => Err(fail(format!("join takes strings, not a {}", odd.kind()))),
+    match items.iter().find(|item| Piece::of(item).is_none()) {
+        Some(odd) => Err(fail(format!("join takes strings, not a {}", kind(odd)))),
         None => Ok(items),
     }
 }
@@ -82,15 +110,15 @@ pub fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
-fn affix(run: &Run, method: &str, text: &str, affix: &Value) -> Outcome<bool> {
-    let one = |affix: &Value| match affix.as_str() {
-        Some(affix) if method == "startswith" => Ok(text.starts_with(affix)),
-        Some(affix) => Ok(text.ends_with(affix)),
-        None => Err(fail(format!("{method} takes a string, not a {}", affix.kind()))),
+fn affix(run: &Run, method: &str, text: Piece, affix: &Value) -> Outcome<bool> {
+    let one = |affix: &Value| match Piece::of(affix) {
+        Some(affix) if method == "startswith" => Ok(text.starts_with(affix.text)),
+        Some(affix) => Ok(text.ends_with(affix.text)),
+        None => Err(fail(format!("{method} takes a string, not a {}", kind(affix)))),
     };
     let Some(list) = list(affix) else { return one(affix) };
     for affix in &list.items {
-        run.work(affix.as_str().map_or(1, str::len))?;
+        run.work(ITEM_WORK + piece(affix).len())?;
         if one(affix)? {
             return Ok(true);
         }
@@ -113,20 +141,20 @@ fn predicate(method: &str, text: &str) -> Option<bool> {
     })
 }
 
-/// Methods that make another string.
-fn change(run: &Run, method: &str, text: &str, args: &Args) -> Outcome<Value> {
+/// Methods that make another string; None for others.
+fn change(run: &Run, method: &str, text: Piece, args: &Args) -> Outcome<Option<Value>> {
     let stripped = |args: &Args, left: bool, right: bool| {
         let chars = args.get(0, "chars").filter(|chars| !chars.is_none());
         args.done(1)?;
         let chars = match &chars {
             None => None,
             Some(chars) => {
-                let chars = chars.as_str().ok_or_else(|| fail(format!("{method} takes a string")))?;
+                let chars = Piece::of(chars).ok_or_else(|| fail(format!("{method} takes a string")))?;
                 run.work(text.len().saturating_mul(chars.len()))?;
-                Some(chars)
+                Some(chars.text)
             }
         };
-        run.string(strip(text, chars, left, right))
+        run.string(text.part(strip(text.text, chars, left, right)))
     };
     match method {
         "strip" => stripped(args, true, true),
@@ -134,23 +162,24 @@ fn change(run: &Run, method: &str, text: &str, args: &Args) -> Outcome<Value> {
         "rstrip" => stripped(args, false, true),
         "removeprefix" => {
             let prefix = args.text(0, "prefix")?;
-            run.string(text.strip_prefix(&*prefix).unwrap_or(text))
+            run.string(text.part(text.text.strip_prefix(piece(&prefix).text).unwrap_or(text.text)))
         }
         "removesuffix" => {
             let suffix = args.text(0, "suffix")?;
-            run.string(text.strip_suffix(&*suffix).unwrap_or(text))
+            run.string(text.part(text.text.strip_suffix(piece(&suffix).text).unwrap_or(text.text)))
         }
         "replace" => {
             let (old, new) = (args.text(0, "old")?, args.text(1, "new")?);
             let count = args.get(2, "count").and_then(|count| count.as_i64()).unwrap_or(-1);
-            replace(run, text, &old, &new, usize::try_from(count).unwrap_or(usize::MAX))
+            replace(run, text, piece(&old), piece(&new), usize::try_from(count).unwrap_or(usize::MAX))
         }
         "upper" | "lower" | "title" | "capitalize" => {
             args.done(0)?;
             change_case(run, method, text)
         }
-        _ => Err(Error::from(ErrorKind::UnknownMethod)),
+        _ => return Ok(None),
     }
+    .map(Some)
 }
 
 /// `text` without what blanks, or those of `chars`, stand at its ends.
@@ -160,32 +189,44 @@ pub fn strip<'a>(text: &'a str, chars: Option<&str>, left: bool, right: bool) ->
     if right { text.trim_end_matches(drop) } else { text }
 }
 
-pub fn replace(run: &Run, text: &str, old: &str, new: &str, most: usize) -> Outcome<Value> {
-    let count = text.matches(old).count().min(most);
-    run.memory(text.len().saturating_add(count.saturating_mul(new.len())))?;
-    run.string(&text.replacen(old, new, count))
+pub fn replace(run: &Run, text: Piece, old: Piece, new: Piece, most: usize) -> Outcome<Value> {
+    let mut out = Sink::new(run);
+    let mut done = 0;
+    for (at, found) in text.match_indices(old.text).take(most) {
+        run.work(ITEM_WORK)?;
+        out.push_piece(text.sub(done..at))?;
+        out.push_piece(new)?;
+        done = at + found.len();
+    }
+    out.push_piece(text.sub(done..text.len()))?;
+    out.into_value()
 }
 
-pub fn change_case(run: &Run, how: &str, text: &str) -> Outcome<Value> {
+/// One letter may become several, and change by its neighbours: where any is untrusted, all are.
+pub fn change_case(run: &Run, how: &str, text: Piece) -> Outcome<Value> {
     // No character's other case is more than three characters, of three bytes at most where one has two.
     run.memory(text.len().saturating_mul(4))?;
-    run.string(&match how {
+    run.work(ITEM_WORK * text.len())?;
+    let changed = match how {
         "upper" => text.to_uppercase(),
         "lower" => text.to_lowercase(),
-        "capitalize" => capitalized(text),
-        _ => {
-            let mut out = String::new();
-            let mut rest = text;
-            while !rest.is_empty() {
-                let word = rest.find(|c: char| !c.is_alphabetic()).unwrap_or(rest.len());
-                out.push_str(&capitalized(&rest[..word]));
-                let gap = rest[word..].find(char::is_alphabetic).map_or(rest.len(), |gap| word + gap);
-                out.push_str(&rest[word..gap]);
-                rest = &rest[gap..];
-            }
-            out
-        }
-    })
+        "capitalize" => capitalized(text.text),
+        _ => titled(text.text),
+    };
+    run.string_as(&changed, text.has_untrusted())
+}
+
+fn titled(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let word = rest.find(|c: char| !c.is_alphabetic()).unwrap_or(rest.len());
+        out.push_str(&capitalized(&rest[..word]));
+        let gap = rest[word..].find(char::is_alphabetic).map_or(rest.len(), |gap| word + gap);
+        out.push_str(&rest[word..gap]);
+        rest = &rest[gap..];
+    }
+    out
 }
 
 fn capitalized(text: &str) -> String {
@@ -209,14 +250,15 @@ fn title_case(c: char) -> String {
 }
 
 /// Positions are in characters, as Python's.
-fn find(run: &Run, method: &str, text: &str, args: &Args) -> Outcome<Value> {
+fn find(run: &Run, method: &str, text: Piece, args: &Args) -> Outcome<Value> {
     let wanted = args.text(0, "sub")?;
+    let wanted = piece(&wanted).text;
     args.done(1)?;
-    run.work(wanted.len())?;
+    run.work(2 * wanted.len())?;
     let at = match method {
-        "count" => return Ok(Value::from(text.matches(&*wanted).count())),
-        "rfind" => text.rfind(&*wanted),
-        _ => text.find(&*wanted),
+        "count" => return Ok(Value::from(text.matches(wanted).count())),
+        "rfind" => text.rfind(wanted),
+        _ => text.find(wanted),
     };
     match at {
         None if method == "index" => Err(fail("index: the substring is not there")),
@@ -225,14 +267,15 @@ fn find(run: &Run, method: &str, text: &str, args: &Args) -> Outcome<Value> {
 }
 
 /// `text` with its `{}`, `{0}` and `{name}` filled in; no other form of field.
-fn format_fields(run: &Run, text: &str, args: &Args) -> Outcome<Value> {
+fn format_fields(run: &Run, format: Piece, args: &Args) -> Outcome<Value> {
     let mut out = Sink::new(run);
-    let (mut rest, mut next) = (text, 0);
+    let (mut rest, mut next) = (format.text, 0);
     while let Some(at) = rest.find(['{', '}']) {
-        out.push(&rest[..at])?;
+        run.work(ITEM_WORK)?;
+        out.push_piece(format.part(&rest[..at]))?;
         let (brace, after) = rest[at..].split_at(1);
         if let Some(after) = after.strip_prefix(brace) {
-            out.push(brace)?;
+            out.push_piece(format.part(brace))?;
             rest = after;
             continue;
         }
@@ -249,62 +292,57 @@ fn format_fields(run: &Run, text: &str, args: &Args) -> Outcome<Value> {
             Err(_) => args.get(usize::MAX, field),
         };
         let value = value.ok_or_else(|| fail("format: a field without a value, or with more than a name"))?;
-        out.push(&super::print::text(run, &value)?)?;
+        out.push_piece(piece(&text(run, &value)?))?;
         rest = after;
     }
-    out.push(rest)?;
+    out.push_piece(format.part(rest))?;
     out.into_value()
 }
 
 /// Methods that make a list of strings.
-fn pieces(run: &Run, method: &str, text: &str, args: &Args) -> Outcome<Value> {
+fn pieces(run: &Run, method: &str, text: Piece, args: &Args) -> Outcome<Value> {
+    let list_of = |parts: &mut dyn Iterator<Item = &str>| {
+        List::make(run, run.collect(parts.map(|part| run.string(text.part(part))))?)
+    };
     if method == "splitlines" {
         args.done(0)?;
-        return list_of(run, lines(text));
+        return list_of(&mut lines(text.text));
     }
-    let separator = match args.get(0, "sep").filter(|sep| !sep.is_none()) {
-        Some(sep) => {
-            let sep = sep.as_str().filter(|sep| !sep.is_empty());
-            Some(
-                sep.ok_or_else(|| fail(format!("{method}: the separator is no string, or empty")))?
-                    .to_owned(),
-            )
-        }
-        None => None,
-    };
-    if let ("partition" | "rpartition", Some(sep)) = (method, &separator) {
-        let parts =
-            match if method == "partition" { text.split_once(&**sep) } else { text.rsplit_once(&**sep) } {
-                Some((before, after)) => [before, sep, after],
-                None if method == "partition" => [text, "", ""],
-                None => ["", "", text],
-            };
-        return list_of(run, parts.into_iter());
+    let separator = args.get(0, "sep").filter(|sep| !sep.is_none());
+    let separator = separator.as_ref().map(|sep| {
+        let sep = Piece::of(sep).filter(|sep| !sep.is_empty());
+        sep.ok_or_else(|| fail(format!("{method}: the separator is no string, or empty")))
+    });
+    let separator = separator.transpose()?;
+    if let ("partition" | "rpartition", Some(sep)) = (method, separator) {
+        return partition(run, method, text, sep);
     }
     let most = args.get(1, "maxsplit").and_then(|most| most.as_i64()).unwrap_or(-1);
     args.done(2)?;
     let most = usize::try_from(most).unwrap_or(usize::MAX);
-    match (method, &separator) {
-        ("split", Some(sep)) => list_of(run, text.splitn(most.saturating_add(1), &**sep)),
+    match (method, separator) {
+        ("split", Some(sep)) => list_of(&mut text.text.splitn(most.saturating_add(1), sep.text)),
         ("rsplit", Some(sep)) => {
-            run.memory(VALUE_BYTES * text.len())?;
-            let mut parts: Vec<&str> = text.rsplitn(most.saturating_add(1), &**sep).collect();
+            let parts = text.text.rsplitn(most.saturating_add(1), sep.text);
+            let mut parts = run.collect(parts.map(|part| run.string(text.part(part))))?;
             parts.reverse();
-            list_of(run, parts.into_iter())
+            List::make(run, parts)
         }
-        ("split", None) => list_of(run, Words { rest: strip(text, None, true, false), most }),
+        ("split", None) => list_of(&mut Words { rest: strip(text.text, None, true, false), most }),
         _ => Err(fail(format!("{method} needs a separator"))),
     }
 }
 
-/// Charged as it grows: `parts` may be many and short.
-fn list_of<'a>(run: &Run, parts: impl Iterator<Item = &'a str>) -> Outcome<Value> {
-    let mut out = Vec::new();
-    for part in parts {
-        run.memory(2 * VALUE_BYTES)?;
-        out.push(run.string(part)?);
-    }
-    List::make(run, out)
+fn partition(run: &Run, method: &str, text: Piece, separator: Piece) -> Outcome<Value> {
+    let first = method == "partition";
+    let at = if first { text.find(separator.text) } else { text.rfind(separator.text) };
+    let (before, after) = match at {
+        Some(at) => (at, at + separator.len()),
+        None if first => (text.len(), text.len()),
+        None => (0, 0),
+    };
+    let parts = [0..before, before..after, after..text.len()];
+    List::make(run, run.collect(parts.into_iter().map(|part| run.string(text.sub(part))))?)
 }
 
 /// Words between runs of blanks, at most `most` and the rest.

@@ -7,6 +7,8 @@
 
 mod checks;
 mod filters;
+#[cfg(test)]
+mod mark_tests;
 mod methods;
 mod ops;
 mod print;
@@ -14,6 +16,7 @@ mod rewrite;
 mod source;
 #[cfg(test)]
 mod tests;
+mod text;
 mod time;
 mod value;
 
@@ -26,7 +29,9 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 use minijinja::{AutoEscape, Environment, ErrorKind};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
+use text::Text;
 use value::{Dict, List, OBJECT_BYTES, Outcome, Run};
 
 /// Bytes of a template's source, at most; real ones have under 32 KiB.
@@ -36,17 +41,22 @@ pub const MAX_INPUT: usize = 64 << 20;
 /// Messages of a conversation, at most.
 pub const MAX_MESSAGES: usize = 1 << 16;
 
+/// Roles by these names count as the template's own words: some write a role into a control token, `<|user|>`.
+const ROLES: [&str; 7] = ["system", "user", "assistant", "tool", "developer", "function", "model"];
+
 /// Bytes that a rendering may allocate in all, freed ones included: this and so many for each byte of the input, of
 /// which a message counts `MESSAGE_BYTES` more. Steps and bytes looked at, likewise.
-const MEMORY: (usize, usize) = (8 << 20, 32);
-const WORK: (usize, usize) = (64 << 20, 256);
-const STEPS: (usize, usize) = (200_000, 2_000);
+const MEMORY: (usize, usize) = (6 << 20, 32);
+const WORK: (usize, usize) = (64 << 20, 64);
+const STEPS: (usize, usize) = (200_000, 1_000);
 const MESSAGE_BYTES: usize = 256;
 
 /// Loops, blocks and macros in each other: a macro counts 5, so 40 of them.
 const MAX_RECURSION: usize = 200;
 /// The parser and code generator recurse as deep as expressions nest, which `source` bounds.
 const COMPILE_STACK: usize = 64 << 20;
+/// Macros in each other, up to `MAX_RECURSION`, and lists in lists: the worst found take less than 192 KiB, unoptimized.
+const RENDER_STACK: usize = 2 << 20;
 
 /// Bytes of a compiled step with its line, and what its constant takes besides its text.
 const STEP_BYTES: usize = 192;
@@ -61,6 +71,22 @@ const MAX_MESSAGE: usize = 500;
 pub struct Message<'a> {
     pub role: &'a str,
     pub content: &'a str,
+}
+
+/// A conversation as the model's template writes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rendered {
+    pub text: String,
+    /// What contents, and roles of no usual name, wrote of `text`, and what the template made of it: sorted ranges of
+    /// bytes, apart from each other, on characters' borders. All else is the template's own.
+    pub untrusted: Vec<Range<usize>>,
+}
+
+/// Runs a small template, so that what minijinja makes once in a process is made.
+pub fn warm_up() -> Result<()> {
+    ChatTemplate::new("{% for m in messages %}{{ m.role }}{% endfor %}", Vec::new())?
+        .render(&[], true)
+        .map(|_| ())
 }
 
 /// A compiled template. Immutable: any number of threads may render at once.
@@ -109,14 +135,13 @@ impl ChatTemplate {
         LEAST_BYTES + self.source.len() * 2 + steps * STEP_BYTES
     }
 
-    /// The conversation as one text, ready for a tokenizer that recognises special tokens in it; with the beginning
+    /// The conversation as one text, for [`Tokenizer::encode_chat`](super::Tokenizer::encode_chat); with the beginning
     /// of the assistant's answer when `add_generation_prompt`.
     ///
     /// `InvalidArgument` where the template refuses the messages, with its words; `TooLong` above `MAX_INPUT` or
-    /// `MAX_MESSAGES`;
-    /// `Unsupported` where the template fails, or takes more steps or memory than it may.
-    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
-        let code = self.code.as_ref().map_err(Error::clone)?;
+    /// `MAX_MESSAGES`; `Unsupported` where the template fails, or takes more steps, work or memory than it may;
+    /// `OutOfMemory`.
+    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<Rendered> {
         let size = messages.iter().fold(0usize, |sum, message| {
             sum.saturating_add(message.role.len()).saturating_add(message.content.len())
         });
@@ -130,31 +155,59 @@ impl ChatTemplate {
         let input = size.saturating_add(messages.len().saturating_mul(MESSAGE_BYTES));
         let allowed =
             |(base, per): (usize, usize), of: usize| (base as u64).saturating_add(per as u64 * of as u64);
-        let run = Arc::new(Run::new(allowed(MEMORY, input), allowed(WORK, input)));
-        let env = environment(&run, allowed(STEPS, messages.len()));
-        let result = self.variables(&run, messages, add_generation_prompt).and_then(|root| {
-            let mut text = String::new();
-            let mut out = machinery::make_string_output(&mut text);
-            // What the template left in its variables goes here.
-            machinery::eval(&env, code, root, &BTreeMap::new(), &mut out, AutoEscape::None)?;
-            Ok(text)
-        });
-        result.map_err(|error| match run.raised() {
-            Some(why) => {
-                Error::invalid(format!("the model's chat template refuses these messages: {}", cut(&why)))
-            }
-            None => Error::unsupported(format!("the model's chat template failed: {}", explained(&error))),
-        })
+        self.render_within(
+            [allowed(MEMORY, input), allowed(WORK, input), allowed(STEPS, messages.len())],
+            messages,
+            add_generation_prompt,
+        )
+    }
+
+    /// Within so much memory, work and steps.
+    fn render_within(
+        &self,
+        [memory, work, steps]: [u64; 3],
+        messages: &[Message],
+        add_generation_prompt: bool,
+    ) -> Result<Rendered> {
+        let code = self.code.as_ref().map_err(Error::clone)?;
+        let run = Arc::new(Run::new(memory, work));
+        let result = threads::run_on_stack("bn-template", RENDER_STACK, || {
+            self.evaluate(&run, code, steps, messages, add_generation_prompt).map_err(|error| {
+                run.stopped().unwrap_or_else(|| {
+                    Error::unsupported(format!("the model's chat template failed: {}", explained(&error)))
+                })
+            })
+        })?;
+        result.map(|Text { text, untrusted }| Rendered { text, untrusted })
+    }
+
+    fn evaluate(
+        &self,
+        run: &Arc<Run>,
+        code: &Instructions<'static>,
+        steps: u64,
+        messages: &[Message],
+        add_generation_prompt: bool,
+    ) -> Outcome<Text> {
+        let env = environment(run, steps);
+        let root = self.variables(run, messages, add_generation_prompt)?;
+        let mut written = String::new();
+        let mut out = machinery::make_string_output(&mut written);
+        // What the template left in its variables goes here.
+        machinery::eval(&env, code, root, &BTreeMap::new(), &mut out, AutoEscape::None)?;
+        run.read(&written)
     }
 
     fn variables(&self, run: &Run, messages: &[Message], add_generation_prompt: bool) -> Outcome<Value> {
         let list = messages.iter().map(|message| {
-            let pairs = [("role", message.role), ("content", message.content)];
-            let pairs = pairs.map(|(name, text)| run.string(text).map(|text| (Value::from(name), text)));
-            let [role, content] = pairs;
+            let role_untrusted = !ROLES.contains(&message.role);
+            let pairs = [("role", message.role, role_untrusted), ("content", message.content, true)];
+            let [role, content] = pairs.map(|(name, text, untrusted)| {
+                run.string_as(text, untrusted).map(|text| (Value::from(name), text))
+            });
             Dict::make(run, [role?, content?].into_iter())
         });
-        let list = List::make(run, list.collect::<Outcome<_>>()?)?;
+        let list = List::make(run, run.collect(list)?)?;
         let nothing = || Value::from(());
         let fixed = [
             ("messages", list),
@@ -188,13 +241,10 @@ fn environment<'a>(run: &Arc<Run>, steps: u64) -> Environment<'a> {
     ops::register(&mut env, run);
     filters::register(&mut env, run);
     checks::register(&mut env, run);
-    let methods = run.clone();
-    env.set_unknown_method_callback(move |_, of, method, args| methods::call(&methods, of, method, args));
     let output = run.clone();
     env.set_formatter(move |out, _, value| {
-        let text = print::text(&output, value)?;
-        output.memory(text.len())?;
-        Ok(out.write_str(&text)?)
+        let string = print::text(&output, value)?;
+        Ok(out.write_str(&output.write(string)?)?)
     });
     env
 }

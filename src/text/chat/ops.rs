@@ -1,10 +1,13 @@
 //! The operators of a chat template, each charged for what it makes and looks at; Python's meaning of them.
 
+use super::methods;
 use super::print::text;
 use super::rewrite::names;
+use super::text::{Piece, Sink, piece};
 use super::value::{
-    Args, Dict, List, Namespace, OBJECT_BYTES, Outcome, Run, Sink, VALUE_BYTES, dict, fail, list,
+    Args, Dict, ITEM_WORK, List, Namespace, OBJECT_BYTES, Outcome, Run, dict, fail, kind, list,
 };
+use crate::base;
 use minijinja::value::{Object, ObjectRepr, Value, ValueKind};
 use minijinja::{Environment, Error, State};
 use std::cmp::Ordering;
@@ -18,6 +21,33 @@ const MAX_RANGE: i64 = 100_000;
 pub struct Native {
     pub run: Arc<Run>,
     pub function: fn(&Run, &[Value]) -> Outcome<Value>,
+}
+
+/// Calls its first argument with the others: a macro gives what it wrote.
+struct Caller(Arc<Run>);
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("function")
+    }
+}
+
+impl Object for Caller {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+    fn call(self: &Arc<Self>, state: &mut State<'_, '_>, args: &[Value]) -> Result<Value, Error> {
+        let result = args[0].call(state, &args[1..])?;
+        let is_ours = args[0].downcast_object_ref::<Native>().is_some();
+        if is_ours { Ok(result) } else { captured(&self.0, &result) }
+    }
+}
+
+/// What a capture or a macro gave, as a string with marks.
+fn captured(run: &Run, written: &Value) -> Outcome<Value> {
+    let mut out = Sink::new(run);
+    out.push_piece(run.read(written.as_str().ok_or_else(|| fail("this is no output"))?)?.piece())?;
+    out.into_value()
 }
 
 impl fmt::Debug for Native {
@@ -38,19 +68,22 @@ impl Object for Native {
 /// The operators, and the functions that templates call by name.
 pub fn register(env: &mut Environment<'_>, run: &Arc<Run>) {
     type Function = fn(&Run, &[Value]) -> Outcome<Value>;
-    let functions: [(&'static str, Function); 16] = [
+    let functions: [(&'static str, Function); 19] = [
         (names::ADD, |run, args| add(run, &args[0], &args[1])),
         (names::MUL, |run, args| multiply(run, &args[0], &args[1])),
         (names::CONCAT, |run, args| concat(run, &args[0], &args[1])),
         (names::COMPARE, compare),
         (names::ITEM, |run, args| item(run, &args[0], &args[1])),
         (names::SLICE, |run, args| slice(run, &args[0], [&args[1], &args[2], &args[3]])),
-        (names::LIST, |run, args| List::make(run, args.to_vec())),
-        (names::TUPLE, |run, args| List::tuple(run, args.to_vec())),
+        (names::LIST, |run, args| List::make(run, copied(run, args)?)),
+        (names::TUPLE, |run, args| List::tuple(run, copied(run, args)?)),
         (names::MAP, |run, args| {
             Dict::make(run, args.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())))
         }),
         (names::SET, set),
+        (names::ATTR, |run, args| attribute(run, &args[0], piece(&args[1]).text)),
+        (names::METHOD, |run, args| methods::call(run, &args[0], piece(&args[1]).text, &args[2..])),
+        (names::CAPTURED, |run, args| captured(run, &args[0])),
         (names::ITER, |run, args| match list(&args[0]) {
             Some(_) => Ok(args[0].clone()),
             None => List::make(run, iterate(run, &args[0])?),
@@ -59,49 +92,74 @@ pub fn register(env: &mut Environment<'_>, run: &Arc<Run>) {
             let namespace = Namespace::default();
             run.memory(OBJECT_BYTES)?;
             for (name, value) in pairs(run, args)? {
-                namespace.set(run, &name, &value)?;
+                namespace.set(run, piece(&name).text, &value)?;
             }
             Ok(Value::from_object(namespace))
         }),
-        ("dict", |run, args| {
-            Dict::make(run, pairs(run, args)?.into_iter().map(|(name, value)| (Value::from(name), value)))
-        }),
+        ("dict", |run, args| Dict::make(run, pairs(run, args)?.into_iter())),
         ("range", range),
         ("raise_exception", |run, args| {
             let args = Args::new(args);
-            Err(run.raise(text(run, &args.need(0, "message")?)?.into_owned()))
+            let why = text(run, &args.need(0, "message")?)?;
+            Err(run.stop(base::Error::invalid(format!(
+                "the model's chat template refuses these messages: {}",
+                super::cut(piece(&why).text)
+            ))))
         }),
         ("strftime_now", |run, args| {
             let now = std::time::SystemTime::now();
-            run.string(&super::time::format(&Args::new(args).text(0, "format")?, now)?)
+            let format = Args::new(args).text(0, "format")?;
+            let format = piece(&format);
+            run.string_as(&super::time::format(format.text, now)?, format.has_untrusted())
         }),
     ];
+    env.add_global(names::CALL, Value::from_object(Caller(run.clone())));
     for (name, function) in functions {
         env.add_global(name, Value::from_object(Native { run: run.clone(), function }));
     }
 }
 
 /// Of `namespace(...)` and `dict(...)`: a mapping's pairs, then the named arguments.
-fn pairs(run: &Run, args: &[Value]) -> Outcome<Vec<(String, Value)>> {
+fn pairs(run: &Run, args: &[Value]) -> Outcome<Vec<(Value, Value)>> {
     let args = Args::new(args);
     let mut pairs = Vec::new();
     for value in args.positional() {
-        let from = dict(value).ok_or_else(|| fail(format!("a {} is no mapping", value.kind())))?;
+        let from = dict(value).ok_or_else(|| fail(format!("a {} is no mapping", kind(value))))?;
+        run.grow(&mut pairs, from.pairs.len())?;
         for (name, value) in &from.pairs {
-            let name = text(run, name)?;
-            run.memory(name.len() + OBJECT_BYTES)?;
-            pairs.push((name.into_owned(), value.clone()));
+            pairs.push((text(run, name)?, value.clone()));
         }
     }
-    pairs.extend(args.pairs());
+    for (name, value) in args.pairs() {
+        run.grow(&mut pairs, 1)?;
+        pairs.push((run.string(Piece::trusted(&name))?, value));
+    }
     Ok(pairs)
 }
 
+fn copied(run: &Run, values: &[Value]) -> Outcome<Vec<Value>> {
+    let mut copy = run.list(values.len())?;
+    copy.extend_from_slice(values);
+    Ok(copy)
+}
+
+/// `of.name`; what has none gives an undefined value.
+pub fn attribute(run: &Run, of: &Value, name: &str) -> Outcome<Value> {
+    if let Some(dict) = dict(of) {
+        return Ok(dict.get(run, &Value::from(name))?.cloned().unwrap_or_default());
+    }
+    match of.downcast_object_ref::<Namespace>() {
+        Some(namespace) => namespace.get(run, name),
+        // Loops and macros, of a few names.
+        None => of.get_attr(name),
+    }
+}
+
 fn set(run: &Run, args: &[Value]) -> Outcome<Value> {
-    let (target, name) = (&args[0], args[1].as_str().unwrap_or_default());
+    let (target, name) = (&args[0], piece(&args[1]).text);
     match target.downcast_object_ref::<Namespace>() {
         Some(namespace) => namespace.set(run, name, &args[2]).map(|()| Value::UNDEFINED),
-        None => Err(fail(format!("'{name}' of a {} can't be set, only of a namespace", target.kind()))),
+        None => Err(fail(format!("'{name}' of a {} can't be set, only of a namespace", kind(target)))),
     }
 }
 
@@ -122,17 +180,19 @@ fn range(run: &Run, args: &[Value]) -> Outcome<Value> {
     if count > MAX_RANGE {
         return Err(fail(format!("range is longer than {MAX_RANGE}")));
     }
-    run.memory(VALUE_BYTES * count as usize)?;
-    List::make(run, (0..count).map(|i| Value::from(start + i * step)).collect())
+    let mut items = run.list(count as usize)?;
+    items.extend((0..count).map(|i| Value::from(start + i * step)));
+    List::make(run, items)
 }
 
 /// A number as Python's arithmetic takes it: bools count.
-enum Number {
+#[derive(Clone, Copy)]
+pub enum Number {
     Int(i64),
     Float(f64),
 }
 
-fn number(value: &Value) -> Option<Number> {
+pub fn number(value: &Value) -> Option<Number> {
     match value.kind() {
         ValueKind::Bool => Some(Number::Int(value.is_true().into())),
         ValueKind::Number => match value.as_i64().filter(|_| value.is_integer()) {
@@ -158,48 +218,55 @@ fn arithmetic(
             int(x, y).map(Value::from).ok_or_else(|| fail(format!("{x} {sign} {y} is out of range")))
         }
         (Some(x), Some(y)) => Ok(Value::from(float(as_float(&x), as_float(&y)))),
-        _ => Err(fail(format!("a {} {sign} a {}", a.kind(), b.kind()))),
+        _ => Err(fail(format!("a {} {sign} a {}", kind(a), kind(b)))),
     }
 }
 
 fn add(run: &Run, a: &Value, b: &Value) -> Outcome<Value> {
-    if let (Some(x), Some(y)) = (a.as_str(), b.as_str()) {
+    if let (Some(x), Some(y)) = (Piece::of(a), Piece::of(b)) {
         return join(run, x, y);
     }
     if let (Some(x), Some(y)) = (list(a), list(b))
         && x.is_tuple == y.is_tuple
     {
-        run.memory(VALUE_BYTES * (x.items.len() + y.items.len()))?;
-        return x.another(run, x.items.iter().chain(&y.items).cloned().collect());
+        let mut items = run.list(x.items.len() + y.items.len())?;
+        items.extend(x.items.iter().chain(&y.items).cloned());
+        return x.another(run, items);
     }
     arithmetic((a, b), "+", i64::checked_add, |x, y| x + y)
 }
 
-fn join(run: &Run, x: &str, y: &str) -> Outcome<Value> {
-    run.memory(x.len() + y.len())?;
-    run.string(&[x, y].concat())
+fn join(run: &Run, x: Piece, y: Piece) -> Outcome<Value> {
+    let mut out = Sink::new(run);
+    out.reserve(x.len() + y.len())?;
+    out.push_piece(x)?;
+    out.push_piece(y)?;
+    out.into_value()
 }
 
 fn concat(run: &Run, a: &Value, b: &Value) -> Outcome<Value> {
-    join(run, &text(run, a)?, &text(run, b)?)
+    join(run, piece(&text(run, a)?), piece(&text(run, b)?))
 }
 
 fn multiply(run: &Run, a: &Value, b: &Value) -> Outcome<Value> {
     let (what, by) = if number(a).is_some() { (b, a) } else { (a, b) };
     let times = || match number(by) {
         Some(Number::Int(times)) => Ok(usize::try_from(times).unwrap_or(0)),
-        _ => Err(fail(format!("a {} * a {}", a.kind(), b.kind()))),
+        _ => Err(fail(format!("a {} * a {}", kind(a), kind(b)))),
     };
-    if let Some(text) = what.as_str() {
-        let times = times()?;
-        run.memory(text.len().saturating_mul(times))?;
-        return run.string(&text.repeat(if text.is_empty() { 0 } else { times }));
+    if let Some(text) = Piece::of(what) {
+        let times = if text.is_empty() { 0 } else { times()? };
+        let mut out = Sink::new(run);
+        out.reserve(text.len().saturating_mul(times))?;
+        run.work(times.saturating_mul(ITEM_WORK))?;
+        (0..times).try_for_each(|_| out.push_piece(text))?;
+        return out.into_value();
     }
     if let Some(list) = list(what) {
         let times = if list.items.is_empty() { 0 } else { times()? };
-        run.memory(list.items.len().saturating_mul(times).saturating_mul(VALUE_BYTES))?;
-        let all = std::iter::repeat_n(&list.items, times).flatten();
-        return list.another(run, all.cloned().collect());
+        let mut items = run.list(list.items.len().saturating_mul(times))?;
+        items.extend(std::iter::repeat_n(&list.items, times).flatten().cloned());
+        return list.another(run, items);
     }
     arithmetic((a, b), "*", i64::checked_mul, |x, y| x * y)
 }
@@ -207,7 +274,7 @@ fn multiply(run: &Run, a: &Value, b: &Value) -> Outcome<Value> {
 /// `a < b <= c ...`: operands and signs in turn. All operands are already computed.
 fn compare(run: &Run, args: &[Value]) -> Outcome<Value> {
     for link in args.windows(3).step_by(2) {
-        if !compare_two(run, link[1].as_str().unwrap_or_default(), &link[0], &link[2])? {
+        if !compare_two(run, piece(&link[1]).text, &link[0], &link[2])? {
             return Ok(Value::from(false));
         }
     }
@@ -229,24 +296,25 @@ pub fn compare_two(run: &Run, sign: &str, a: &Value, b: &Value) -> Outcome<bool>
 
 /// None where a float is no number.
 pub fn order(run: &Run, a: &Value, b: &Value) -> Outcome<Option<Ordering>> {
-    if let (Some(x), Some(y)) = (a.as_str(), b.as_str()) {
+    run.work(ITEM_WORK)?;
+    if let (Some(x), Some(y)) = (Piece::of(a), Piece::of(b)) {
         run.work(x.len().min(y.len()))?;
-        return Ok(Some(x.cmp(y)));
+        return Ok(Some(x.text.cmp(y.text)));
     }
     match (number(a), number(b)) {
         (Some(Number::Int(x)), Some(Number::Int(y))) => Ok(Some(x.cmp(&y))),
         (Some(Number::Int(x)), Some(Number::Float(y))) => Ok((x as f64).partial_cmp(&y)),
         (Some(Number::Float(x)), Some(Number::Int(y))) => Ok(x.partial_cmp(&(y as f64))),
         (Some(Number::Float(x)), Some(Number::Float(y))) => Ok(x.partial_cmp(&y)),
-        _ => Err(fail(format!("a {} and a {} have no order", a.kind(), b.kind()))),
+        _ => Err(fail(format!("a {} and a {} have no order", kind(a), kind(b)))),
     }
 }
 
 pub fn equal(run: &Run, a: &Value, b: &Value) -> Outcome<bool> {
-    run.work(1)?;
-    if let (Some(x), Some(y)) = (a.as_str(), b.as_str()) {
+    run.work(ITEM_WORK)?;
+    if let (Some(x), Some(y)) = (Piece::of(a), Piece::of(b)) {
         run.work(if x.len() == y.len() { x.len() } else { 0 })?;
-        return Ok(x == y);
+        return Ok(x.text == y.text);
     }
     if number(a).is_some() && number(b).is_some() {
         return Ok(order(run, a, b)? == Some(Ordering::Equal));
@@ -267,8 +335,7 @@ pub fn equal(run: &Run, a: &Value, b: &Value) -> Outcome<bool> {
             return Ok(false);
         }
         for (key, value) in &x.pairs {
-            run.work(y.pairs.len())?;
-            match y.get(key) {
+            match y.get(run, key)? {
                 Some(other) if equal(run, value, other)? => {}
                 _ => return Ok(false),
             }
@@ -279,14 +346,13 @@ pub fn equal(run: &Run, a: &Value, b: &Value) -> Outcome<bool> {
 }
 
 pub fn contains(run: &Run, whole: &Value, part: &Value) -> Outcome<bool> {
-    if let Some(text) = whole.as_str() {
-        let part = part.as_str().ok_or_else(|| fail(format!("a {} in a string", part.kind())))?;
-        run.work(text.len() + part.len())?;
-        return Ok(text.contains(part));
+    if let Some(text) = Piece::of(whole) {
+        let part = Piece::of(part).ok_or_else(|| fail(format!("a {} in a string", kind(part))))?;
+        run.work(2 * (text.len() + part.len()))?;
+        return Ok(text.contains(part.text));
     }
     if let Some(dict) = dict(whole) {
-        run.work(dict.pairs.len())?;
-        return Ok(dict.get(part).is_some());
+        return Ok(dict.get(run, part)?.is_some());
     }
     if let Some(list) = list(whole) {
         for item in &list.items {
@@ -298,7 +364,7 @@ pub fn contains(run: &Run, whole: &Value, part: &Value) -> Outcome<bool> {
     }
     match whole.is_undefined() {
         true => Ok(false),
-        false => Err(fail(format!("'in' a {}", whole.kind()))),
+        false => Err(fail(format!("'in' a {}", kind(whole)))),
     }
 }
 
@@ -311,21 +377,19 @@ fn item(run: &Run, of: &Value, key: &Value) -> Outcome<Value> {
         let at = if at < 0 { at.checked_add_unsigned(len as u64)? } else { at };
         usize::try_from(at).ok().filter(|at| *at < len)
     };
-    if let (Some(text), Some(at)) = (of.as_str(), at) {
-        run.work(text.len())?;
-        let found = index(text.chars().count(), at).and_then(|at| text.chars().nth(at));
-        return Ok(found.map_or(Value::UNDEFINED, Value::from));
+    if let (Some(text), Some(at)) = (Piece::of(of), at) {
+        run.work(2 * text.len())?;
+        let found = index(text.chars().count(), at).and_then(|at| text.characters().nth(at));
+        return found.map_or(Ok(Value::UNDEFINED), |c| run.string(c));
     }
     if let (Some(list), Some(at)) = (list(of), at) {
         return Ok(index(list.items.len(), at).map_or(Value::UNDEFINED, |at| list.items[at].clone()));
     }
     if let Some(dict) = dict(of) {
-        run.work(dict.pairs.len() + key.as_str().map_or(0, str::len))?;
-        return Ok(dict.get(key).cloned().unwrap_or_default());
+        return Ok(dict.get(run, key)?.cloned().unwrap_or_default());
     }
     // As Jinja: what has no such item may have such an attribute.
-    let attribute = |name: &str| of.get_attr(name).unwrap_or_default();
-    Ok(key.as_str().map_or(Value::UNDEFINED, attribute))
+    Piece::of(key).map_or(Ok(Value::UNDEFINED), |name| attribute(run, of, name.text))
 }
 
 /// `of[start:stop:step]`, by characters or items.
@@ -336,19 +400,28 @@ fn slice(run: &Run, of: &Value, parts: [&Value; 3]) -> Outcome<Value> {
         other => Err(fail(format!("a {other} in a slice"))),
     };
     let (start, stop, step) = (part(parts[0])?, part(parts[1])?, part(parts[2])?.unwrap_or(1));
-    if let Some(text) = of.as_str() {
-        run.work(text.len())?;
-        run.memory(4 * text.len())?;
-        let chars: Vec<char> = text.chars().collect();
-        let chosen: String = positions(start, stop, step, chars.len())?.map(|at| chars[at]).collect();
-        return run.string(&chosen);
+    if let Some(text) = Piece::of(of) {
+        run.work(4 * text.len())?;
+        let mut starts: Vec<u32> = run.list(text.chars().count())?;
+        starts.extend(text.char_indices().map(|(at, _)| at as u32));
+        let mut chosen = positions(start, stop, step, starts.len())?;
+        let byte = |at: usize| starts.get(at).map_or(text.len(), |&byte| byte as usize);
+        if step == 1 {
+            let Some(first) = chosen.next() else { return Ok(Value::from("")) };
+            return run.string(text.sub(byte(first)..byte(first + 1 + chosen.count())));
+        }
+        let mut out = Sink::new(run);
+        for at in chosen {
+            run.work(ITEM_WORK)?;
+            out.push_piece(text.sub(byte(at)..byte(at + 1)))?;
+        }
+        return out.into_value();
     }
     if let Some(list) = list(of) {
         let chosen = positions(start, stop, step, list.items.len())?;
-        run.memory(VALUE_BYTES * list.items.len())?;
-        return list.another(run, chosen.map(|at| list.items[at].clone()).collect());
+        return list.another(run, run.collect(chosen.map(|at| Ok(list.items[at].clone())))?);
     }
-    Err(fail(format!("a slice of a {}", of.kind())))
+    Err(fail(format!("a slice of a {}", kind(of))))
 }
 
 /// The positions of a slice of `len` items, as Python counts them.
@@ -374,29 +447,29 @@ fn positions(
 /// What a `for` runs over: items, keys, or characters.
 pub fn iterate(run: &Run, value: &Value) -> Outcome<Vec<Value>> {
     if let Some(list) = list(value) {
-        run.memory(VALUE_BYTES * list.items.len())?;
-        return Ok(list.items.clone());
+        return copied(run, &list.items);
     }
     if let Some(dict) = dict(value) {
-        run.memory(VALUE_BYTES * dict.pairs.len())?;
-        return Ok(dict.pairs.iter().map(|(key, _)| key.clone()).collect());
+        return run.collect(dict.pairs.iter().map(|(key, _)| Ok(key.clone())));
     }
-    if let Some(text) = value.as_str() {
-        run.memory(VALUE_BYTES * text.len())?;
-        return Ok(text.chars().map(Value::from).collect());
+    if let Some(text) = Piece::of(value) {
+        return run.collect(text.characters().map(|c| run.string(c)));
     }
     match value.is_undefined() {
         true => Ok(Vec::new()),
-        false => Err(fail(format!("a {} can't be iterated over", value.kind()))),
+        false => Err(fail(format!("a {} can't be iterated over", kind(value)))),
     }
 }
 
 /// `separator.join(values)`.
-pub fn join_all(run: &Run, values: &[Value], separator: &str) -> Outcome<Value> {
+pub fn join_all(run: &Run, values: &[Value], separator: Piece) -> Outcome<Value> {
     let mut out = Sink::new(run);
     for (at, value) in values.iter().enumerate() {
-        out.push(if at == 0 { "" } else { separator })?;
-        out.push(&text(run, value)?)?;
+        run.work(ITEM_WORK)?;
+        if at > 0 {
+            out.push_piece(separator)?;
+        }
+        out.push_piece(piece(&text(run, value)?))?;
     }
     out.into_value()
 }

@@ -1,24 +1,29 @@
 //! A template's values as text: Python's `str` and `repr`, and `json.dumps`.
 
-use super::value::{Outcome, Run, Sink, dict, fail, list};
+use super::text::{Piece, Sink};
+use super::value::{ITEM_WORK, Outcome, Run, dict, fail, list};
 use minijinja::value::{Value, ValueKind};
 use std::borrow::Cow;
 
-/// What `{{ value }}` writes.
-pub fn text<'a>(run: &Run, value: &'a Value) -> Outcome<Cow<'a, str>> {
-    if let Some(text) = value.as_str() {
-        return Ok(Cow::Borrowed(text));
+/// What `{{ value }}` writes, a string.
+pub fn text(run: &Run, value: &Value) -> Outcome<Value> {
+    if Piece::of(value).is_some() {
+        return Ok(value.clone());
     }
     if value.is_undefined() {
-        return Ok(Cow::Borrowed(""));
+        return Ok(Value::from(""));
     }
     let mut out = Sink::new(run);
     repr(value, &mut out)?;
-    Ok(Cow::Owned(out.into_string()))
+    out.into_value()
 }
 
 /// Python's `repr`.
 fn repr(value: &Value, out: &mut Sink) -> Outcome<()> {
+    out.run.work(ITEM_WORK)?;
+    if let Some(text) = Piece::of(value) {
+        return quoted(text, out);
+    }
     if let Some(list) = list(value) {
         out.push(if list.is_tuple { "(" } else { "[" })?;
         for (at, item) in list.items.iter().enumerate() {
@@ -46,7 +51,6 @@ fn repr(value: &Value, out: &mut Sink) -> Outcome<()> {
         ValueKind::None => out.push("None"),
         ValueKind::Bool => out.push(if value.is_true() { "True" } else { "False" }),
         ValueKind::Number => out.push(&number(value)),
-        ValueKind::String => quoted(value.as_str().unwrap_or_default(), out),
         // Loops and macros: nothing that a prompt should hold.
         other => Err(fail(format!("a {other} can't be written out"))),
     }
@@ -78,23 +82,29 @@ fn python_float(float: f64) -> String {
     }
 }
 
-fn quoted(text: &str, out: &mut Sink) -> Outcome<()> {
+fn quoted(text: Piece, out: &mut Sink) -> Outcome<()> {
+    out.run.work(ITEM_WORK * text.len())?;
     let quote = if text.contains('\'') && !text.contains('"') { "\"" } else { "'" };
     out.push(quote)?;
-    let mut buffer = [0; 4];
-    for c in text.chars() {
-        match c {
-            '\n' => out.push("\\n")?,
-            '\r' => out.push("\\r")?,
-            '\t' => out.push("\\t")?,
-            '\\' => out.push("\\\\")?,
-            '\'' if quote == "'" => out.push("\\'")?,
-            c if !is_printable(c) => out.push(&match c as u32 {
-                code @ 0..0x100 => format!("\\x{code:02x}"),
-                code @ 0x100..0x10000 => format!("\\u{code:04x}"),
-                code => format!("\\U{code:08x}"),
-            })?,
-            c => out.push(c.encode_utf8(&mut buffer))?,
+    for (part, untrusted) in text.segments() {
+        for c in part.chars() {
+            let escape: Cow<str> = match c {
+                '\n' => "\\n".into(),
+                '\r' => "\\r".into(),
+                '\t' => "\\t".into(),
+                '\\' => "\\\\".into(),
+                '\'' if quote == "'" => "\\'".into(),
+                c if !is_printable(c) => match c as u32 {
+                    code @ 0..0x100 => format!("\\x{code:02x}").into(),
+                    code @ 0x100..0x10000 => format!("\\u{code:04x}").into(),
+                    code => format!("\\U{code:08x}").into(),
+                },
+                c => {
+                    out.push_char(c, untrusted)?;
+                    continue;
+                }
+            };
+            out.push_as(&escape, untrusted)?;
         }
     }
     out.push(quote)
@@ -114,6 +124,10 @@ pub fn json(run: &Run, value: &Value, indent: Option<usize>) -> Outcome<Value> {
 }
 
 fn write_json(value: &Value, indent: Option<usize>, level: usize, out: &mut Sink) -> Outcome<()> {
+    out.run.work(ITEM_WORK)?;
+    if let Some(text) = Piece::of(value) {
+        return json_string(text, out);
+    }
     let line = |level: usize, out: &mut Sink| match indent {
         None => Ok(()),
         Some(by) => {
@@ -139,7 +153,7 @@ fn write_json(value: &Value, indent: Option<usize>, level: usize, out: &mut Sink
         for (at, (key, item)) in dict.pairs.iter().enumerate() {
             out.push(if at == 0 { "" } else { comma })?;
             line(level + 1, out)?;
-            match key.as_str() {
+            match Piece::of(key) {
                 Some(key) => json_string(key, out)?,
                 None => {
                     out.push("\"")?;
@@ -164,13 +178,20 @@ fn write_json(value: &Value, indent: Option<usize>, level: usize, out: &mut Sink
             "-inf" => "-Infinity",
             number => number,
         }),
-        ValueKind::String => json_string(value.as_str().unwrap_or_default(), out),
         other => Err(fail(format!("tojson: a {other} has no JSON"))),
     }
 }
 
-fn json_string(text: &str, out: &mut Sink) -> Outcome<()> {
+fn json_string(text: Piece, out: &mut Sink) -> Outcome<()> {
     out.push("\"")?;
+    for (part, untrusted) in text.segments() {
+        json_part(part, untrusted, out)?;
+    }
+    out.push("\"")
+}
+
+fn json_part(text: &str, untrusted: bool, out: &mut Sink) -> Outcome<()> {
+    out.run.work(4 * text.len())?;
     let mut plain = 0;
     for (at, c) in text.char_indices() {
         let escape: Cow<str> = match c {
@@ -184,10 +205,9 @@ fn json_string(text: &str, out: &mut Sink) -> Outcome<()> {
             c if (c as u32) < 0x20 => format!("\\u{:04x}", c as u32).into(),
             _ => continue,
         };
-        out.push(&text[plain..at])?;
-        out.push(&escape)?;
+        out.push_as(&text[plain..at], untrusted)?;
+        out.push_as(&escape, untrusted)?;
         plain = at + c.len_utf8();
     }
-    out.push(&text[plain..])?;
-    out.push("\"")
+    out.push_as(&text[plain..], untrusted)
 }

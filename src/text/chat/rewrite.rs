@@ -20,10 +20,14 @@ pub mod names {
     pub const MAP: &str = " map";
     pub const SET: &str = " set";
     pub const ITER: &str = " iter";
+    pub const ATTR: &str = " attr";
+    pub const METHOD: &str = " method";
+    pub const CALL: &str = " call";
+    pub const CAPTURED: &str = " captured";
 }
-/// Where a statement that is only an effect leaves its result, and what a captured block goes through.
+/// Where a statement that is only an effect leaves its result, and what a block's output goes through.
 const IGNORED: &str = " ";
-const CAPTURED: &str = " captured";
+const BLOCK: &str = " block";
 
 type Expr<'a> = ast::Expr<'a>;
 type Stmt<'a> = ast::Stmt<'a>;
@@ -91,30 +95,21 @@ fn statement<'a>(stmt: &Stmt<'a>, out: &mut Vec<Stmt<'a>>) -> Outcome<()> {
         }
         Stmt::Set(s) => set(&s.target, expr(&s.expr)?, s.span())?,
         Stmt::SetBlock(s) => {
-            let filter = s.filter.as_ref().map(expr).transpose()?;
-            let block = |target| ast::SetBlock { target, filter, body: Vec::new() };
-            let body = body(&s.body)?;
-            match &s.target {
-                Expr::GetAttr(_) => {
-                    let block = ast::SetBlock { body, ..block(var(CAPTURED, s.span())) };
-                    out.push(Stmt::SetBlock(spanned(block, s.span())));
-                    set(&s.target, var(CAPTURED, s.span()), s.span())?
-                }
-                to => Stmt::SetBlock(spanned(ast::SetBlock { body, ..block(target(to)?) }, s.span())),
-            }
+            capture(body(&s.body)?, s.span(), out);
+            set(&s.target, filtered(s.filter.as_ref(), s.span())?, s.span())?
         }
         Stmt::FilterBlock(s) => {
-            let (filter, body) = (expr(&s.filter)?, body(&s.body)?);
-            Stmt::FilterBlock(spanned(ast::FilterBlock { filter, body }, s.span()))
+            capture(body(&s.body)?, s.span(), out);
+            let expr = filtered(Some(&s.filter), s.span())?;
+            Stmt::EmitExpr(spanned(ast::EmitExpr { expr }, s.span()))
         }
         Stmt::Macro(s) => Stmt::Macro(spanned(macro_of(s)?, s.span())),
         Stmt::CallBlock(s) => {
-            let (call, macro_decl) = (call_of(&s.call)?, macro_of(&s.macro_decl)?);
-            let macro_decl = spanned(macro_decl, s.macro_decl.span());
-            Stmt::CallBlock(spanned(
-                ast::CallBlock { call: spanned(call, s.call.span()), macro_decl },
-                s.span(),
-            ))
+            let Expr::Call(call) = call_of(&s.call, s.call.span())? else {
+                return Err(unsupported("a 'call' of this"));
+            };
+            let macro_decl = spanned(macro_of(&s.macro_decl)?, s.macro_decl.span());
+            Stmt::CallBlock(spanned(ast::CallBlock { call, macro_decl }, s.span()))
         }
         Stmt::Continue(s) => Stmt::Continue(spanned(ast::Continue, s.span())),
         Stmt::Break(s) => Stmt::Break(spanned(ast::Break, s.span())),
@@ -125,6 +120,25 @@ fn statement<'a>(stmt: &Stmt<'a>, out: &mut Vec<Stmt<'a>>) -> Outcome<()> {
     };
     out.push(rewritten);
     Ok(())
+}
+
+/// Leaves what `body` writes in `BLOCK`, not yet a string.
+fn capture<'a>(body: Vec<Stmt<'a>>, span: Span, out: &mut Vec<Stmt<'a>>) {
+    let block = ast::SetBlock { target: var(BLOCK, span), filter: None, body };
+    out.push(Stmt::SetBlock(spanned(block, span)));
+}
+
+/// The string of what was captured, through the filters of a block, of which the innermost has nothing that it filters.
+fn filtered<'a>(filter: Option<&Expr<'a>>, span: Span) -> Outcome<Expr<'a>> {
+    match filter {
+        None => Ok(call(names::CAPTURED, vec![var(BLOCK, span)], span)),
+        Some(Expr::Filter(f)) => {
+            let inner = filtered(f.expr.as_ref(), span)?;
+            let args = arguments(&f.args)?;
+            Ok(Expr::Filter(spanned(ast::Filter { name: f.name, expr: Some(inner), args }, f.span())))
+        }
+        Some(_) => Err(unsupported("this filter of a block")),
+    }
 }
 
 fn macro_of<'a>(m: &ast::Macro<'a>) -> Outcome<ast::Macro<'a>> {
@@ -202,9 +216,9 @@ fn expr<'a>(e: &Expr<'a>) -> Outcome<Expr<'a>> {
             let args = arguments(&t.args)?;
             Expr::Test(spanned(ast::Test { name: t.name, expr: expr(&t.expr)?, args }, span))
         }
-        Expr::GetAttr(g) => Expr::GetAttr(spanned(ast::GetAttr { expr: expr(&g.expr)?, name: g.name }, span)),
+        Expr::GetAttr(g) => call(names::ATTR, vec![expr(&g.expr)?, constant(g.name, span)], span),
         Expr::GetItem(g) => call(names::ITEM, vec![expr(&g.expr)?, expr(&g.subscript_expr)?], span),
-        Expr::Call(c) => Expr::Call(spanned(call_of(c)?, span)),
+        Expr::Call(c) => call_of(c, span)?,
         Expr::List(l) => call(names::LIST, all(&l.items)?, span),
         Expr::Tuple(t) => call(names::TUPLE, all(&t.items)?, span),
         Expr::Map(m) => {
@@ -214,20 +228,27 @@ fn expr<'a>(e: &Expr<'a>) -> Outcome<Expr<'a>> {
     })
 }
 
-fn call_of<'a>(c: &ast::Call<'a>) -> Outcome<ast::Call<'a>> {
-    let mut args = arguments(&c.args)?;
-    // `loop(x)` runs the loop's body on x.
-    if matches!(&c.expr, Expr::Var(v) if v.id == "loop") {
-        let iter = |arg| match arg {
-            ast::CallArg::Pos(e) => {
-                let span = e.span();
-                ast::CallArg::Pos(call(names::ITER, vec![e], span))
-            }
-            other => other,
-        };
-        args = args.into_iter().map(iter).collect();
-    }
-    Ok(ast::Call { expr: expr(&c.expr)?, args })
+/// A method by `METHOD`; a function by `CALL`, as it may be a macro.
+fn call_of<'a>(c: &ast::Call<'a>, span: Span) -> Outcome<Expr<'a>> {
+    let args = arguments(&c.args)?;
+    let through = |name, first: Vec<Expr<'a>>, args: Vec<ast::CallArg<'a>>| {
+        let args = first.into_iter().map(ast::CallArg::Pos).chain(args).collect();
+        Expr::Call(spanned(ast::Call { expr: var(name, span), args }, span))
+    };
+    Ok(match &c.expr {
+        // `loop(x)` runs the loop's body on x, which the VM does only where it sees the name.
+        Expr::Var(v) if v.id == "loop" => {
+            let iter = |arg| match arg {
+                ast::CallArg::Pos(e) => ast::CallArg::Pos(call(names::ITER, vec![e], span)),
+                other => other,
+            };
+            let args = args.into_iter().map(iter).collect();
+            let recursion = Expr::Call(spanned(ast::Call { expr: var("loop", span), args }, span));
+            call(names::CAPTURED, vec![recursion], span)
+        }
+        Expr::GetAttr(g) => through(names::METHOD, vec![expr(&g.expr)?, constant(g.name, span)], args),
+        function => through(names::CALL, vec![expr(function)?], args),
+    })
 }
 
 fn arguments<'a>(args: &[ast::CallArg<'a>]) -> Outcome<Vec<ast::CallArg<'a>>> {

@@ -4,7 +4,7 @@ fn render(source: &str, messages: &[(&str, &str)]) -> Result<String> {
     let messages: Vec<_> = messages.iter().map(|&(role, content)| Message { role, content }).collect();
     let tokens =
         vec![("bos_token".to_owned(), "<s>".to_owned()), ("eos_token".to_owned(), "</s>".to_owned())];
-    ChatTemplate::new(source, tokens)?.render(&messages, true)
+    ChatTemplate::new(source, tokens)?.render(&messages, true).map(|rendered| rendered.text)
 }
 
 /// Of a template about nothing but itself.
@@ -96,7 +96,7 @@ fn many_threads_may_render_one_template() {
             scope.spawn(move || {
                 for _ in 0..50 {
                     let messages = [Message { role: "user", content: &content }];
-                    assert_eq!(template.render(&messages, false).unwrap(), content.repeat(3));
+                    assert_eq!(template.render(&messages, false).unwrap().text, content.repeat(3));
                 }
             });
         }
@@ -120,5 +120,69 @@ fn json_gives_the_default_template() {
     assert_eq!(of(r#"{"chat_template": null}"#), Ok(None));
     for bad in ["5", r#"[5]"#, r#"[{"name": "default"}]"#, r#"{"default": "x"}"#] {
         assert_eq!(of(&format!(r#"{{"chat_template": {bad}}}"#)), Err(Status::BadModel), "{bad}");
+    }
+}
+
+/// What templates by strangers did that was free, or as good as, each worth minutes.
+fn hostile() -> Vec<String> {
+    let shared = "{% set ns = namespace(x=[], y=[]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}\
+                  {% set ns.y = [ns.y, ns.y] %}{% endfor %}";
+    let loops = |body: &str| format!("{shared}{{% for a in range(99999) %}}{body}{{% endfor %}}");
+    let with =
+        |n: usize, body: &str| format!("{}{body}{}", "{% with z = 1 %}".repeat(n), "{% endwith %}".repeat(n));
+    let names: String = (0..450).map(|i| format!("key_{i:04}=1,")).collect();
+    let lines = names.replace(",key_0200", ",\nkey_0200");
+    vec![
+        loops("{{ loop.changed(ns.x) }}{{ loop.changed(ns.y) }}"),
+        loops("{{ loop.cycle() }}"),
+        loops("{{ ns.x == ns.y }}"),
+        loops("{{ ns.x in [ns.y] }}{{ [ns.x, ns.y] | unique }}"),
+        loops("{{ ns.x | string }}"),
+        loops("{{ loop.previtem }}{{ loop.nextitem }}{{ loop.index }}{{ loop.length }}"),
+        format!("{{% set x = range(9000) %}}{{% set y = range(9000) %}}{}", loops("{{ x == y }}")),
+        format!("{{% set x = range(9000) | list %}}{}", loops("{{ x | unique | length }}")),
+        format!("{{% set x = range(9000) | list %}}{}", loops("{{ x | sort | first }}{{ x | max }}")),
+        format!("{{% set x = range(9000) | list %}}{}", loops("{{ (x | map('string') | list | length) }}")),
+        format!("{{% set x = range(9000) | list %}}{}", loops("{{ x[::-1] | length }}{{ x | join }}")),
+        format!("{{% set x = dict({lines}) %}}{}", loops("{{ x.key_0449 }}{{ x['key_0448'] }}")),
+        format!("{{% set x = namespace({lines}) %}}{}", loops("{% set x.key_0449 = x.key_0448 %}")),
+        format!("{{% set x = dict({lines}) %}}{}", loops("{{ x == dict(x) }}{{ 'a' in x }}{{ x.nothing }}")),
+        format!("{{% set x = 'ab' * 300000 %}}{}", loops("{{ x == x }}")),
+        format!("{{% set x = 'ab' * 300000 %}}{}", loops("{{ x | length }}{{ x.find('ba' * 300) }}")),
+        format!(
+            "{{% set x = 'ab' * 300000 %}}{}",
+            loops("{{ x.strip('ab') }}{{ x is upper }}{{ x.isalpha() }}")
+        ),
+        format!(
+            "{{% set x = 'ab' * 300000 %}}{}",
+            loops("{{ x[5] }}{{ x[-1] }}{{ x[5:6] }}{{ x[::70000] }}")
+        ),
+        format!("{{% set x = 'ab' * 300000 %}}{}", loops("{{ x | int }}{{ x | float }}{{ x.count('b') }}")),
+        format!("{{% set x = '%' * 250 %}}{}", loops("{{ strftime_now(x) }}")),
+        loops("{{ nothing }}{% set b = a %}"),
+        with(60, &loops("{{ nothing }}{{ nothing }}{{ nothing }}")),
+        with(60, &loops("{{ 1 + 1 }}{{ messages[0].role.upper() }}")),
+        loops("{% macro m(a, b, c, d, e, f) %}{{ nothing }}{% endmacro %}{{ m() }}{{ m(1, 2, 3) }}"),
+        "{% macro f(x) %}{% if x %}{{ f(x - 1) }}{{ f(x - 1) }}{% endif %}{% endmacro %}{{ f(30) }}".into(),
+        "{% for x in [[1]] recursive %}{{ loop([x]) }}{% endfor %}".into(),
+        loops("{% set b %}{% filter upper %}abc{% endfilter %}{% endset %}"),
+        loops("{% for b in [] %}{% endfor %}"),
+        loops("{% with %}{% macro m() %}{{ a }}{{ ns }}{{ messages }}{% endmacro %}{% endwith %}"),
+        loops("{{ [a, 1, 2, 3] | map('int') | select('odd') | list | tojson }}"),
+        loops("{{ '{} {}'.format(a, a) }}{{ 'a b c'.split() | join('-') }}"),
+        loops("{{ 1 < a < 3 }}{{ a is divisibleby 3 }}{{ a ** 2 }}{{ a // 7 }}"),
+        loops(&"{{ a }}".repeat(50)),
+    ]
+}
+
+#[test]
+fn what_was_free_is_charged() {
+    for source in hostile() {
+        let error = render(&source, &[("user", "hi")]).unwrap_err();
+        assert_eq!(error.status, Status::Unsupported, "{source}");
+        let charged = ["than a template may", "recursion limit", "loop.c"]
+            .iter()
+            .any(|why| error.message.contains(why));
+        assert!(charged, "{error}: {source}");
     }
 }

@@ -1,10 +1,12 @@
 //! What a chat template computes with, and what it may spend on it.
 //!
 //! minijinja bounds neither the size of strings nor the depth of lists. So every value that a template can make is
-//! one of these: numbers, strings charged by their bytes, and the containers below, which are charged, know their
+//! one of these: numbers, strings charged by their bytes (`text`), and the containers below, which are charged, know their
 //! depth, and hold nothing that could hold them.
 
-use minijinja::value::{DynObject, Enumerator, Kwargs, Object, ObjectRepr, Value, ValueKind};
+use super::text::{Piece, Sink, Text};
+use crate::base;
+use minijinja::value::{Enumerator, Kwargs, Object, ObjectRepr, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,20 +19,24 @@ pub const MAX_DEPTH: u16 = 64;
 /// Bytes of a value, and of what stands around a heap object: a bound on what minijinja and the allocator take.
 pub const VALUE_BYTES: usize = 24;
 pub const OBJECT_BYTES: usize = 96;
+/// Work of an item that is copied, compared or dropped.
+pub const ITEM_WORK: usize = 16;
 
-/// What one rendering may still spend.
+/// What one rendering may still spend, and what it made so far.
 pub struct Run {
     /// Bytes that it may still allocate; freed ones don't come back.
     memory: AtomicU64,
-    /// Bytes and list items that it may still look at.
+    /// Units of work that it may still do: one for a byte looked at, more for an item. About a nanosecond each.
     work: AtomicU64,
-    /// What `raise_exception` was called with.
-    raised: Mutex<Option<String>>,
+    /// Why it ends, where that is no fault of the template's.
+    stopped: Mutex<Option<base::Error>>,
+    /// What was written out; see [`Run::write`].
+    pieces: Mutex<Vec<Value>>,
 }
 
 impl Run {
     pub fn new(memory: u64, work: u64) -> Self {
-        Self { memory: memory.into(), work: work.into(), raised: Mutex::new(None) }
+        Self { memory: memory.into(), work: work.into(), stopped: Mutex::default(), pieces: Mutex::default() }
     }
 
     /// Before `bytes` are allocated.
@@ -38,24 +44,83 @@ impl Run {
         spend(&self.memory, bytes, "memory")
     }
 
-    /// Before `units` bytes or items are looked at.
+    /// Before so many units are done.
     pub fn work(&self, units: usize) -> Outcome<()> {
         spend(&self.work, units, "work")
     }
 
-    pub fn raise(&self, message: String) -> Error {
-        *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
-        fail("raise_exception was called")
+    /// Charges and makes room for `more` items.
+    pub fn grow<T>(&self, list: &mut Vec<T>, more: usize) -> Outcome<()> {
+        let bytes = more.saturating_mul(size_of::<T>());
+        self.memory(bytes)?;
+        list.try_reserve(more).map_err(|_| self.no_memory(bytes))
     }
 
-    pub fn raised(&self) -> Option<String> {
-        self.raised.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// A list with room for `len` items, charged.
+    pub fn list<T>(&self, len: usize) -> Outcome<Vec<T>> {
+        let mut list = Vec::new();
+        self.grow(&mut list, len).map(|()| list)
     }
 
-    /// A string that is yet to be copied.
-    pub fn string(&self, text: &str) -> Outcome<Value> {
-        self.memory(text.len() + OBJECT_BYTES)?;
-        Ok(Value::from(text))
+    /// As many as they come, charged one by one.
+    pub fn collect<T>(&self, items: impl Iterator<Item = Outcome<T>>) -> Outcome<Vec<T>> {
+        let mut list = Vec::new();
+        for item in items {
+            self.grow(&mut list, 1)?;
+            list.push(item?);
+        }
+        Ok(list)
+    }
+
+    /// A copy.
+    pub fn string(&self, piece: Piece) -> Outcome<Value> {
+        let mut out = Sink::new(self);
+        out.reserve(piece.len())?;
+        out.push_piece(piece)?;
+        out.into_value()
+    }
+
+    /// A string of which nothing is trusted where `untrusted`.
+    pub fn string_as(&self, text: &str, untrusted: bool) -> Outcome<Value> {
+        let mut out = Sink::new(self);
+        out.reserve(text.len())?;
+        out.push_as(text, untrusted)?;
+        out.into_value()
+    }
+
+    /// Keeps a string for the output, and gives what stands for it there: minijinja's captures and macros make one
+    /// string of what was written, which has no marks.
+    pub fn write(&self, string: Value) -> Outcome<String> {
+        let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+        self.memory(2 * VALUE_BYTES)?;
+        pieces.try_reserve(1).map_err(|_| self.no_memory(VALUE_BYTES))?;
+        pieces.push(string);
+        Ok(format!("{};", pieces.len() - 1))
+    }
+
+    /// The text that `written` stands for.
+    pub fn read(&self, written: &str) -> Outcome<Text> {
+        let pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = Sink::new(self);
+        for number in written.split_terminator(';') {
+            let piece = number.parse::<usize>().ok().and_then(|at| Piece::of(pieces.get(at)?));
+            out.push_piece(piece.ok_or_else(|| fail("what was captured is no output"))?)?;
+        }
+        Ok(out.into_text())
+    }
+
+    /// Ends the rendering with an error of the caller's.
+    pub fn stop(&self, why: base::Error) -> Error {
+        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        fail("the rendering was stopped")
+    }
+
+    pub fn no_memory(&self, bytes: usize) -> Error {
+        self.stop(base::Error::out_of_memory("a chat template", bytes))
+    }
+
+    pub fn stopped(&self) -> Option<base::Error> {
+        self.stopped.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -69,32 +134,6 @@ fn spend(left: &AtomicU64, amount: usize, what: &str) -> Outcome<()> {
 
 pub fn fail(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message)
-}
-
-/// Text under construction, charged before it grows.
-pub struct Sink<'a> {
-    pub run: &'a Run,
-    text: String,
-}
-
-impl<'a> Sink<'a> {
-    pub fn new(run: &'a Run) -> Self {
-        Self { run, text: String::new() }
-    }
-
-    pub fn push(&mut self, text: &str) -> Outcome<()> {
-        self.run.memory(text.len())?;
-        self.text.push_str(text);
-        Ok(())
-    }
-
-    pub fn into_string(self) -> String {
-        self.text
-    }
-
-    pub fn into_value(self) -> Outcome<Value> {
-        self.run.string(&self.text)
-    }
 }
 
 /// A list or tuple.
@@ -117,18 +156,21 @@ pub struct Namespace {
 }
 
 impl List {
-    /// Charges and checks `items`.
+    /// Checks `items`, which are charged.
     pub fn make(run: &Run, items: Vec<Value>) -> Outcome<Value> {
-        run.memory(VALUE_BYTES * items.len() + OBJECT_BYTES)?;
-        let depth = depth_above(items.iter())?;
-        Ok(Value::from_object(Self { items, is_tuple: false, depth }))
+        Self::of(run, items, false)
     }
 
     /// As `make`, a tuple.
     pub fn tuple(run: &Run, items: Vec<Value>) -> Outcome<Value> {
-        run.memory(VALUE_BYTES * items.len() + OBJECT_BYTES)?;
+        Self::of(run, items, true)
+    }
+
+    fn of(run: &Run, items: Vec<Value>, is_tuple: bool) -> Outcome<Value> {
+        run.memory(OBJECT_BYTES)?;
+        run.work(ITEM_WORK * items.len())?;
         let depth = depth_above(items.iter())?;
-        Ok(Value::from_object(Self { items, is_tuple: true, depth }))
+        Ok(Value::from_object(Self { items, is_tuple, depth }))
     }
 
     /// Of the same kind as this.
@@ -142,23 +184,40 @@ impl Dict {
     pub fn make(run: &Run, pairs: impl Iterator<Item = (Value, Value)>) -> Outcome<Value> {
         let mut kept: Vec<(Value, Value)> = Vec::new();
         for (key, value) in pairs {
-            run.memory(4 * VALUE_BYTES)?;
-            run.work(kept.len())?;
             if !is_scalar(&key) {
-                return Err(fail(format!("a {} can't be a mapping's key", key.kind())));
+                return Err(fail(format!("a {} can't be a mapping's key", kind(&key))));
             }
-            match kept.iter_mut().find(|(k, _)| *k == key) {
-                Some(pair) => pair.1 = value,
-                None => kept.push((key, value)),
+            run.work(search_work(kept.len(), &key))?;
+            match kept.iter().position(|(k, _)| same_key(k, &key)) {
+                Some(at) => kept[at].1 = value,
+                None => {
+                    run.grow(&mut kept, 1)?;
+                    kept.push((key, value));
+                }
             }
         }
         run.memory(OBJECT_BYTES)?;
+        run.work(ITEM_WORK * kept.len())?;
         let depth = depth_above(kept.iter().map(|(_, value)| value))?;
         Ok(Value::from_object(Self { pairs: kept, depth }))
     }
 
-    pub fn get(&self, key: &Value) -> Option<&Value> {
-        self.pairs.iter().find(|(k, _)| is_scalar(key) && k == key).map(|(_, value)| value)
+    pub fn get(&self, run: &Run, key: &Value) -> Outcome<Option<&Value>> {
+        run.work(search_work(self.pairs.len(), key))?;
+        Ok(self.pairs.iter().find(|(k, _)| same_key(k, key)).map(|(_, value)| value))
+    }
+}
+
+/// What a search among `len` names takes.
+fn search_work(len: usize, key: &Value) -> usize {
+    len.saturating_mul(4 + Piece::of(key).map_or(0, |key| key.len() / 8))
+}
+
+fn same_key(a: &Value, b: &Value) -> bool {
+    match (Piece::of(a), Piece::of(b)) {
+        (Some(a), Some(b)) => a.text == b.text,
+        (None, None) => is_scalar(b) && a == b,
+        _ => false,
     }
 }
 
@@ -167,15 +226,22 @@ impl Namespace {
     pub fn set(&self, run: &Run, name: &str, value: &Value) -> Outcome<()> {
         depth_above(std::iter::once(value))?;
         let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
-        run.work(pairs.len())?;
+        run.work(pairs.len() * (4 + name.len() / 8))?;
         match pairs.iter_mut().find(|(n, _)| n == name) {
             Some(pair) => pair.1 = value.clone(),
             None => {
                 run.memory(name.len() + OBJECT_BYTES)?;
+                run.grow(&mut pairs, 1)?;
                 pairs.push((name.to_owned(), value.clone()));
             }
         }
         Ok(())
+    }
+
+    pub fn get(&self, run: &Run, name: &str) -> Outcome<Value> {
+        let pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        run.work(pairs.len() * (4 + name.len() / 8))?;
+        Ok(pairs.iter().find(|(n, _)| n == name).map_or(Value::UNDEFINED, |(_, value)| value.clone()))
     }
 }
 
@@ -189,7 +255,7 @@ fn depth_above<'a>(values: impl Iterator<Item = &'a Value>) -> Outcome<u16> {
             (_, Some(dict)) => dict.depth,
             _ if value.is_undefined() || is_scalar(value) => 0,
             _ => {
-                return Err(fail(format!("a {} can't be kept in a list or namespace", value.kind())));
+                return Err(fail(format!("a {} can't be kept in a list or namespace", kind(value))));
             }
         };
         depth = depth.max(below + 1);
@@ -201,7 +267,13 @@ fn depth_above<'a>(values: impl Iterator<Item = &'a Value>) -> Outcome<u16> {
 }
 
 pub fn is_scalar(value: &Value) -> bool {
-    matches!(value.kind(), ValueKind::None | ValueKind::Bool | ValueKind::Number | ValueKind::String)
+    Piece::of(value).is_some()
+        || matches!(value.kind(), ValueKind::None | ValueKind::Bool | ValueKind::Number)
+}
+
+/// What messages call it.
+pub fn kind(value: &Value) -> ValueKind {
+    if Piece::of(value).is_some() { ValueKind::String } else { value.kind() }
 }
 
 pub fn list(value: &Value) -> Option<&List> {
@@ -234,9 +306,6 @@ impl Object for List {
     fn enumerate(self: &Arc<Self>) -> Enumerator {
         Enumerator::Seq(self.items.len())
     }
-    fn custom_cmp(self: &Arc<Self>, _: &DynObject) -> Option<std::cmp::Ordering> {
-        None
-    }
     fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
     }
@@ -246,11 +315,13 @@ impl Object for Dict {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Map
     }
-    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        self.get(key).cloned()
+    // Templates' look-ups are `ops`'; this is the VM's of a variable's name, among the few that every template has.
+    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
+        let named = |pair: &&(Value, Value)| pair.0.as_str() == Some(key);
+        self.pairs.iter().find(named).map(|(_, value)| value.clone())
     }
     fn enumerate(self: &Arc<Self>) -> Enumerator {
-        Enumerator::Values(self.pairs.iter().map(|(key, _)| key.clone()).collect())
+        Enumerator::NonEnumerable
     }
     fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
         Some(self.pairs.len())
@@ -263,11 +334,6 @@ impl Object for Dict {
 impl Object for Namespace {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Plain
-    }
-    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        let name = key.as_str()?;
-        let pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
-        pairs.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone())
     }
     fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
@@ -304,10 +370,13 @@ impl<'a> Args<'a> {
         self.get(index, name).ok_or_else(|| fail(format!("the argument '{name}' is missing")))
     }
 
-    pub fn text(&self, index: usize, name: &str) -> Outcome<String> {
+    /// A string.
+    pub fn text(&self, index: usize, name: &str) -> Outcome<Value> {
         let value = self.need(index, name)?;
-        let text = value.as_str().ok_or_else(|| fail(format!("the argument '{name}' is no string")))?;
-        Ok(text.to_owned())
+        match Piece::of(&value) {
+            Some(_) => Ok(value),
+            None => Err(fail(format!("the argument '{name}' is no string"))),
+        }
     }
 
     /// Of named arguments only.

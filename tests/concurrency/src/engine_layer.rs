@@ -2,5 +2,5 @@
 pub mod hub;
 #[path = "../../../src/engine/ids.rs"]
 pub mod ids;
-#[path = "../../../src/engine/inbox.rs"]
-pub mod inbox;
+#[path = "../../../src/engine/slots.rs"]
+pub mod slots;

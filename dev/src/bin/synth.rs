@@ -1,0 +1,324 @@
+//! Writes a GGUF file of a real model's shape with random weights, to measure loading, memory and speed.
+//!
+//!   synth SHAPE WEIGHTS HEAD OUT.gguf [LAYERS]
+//!
+//! SHAPE: bitnet-2b (BitNet b1.58 2B-4T), bitnet-2b-silu (the same tensors under the architecture `bitnet`, which is
+//! the one that llama.cpp reads; its feed-forward has SiLU for ReLU²), bitnet-large, bitnet-3b, llama-1b (Llama 3.2).
+//! WEIGHTS: a type for the projections, HEAD: one for the embedding, which is the head too.
+
+use bn_dev::SplitMix;
+use bn_engine::base::Result;
+use bn_engine::formats::gguf::writer::{Meta, write_file};
+use bn_engine::kernels::DType;
+use half::f16;
+use std::io::Write;
+use std::path::Path;
+
+struct Shape {
+    name: &'static str,
+    architecture: &'static str,
+    hidden: usize,
+    ffn: usize,
+    layers: usize,
+    heads: usize,
+    kv_heads: usize,
+    vocab: usize,
+    context: u32,
+    rope_base: f32,
+    sub_norms: bool,
+}
+
+const BITNET_2B: Shape = Shape {
+    name: "bitnet-2b",
+    architecture: "bitnet-b1.58",
+    hidden: 2560,
+    ffn: 6912,
+    layers: 30,
+    heads: 20,
+    kv_heads: 5,
+    vocab: 128_256,
+    context: 4096,
+    rope_base: 500_000.0,
+    sub_norms: true,
+};
+
+const SHAPES: [Shape; 5] = [
+    BITNET_2B,
+    // The one BitNet that llama.cpp has.
+    Shape { name: "bitnet-2b-silu", architecture: "bitnet", ..BITNET_2B },
+    Shape {
+        name: "bitnet-large",
+        architecture: "bitnet",
+        hidden: 1536,
+        ffn: 4096,
+        layers: 24,
+        heads: 16,
+        kv_heads: 16,
+        vocab: 32_002,
+        context: 2048,
+        rope_base: 10_000.0,
+        sub_norms: true,
+    },
+    Shape {
+        name: "bitnet-3b",
+        architecture: "bitnet",
+        hidden: 3200,
+        ffn: 8640,
+        layers: 26,
+        heads: 32,
+        kv_heads: 32,
+        vocab: 32_002,
+        context: 2048,
+        rope_base: 10_000.0,
+        sub_norms: true,
+    },
+    Shape {
+        name: "llama-1b",
+        architecture: "llama",
+        hidden: 2048,
+        ffn: 8192,
+        layers: 16,
+        heads: 32,
+        kv_heads: 8,
+        vocab: 128_256,
+        context: 8192,
+        rope_base: 500_000.0,
+        sub_norms: false,
+    },
+];
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let Err(message) = run(&args) {
+        eprintln!("synth: {message}");
+        std::process::exit(1);
+    }
+}
+
+fn run(args: &[String]) -> std::result::Result<(), String> {
+    let [shape, weights, head, out, rest @ ..] = args else {
+        return Err("usage: synth SHAPE WEIGHTS HEAD OUT.gguf [LAYERS]".into());
+    };
+    let known = || SHAPES.iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
+    let shape = SHAPES.iter().find(|s| s.name == shape).ok_or_else(|| format!("shapes are {}", known()))?;
+    let layers = match rest {
+        [] => shape.layers,
+        [n] => n.parse().map_err(|_| format!("'{n}' layers"))?,
+        _ => return Err("too many arguments".into()),
+    };
+    let mut file = Tensors { weights: dtype(weights)?, head: dtype(head)?, list: Vec::new() };
+    file.of(shape, layers)?;
+    let tensors: Vec<_> = file.list.iter().map(|t| (t.name.clone(), t.dims.clone())).collect();
+    let written = write_file(Path::new(out), &metadata(shape, layers), &tensors, |index, out| {
+        random(&file.list[index], index as u64, out)
+    });
+    written.map_err(|e| e.message)
+}
+
+/// By its usual name, in any case: q4_k, i2_s.
+fn dtype(name: &str) -> std::result::Result<DType, String> {
+    let spelled = |d: &DType| if *d == DType::I2S { "i2_s".into() } else { format!("{d:?}").to_lowercase() };
+    // The look-up-table types need a tiling.
+    let mut known = DType::IN_FILES.into_iter().filter(|d| !matches!(d, DType::TL1 | DType::TL2));
+    let names = known.clone().map(|d| spelled(&d)).collect::<Vec<_>>().join(", ");
+    known.find(|d| spelled(d) == name.to_lowercase()).ok_or_else(|| format!("types are {names}"))
+}
+
+struct Tensors {
+    weights: DType,
+    head: DType,
+    list: Vec<Tensor>,
+}
+
+struct Tensor {
+    name: String,
+    dims: Vec<u64>,
+    dtype: DType,
+}
+
+impl Tensors {
+    fn add(
+        &mut self,
+        name: String,
+        dtype: DType,
+        rows: usize,
+        cols: usize,
+    ) -> std::result::Result<(), String> {
+        dtype.byte_len(rows, cols).ok_or_else(|| format!("{name}: {dtype:?} rows of {cols}"))?;
+        let dims = if rows == 1 { vec![cols as u64] } else { vec![cols as u64, rows as u64] };
+        self.list.push(Tensor { name, dims, dtype });
+        Ok(())
+    }
+
+    fn of(&mut self, s: &Shape, layers: usize) -> std::result::Result<(), String> {
+        self.add("token_embd.weight".into(), self.head, s.vocab, s.hidden)?;
+        self.add("output_norm.weight".into(), DType::F32, 1, s.hidden)?;
+        let kv = s.hidden / s.heads * s.kv_heads;
+        for layer in 0..layers {
+            let name = |part: &str| format!("blk.{layer}.{part}.weight");
+            let norms: &[(&str, usize)] = &[
+                ("attn_norm", s.hidden),
+                ("ffn_norm", s.hidden),
+                ("attn_sub_norm", s.hidden),
+                ("ffn_sub_norm", s.ffn),
+            ];
+            for (part, width) in &norms[..if s.sub_norms { 4 } else { 2 }] {
+                self.add(name(part), DType::F32, 1, *width)?;
+            }
+            for (part, rows, cols) in [
+                ("attn_q", s.hidden, s.hidden),
+                ("attn_k", kv, s.hidden),
+                ("attn_v", kv, s.hidden),
+                ("attn_output", s.hidden, s.hidden),
+                ("ffn_gate", s.ffn, s.hidden),
+                ("ffn_up", s.ffn, s.hidden),
+                ("ffn_down", s.hidden, s.ffn),
+            ] {
+                self.add(name(part), self.weights, rows, cols)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn metadata(s: &Shape, layers: usize) -> Vec<(String, Meta)> {
+    let key = |k: &str| format!("{}.{k}", s.architecture);
+    let u32s = [
+        ("context_length", s.context),
+        ("embedding_length", s.hidden as u32),
+        ("block_count", layers as u32),
+        ("feed_forward_length", s.ffn as u32),
+        ("attention.head_count", s.heads as u32),
+        ("attention.head_count_kv", s.kv_heads as u32),
+        ("rope.dimension_count", (s.hidden / s.heads) as u32),
+        ("vocab_size", s.vocab as u32),
+    ];
+    let mut pairs: Vec<(String, Meta)> = vec![
+        ("general.architecture".into(), s.architecture.into()),
+        ("general.name".into(), Meta::Str(format!("synthetic {}", s.name))),
+        (key("attention.layer_norm_rms_epsilon"), Meta::F32(1e-5)),
+        (key("rope.freq_base"), Meta::F32(s.rope_base)),
+    ];
+    pairs.extend(u32s.map(|(k, v)| (key(k), Meta::U32(v))));
+    pairs.extend(tokenizer(s.vocab));
+    pairs
+}
+
+/// A token for each byte, two control tokens, and fillers: a tokenizer of the model's size without a training text.
+fn tokenizer(vocab: usize) -> Vec<(String, Meta)> {
+    // GPT-2's stand-ins: printable bytes are themselves, the others follow from U+0100 on.
+    let printable = |b: u32| matches!(b, 33..=126 | 161..=172 | 174..=255);
+    let mut next = 256;
+    let mut tokens: Vec<String> = (0..256u32)
+        .map(|b| {
+            let c = if printable(b) { b } else { next };
+            next += u32::from(!printable(b));
+            char::from_u32(c).map(String::from).unwrap_or_default()
+        })
+        .collect();
+    tokens.extend(["<|begin|>".into(), "<|end|>".into()]);
+    tokens.extend((tokens.len()..vocab).map(|i| format!("<|filler_{i}|>")));
+    let types = (0..vocab)
+        .map(|i| {
+            if i < 256 {
+                1
+            } else if i < 258 {
+                3
+            } else {
+                5
+            }
+        })
+        .collect();
+    let key = |k: &str| format!("tokenizer.ggml.{k}");
+    vec![
+        (key("model"), "gpt2".into()),
+        (key("pre"), "gpt-2".into()),
+        (key("tokens"), Meta::Strs(tokens)),
+        (key("token_type"), Meta::I32s(types)),
+        (key("merges"), Meta::Strs(Vec::new())),
+        (key("bos_token_id"), Meta::U32(256)),
+        (key("eos_token_id"), Meta::U32(257)),
+    ]
+}
+
+/// Random blocks of about the size that trained weights have: mean square 1 over the columns.
+fn random(tensor: &Tensor, seed: u64, out: &mut dyn Write) -> Result<u32> {
+    let (dtype, cols) = (tensor.dtype, tensor.dims[0] as usize);
+    let rows = tensor.dims.get(1).map_or(1, |rows| *rows as usize);
+    let scale = 1.0 / (cols as f32).sqrt();
+    let mut rng = SplitMix(seed);
+    let (elements, block) = dtype.block();
+    let mut row = vec![0; dtype.row_prefix() + cols / elements * block];
+    // I2_S is flattened; 3B's rows end within its blocks.
+    if dtype == DType::I2S {
+        row.resize(cols / 4, 0);
+    }
+    for _ in 0..rows {
+        let (prefix, blocks) = row.split_at_mut(dtype.row_prefix());
+        match prefix.len() {
+            2 => prefix.copy_from_slice(&f16::from_f32(scale).to_le_bytes()),
+            4 => prefix.copy_from_slice(&scale.to_le_bytes()),
+            _ => {}
+        }
+        fill(dtype, scale, &mut rng, blocks, rows == 1);
+        write(out, &row)?;
+    }
+    if dtype == DType::I2S {
+        let mut tail = [0; 32];
+        tail[..4].copy_from_slice(&scale.to_le_bytes());
+        write(out, &tail)?;
+    }
+    Ok(dtype as u32)
+}
+
+fn write(out: &mut dyn Write, bytes: &[u8]) -> Result<()> {
+    out.write_all(bytes).map_err(|e| bn_engine::base::Error::new(bn_engine::base::Status::Io, e.to_string()))
+}
+
+/// Where the f16 scales of a quantized block stand.
+fn scales(dtype: DType) -> &'static [usize] {
+    match dtype {
+        DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => &[0, 2],
+        DType::Q2_K => &[80, 82],
+        DType::Q3_K => &[108],
+        DType::Q6_K => &[208],
+        DType::TQ1_0 => &[52],
+        DType::TQ2_0 => &[64],
+        _ => &[0],
+    }
+}
+
+fn fill(dtype: DType, scale: f32, rng: &mut SplitMix, buffer: &mut [u8], norm: bool) {
+    // Four codes 0, 1, 2 in a byte.
+    let trits = |rng: &mut SplitMix| {
+        let n = rng.draw() % 81;
+        ((n % 3) | ((n / 3 % 3) << 2) | ((n / 9 % 3) << 4) | ((n / 27) << 6)) as u8
+    };
+    let value = |rng: &mut SplitMix| (rng.draw() % 4096) as f32 / 2048.0 - 1.0;
+    if matches!(dtype, DType::I2S | DType::IQ2_BN) {
+        return buffer.iter_mut().for_each(|b| *b = trits(rng));
+    }
+    for block in buffer.chunks_exact_mut(dtype.block().1) {
+        match dtype {
+            DType::F32 if norm => block.copy_from_slice(&(1.0 + 0.1 * value(rng)).to_le_bytes()),
+            DType::F32 => block.copy_from_slice(&(scale * value(rng)).to_le_bytes()),
+            DType::F16 => block.copy_from_slice(&f16::from_f32(scale * value(rng)).to_le_bytes()),
+            DType::BF16 => block.copy_from_slice(&half::bf16::from_f32(scale * value(rng)).to_le_bytes()),
+            _ => {
+                // ceil(n * 256 / 243): five trits.
+                let byte = |rng: &mut SplitMix| match dtype {
+                    DType::TQ2_0 | DType::Q2_0 => trits(rng),
+                    DType::TQ1_0 | DType::IQ1_BN => ((rng.draw() % 243 * 256).div_ceil(243)) as u8,
+                    _ => rng.draw() as u8,
+                };
+                block.iter_mut().for_each(|b| *b = byte(rng));
+                let ternary = matches!(dtype, DType::TQ1_0 | DType::TQ2_0 | DType::Q2_0);
+                // Sub-blocks of K-quants have scales of up to 63 of their own, codes go to 127.
+                let step = f16::from_f32(if ternary { scale } else { scale / 256.0 }).to_le_bytes();
+                if dtype != DType::IQ1_BN {
+                    scales(dtype).iter().for_each(|&at| block[at..at + 2].copy_from_slice(&step));
+                }
+            }
+        }
+    }
+}

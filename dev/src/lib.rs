@@ -1,0 +1,114 @@
+//! Shared by the developer programs in `bin/`: options, medians, the machine's limits, random weights.
+//!
+//! The speed of a machine drifts, that of a virtual one by half and more within minutes. So what is compared alternates,
+//! round by round, and a ratio is the median of the ratios of single rounds.
+
+pub mod limits;
+pub mod units;
+pub mod weights;
+
+use bn_engine::kernels::{Isa, available, isa};
+use std::time::Instant;
+
+/// What every target takes: `[--quick] [--json FILE] [--threads N] [--only WORD]... [--isa NAME]`
+pub struct Options {
+    /// Fewer shapes and rounds.
+    pub quick: bool,
+    pub json: Option<String>,
+    /// The most threads; by default the CPUs that this process may use.
+    pub threads: usize,
+    /// What kernels are to use; by default the best that the machine has.
+    pub isa: Isa,
+    /// Only what has one of these words in its name; empty: everything.
+    pub only: Vec<String>,
+}
+
+impl Options {
+    /// Ends the process where an argument is not known.
+    pub fn parse(target: &str) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let mut options = Self { quick: false, json: None, threads, isa: isa(), only: Vec::new() };
+        let mut args = std::env::args().skip(1);
+        let usage = || -> ! {
+            eprintln!(
+                "cargo dev {target} -- [--quick] [--json FILE] [--threads N] [--only WORD]... [--isa NAME]"
+            );
+            std::process::exit(2)
+        };
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--quick" => options.quick = true,
+                "--json" => options.json = Some(args.next().unwrap_or_else(|| usage())),
+                "--only" => options.only.push(args.next().unwrap_or_else(|| usage())),
+                "--isa" => match args.next().and_then(|name| Isa::named(&name)) {
+                    Some(isa) if available().contains(&isa) => options.isa = isa,
+                    _ => {
+                        let names: Vec<_> = available().iter().map(|isa| isa.name()).collect();
+                        eprintln!("--isa: this machine has {}", names.join(", "));
+                        std::process::exit(2)
+                    }
+                },
+                "--threads" => match args.next().and_then(|n| n.parse().ok()) {
+                    Some(n @ 1..=256) => options.threads = n,
+                    _ => usage(),
+                },
+                _ => usage(),
+            }
+        }
+        options
+    }
+
+    pub fn rounds(&self) -> usize {
+        if self.quick { 5 } else { 11 }
+    }
+
+    pub fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|word| name.contains(word.as_str()))
+    }
+
+    /// Writes the results where they were asked for.
+    pub fn write(&self, value: &serde_json::Value) {
+        let Some(path) = &self.json else { return };
+        if let Err(error) = std::fs::write(path, format!("{value:#}\n")) {
+            eprintln!("{path}: {error}");
+            std::process::exit(1);
+        }
+    }
+}
+
+/// The middle one; of an even number the upper. 0 of none.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// Seconds that `work` takes.
+pub fn seconds(work: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    work();
+    start.elapsed().as_secs_f64()
+}
+
+/// The instructions' and the machine's names, for the head of a report.
+pub fn machine() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    name.map_or(std::env::consts::ARCH, |(_, name)| name).trim().into()
+}
+
+/// Vigna's SplitMix64.
+pub struct SplitMix(pub u64);
+
+impl SplitMix {
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// -1 to 1.
+    pub fn unit(&mut self) -> f32 {
+        (self.draw() % 4096) as f32 / 2048.0 - 1.0
+    }
+}

@@ -1,0 +1,62 @@
+//! Weights of any type and shape that have left the caches by the time they are multiplied with again.
+
+use super::SplitMix;
+use bn_engine::base::Bytes;
+use bn_engine::kernels::{DType, Matrix};
+use half::{bf16, f16};
+
+/// Random blocks of one type, enough for matrices that together are larger than the caches.
+pub struct Arena {
+    dtype: DType,
+    bytes: Bytes,
+}
+
+impl Arena {
+    /// At least `bytes` long. What is in it repeats after some 64 KiB, which no kernel can tell.
+    pub fn new(dtype: DType, bytes: usize) -> Self {
+        let block = dtype.block().1.max(32);
+        let mut random = SplitMix(2);
+        let mut pattern = vec![0; (64 << 10) / block * block];
+        pattern.chunks_exact_mut(dtype.block().1).for_each(|block| fill(dtype, &mut random, block));
+        let mut all = Vec::with_capacity(bytes + pattern.len());
+        while all.len() < bytes {
+            all.extend_from_slice(&pattern);
+        }
+        Self { dtype, bytes: Bytes::new(all) }
+    }
+
+    /// As many `[rows, cols]` as there is room for; None where the type has no such matrix or there is no room.
+    pub fn matrices(&self, rows: usize, cols: usize) -> Option<Vec<Matrix>> {
+        let len = self.dtype.byte_len(rows, cols)?;
+        let stride = len.next_multiple_of(self.dtype.block().1);
+        let starts = (0..=self.bytes.len().checked_sub(len)?).step_by(stride);
+        starts.map(|at| Matrix::new(self.bytes.slice(at..at + len)?, self.dtype, rows, cols).ok()).collect()
+    }
+}
+
+/// One block: any codes that the type allows, and scales that keep sums small.
+fn fill(dtype: DType, random: &mut SplitMix, block: &mut [u8]) {
+    let scale = f16::from_f32(1.0 / 1024.0).to_le_bytes();
+    match dtype {
+        DType::F32 => block.copy_from_slice(&random.unit().to_le_bytes()),
+        DType::F16 => block.copy_from_slice(&f16::from_f32(random.unit()).to_le_bytes()),
+        DType::BF16 => block.copy_from_slice(&bf16::from_f32(random.unit()).to_le_bytes()),
+        DType::TQ2_0 | DType::I2S | DType::Ternary => {
+            for byte in block.iter_mut() {
+                let n = random.draw() % 81;
+                *byte = ((n % 3) | ((n / 3 % 3) << 2) | ((n / 9 % 3) << 4) | ((n / 27) << 6)) as u8;
+            }
+        }
+        _ => block.iter_mut().for_each(|byte| *byte = random.draw() as u8),
+    }
+    let scales: &[usize] = match dtype {
+        DType::Q8_0 | DType::Q4_0 | DType::Q5_0 => &[0],
+        DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => &[0, 2],
+        DType::Q6_K => &[208],
+        DType::TQ2_0 => &[64],
+        _ => &[],
+    };
+    for &at in scales {
+        block[at..at + 2].copy_from_slice(&scale);
+    }
+}

@@ -1,0 +1,462 @@
+//! The slots of requests: what waits for a poller, and what pollers hold. No locks and no threads: `hub` guards it.
+
+use super::ids::{LAST_GENERATION, RequestId};
+use crate::base::sync::{Arc, Condvar};
+use crate::base::{Error, Result, Status};
+use std::collections::VecDeque;
+
+/// What the slots need to know of an event.
+pub trait Merge {
+    /// Appends what came later, and leaves in `next` what memory can serve again.
+    fn merge(&mut self, next: &mut Self);
+    /// How it ends its request, an index below `OUTCOMES`; 0 where the request goes on.
+    fn outcome(&self) -> usize;
+    /// Empties it for its memory; false where that is too much to keep.
+    fn empty(&mut self) -> bool;
+}
+
+pub const OUTCOMES: usize = 8;
+
+/// Where a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Waits for admission; so many that came before it do, too.
+    Queued(usize),
+    Running,
+    Finished,
+}
+
+/// Empty events kept for the engine thread.
+const SPARE: usize = 64;
+const NONE: u32 = u32::MAX;
+
+struct Slot<E> {
+    generation: u32,
+    open: bool,
+    /// Released while live: its events are dropped and its terminal event frees the slot.
+    discard: bool,
+    running: bool,
+    finished: bool,
+    /// Somebody has asked for its end already.
+    cancelled: bool,
+    by_id: bool,
+    in_any: bool,
+    /// A thread waits for `bell`.
+    polled: bool,
+    /// Counts requests in their order of arrival.
+    ticket: u64,
+    user_data: u64,
+    reserved: u64,
+    pending: Option<Box<E>>,
+    /// The last of its leases, or `NONE`.
+    leases: u32,
+    bell: Arc<Condvar>,
+}
+
+/// An event that a poller holds. The address of its contents does not change.
+struct Lease<E> {
+    generation: u32,
+    slot: u32,
+    previous: u32,
+    next: u32,
+    event: Option<Box<E>>,
+}
+
+/// Bytes that a lease takes besides what its event's request has reserved. That has room for one: requests that fill the
+/// budget can be polled.
+pub fn lease_bytes<E>() -> u64 {
+    (size_of::<Lease<E>>() + size_of::<E>()) as u64
+}
+
+pub struct Slots<E> {
+    salt: u16,
+    slots: Vec<Slot<E>>,
+    free: Vec<u32>,
+    leases: Vec<Lease<E>>,
+    free_leases: Vec<u32>,
+    /// Slots that had a pending event for any poller; entries may be stale.
+    any: VecDeque<u32>,
+    /// Slots that have one now.
+    any_ready: usize,
+    unreleased: usize,
+    unfinished: usize,
+    running: usize,
+    tickets: u64,
+    outcomes: [u64; OUTCOMES],
+    reserved: u64,
+    reserved_peak: u64,
+    pub spare: Vec<Box<E>>,
+}
+
+/// What a request brings to its slot.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
+    pub by_id: bool,
+    pub user_data: u64,
+    /// Bytes that it may hold until it is released.
+    pub reserved: u64,
+}
+
+impl<E: Merge> Slots<E> {
+    pub fn new(salt: u16) -> Self {
+        Self {
+            salt,
+            slots: Vec::new(),
+            free: Vec::new(),
+            leases: Vec::new(),
+            free_leases: Vec::new(),
+            any: VecDeque::new(),
+            any_ready: 0,
+            unreleased: 0,
+            unfinished: 0,
+            running: 0,
+            tickets: 0,
+            outcomes: [0; OUTCOMES],
+            reserved: 0,
+            reserved_peak: 0,
+            spare: Vec::new(),
+        }
+    }
+
+    pub fn unreleased(&self) -> usize {
+        self.unreleased
+    }
+
+    pub fn unfinished(&self) -> usize {
+        self.unfinished
+    }
+
+    /// Of the unfinished ones.
+    pub fn running(&self) -> usize {
+        self.running
+    }
+
+    pub fn any_ready(&self) -> usize {
+        self.any_ready
+    }
+
+    /// Requests accepted so far.
+    pub fn accepted(&self) -> u64 {
+        self.tickets
+    }
+
+    /// Requests finished so far, by outcome.
+    pub fn outcomes(&self) -> [u64; OUTCOMES] {
+        self.outcomes
+    }
+
+    /// Bytes reserved now, and the most that ever were.
+    pub fn reserved(&self) -> (u64, u64) {
+        (self.reserved, self.reserved_peak)
+    }
+
+    /// Makes room for `n` more requests, so that `open` allocates nothing.
+    pub fn make_room(&mut self, n: usize) -> Result<()> {
+        let more = n.saturating_sub(self.free.len());
+        let total = self.slots.len() + more;
+        let spare = total.saturating_sub(self.free.len());
+        let made = self.slots.try_reserve(more).and(self.free.try_reserve(spare));
+        // Each slot stands in `any` once at most.
+        let made = made.and(self.any.try_reserve(total.saturating_sub(self.any.len())));
+        made.map_err(|_| Error::out_of_memory("request slots", total * size_of::<Slot<E>>()))
+    }
+
+    pub fn open(&mut self, place: Place) -> RequestId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::new());
+            (self.slots.len() - 1) as u32
+        });
+        let slot = &mut self.slots[index as usize];
+        (slot.open, slot.by_id, slot.user_data) = (true, place.by_id, place.user_data);
+        (slot.reserved, slot.ticket) = (place.reserved, self.tickets);
+        let id = RequestId::new(self.salt, slot.generation, index);
+        self.tickets += 1;
+        self.unreleased += 1;
+        self.unfinished += 1;
+        self.reserve(place.reserved);
+        id
+    }
+
+    fn reserve(&mut self, bytes: u64) {
+        self.reserved += bytes;
+        self.reserved_peak = self.reserved_peak.max(self.reserved);
+    }
+
+    pub fn find(&self, id: RequestId) -> Result<usize> {
+        let index = id.slot() as usize;
+        match self.slots.get(index) {
+            Some(slot)
+                if id.salt() == self.salt
+                    && slot.open
+                    && !slot.discard
+                    && slot.generation == id.generation() =>
+            {
+                Ok(index)
+            }
+            _ => Err(Error::new(
+                Status::NotFound,
+                "no such request: it was released, or this engine never issued it",
+            )),
+        }
+    }
+
+    /// Linear in the slots.
+    pub fn stage(&self, index: usize) -> Stage {
+        let slot = &self.slots[index];
+        let earlier = |s: &&Slot<E>| s.open && !s.running && !s.finished && s.ticket < slot.ticket;
+        match (slot.finished, slot.running) {
+            (true, _) => Stage::Finished,
+            (_, true) => Stage::Running,
+            _ => Stage::Queued(self.slots.iter().filter(earlier).count()),
+        }
+    }
+
+    /// True where the engine has to be told: the request is live, and this is the first cancel of it.
+    pub fn cancel(&mut self, index: usize) -> bool {
+        let slot = &mut self.slots[index];
+        !std::mem::replace(&mut slot.cancelled, true) && !slot.finished
+    }
+
+    pub fn admit(&mut self, index: u32) {
+        self.running += 1;
+        self.slots[index as usize].running = true;
+    }
+
+    /// Takes an event in. A terminal event must be a slot's last.
+    pub fn accept(&mut self, index: u32, mut event: Box<E>) {
+        let slot = &mut self.slots[index as usize];
+        debug_assert!(slot.open && !slot.finished, "invariant 2: an event after the terminal one");
+        let outcome = event.outcome();
+        if outcome > 0 {
+            slot.finished = true;
+            self.unfinished -= 1;
+            self.running -= usize::from(slot.running);
+            self.outcomes[outcome] += 1;
+        }
+        if slot.discard {
+            if slot.finished {
+                self.close(index as usize);
+            }
+            return self.keep(event);
+        }
+        if slot.polled {
+            slot.bell.notify_all();
+        }
+        match &mut slot.pending {
+            Some(pending) => {
+                pending.merge(&mut event);
+                self.keep(event);
+            }
+            None => {
+                slot.pending = Some(event);
+                if !slot.by_id {
+                    self.any_ready += 1;
+                    if !std::mem::replace(&mut slot.in_any, true) {
+                        self.any.push_back(index);
+                    }
+                }
+            }
+        }
+    }
+
+    fn keep(&mut self, mut event: Box<E>) {
+        if self.spare.len() < SPARE && event.empty() {
+            self.spare.push(event);
+        }
+    }
+
+    /// The next slot with an event for any poller; it stays in the queue until its event is taken.
+    pub fn next_any(&mut self) -> Option<usize> {
+        while let Some(&index) = self.any.front() {
+            let slot = &mut self.slots[index as usize];
+            if slot.pending.is_some() && !slot.by_id {
+                return Some(index as usize);
+            }
+            slot.in_any = false;
+            self.any.pop_front();
+        }
+        None
+    }
+
+    /// Takes the pending event out.
+    pub fn take(&mut self, index: usize) -> Option<Box<E>> {
+        let slot = &mut self.slots[index];
+        let event = slot.pending.take()?;
+        if !slot.by_id {
+            self.any_ready -= 1;
+            if self.any.front() == Some(&(index as u32)) {
+                slot.in_any = false;
+                self.any.pop_front();
+            }
+        }
+        Some(event)
+    }
+
+    /// Moves the pending event to a poller: its lease, and the event, which stays where it is until `give_back`, the
+    /// request's release or destroy. None where there is none. `MemoryLimit` where leases would pass `budget`.
+    pub fn lease(&mut self, index: usize, budget: u64) -> Result<Option<(u64, &E)>> {
+        if self.slots[index].pending.is_none() {
+            return Ok(None);
+        }
+        let first = self.slots[index].leases == NONE;
+        if !first && self.reserved.saturating_add(lease_bytes::<E>()) > budget {
+            return Err(Error::new(
+                Status::MemoryLimit,
+                "memory_limit_bytes leaves no room for another polled event: give events back by bn_events_free",
+            ));
+        }
+        let Some(at) = self.room_for_lease() else {
+            return Err(Error::out_of_memory("a polled event", size_of::<Lease<E>>()));
+        };
+        let event = self.take(index);
+        if !first {
+            self.reserve(lease_bytes::<E>());
+        }
+        let next = std::mem::replace(&mut self.slots[index].leases, at);
+        if next != NONE {
+            self.leases[next as usize].previous = at;
+        }
+        let lease = &mut self.leases[at as usize];
+        (lease.slot, lease.previous, lease.next, lease.event) = (index as u32, NONE, next, event);
+        let handle = u64::from(lease.generation) << 32 | u64::from(at);
+        Ok(lease.event.as_deref().map(|event| (handle, event)))
+    }
+
+    fn room_for_lease(&mut self) -> Option<u32> {
+        if let Some(at) = self.free_leases.pop() {
+            return Some(at);
+        }
+        let at = self.leases.len();
+        self.leases.try_reserve(1).ok()?;
+        self.free_leases.try_reserve(at + 1).ok()?;
+        self.leases.push(Lease { generation: 1, slot: NONE, previous: NONE, next: NONE, event: None });
+        Some(at as u32)
+    }
+
+    /// Frees a polled event of request `id`. What is no lease of that request (any more) is passed over.
+    pub fn give_back(&mut self, id: RequestId, handle: u64) {
+        let (at, generation) = (handle as u32, (handle >> 32) as u32);
+        let Ok(index) = self.find(id) else { return };
+        match self.leases.get(at as usize) {
+            Some(lease)
+                if lease.generation == generation && lease.slot == index as u32 && lease.event.is_some() =>
+            {
+                self.end_lease(at)
+            }
+            _ => {}
+        }
+    }
+
+    fn end_lease(&mut self, at: u32) {
+        let lease = &mut self.leases[at as usize];
+        let (slot, previous, next) = (lease.slot, lease.previous, lease.next);
+        lease.generation = lease.generation.wrapping_add(1).max(1);
+        let event = lease.event.take();
+        match previous {
+            NONE => self.slots[slot as usize].leases = next,
+            previous => self.leases[previous as usize].next = next,
+        }
+        if next != NONE {
+            self.leases[next as usize].previous = previous;
+        }
+        self.free_leases.push(at);
+        if self.slots[slot as usize].leases != NONE {
+            self.reserved -= lease_bytes::<E>();
+        }
+        if let Some(event) = event {
+            self.keep(event);
+        }
+    }
+
+    /// Ends the request for its host. True where it is still live and the engine has to be told.
+    pub fn release(&mut self, index: usize) -> bool {
+        let slot = &mut self.slots[index];
+        slot.discard = true;
+        if slot.polled {
+            slot.bell.notify_all();
+        }
+        if let Some(event) = self.take(index) {
+            self.keep(event);
+        }
+        while self.slots[index].leases != NONE {
+            self.end_lease(self.slots[index].leases);
+        }
+        let live = !self.slots[index].finished;
+        if !live {
+            self.close(index);
+        }
+        live
+    }
+
+    /// Frees a released and finished slot for the next request.
+    fn close(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        self.unreleased -= 1;
+        self.reserved -= slot.reserved;
+        (slot.open, slot.discard, slot.running, slot.finished) = (false, false, false, false);
+        (slot.polled, slot.cancelled) = (false, false);
+        if slot.generation < LAST_GENERATION {
+            slot.generation += 1;
+            self.free.push(index as u32);
+        }
+    }
+
+    pub fn is_finished(&self, index: usize) -> bool {
+        self.slots[index].finished
+    }
+
+    /// Begins the wait of one poller for the slot's bell; None where another waits already.
+    pub fn begin_poll(&mut self, index: usize) -> Option<Arc<Condvar>> {
+        let slot = &mut self.slots[index];
+        if std::mem::replace(&mut slot.polled, true) {
+            return None;
+        }
+        Some(slot.bell.clone())
+    }
+
+    pub fn is_polled(&self, index: usize) -> bool {
+        self.slots[index].polled
+    }
+
+    pub fn end_poll(&mut self, index: usize) {
+        self.slots[index].polled = false;
+    }
+
+    /// Wakes whoever waits for one request.
+    pub fn ring_all(&self) {
+        self.slots.iter().filter(|slot| slot.polled).for_each(|slot| slot.bell.notify_all());
+    }
+
+    /// Requests without a terminal event, each with its `user_data`.
+    pub fn lost(&self) -> Vec<(RequestId, u64)> {
+        let open = self.slots.iter().enumerate().filter(|(_, slot)| slot.open && !slot.finished);
+        open.map(|(i, slot)| (RequestId::new(self.salt, slot.generation, i as u32), slot.user_data)).collect()
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub fn set_generation(&mut self, index: usize, generation: u32) {
+        self.slots[index].generation = generation;
+    }
+}
+
+impl<E> Slot<E> {
+    fn new() -> Self {
+        Self {
+            generation: 0,
+            open: false,
+            discard: false,
+            running: false,
+            finished: false,
+            cancelled: false,
+            by_id: false,
+            in_any: false,
+            polled: false,
+            ticket: 0,
+            user_data: 0,
+            reserved: 0,
+            pending: None,
+            leases: NONE,
+            bell: Arc::new(Condvar::new()),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Models: open, free, facts, tokens, conversations.
+
+use crate::base::{Error, Result};
+use crate::engine::api::open_model;
+use crate::ffi::guard::{self, copy_out, guard, out, slice};
+use crate::ffi::model::{bn_model_config, bn_model_info};
+use crate::ffi::request::conversation;
+use crate::ffi::status::{bn_error, bn_status};
+use crate::ffi::types::*;
+use crate::ffi::{growth, registry};
+use crate::model::Loaded;
+use crate::text::chat::no_template;
+use crate::text::{ChatTemplate, Tokenizer};
+use std::ffi::c_char;
+
+/// Fills `*config` with the defaults. `struct_size` is `sizeof(bn_model_config)`.
+///
+/// [any thread]
+/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_model_config_init(config: *mut bn_model_config, struct_size: u32) -> bn_status {
+    // SAFETY: `struct_size` bytes are the caller's promise.
+    unsafe { guard(std::ptr::null_mut(), || growth::init(config, struct_size)) }
+}
+
+/// Loads a model and writes it to `*out`. It returns when the model is loaded; `progress` and
+/// `log` are called meanwhile. Any number of engines can then share the model and its memory.
+///
+/// A model may be used after a fork, by the parent and by the child.
+///
+/// [any thread]
+/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: a field is out of range; `BN_ERR_UNSUPPORTED`: the
+/// model needs something that this version lacks, or a field of a newer header is set;
+/// `BN_ERR_IO`: a file cannot be opened; `BN_ERR_BAD_MODEL`: the files are not a sound model;
+/// `BN_ERR_MEMORY_LIMIT`; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_CANCELLED`: `progress` stopped it;
+/// `BN_ERR_INTERNAL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_model_open(
+    config: *const bn_model_config,
+    out: *mut *mut bn_model,
+    error: *mut bn_error,
+) -> bn_status {
+    let body = || {
+        guard::out("out", out)?;
+        registry::begin()?;
+        // SAFETY: the caller's promise, as the header states it.
+        let config = unsafe { growth::read(config)?.to_engine() }?;
+        let handle = registry::insert_model(open_model(config)?)?;
+        // SAFETY: checked above.
+        unsafe { out.write(handle) };
+        Ok(())
+    };
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
+}
+
+/// Frees a model handle. Engines that were made of the model keep it until they are destroyed.
+/// NULL is ignored.
+///
+/// [any thread]
+/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: not a live model.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_model_free(model: *mut bn_model) -> bn_status {
+    let body = || if model.is_null() { Ok(()) } else { registry::free_model(model) };
+    // SAFETY: no error.
+    unsafe { guard(std::ptr::null_mut(), body) }
+}
+
+/// Prepares `*info` for `bn_model_get_info`. `struct_size` is `sizeof(bn_model_info)`.
+///
+/// [any thread]
+/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_model_info_init(info: *mut bn_model_info, struct_size: u32) -> bn_status {
+    // SAFETY: `struct_size` bytes are the caller's promise.
+    unsafe { guard(std::ptr::null_mut(), || growth::init(info, struct_size)) }
+}
+
+/// Writes what is known of a model to `*out`, which `bn_model_info_init` has prepared.
+///
+/// [any thread]
+/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_model_get_info(
+    model: *const bn_model,
+    out: *mut bn_model_info,
+    error: *mut bn_error,
+) -> bn_status {
+    // SAFETY: the caller's promise. The pointers lie in the model, which lives until it is freed.
+    unsafe { guard(error, || growth::write(out, bn_model_info::of(&*registry::model(model)?))) }
+}
+
+/// For `bn_model_tokenize`: put in front what submitting a text puts there (BOS).
+pub const BN_TOKENIZE_ADD_SPECIAL: u32 = 1 << 0;
+/// For `bn_model_tokenize`: control tokens spelled out in the text become those tokens.
+pub const BN_TOKENIZE_PARSE_SPECIAL: u32 = 1 << 1;
+
+fn tokenizer(model: &Loaded) -> Result<&Tokenizer> {
+    model
+        .tokenizer
+        .as_deref()
+        .ok_or_else(|| Error::unsupported("this model has no tokenizer: it takes and gives token ids"))
+}
+
+/// Writes the token ids of `text` to `tokens`, which has room for `capacity`, and their number to
+/// `*count`. `flags` is a sum of `BN_TOKENIZE_*`. To ask for the number alone, pass NULL and 0.
+///
+/// [any thread]
+/// @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*count` was written;
+/// `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_UNSUPPORTED`: unknown flag, or the model has no tokenizer;
+/// `BN_ERR_TOO_LONG`; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_INTERNAL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_model_tokenize(
+    model: *const bn_model,
+    text: bn_string,
+    flags: u32,
+    tokens: *mut u32,
+    capacity: usize,
+    count: *mut usize,
+    error: *mut bn_error,
+) -> bn_status {
+    let body = || {
+        out("count", count)?;
+        guard::flags(flags, BN_TOKENIZE_ADD_SPECIAL | BN_TOKENIZE_PARSE_SPECIAL)?;
+        // SAFETY: the caller's promise.
+        let text = unsafe { guard::text("text", text) }?;
+        let (special, parse) = (flags & BN_TOKENIZE_ADD_SPECIAL != 0, flags & BN_TOKENIZE_PARSE_SPECIAL != 0);
+        let ids = tokenizer(&*registry::model(model)?)?.encode(text, special, parse)?;
+        // SAFETY: `count` was checked; `tokens` is the caller's promise.
+        unsafe { copy_out("tokens", &ids, tokens, capacity, count) }
+    };
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
+}
+
+/// Writes the text of `tokens` to `text`, which has room for `capacity` bytes, and its length to
+/// `*length`. Bytes that are not UTF-8 become U+FFFD; control tokens have no text; the space that
+/// some vocabularies put in front of every text is removed. For the exact bytes of a token use
+/// `bn_model_token_bytes`. To ask for the length alone, pass NULL and 0.
+///
+/// [any thread]
+/// @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*length` was written;
+/// `BN_ERR_INVALID_ARGUMENT`: also for an id outside of the vocabulary; `BN_ERR_UNSUPPORTED`: the
+/// model has no tokenizer; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_INTERNAL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_model_detokenize(
+    model: *const bn_model,
+    tokens: *const u32,
+    tokens_count: usize,
+    text: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+    error: *mut bn_error,
+) -> bn_status {
+    let body = || {
+        out("length", length)?;
+        // SAFETY: the caller's promise.
+        let ids = unsafe { slice("tokens", tokens, tokens_count) }?;
+        let made = tokenizer(&*registry::model(model)?)?.decode(ids)?;
+        // SAFETY: `length` was checked; `text` is the caller's promise.
+        unsafe { copy_out("text", made.as_bytes(), text.cast(), capacity, length) }
+    };
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
+}
+
+/// Writes the exact bytes that a token stands for to `bytes`, which has room for `capacity`, and
+/// their number to `*length`. They may be part of a UTF-8 character, and begin with a space. A
+/// control token gives its name, like `<|eot_id|>`. To ask for the length alone, pass NULL and 0.
+///
+/// [any thread]
+/// @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*length` was written;
+/// `BN_ERR_INVALID_ARGUMENT`: also for an id outside of the vocabulary; `BN_ERR_UNSUPPORTED`: the
+/// model has no tokenizer; `BN_ERR_INTERNAL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_model_token_bytes(
+    model: *const bn_model,
+    token: u32,
+    bytes: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+    error: *mut bn_error,
+) -> bn_status {
+    let body = || {
+        out("length", length)?;
+        let model = registry::model(model)?;
+        let tokenizer = tokenizer(&model)?;
+        let piece = tokenizer.token_piece(token).ok_or_else(|| {
+            let size = tokenizer.vocab_size();
+            Error::invalid(format!("token is {token}; the vocabulary has {size}"))
+        })?;
+        // SAFETY: `length` was checked; `bytes` is the caller's promise.
+        unsafe { copy_out("bytes", piece, bytes.cast(), capacity, length) }
+    };
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
+}
+
+/// For `bn_model_chat_format` and `bn_model_chat_tokenize`: end with the beginning of the
+/// assistant's answer, as submitting `messages` does.
+pub const BN_CHAT_ADD_GENERATION_PROMPT: u32 = 1 << 0;
+
+fn template(model: &Loaded) -> Result<&ChatTemplate> {
+    model.chat.as_deref().ok_or_else(no_template)
+}
+
+/// Writes a conversation as text, as the model's own chat template formats it, to `text`, which
+/// has room for `capacity` bytes, and its length to `*length`. `message_size` is
+/// `sizeof(bn_chat_message)`. `flags` is 0 or `BN_CHAT_ADD_GENERATION_PROMPT`. To ask for the
+/// length alone, pass NULL and 0; each call runs the template.
+///
+/// This is for display and for tests. To generate from a conversation, submit it as
+/// `bn_request_params.messages` or tokenize it with `bn_model_chat_tokenize`: those know which
+/// control tokens the template wrote, and which somebody typed into a message.
+///
+/// The template is a program that came with the model. Its steps and its memory are bounded; it
+/// sees only the messages and the date. It takes at most 65536 messages of 64 MiB together.
+///
+/// [any thread]
+/// @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*length` was written;
+/// `BN_ERR_INVALID_ARGUMENT`: also if the template refuses the messages; `BN_ERR_UNSUPPORTED`:
+/// unknown flag, or the model has no template, or one that fails or is not understood;
+/// `BN_ERR_TOO_LONG`; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_INTERNAL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_model_chat_format(
+    model: *const bn_model,
+    messages: *const bn_chat_message,
+    messages_count: usize,
+    message_size: usize,
+    flags: u32,
+    text: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+    error: *mut bn_error,
+) -> bn_status {
+    let body = || {
+        out("length", length)?;
+        guard::flags(flags, BN_CHAT_ADD_GENERATION_PROMPT)?;
+        // SAFETY: the caller's promise.
+        let messages = unsafe { conversation(messages, messages_count, message_size) }?;
+        let made = template(&*registry::model(model)?)?.render(&messages, flags != 0)?;
+        // SAFETY: `length` was checked; `text` is the caller's promise.
+        unsafe { copy_out("text", made.text.as_bytes(), text.cast(), capacity, length) }
+    };
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
+}
+
+/// Writes the token ids of a conversation, formatted by the model's own chat template, to
+/// `tokens`, which has room for `capacity`, and their number to `*count`. They are a
+/// `bn_request_params.prompt_tokens`. `content` never becomes a control token.
+/// `message_size` is `sizeof(bn_chat_message)`. `flags` is 0 or `BN_CHAT_ADD_GENERATION_PROMPT`.
+/// To ask for the number alone, pass NULL and 0.
+///
+/// [any thread]
+/// @return as `bn_model_chat_format`, with `*count` for `*length`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_model_chat_tokenize(
+    model: *const bn_model,
+    messages: *const bn_chat_message,
+    messages_count: usize,
+    message_size: usize,
+    flags: u32,
+    tokens: *mut u32,
+    capacity: usize,
+    count: *mut usize,
+    error: *mut bn_error,
+) -> bn_status {
+    let body = || {
+        out("count", count)?;
+        guard::flags(flags, BN_CHAT_ADD_GENERATION_PROMPT)?;
+        // SAFETY: the caller's promise.
+        let messages = unsafe { conversation(messages, messages_count, message_size) }?;
+        let model = registry::model(model)?;
+        let made = template(&model)?.render(&messages, flags != 0)?;
+        let ids = tokenizer(&model)?.encode_chat(&made)?;
+        // SAFETY: `count` was checked; `tokens` is the caller's promise.
+        unsafe { copy_out("tokens", &ids, tokens, capacity, count) }
+    };
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
+}

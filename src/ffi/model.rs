@@ -1,0 +1,266 @@
+//! `bn_model_config` and its way into `ModelConfig`; `bn_model_info`.
+
+use super::config::{choice, log_level, log_sink};
+use super::growth::{Grown, grown};
+use super::guard;
+use super::request::BN_POOLING_LAST;
+use super::types::*;
+use crate::base::{Bytes, Error, Result};
+use crate::engine::api::{LoadOptions, ModelConfig, ProgressSink, Source, WeightType};
+use crate::model::Loaded;
+use std::ffi::c_void;
+use std::os::fd::BorrowedFd;
+
+/// How to open a model. `bn_model_config_init` fills in the defaults.
+///
+/// At most one of `path`, `fd` and `data` says where the model is. With none of them it is the
+/// small model that is embedded in the library.
+#[repr(C)]
+pub struct bn_model_config {
+    /// `sizeof(bn_model_config)`; set by `bn_model_config_init`.
+    pub struct_size: u32,
+    /// An open descriptor of a GGUF file, or -1 (default). It is duplicated: the caller may close
+    /// it once `bn_model_open` has returned.
+    pub fd: i32,
+    /// A GGUF file, a Hugging Face folder (`config.json`, safetensors, `tokenizer.json`), or
+    /// `builtin:echo`, a model without weights that answers with its prompt
+    /// (`builtin:echo?us_per_token=N` takes N microseconds for each token).
+    pub path: bn_string,
+    /// The bytes of a GGUF file. They are used where they are: keep them unchanged until the
+    /// model and every engine made of it are freed. NULL (default): not in memory.
+    pub data: *const c_void,
+    /// Number of bytes at `data`.
+    pub data_size: usize,
+    /// The `kernel_config.ini` that a GGUF file with TL1 or TL2 tensors was converted with. Not
+    /// set (default): the one beside the file.
+    pub kernel_config_path: bn_string,
+    /// The most bytes that the weights may take; loading stops at the tensor that passes it. 0
+    /// (default): no limit.
+    pub memory_limit_bytes: u64,
+    /// Threads that load, 1 to 256. 0 (default): the CPUs that this process may use.
+    pub threads: u32,
+    /// What attention and feed-forward weights become while loading, `BN_WEIGHTS_*`. Only F32,
+    /// F16 and BF16 weights can become something else than `BN_WEIGHTS_KEEP` (default), and only
+    /// those of BitNet models `BN_WEIGHTS_TERNARY`.
+    pub weight_type: i32,
+    /// The same for the embedding, without `BN_WEIGHTS_TERNARY`.
+    pub embedding_type: i32,
+    /// The same for the output head. If it is tied to the embedding, either field sets both.
+    pub head_type: i32,
+    /// The most detailed level that `log` gets, `BN_LOG_*`. Default `BN_LOG_WARN`.
+    pub log_level: i32,
+    /// 0.
+    pub reserved: u32,
+    /// Receives the log. NULL (default): no log.
+    pub log: bn_log_callback,
+    /// Passed to `log`.
+    pub log_context: *mut c_void,
+    /// Receives the progress of loading, and may stop it. NULL (default): none.
+    pub progress: bn_progress_callback,
+    /// Passed to `progress`.
+    pub progress_context: *mut c_void,
+}
+
+grown!(bn_model_config: 120, fd: -1, threads: ModelConfig::default().threads, log_level: BN_LOG_WARN);
+
+fn weight_type(field: &str, value: i32) -> Result<WeightType> {
+    choice(
+        field,
+        value,
+        "BN_WEIGHTS",
+        &[
+            (BN_WEIGHTS_KEEP, WeightType::Keep),
+            (BN_WEIGHTS_Q8_0, WeightType::Q8_0),
+            (BN_WEIGHTS_Q4_0, WeightType::Q4_0),
+            (BN_WEIGHTS_TERNARY, WeightType::Ternary),
+        ],
+    )
+}
+
+impl bn_model_config {
+    /// # Safety
+    /// Pointers are NULL or as the fields say.
+    pub(super) unsafe fn to_engine(&self) -> Result<ModelConfig> {
+        if self.reserved != 0 {
+            return Err(Error::unsupported(format!("bn_model_config.reserved is {}, not 0", self.reserved)));
+        }
+        // SAFETY: the caller's promise.
+        let kernel_config = unsafe { path("kernel_config_path", self.kernel_config_path) }?;
+        Ok(ModelConfig {
+            // SAFETY: the caller's promise.
+            source: unsafe { self.source() }?,
+            options: LoadOptions {
+                weights: weight_type("weight_type", self.weight_type)?,
+                embedding: weight_type("embedding_type", self.embedding_type)?,
+                head: weight_type("head_type", self.head_type)?,
+                kernel_config: kernel_config.map(str::to_owned),
+                max_weight_bytes: self.memory_limit_bytes,
+            },
+            threads: self.threads,
+            log: log_sink(self.log, self.log_context),
+            log_level: log_level(self.log_level)?,
+            progress: self.progress_sink(),
+        })
+    }
+
+    /// # Safety
+    /// As `to_engine`.
+    unsafe fn source(&self) -> Result<Source> {
+        // SAFETY: the caller's promise.
+        let path = unsafe { path("path", self.path) }?;
+        // SAFETY: the caller's promise, which also says that the bytes outlive the model.
+        let data: &'static [u8] = unsafe { guard::slice("data", self.data.cast(), self.data_size) }?;
+        match (path, self.fd, self.data.is_null()) {
+            (None, -1, false) => {
+                Ok(Source::Memory { bytes: Bytes::new(data), what: "the model in memory".into() })
+            }
+            // SAFETY: a number that the caller says to be an open descriptor; one that is not is an error.
+            (None, 0.., true) => Source::descriptor(unsafe { BorrowedFd::borrow_raw(self.fd) }),
+            (path, -1, true) => Source::parse(path),
+            (None, fd, true) => Err(Error::invalid(format!("fd is {fd}; it is a descriptor, or -1"))),
+            _ => Err(Error::invalid("more than one of path, fd and data is set: a model has one source")),
+        }
+    }
+
+    fn progress_sink(&self) -> Option<ProgressSink> {
+        let call = self.progress?;
+        let context = Context::new(self.progress_context);
+        Some(Box::new(move |fraction, what: &str| {
+            // SAFETY: the header's contract for `progress`; `what` outlives the call.
+            unsafe { call(fraction, bn_string::of(what), context.get()) != 0 }
+        }))
+    }
+}
+
+/// None where it is not set.
+///
+/// # Safety
+/// As `guard::optional_text`.
+pub(super) unsafe fn path<'a>(field: &str, path: bn_string) -> Result<Option<&'a str>> {
+    // SAFETY: the caller's promise.
+    match unsafe { guard::optional_text(field, path) }? {
+        Some("") => Err(Error::invalid(format!("{field} is empty; NULL stands for the default"))),
+        path => Ok(path),
+    }
+}
+
+/// For `bn_model_info.sampling_fields`: the model's files set `temperature`.
+pub const BN_SAMPLING_TEMPERATURE: u32 = 1 << 0;
+/// The model's files set `top_k`.
+pub const BN_SAMPLING_TOP_K: u32 = 1 << 1;
+/// The model's files set `top_p`.
+pub const BN_SAMPLING_TOP_P: u32 = 1 << 2;
+/// The model's files set `min_p`.
+pub const BN_SAMPLING_MIN_P: u32 = 1 << 3;
+/// The model's files set `repetition_penalty`.
+pub const BN_SAMPLING_REPETITION_PENALTY: u32 = 1 << 4;
+
+/// What is known of a model: `bn_model_info_init`, then `bn_model_get_info`. Pointers are valid
+/// until `bn_model_free`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct bn_model_info {
+    /// `sizeof(bn_model_info)`; set by `bn_model_info_init`.
+    pub struct_size: u32,
+    /// 1 if the model has a tokenizer. Without one, prompts are token ids and events have no
+    /// text.
+    pub has_tokenizer: i32,
+    /// The architecture as the model's files name it: `llama`, `bitnet-b1.58`, ...
+    pub architecture: bn_string,
+    /// The model's own name; may be empty.
+    pub name: bn_string,
+    /// Token ids are 0 to `vocab_size - 1`.
+    pub vocab_size: u64,
+    /// Tokens of context that the model was made for.
+    pub context_length: u64,
+    /// Decoder layers.
+    pub layers: u64,
+    /// Width of the hidden state.
+    pub hidden_size: u64,
+    /// Query heads.
+    pub heads: u64,
+    /// Key and value heads.
+    pub kv_heads: u64,
+    /// Width of a head.
+    pub head_dim: u64,
+    /// Width of the feed-forward layer.
+    pub ffn_size: u64,
+    /// Number of parameters.
+    pub parameters: u64,
+    /// Bytes of weights, mapped or allocated.
+    pub weight_bytes: u64,
+    /// The model's end tokens, which end an output as `BN_FINISH_STOP`. NULL if there are none.
+    pub end_tokens: *const u32,
+    /// Number of `end_tokens`.
+    pub end_tokens_count: usize,
+    /// The BOS token's id, or -1.
+    pub bos_token: i64,
+    /// Elements of an embedding (`BN_REQUEST_EMBED`). 0: the model makes none.
+    pub embedding_size: u64,
+    /// What `BN_POOLING_MODEL` stands for: `BN_POOLING_LAST`, `BN_POOLING_MEAN` or
+    /// `BN_POOLING_FIRST`.
+    pub pooling: i32,
+    /// 1 if the model has a chat template, so that requests may have `messages`.
+    pub has_chat_template: i32,
+    /// Which of the five fields below the model's authors recommend, in `generation_config.json` or
+    /// in the keys of a GGUF file: a sum of `BN_SAMPLING_TEMPERATURE` and its like. The others are
+    /// 0. Requests never use them by themselves.
+    pub sampling_fields: u32,
+    /// Recommended temperature; 0: always the most likely token.
+    pub temperature: f32,
+    /// Recommended `top_k`.
+    pub top_k: u32,
+    /// Recommended `top_p`.
+    pub top_p: f32,
+    /// Recommended `min_p`.
+    pub min_p: f32,
+    /// Recommended `repetition_penalty`.
+    pub repetition_penalty: f32,
+}
+
+grown!(
+    bn_model_info: 184, architecture: bn_string::of(""), name: bn_string::of(""), bos_token: -1,
+    pooling: BN_POOLING_LAST
+);
+
+impl bn_model_info {
+    /// Points into `loaded`.
+    pub(super) fn of(loaded: &Loaded) -> Self {
+        let facts = loaded.model.facts();
+        let ends = &loaded.end_tokens;
+        let sampling = &facts.sampling;
+        let set = |flag, set: bool| if set { flag } else { 0 };
+        Self {
+            has_tokenizer: i32::from(loaded.tokenizer.is_some()),
+            architecture: bn_string::of(&facts.architecture),
+            name: bn_string::of(&facts.name),
+            vocab_size: facts.vocab_size as u64,
+            context_length: facts.context_length as u64,
+            layers: facts.layers as u64,
+            hidden_size: facts.hidden_size as u64,
+            heads: facts.heads as u64,
+            kv_heads: facts.kv_heads as u64,
+            head_dim: facts.head_dim as u64,
+            ffn_size: facts.ffn_size as u64,
+            parameters: facts.parameters,
+            weight_bytes: facts.weight_bytes,
+            end_tokens: if ends.is_empty() { std::ptr::null() } else { ends.as_ptr() },
+            end_tokens_count: ends.len(),
+            bos_token: loaded.tokenizer.as_ref().and_then(|t| t.bos()).map_or(-1, i64::from),
+            embedding_size: facts.hidden_size as u64,
+            pooling: facts.pooling as i32,
+            has_chat_template: i32::from(loaded.chat.is_some()),
+            sampling_fields: set(BN_SAMPLING_TEMPERATURE, sampling.temperature.is_some())
+                | set(BN_SAMPLING_TOP_K, sampling.top_k.is_some())
+                | set(BN_SAMPLING_TOP_P, sampling.top_p.is_some())
+                | set(BN_SAMPLING_MIN_P, sampling.min_p.is_some())
+                | set(BN_SAMPLING_REPETITION_PENALTY, sampling.repetition_penalty.is_some()),
+            temperature: sampling.temperature.unwrap_or_default(),
+            top_k: sampling.top_k.unwrap_or_default(),
+            top_p: sampling.top_p.unwrap_or_default(),
+            min_p: sampling.min_p.unwrap_or_default(),
+            repetition_penalty: sampling.repetition_penalty.unwrap_or_default(),
+            ..Self::defaults()
+        }
+    }
+}

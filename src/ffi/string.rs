@@ -1,0 +1,30 @@
+//! Text, as it crosses the boundary.
+
+use std::ffi::c_char;
+
+/// As `bn_string.length`: `data` ends with a NUL byte, which is not part of the text.
+pub const BN_NUL_TERMINATED: usize = usize::MAX;
+
+/// UTF-8 text.
+///
+/// Text that you pass in may set `length` to `BN_NUL_TERMINATED`. Text that the library returns
+/// has its length, is not NUL-terminated, and has a non-NULL `data` even if it is empty. Neither
+/// this struct nor `bn_logprob` ever grows.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct bn_string {
+    /// The bytes. NULL with a length of 0 means "not set".
+    pub data: *const c_char,
+    /// Number of bytes.
+    pub length: usize,
+}
+
+impl bn_string {
+    pub const NONE: Self = Self { data: std::ptr::null(), length: 0 };
+
+    /// A view of `text`: valid while `text` is.
+    pub fn of(text: &str) -> Self {
+        let data = if text.is_empty() { c"".as_ptr() } else { text.as_ptr().cast() };
+        Self { data, length: text.len() }
+    }
+}

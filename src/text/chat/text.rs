@@ -1,0 +1,185 @@
+//! Strings that know which of their bytes come from messages.
+//!
+//! minijinja's own strings are the template's words. What a message wrote, or what an operation made of it, is a `Text`:
+//! operations that copy parts keep each part's mark, the others mark all that they make.
+
+use super::value::{OBJECT_BYTES, Outcome, Run};
+use minijinja::value::{Object, ObjectRepr, Value};
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+/// Longest string that minijinja keeps in the value itself.
+const INLINE_BYTES: usize = 22;
+
+/// A string and its untrusted ranges: sorted, apart from each other, on characters' borders.
+#[derive(Default)]
+pub struct Text {
+    pub text: String,
+    pub untrusted: Vec<Range<usize>>,
+}
+
+impl Text {
+    pub fn piece(&self) -> Piece<'_> {
+        Piece { text: &self.text, start: 0, marks: &self.untrusted }
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("string")
+    }
+}
+
+impl Object for Text {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+    fn is_true(self: &Arc<Self>) -> bool {
+        !self.text.is_empty()
+    }
+    fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// Part of a string.
+#[derive(Clone, Copy)]
+pub struct Piece<'a> {
+    pub text: &'a str,
+    /// Where it begins in the string that `marks` are ranges of.
+    start: usize,
+    marks: &'a [Range<usize>],
+}
+
+impl Deref for Piece<'_> {
+    type Target = str;
+    fn deref(&self) -> &str {
+        self.text
+    }
+}
+
+impl<'a> Piece<'a> {
+    pub fn trusted(text: &'a str) -> Self {
+        Self { text, start: 0, marks: &[] }
+    }
+
+    /// None for what is no string.
+    pub fn of(value: &'a Value) -> Option<Self> {
+        let native = || value.as_str().map(Self::trusted);
+        value.downcast_object_ref::<Text>().map(Text::piece).or_else(native)
+    }
+
+    pub fn sub(&self, range: Range<usize>) -> Self {
+        Self { text: &self.text[range.clone()], start: self.start + range.start, marks: self.marks }
+    }
+
+    /// `part` is a slice of `self.text`.
+    pub fn part(&self, part: &'a str) -> Self {
+        let at = part.as_ptr() as usize - self.text.as_ptr() as usize;
+        self.sub(at..at + part.len())
+    }
+
+    pub fn has_untrusted(&self) -> bool {
+        self.segments().any(|(_, untrusted)| untrusted)
+    }
+
+    /// Its longest parts that are trusted or not as a whole.
+    pub fn segments(self) -> impl Iterator<Item = (&'a str, bool)> {
+        let (mut at, end) = (self.start, self.start + self.text.len());
+        let mut marks = &self.marks[self.marks.partition_point(|mark| mark.end <= at)..];
+        std::iter::from_fn(move || {
+            if at == end {
+                return None;
+            }
+            let from = at;
+            let untrusted = marks.first().is_some_and(|mark| mark.start <= from);
+            at = match marks.first() {
+                Some(mark) if untrusted => mark.end.min(end),
+                Some(mark) => mark.start.min(end),
+                None => end,
+            };
+            marks = &marks[usize::from(untrusted)..];
+            Some((&self.text[from - self.start..at - self.start], untrusted))
+        })
+    }
+
+    /// Its characters, each as a piece.
+    pub fn characters(self) -> impl Iterator<Item = Piece<'a>> {
+        self.text.char_indices().map(move |(at, c)| self.sub(at..at + c.len_utf8()))
+    }
+}
+
+/// Text under construction, charged before it grows.
+pub struct Sink<'a> {
+    pub run: &'a Run,
+    text: Text,
+    /// Bytes that are charged.
+    paid: usize,
+}
+
+impl<'a> Sink<'a> {
+    pub fn new(run: &'a Run) -> Self {
+        Self { run, text: Text::default(), paid: 0 }
+    }
+
+    /// Room for exactly `bytes` more, charged.
+    pub fn reserve(&mut self, bytes: usize) -> Outcome<()> {
+        self.run.memory(bytes)?;
+        self.text.text.try_reserve_exact(bytes).map_err(|_| self.run.no_memory(bytes))?;
+        self.paid = self.text.text.len() + bytes;
+        Ok(())
+    }
+
+    /// Of the template's own.
+    pub fn push(&mut self, text: &str) -> Outcome<()> {
+        self.push_as(text, false)
+    }
+
+    pub fn push_piece(&mut self, piece: Piece) -> Outcome<()> {
+        piece.segments().try_for_each(|(text, untrusted)| self.push_as(text, untrusted))
+    }
+
+    pub fn push_char(&mut self, c: char, untrusted: bool) -> Outcome<()> {
+        self.push_as(c.encode_utf8(&mut [0; 4]), untrusted)
+    }
+
+    pub fn push_as(&mut self, text: &str, untrusted: bool) -> Outcome<()> {
+        let more = (self.text.text.len() + text.len()).saturating_sub(self.paid);
+        if more > 0 {
+            self.run.memory(more)?;
+            self.text.text.try_reserve(text.len()).map_err(|_| self.run.no_memory(text.len()))?;
+            self.paid += more;
+        }
+        let (start, end) = (self.text.text.len(), self.text.text.len() + text.len());
+        self.text.text.push_str(text);
+        if !untrusted || text.is_empty() {
+            return Ok(());
+        }
+        match self.text.untrusted.last_mut() {
+            Some(last) if last.end == start => last.end = end,
+            _ => {
+                self.run.grow(&mut self.text.untrusted, 1)?;
+                self.text.untrusted.push(start..end);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn into_text(self) -> Text {
+        self.text
+    }
+
+    pub fn into_value(self) -> Outcome<Value> {
+        if self.text.untrusted.is_empty() && self.text.text.len() <= INLINE_BYTES {
+            return Ok(Value::from(&*self.text.text));
+        }
+        self.run.memory(OBJECT_BYTES)?;
+        Ok(Value::from_object(self.text))
+    }
+}
+
+/// Of a value that is known to be a string.
+pub fn piece(string: &Value) -> Piece<'_> {
+    Piece::of(string).unwrap_or(Piece::trusted(""))
+}

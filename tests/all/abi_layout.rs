@@ -1,0 +1,178 @@
+//! Sizes and offsets of every field, and the values of the constants, as a C compiler sees them in
+//! `include/bn_engine.h`, against Rust's.
+
+use ::bn_engine::ffi::config::bn_engine_config;
+use ::bn_engine::ffi::event::*;
+use ::bn_engine::ffi::exports::model::*;
+use ::bn_engine::ffi::model::*;
+use ::bn_engine::ffi::request::*;
+use ::bn_engine::ffi::stats::{bn_percentiles, bn_stats};
+use ::bn_engine::ffi::status::*;
+use ::bn_engine::ffi::types::*;
+use std::fmt::Write;
+use std::mem::offset_of;
+use std::path::Path;
+use std::process::Command;
+
+/// A line of C that prints a value, and the line that it must print.
+#[derive(Default)]
+struct Facts {
+    program: String,
+    expected: String,
+}
+
+impl Facts {
+    fn add(&mut self, c: &str, value: i128) {
+        writeln!(self.program, "    printf(\"%s %lld\\n\", \"{c}\", (long long)({c}));").unwrap();
+        writeln!(self.expected, "{c} {}", value as i64).unwrap();
+    }
+}
+
+/// Every field must be named: the pattern has no `..`.
+macro_rules! structs {
+    ($facts:expr; $($name:ident { $($field:ident),* $(,)? })*) => { $(
+        let _ = |$name { $($field: _),* }: $name| ();
+        $facts.add(concat!("sizeof(", stringify!($name), ")"), size_of::<$name>() as i128);
+        $(
+            let c = concat!("offsetof(", stringify!($name), ", ", stringify!($field), ")");
+            $facts.add(c, offset_of!($name, $field) as i128);
+        )*
+    )* };
+}
+
+macro_rules! constants {
+    ($facts:expr; $($name:ident)*) => { $( $facts.add(stringify!($name), $name as i128); )* };
+}
+
+fn structs(facts: &mut Facts) {
+    structs! { facts;
+        bn_string { data, length }
+        bn_model_config {
+            struct_size, fd, path, data, data_size, kernel_config_path, memory_limit_bytes,
+            threads, weight_type, embedding_type, head_type, log_level, reserved, log,
+            log_context, progress, progress_context,
+        }
+        bn_error { struct_size, status, message }
+        bn_model_info {
+            struct_size, has_tokenizer, architecture, name, vocab_size, context_length, layers,
+            hidden_size, heads, kv_heads, head_dim, ffn_size, parameters, weight_bytes,
+            end_tokens, end_tokens_count, bos_token, embedding_size, pooling, has_chat_template,
+            sampling_fields, temperature, top_k, top_p, min_p, repetition_penalty,
+        }
+        bn_chat_message { role, content }
+        bn_logprob { token, logprob }
+        bn_event {
+            struct_size, kind, request, user_data, lease, text, tokens, tokens_count, logprobs,
+            logprobs_count, logprobs_per_token, finish_reason, status, stop_index, message,
+            embedding, embedding_count, pooling, prompt_tokens, generated_tokens, reserved,
+            queued_ns, prefill_ns, first_token_ns, decode_ns, total_ns,
+        }
+        bn_engine_config {
+            struct_size, delivery_mode, model, model_path, threads, instructions, max_batch_size,
+            max_batch_tokens, max_sequence_length, kv_block_size, kv_type, queue_capacity,
+            memory_limit_bytes, max_wait_us, max_step_ms, default_timeout_ms, log_level, on_event,
+            on_event_context, log, log_context,
+        }
+        bn_percentiles { p50_ns, p90_ns, p99_ns, count, sum_ns }
+        bn_stats {
+            struct_size, reserved, accepted, rejected_invalid, rejected_queue_full,
+            rejected_too_long, rejected_memory, rejected_shutdown, completed_stop,
+            completed_stop_string, completed_length, completed_cancelled, completed_timed_out,
+            completed_failed, queued, running, unreleased, prompt_tokens, generated_tokens, steps,
+            last_batch_size, mean_batch_size, batch_utilization, kv_blocks_used, kv_blocks_total,
+            memory_used_bytes, memory_limit_bytes, memory_peak_bytes, generated_tokens_per_second,
+            prompt_tokens_per_second, queue_wait, time_to_first_token, inter_token, end_to_end,
+            completed_embedding, kv_bytes, max_sequence_length,
+        }
+        bn_request_params {
+            struct_size, flags, prompt, prompt_tokens, prompt_tokens_count, messages,
+            messages_count, message_size, stop_tokens, stop_tokens_count, stop_strings,
+            stop_strings_count, user_data, seed, max_new_tokens, timeout_ms, temperature, top_k,
+            top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, top_logprobs,
+            pooling, reserved,
+        }
+        bn_request_info { struct_size, stage, queue_position }
+    }
+    facts.add("sizeof(bn_request)", size_of::<bn_request>() as i128);
+    facts.add("sizeof(bn_status)", size_of::<bn_status>() as i128);
+}
+
+fn constants(facts: &mut Facts) {
+    constants! { facts;
+        BN_NUL_TERMINATED BN_OK BN_ERR_INVALID_ARGUMENT BN_ERR_NOT_FOUND BN_ERR_UNSUPPORTED
+        BN_ERR_BUSY BN_ERR_QUEUE_FULL BN_ERR_OUT_OF_MEMORY BN_ERR_MEMORY_LIMIT BN_ERR_IO
+        BN_ERR_BAD_MODEL BN_ERR_WRONG_MODE BN_ERR_REENTRANT BN_ERR_SHUTDOWN BN_ERR_ENGINE_DEAD
+        BN_ERR_FORKED BN_ERR_CANCELLED BN_ERR_TOO_LONG BN_ERR_BUFFER_TOO_SMALL BN_ERR_INTERNAL
+        BN_ERR_TIMED_OUT BN_ERR_FINISHED BN_ABI_VERSION BN_VERSION_MAJOR BN_VERSION_MINOR
+        BN_VERSION_PATCH BN_ANY BN_WAIT_FOREVER BN_TIMEOUT_NONE BN_DELIVERY_POLL
+        BN_DELIVERY_CALLBACK BN_LOG_OFF BN_LOG_ERROR BN_LOG_WARN BN_LOG_INFO BN_LOG_DEBUG
+        BN_WEIGHTS_KEEP BN_WEIGHTS_Q8_0 BN_WEIGHTS_Q4_0 BN_WEIGHTS_TERNARY BN_KV_F16 BN_KV_F32
+        BN_KV_INT8 BN_INSTRUCTIONS_AUTO BN_INSTRUCTIONS_SCALAR BN_INSTRUCTIONS_AVX2
+        BN_INSTRUCTIONS_AVX_VNNI BN_INSTRUCTIONS_AVX512_VNNI BN_INSTRUCTIONS_NEON BN_SHUTDOWN_DRAIN
+        BN_SHUTDOWN_CANCEL BN_STATE_RUNNING BN_STATE_DRAINING BN_STATE_DRAINED BN_STATE_DEAD
+        BN_SAMPLING_TEMPERATURE BN_SAMPLING_TOP_K BN_SAMPLING_TOP_P BN_SAMPLING_MIN_P
+        BN_SAMPLING_REPETITION_PENALTY BN_REQUEST_NO_STREAM BN_REQUEST_POLL_BY_ID
+        BN_REQUEST_ECHO_PROMPT BN_REQUEST_IGNORE_EOS BN_REQUEST_LOGPROBS BN_REQUEST_PARSE_SPECIAL
+        BN_REQUEST_EMBED BN_REQUEST_EMBED_RAW BN_POOLING_MODEL BN_POOLING_LAST BN_POOLING_MEAN
+        BN_POOLING_FIRST BN_MAX_STOPS BN_STAGE_QUEUED BN_STAGE_RUNNING BN_STAGE_FINISHED
+        BN_EVENT_TOKENS BN_EVENT_COMPLETED BN_FINISH_NONE BN_FINISH_STOP BN_FINISH_STOP_STRING
+        BN_FINISH_LENGTH BN_FINISH_CANCELLED BN_FINISH_TIMED_OUT BN_FINISH_FAILED
+        BN_FINISH_EMBEDDING BN_TOKENIZE_ADD_SPECIAL BN_TOKENIZE_PARSE_SPECIAL
+        BN_CHAT_ADD_GENERATION_PROMPT
+    }
+}
+
+/// What `cc` (or `$CC`) makes of the header.
+fn seen_from_c(program: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let at = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (source, binary) = (at.join("layout.c"), at.join("layout"));
+    std::fs::write(
+        &source,
+        format!(
+            "#include <stdio.h>\n#include \"bn_engine.h\"\nint main(void) {{\n{program}    return 0;\n}}\n"
+        ),
+    )
+    .unwrap();
+    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    let compiled = Command::new(&cc)
+        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic"])
+        .arg("-I")
+        .arg(root.join("include"))
+        .arg(&source)
+        .arg("-o")
+        .arg(&binary)
+        .output()
+        .unwrap_or_else(|e| panic!("this test needs a C compiler, and `{cc}` does not start: {e}"));
+    assert!(compiled.status.success(), "{cc}: {}", String::from_utf8_lossy(&compiled.stderr));
+    let run = Command::new(&binary).output().unwrap();
+    assert!(run.status.success());
+    String::from_utf8(run.stdout).unwrap()
+}
+
+#[test]
+fn c_sees_the_layout_that_rust_has() {
+    let mut facts = Facts::default();
+    structs(&mut facts);
+    constants(&mut facts);
+    let seen = seen_from_c(&facts.program);
+    for (seen, expected) in seen.lines().zip(facts.expected.lines()) {
+        assert_eq!(seen, expected);
+    }
+    assert_eq!(seen, facts.expected);
+}
+
+#[test]
+fn every_constant_of_the_header_is_compared() {
+    let mut facts = Facts::default();
+    constants(&mut facts);
+    for line in include_str!("../../include/bn_engine.h").lines() {
+        if let Some(rest) = line.strip_prefix("#define BN_")
+            && let Some((name, _)) = rest.split_once(' ')
+            && !name.contains('(')
+        {
+            let name = format!("BN_{name} ");
+            assert!(facts.expected.lines().any(|l| l.starts_with(&name)), "{name}is not compared");
+        }
+    }
+}

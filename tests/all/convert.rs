@@ -1,0 +1,269 @@
+//! bn-convert: a folder and the file made of it say the same.
+
+use crate::common::{Golden, alone, argmax, bits, load_file, relative_error, root};
+use bn_engine::base::Error;
+use bn_engine::formats::gguf::Gguf;
+use bn_engine::kernels::{DType, Pool};
+use bn_engine::model::SamplingDefaults;
+use bn_engine::model::{Checkpoint, ExportTypes, HfFolder, export};
+use bn_engine::text::Message;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("bn-convert-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What is left lies in the system's folder for such things.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const KEEP: ExportTypes = ExportTypes { ternary: None, weights: None, embedding: None };
+
+fn converted(folder: &str, types: ExportTypes, out: &Path) -> Result<(), Error> {
+    let files = HfFolder::open(&root().join(folder).to_string_lossy())?;
+    let pool = Pool::new(2)?;
+    export(&files, types, Vec::new(), &pool, out, &mut |_| ())
+}
+
+/// Logits of every token of all sequences.
+fn logits(path: &str, golden: &Golden) -> Vec<Vec<f32>> {
+    let loaded = load_file(path, 1).unwrap_or_else(|e| panic!("{path}: {e}"));
+    alone(&loaded, &golden.sequences, 16)
+}
+
+#[test]
+fn every_folder_becomes_a_file_that_computes_the_same() {
+    let scratch = Scratch::new("all");
+    let (mut same, mut near) = (0, 0);
+    for golden in Golden::models(|format| format.starts_with("hf-")) {
+        let out = scratch.file("model.gguf");
+        match converted(&golden.model, KEEP, &out) {
+            // The narrowest models of the set, and one whose projections' norms have an eps of their own.
+            Err(error) if error.message.contains("too few for I2_S") => continue,
+            Err(error) if error.message.contains("no key in GGUF") => continue,
+            result => result.unwrap_or_else(|e| panic!("{}: {e}", golden.case)),
+        }
+        let (folder, file) = (logits(&golden.model, &golden), logits(&out.to_string_lossy(), &golden));
+        // Rows of q and k that change places give the same products, added up in another order.
+        let turned = Gguf::open(&out.to_string_lossy()).unwrap().get::<&str>("general.architecture").unwrap()
+            == "llama";
+        if turned {
+            let error = relative_error(&file.concat(), &folder.concat());
+            assert!(error < 1e-5, "{}: {error:.1e}", golden.case);
+            near += 1;
+        } else {
+            assert!(bits(&file) == bits(&folder), "{}: the file computes something else", golden.case);
+            same += 1;
+        }
+    }
+    assert!(same >= 5 && near >= 12, "{same} the same, {near} near");
+}
+
+#[test]
+fn weights_take_the_types_asked_for() {
+    let scratch = Scratch::new("types");
+    let golden = Golden::models(|_| true).into_iter().find(|g| g.case == "llama-f32").expect("llama-f32");
+    let out = scratch.file("q8_0.gguf");
+    let types = ExportTypes { weights: Some(DType::Q8_0), embedding: Some(DType::Q8_0), ..KEEP };
+    converted(&golden.model, types, &out).unwrap();
+    let gguf = Gguf::open(&out.to_string_lossy()).unwrap();
+    for name in ["token_embd.weight", "blk.0.attn_q.weight", "blk.0.ffn_down.weight"] {
+        assert_eq!(gguf.tensor(name).unwrap().type_id, DType::Q8_0 as u32, "{name}");
+    }
+    let error = relative_error(&logits(&out.to_string_lossy(), &golden).concat(), &golden.logits);
+    assert!((1e-4..0.1).contains(&error), "{error:.1e}");
+}
+
+#[test]
+fn ternary_weights_in_tq2_0_keep_their_answers() {
+    let scratch = Scratch::new("tq2_0");
+    let golden = Golden::models(|_| true).into_iter().find(|g| g.case == "bitnet-offline").expect("a case");
+    let out = scratch.file("tq2_0.gguf");
+    let types = ExportTypes { ternary: Some(DType::TQ2_0), ..KEEP };
+    match converted(&golden.model, types, &out) {
+        // TQ2_0 stores multiples of 256.
+        Err(error) => assert!(error.message.contains("TQ2_0"), "{error}"),
+        Ok(()) => {
+            let ours = logits(&out.to_string_lossy(), &golden).concat();
+            let theirs = golden.logits.chunks_exact(golden.vocab);
+            let same = ours.chunks_exact(golden.vocab).zip(theirs).filter(|(a, b)| argmax(a) == argmax(b));
+            assert!(same.count() * 100 >= 99 * golden.logits.len() / golden.vocab);
+        }
+    }
+}
+
+/// qwen3 of the golden models, its embedding five times as long: room for a byte-level vocabulary.
+fn put_wide_model(scratch: &Scratch) {
+    let from = root().join("tests/golden/models/qwen3");
+    let mut config: Value =
+        serde_json::from_slice(&std::fs::read(from.join("config.json")).unwrap()).unwrap();
+    config["vocab_size"] = json!(320);
+    config["eos_token_id"] = json!(256);
+    std::fs::write(scratch.file("config.json"), config.to_string()).unwrap();
+    let bytes = std::fs::read(from.join("model.safetensors")).unwrap();
+    let (length, bytes) = bytes.split_at(8);
+    let (header, data) = bytes.split_at(u64::from_le_bytes(length.try_into().unwrap()) as usize);
+    let mut header: Value = serde_json::from_slice(header).unwrap();
+    let mut wide = Vec::new();
+    for (name, tensor) in
+        header.as_object_mut().unwrap().iter_mut().filter(|(name, _)| *name != "__metadata__")
+    {
+        let at = |i: usize| tensor["data_offsets"][i].as_u64().unwrap() as usize;
+        let times = if is_table(name) { 5 } else { 1 };
+        let data = data[at(0)..at(1)].repeat(times);
+        tensor["data_offsets"] = json!([wide.len(), wide.len() + data.len()]);
+        tensor["shape"][0] = json!(tensor["shape"][0].as_u64().unwrap() * times as u64);
+        wide.extend(data);
+    }
+    let header = header.to_string();
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.as_bytes());
+    file.extend(wide);
+    std::fs::write(scratch.file("model.safetensors"), file).unwrap();
+}
+
+fn is_table(name: &str) -> bool {
+    name.ends_with("embed_tokens.weight") || name == "lm_head.weight"
+}
+
+/// GPT-2's bytes, "ab" as 256, and special tokens from 257 on.
+fn byte_level() -> Value {
+    let plain = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..);
+    let others =
+        (0..=255u8).filter(|byte| !plain(byte)).zip(256u32..).map(|(_, c)| char::from_u32(c).unwrap());
+    let chars = (0..=255u8).filter(plain).map(char::from).chain(others);
+    let mut vocab: serde_json::Map<_, _> =
+        chars.enumerate().map(|(id, c)| (c.to_string(), json!(id))).collect();
+    vocab.insert("ab".into(), json!(256));
+    let special = |id: u32, content: &str| {
+        json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true})
+    };
+    json!({
+        "added_tokens": [special(257, "</s>"), special(258, "<|im_end|>"), special(259, "<pad>")],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+        "model": {"type": "BPE", "vocab": vocab, "merges": [["a", "b"]]},
+    })
+}
+
+/// A folder's text reaches the file: tokenizer, end tokens (eos_token first, for templates), chat template.
+#[test]
+fn the_file_ends_and_chats_as_the_folder_does() {
+    let scratch = Scratch::new("text");
+    put_wide_model(&scratch);
+    let put = |name: &str, json: Value| std::fs::write(scratch.file(name), json.to_string()).unwrap();
+    let (folder, out) = (scratch.0.to_string_lossy().into_owned(), scratch.file("out.gguf"));
+    let out = out.to_string_lossy().into_owned();
+    let both = |said: &str| {
+        let done = program(&[&folder, &out]);
+        let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(done.status.success() && stderr.contains(said) && !stderr.contains('\x1b'), "{stderr}");
+        (load_file(&folder, 1).unwrap().loaded, load_file(&out, 1).unwrap().loaded)
+    };
+    put("generation_config.json", json!({"eos_token_id": [9, 3]}));
+    let (ours, file) = both("there is no tokenizer.json");
+    assert!(file.tokenizer.is_none() && file.chat.is_none());
+    assert_eq!((ours.end_tokens, file.end_tokens), (vec![3, 9], vec![3, 9]));
+    put("tokenizer.json", byte_level());
+    let template = "{{ bos_token }}{{ messages[0]['content'] }}{{ eos_token }}{{ pad_token }}";
+    let tokens = json!({"eos_token": {"content": "</s>"}, "pad_token": "<pad>", "chat_template": template});
+    put("tokenizer_config.json", tokens);
+    for (generation, ends) in [(Some(json!([1, 257])), [1, 257, 258]), (None, [256, 257, 258])] {
+        match generation {
+            Some(ids) => put("generation_config.json", json!({ "eos_token_id": ids })),
+            None => std::fs::remove_file(scratch.file("generation_config.json")).unwrap(),
+        }
+        let (ours, file) = both("is written");
+        assert_eq!((&ours.end_tokens[..], &file.end_tokens[..]), (&ends[..], &ends[..]));
+        let tokenizers = [ours.tokenizer.unwrap(), file.tokenizer.unwrap()];
+        let cut = tokenizers.each_ref().map(|t| t.encode("abba</s>", true, true).unwrap());
+        assert_eq!(cut[0], [256, 65, 64, 257]);
+        assert_eq!(cut[0], cut[1]);
+        // The model's ids behind the tokenizer's stand for nothing.
+        assert_eq!(tokenizers.each_ref().map(|t| t.decode(&[256, 300, 65]).unwrap()), ["abb", "abb"]);
+        let chats = [ours.chat.unwrap(), file.chat.unwrap()];
+        let message = Message { role: "user", content: "hi" };
+        assert_eq!(
+            chats.map(|chat| chat.render(&[message], true).unwrap().text),
+            ["hi</s><pad>", "hi</s><pad>"]
+        );
+    }
+    let advice =
+        json!({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 2});
+    put("generation_config.json", advice);
+    let (ours, file) = both("is written");
+    let want = SamplingDefaults {
+        temperature: Some(0.6),
+        top_k: Some(20),
+        top_p: Some(0.95),
+        min_p: None,
+        repetition_penalty: Some(2.0),
+    };
+    assert_eq!((ours.model.facts().sampling, file.model.facts().sampling), (want, want));
+    put("generation_config.json", json!({"eos_token_id": [0, 1, 2]}));
+    let (ours, file) = both("[2] will not end an output");
+    assert_eq!(
+        (&ours.end_tokens[..], &file.end_tokens[..]),
+        (&[0, 1, 2, 257, 258][..], &[0, 1, 257, 258][..])
+    );
+}
+
+#[test]
+fn a_type_that_no_weight_takes_is_refused() {
+    let scratch = Scratch::new("refused");
+    for (folder, types, word) in [
+        (
+            "tests/golden/models/bitnet-offline",
+            ExportTypes { weights: Some(DType::Q8_0), ..KEEP },
+            "is ternary",
+        ),
+        ("tests/golden/models/qwen3", ExportTypes { ternary: Some(DType::I2S), ..KEEP }, "is not ternary"),
+    ] {
+        let error = converted(folder, types, &scratch.file("model.gguf")).unwrap_err();
+        assert!(error.message.contains(word) && error.message.contains("blk.0."), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 0);
+}
+
+fn program(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bn-convert")).args(args).output().expect("bn-convert runs")
+}
+
+#[test]
+fn the_program_converts_and_says_what_is_wrong() {
+    let scratch = Scratch::new("program");
+    let folder = root().join("tests/golden/models/qwen3").to_string_lossy().into_owned();
+    let out = scratch.file("qwen3.gguf").to_string_lossy().into_owned();
+    let done = program(&[&folder, &out]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(Gguf::open(&out).unwrap().config(&|_| ()).unwrap().architecture, "qwen3");
+    for (args, words) in [
+        (vec!["/nowhere", &out], "/nowhere"),
+        (vec![folder.as_str()], "usage"),
+        (vec![&folder, &out, "--ternary", "q9"], "q9"),
+        (vec![&folder, &out, "--quick"], "--quick"),
+        (vec![&folder, "/nowhere/out.gguf"], "/nowhere/out.gguf"),
+        (vec![&folder, "/dev/null"], "no regular file"),
+        (vec![&folder, &scratch.0.to_string_lossy()], "no regular file"),
+    ] {
+        let failed = program(&args);
+        let stderr = String::from_utf8_lossy(&failed.stderr).into_owned();
+        assert!(failed.status.code() == Some(1) && stderr.contains(words), "{args:?}: {stderr}");
+    }
+}

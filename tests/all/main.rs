@@ -1,0 +1,38 @@
+//! The integration tests, one program: `cargo test --test all engine_echo::`. What needs a process of its own (an
+//! allocator that counts, descriptors, CPU affinity) stands beside this folder.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../engine_support/mod.rs"]
+mod engine_support;
+mod folder_support;
+mod ops_support;
+mod plain_ops;
+
+mod abi_header;
+mod abi_layout;
+mod abi_readme;
+mod convert;
+mod engine_echo;
+mod engine_embed;
+mod engine_faults;
+mod engine_invariance;
+mod layers;
+mod model_bad_files;
+mod model_echo;
+mod model_folders;
+mod model_golden;
+mod model_hostile;
+mod model_kv;
+mod model_parity;
+mod model_plain;
+mod model_shared;
+mod model_sources;
+mod model_types;
+mod notices;
+mod ops_fused;
+mod ops_invariance;
+mod ops_plain;
+mod schedule_simulation;
+mod text_chat;
+mod text_stack;

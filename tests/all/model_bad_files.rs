@@ -1,0 +1,381 @@
+//! Files that are wrong get an error that names what is wrong; none gets a panic.
+
+use crate::common;
+use crate::common::gguf::{F16, FFN, File, HIDDEN, TQ2_0, VOCAB, bitnet, gemma3, llama, qwen2};
+use crate::common::{Rng, Running};
+use bn_engine::base::{Bytes, Error, Status};
+use bn_engine::formats::gguf::Gguf;
+use bn_engine::kernels::Pool;
+use bn_engine::kernels::attention::KvType;
+use bn_engine::model::{LoadOptions, Outputs, SamplingDefaults, Source, load, load_checkpoint};
+use bn_engine::ops::{RaggedBatch, SeqRows};
+
+fn open(bytes: Vec<u8>) -> Result<Running, Error> {
+    let gguf = Gguf::from_bytes(Bytes::new(bytes), "test file")?;
+    let pool = Pool::new(1)?;
+    Running::new(load_checkpoint(&gguf, &pool, &|_, _| (), &mut |_, _| false)?, 1)
+}
+
+fn open_path(path: &str) -> Result<Running, Error> {
+    common::load_source(&Source::parse(Some(path))?, &LoadOptions::default(), 1)
+}
+
+/// Refused with `status`, the message holding each of `words`.
+#[track_caller]
+fn refused<T>(result: Result<T, Error>, status: Status, words: &[&str]) {
+    let Err(error) = result else { panic!("loaded where {words:?} should have been refused") };
+    assert_eq!(error.status, status, "{error}");
+    for word in words {
+        assert!(error.message.contains(word), "'{word}' is not in: {error}");
+    }
+}
+
+#[track_caller]
+fn bad(file: File, words: &[&str]) {
+    refused(open(file.bytes()), Status::BadModel, words);
+}
+
+#[track_caller]
+fn unsupported(file: File, words: &[&str]) {
+    refused(open(file.bytes()), Status::Unsupported, words);
+}
+
+/// A prompt of one token, or why not.
+fn forward(model: &Running) -> Result<Vec<f32>, Error> {
+    let kv = model.kv(KvType::F32, 1, 16);
+    let batch = RaggedBatch {
+        tokens: vec![0],
+        positions: vec![0],
+        seqs: vec![SeqRows { row: 0, rows: 1, table: 0, table_len: 1 }],
+        block_tables: vec![0],
+        logits_rows: vec![0],
+        ..RaggedBatch::default()
+    };
+    let mut out = Outputs::default();
+    model.forward(&batch, &kv, &mut out)?;
+    assert_eq!(out.logits.len(), model.model.facts().vocab_size);
+    Ok(out.logits)
+}
+
+#[test]
+fn the_files_that_the_others_bend_are_fine() {
+    for file in [llama(), bitnet(), qwen2(), gemma3()] {
+        let loaded = open(file.bytes()).expect("load");
+        assert!(loaded.tokenizer.is_none(), "there is none in the file");
+        assert_eq!(loaded.model.facts().vocab_size, VOCAB as usize);
+        let logits = forward(&loaded).expect("forward");
+        assert!(logits.iter().all(|x| x.is_finite()) && logits.iter().any(|x| *x != 0.0));
+    }
+}
+
+#[test]
+fn no_file_an_empty_one_and_a_foreign_one() {
+    let path = |name: &str| std::env::temp_dir().join(format!("bn-bad-{}-{name}", std::process::id()));
+    let missing = path("missing").to_string_lossy().into_owned();
+    refused(open_path(&missing), Status::Io, &[&missing]);
+    let directory = std::env::temp_dir().to_string_lossy().into_owned();
+    refused(open_path(&directory), Status::Io, &[&directory, "config.json"]);
+    for (name, content, word) in [("empty", &b""[..], "empty"), ("foreign", &b"\x7fELF and more"[..], "GGUF")]
+    {
+        let path = path(name);
+        std::fs::write(&path, content).expect("write");
+        let text = path.to_string_lossy().into_owned();
+        refused(open_path(&text), Status::BadModel, &[&text, word]);
+        std::fs::remove_file(path).expect("remove");
+    }
+}
+
+#[test]
+fn truncated_anywhere() {
+    let bytes = bitnet().bytes();
+    for at in (0..2048).chain((2048..bytes.len() - 28).step_by(997)) {
+        refused(open(bytes[..at].to_vec()), Status::BadModel, &["test file"]);
+    }
+}
+
+#[test]
+fn architectures_and_features_that_are_not_ours() {
+    unsupported(llama().str("general.architecture", "gpt2"), &["'gpt2'", "bitnet-b1.58", "llama"]);
+    bad(llama().without_key("general.architecture"), &["general.architecture"]);
+    unsupported(llama().u32("llama.expert_count", 8), &["llama.expert_count", "8"]);
+    unsupported(llama().u32("llama.attention.value_length", 32), &["value_length", "32"]);
+    unsupported(llama().random("blk.1.ffn_gate_exps.weight", &[8], 1), &["'blk.1.ffn_gate_exps.weight'"]);
+    unsupported(llama().random("blk.2.attn_norm.weight", &[HIDDEN], 1), &["'blk.2.attn_norm.weight'"]);
+    // A factor of 1 scales nothing; converters write it.
+    let harmless = llama().str("llama.rope.scaling.type", "linear").f32("llama.rope.scaling.factor", 1.0);
+    assert!(open(harmless.bytes()).is_ok());
+}
+
+#[test]
+fn features_that_are_not_ours() {
+    for (key, value) in [
+        ("attn_logit_softcapping", 50.0),
+        ("final_logit_softcapping", 30.0),
+        ("attention.temperature_scale", 0.1),
+        ("logit_scale", 2.0),
+        ("embedding_scale", 12.0),
+        ("residual_scale", 0.5),
+        ("rope.scaling.yarn_log_multiplier", 0.1),
+        ("rope.scaling.yarn_ext_factor", 0.5),
+        // Without yarn there is nothing that it would multiply.
+        ("rope.scaling.attn_factor", 1.2),
+    ] {
+        let key = format!("llama.{key}");
+        unsupported(llama().f32(&key, value), &[&key, &value.to_string()]);
+    }
+    unsupported(llama().str("llama.rope.scaling.type", "longrope"), &["llama.rope.scaling.type", "longrope"]);
+    unsupported(llama().u32("llama.attention.causal", 0), &["llama.attention.causal", "0"]);
+    unsupported(llama().u32("llama.pooling_type", 4), &["llama.pooling_type", "4"]);
+    unsupported(qwen2().u32("qwen2.attention.sliding_window", 16), &["qwen2.attention.sliding_window", "16"]);
+    unsupported(llama().str("general.architecture", "gemma-embedding"), &["'gemma-embedding'", "causal"]);
+    unsupported(llama().str("general.architecture", "gemma2"), &["'gemma2'", "tanh"]);
+}
+
+/// What the new parts read, each with a value that cannot be.
+#[test]
+fn keys_of_single_families_out_of_range() {
+    let yarn = || llama().str("llama.rope.scaling.type", "yarn").f32("llama.rope.scaling.factor", 4.0);
+    assert!(open(yarn().bytes()).is_ok());
+    for value in [f32::NAN, f32::INFINITY, 0.0, -1.0] {
+        let shown = value.to_string();
+        for key in ["factor", "attn_factor", "yarn_attn_factor", "yarn_beta_fast", "yarn_beta_slow"] {
+            let key = format!("llama.rope.scaling.{key}");
+            let named = key.replace("yarn_attn_factor", "attn_factor");
+            bad(yarn().f32(&key, value), &[&named, &shown]);
+        }
+        bad(llama().f32("llama.rope.scaling.factor", value), &["llama.rope.scaling.factor", &shown]);
+        bad(llama().f32("llama.rope.scale_linear", value), &["llama.rope.scaling.factor", &shown]);
+        bad(llama().f32("llama.attention.scale", value), &["llama.attention.scale", &shown]);
+        bad(gemma3().f32("gemma3.rope.freq_base_swa", value), &["gemma3.rope.freq_base", &shown]);
+    }
+    bad(yarn().f32("llama.rope.scaling.yarn_beta_slow", 33.0), &["yarn_beta_slow", "33", "32"]);
+    bad(yarn().u32("llama.rope.scaling.original_context_length", 0), &["original_context_length", "0"]);
+    bad(yarn().u32("llama.rope.scaling.factor", 4), &["llama.rope.scaling.factor"]);
+    bad(llama().u32("llama.attention.sliding_window", u32::MAX), &["sliding_window", "4294967295"]);
+    bad(llama().str("llama.attention.sliding_window", "wide"), &["llama.attention.sliding_window"]);
+    bad(gemma3().u32("gemma3.attention.sliding_window_pattern", 0), &["sliding_window_pattern", "0"]);
+    bad(llama().str("llama.pooling_type", "mean"), &["llama.pooling_type"]);
+}
+
+/// A part is there whole or not at all.
+#[test]
+fn parts_by_halves() {
+    let bias = |file: File, layer: u32, part: &str, width: u64| {
+        file.random(&format!("blk.{layer}.{part}.bias"), &[width], 1)
+    };
+    let qkv = |file, layer| {
+        let file = bias(bias(file, layer, "attn_q", HIDDEN), layer, "attn_k", HIDDEN / 2);
+        bias(file, layer, "attn_v", HIDDEN / 2)
+    };
+    assert!(open(qkv(qkv(llama(), 0), 1).bytes()).is_ok());
+    bad(qkv(llama(), 0), &["'blk.1.attn_q.bias'", "missing"]);
+    unsupported(qkv(llama(), 1), &["'blk.1.attn_q.bias'"]);
+    bad(bias(llama(), 0, "attn_q", HIDDEN), &["'blk.0.attn_k.bias'", "missing"]);
+    unsupported(bias(llama(), 0, "attn_v", HIDDEN / 2), &["'blk.0.attn_v.bias'"]);
+    bad(bias(llama(), 0, "attn_output", HIDDEN / 2), &["'blk.0.attn_output.bias'", "dimensions"]);
+    bad(bias(llama(), 0, "ffn_down", HIDDEN), &["'blk.0.ffn_gate.bias'", "missing"]);
+    unsupported(bias(llama(), 0, "ffn_up", FFN), &["'blk.0.ffn_up.bias'"]);
+    let own = |file: File, part: &str, width: u64| {
+        file.random(&format!("blk.0.{part}_norm_in.weight"), &[width], 1)
+    };
+    bad(own(llama(), "attn_q", HIDDEN), &["'blk.0.attn_k_norm_in.weight'", "missing"]);
+    bad(gemma3().without("blk.1.post_ffw_norm.weight"), &["'blk.1.post_ffw_norm.weight'", "missing"]);
+    let wide = gemma3().without("blk.0.attn_k_norm.weight").random("blk.0.attn_k_norm.weight", &[HIDDEN], 1);
+    bad(wide, &["'blk.0.attn_k_norm.weight'", "dimensions"]);
+}
+
+/// A window, the other base of rope and a scale of scores are used where they should be.
+#[test]
+fn keys_of_single_families_are_used() {
+    let run = |file: File| {
+        let loaded = open(file.bytes()).expect("load");
+        let tokens: Vec<u32> = (0..40).map(|i| i * 7 % VOCAB as u32).collect();
+        common::bits(&common::alone(&loaded, &[tokens], 16)).remove(0)
+    };
+    let vocab = VOCAB as usize;
+    let plain = run(llama());
+    let window = run(llama().u32("llama.attention.sliding_window", 16));
+    assert_eq!(plain[..16 * vocab], window[..16 * vocab], "the first rows see all that there is");
+    assert_ne!(plain[16 * vocab..17 * vocab], window[16 * vocab..17 * vocab]);
+    assert_eq!(plain, run(llama().u32("llama.attention.sliding_window", 0)));
+    assert_eq!(plain, run(llama().u32("llama.attention.sliding_window", 40)));
+    assert_ne!(plain, run(llama().f32("llama.attention.scale", 0.1)));
+    // Two layers, neither the sixth: both are local.
+    let gemma = run(gemma3());
+    assert_eq!(gemma, run(gemma3().f32("gemma3.rope.freq_base", 1e6)));
+    assert_ne!(gemma, run(gemma3().f32("gemma3.rope.freq_base_swa", 1e6)));
+    let second_sees_all = gemma3().u32("gemma3.attention.sliding_window_pattern", 2);
+    assert_ne!(gemma, run(second_sees_all.clone()));
+    assert_ne!(run(second_sees_all.clone()), run(second_sees_all.f32("gemma3.rope.freq_base", 1e6)));
+}
+
+#[test]
+fn keys_missing_and_out_of_range() {
+    for key in
+        ["context_length", "embedding_length", "block_count", "feed_forward_length", "attention.head_count"]
+    {
+        let key = format!("llama.{key}");
+        bad(llama().without_key(&key), &[&key, "missing"]);
+        bad(llama().u32(&key, 0), &[&key, "0"]);
+        bad(llama().u32(&key, u32::MAX), &[&key, "4294967295"]);
+        bad(llama().str(&key, "many"), &[&key]);
+    }
+    bad(
+        llama().without_key("llama.attention.layer_norm_rms_epsilon"),
+        &["layer_norm_rms_epsilon", "missing"],
+    );
+    for value in [f32::NAN, f32::INFINITY, -1.0, 0.0] {
+        bad(llama().f32("llama.attention.layer_norm_rms_epsilon", value), &["layer_norm_rms_epsilon"]);
+        bad(llama().f32("llama.rope.freq_base", value), &["llama.rope.freq_base"]);
+    }
+    bad(llama().u32("llama.attention.head_count", 3), &["llama.attention.head_count", "3"]);
+    bad(
+        llama().u32("llama.attention.head_count", 4).u32("llama.attention.head_count_kv", 3),
+        &["head_count_kv", "3"],
+    );
+    bad(llama().u32("llama.attention.head_count_kv", 4), &["head_count_kv", "4"]);
+    bad(llama().u32("llama.attention.key_length", 63), &["key_length", "63"]);
+    bad(llama().u32("llama.rope.dimension_count", 65), &["rope.dimension_count", "65"]);
+    bad(llama().u32("llama.rope.dimension_count", 7), &["rope.dimension_count", "7"]);
+    bad(llama().u32("llama.vocab_size", 0), &["llama.vocab_size"]);
+}
+
+#[test]
+fn tensors_missing_and_of_wrong_shape_or_type() {
+    let names: Vec<String> = bitnet().tensors.iter().map(|t| t.name.clone()).collect();
+    for name in &names {
+        bad(bitnet().without(name), &[name]);
+        let turned = bitnet().change(name, |t| match t.dims.len() {
+            1 => t.dims = vec![t.dims[0] / 2, 2],
+            _ => t.dims = vec![t.dims[0] / 2, t.dims[1] * 2],
+        });
+        bad(turned, &[name, "dimensions"]);
+        unsupported(bitnet().change(name, |t| t.type_id = 20), &[name, "IQ4_NL", "Q4_K", "I2_S"]);
+        unsupported(bitnet().change(name, |t| t.type_id = 99), &[name, "99", "unknown"]);
+    }
+    bad(llama().u32("llama.vocab_size", 41), &["token_embd.weight", "41"]);
+    let no_vector = llama().change("output_norm.weight", |t| t.type_id = 8);
+    unsupported(no_vector, &["output_norm.weight", "Q8_0"]);
+    unsupported(bitnet().ternary("output.weight", &[HIDDEN, VOCAB], 1), &["output.weight", "I2S"]);
+    let mixed =
+        llama().without("blk.1.attn_k.weight").ternary("blk.1.attn_k.weight", &[HIDDEN, HIDDEN / 2], 1);
+    unsupported(mixed, &["blk.1.attn_q.weight", "blk.1.attn_k.weight"]);
+    let narrow = llama().change("blk.0.ffn_up.weight", |t| t.type_id = F16);
+    assert!(open(narrow.bytes()).is_ok(), "F16 beside F32, and padding behind the data, are fine");
+    // 128 columns are half a TQ2_0 block.
+    bad(llama().change("blk.0.attn_q.weight", |t| t.type_id = TQ2_0), &["blk.0.attn_q.weight", "256"]);
+}
+
+#[test]
+fn weights_that_are_no_weights() {
+    bad(
+        bitnet().change("blk.1.ffn_down.weight", |t| t.data[77] |= 0b11 << 4),
+        &["blk.1.ffn_down.weight", "code 3"],
+    );
+    let scale = |t: &mut common::gguf::Tensor| {
+        let at = t.data.len() - 32;
+        t.data[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    };
+    bad(bitnet().change("blk.0.attn_v.weight", scale), &["blk.0.attn_v.weight", "NaN"]);
+    let infinite = |t: &mut common::gguf::Tensor| t.data[..4].copy_from_slice(&f32::INFINITY.to_le_bytes());
+    bad(llama().change("output_norm.weight", infinite), &["output_norm.weight", "inf"]);
+    let zero = llama().random("rope_freqs.weight", &[32], 1).change("rope_freqs.weight", |t| t.data.fill(0));
+    bad(zero, &["rope_freqs.weight"]);
+}
+
+#[test]
+fn rope_factors_are_used() {
+    let plain = open(llama().bytes()).expect("load");
+    let factors = |value: f32| {
+        let set = |t: &mut common::gguf::Tensor| t.data = value.to_le_bytes().repeat(32);
+        open(llama().random("rope_freqs.weight", &[32], 1).change("rope_freqs.weight", set).bytes())
+            .expect("load")
+    };
+    let run = |loaded: &Running| common::alone(loaded, &[vec![1, 2, 3, 4]], 16);
+    let expected = run(&plain);
+    assert_eq!(common::bits(&run(&factors(1.0))), common::bits(&expected));
+    assert_ne!(common::bits(&run(&factors(8.0))), common::bits(&expected));
+}
+
+#[test]
+fn a_load_can_be_given_up() {
+    let path = common::root().join("tests/golden/llama-tiny-f32.gguf").to_string_lossy().into_owned();
+    let source = Source::parse(Some(&path)).expect("a path");
+    let mut seen = Vec::new();
+    let result = load(
+        &source,
+        &LoadOptions::default(),
+        &Pool::new(1).expect("pool"),
+        &|_, _| (),
+        &mut |fraction, what| {
+            seen.push((fraction, what.to_owned()));
+            seen.len() == 3
+        },
+    );
+    refused(result, Status::Cancelled, &["progress"]);
+    assert_eq!(seen.len(), 3, "nothing is read after it was given up");
+    assert!(seen.windows(2).all(|w| w[0].0 < w[1].0), "{seen:?}");
+}
+
+#[test]
+fn what_is_odd_but_usable_is_logged() {
+    let log = std::sync::Mutex::new(Vec::new());
+    let file = llama()
+        .f32("llama.attention.clamp_kqv", 30.0)
+        .str("tokenizer.ggml.model", "rwkv")
+        .f32("general.sampling.temp", f32::INFINITY)
+        .str("general.sampling.top_p", "0.9")
+        .u32("general.sampling.top_k", 40);
+    for file in [file.clone(), file.without_key("tokenizer.ggml.model")] {
+        let gguf = Gguf::from_bytes(Bytes::new(file.bytes()), "odd file").expect("a file");
+        let pool = Pool::new(1).expect("pool");
+        let keep = |level: i32, message: &str| log.lock().unwrap().push((level, message.to_owned()));
+        let loaded = load_checkpoint(&gguf, &pool, &keep, &mut |_, _| false).expect("load");
+        assert!(loaded.tokenizer.is_none());
+        let warnings: Vec<String> = log
+            .lock()
+            .unwrap()
+            .drain(..)
+            .filter(|(level, _)| *level == 2)
+            .map(|(_, message)| message)
+            .collect();
+        assert!(warnings.iter().any(|w| w.contains("llama.attention.clamp_kqv")), "{warnings:?}");
+        assert!(warnings.iter().any(|w| w.contains("token ids")), "{warnings:?}");
+        let bad = ["general.sampling.temp", "general.sampling.top_p"];
+        assert!(bad.iter().all(|key| warnings.iter().any(|w| w.contains(key))), "{warnings:?}");
+        let want = SamplingDefaults { top_k: Some(40), ..SamplingDefaults::default() };
+        assert_eq!(loaded.model.facts().sampling, want);
+    }
+}
+
+/// Random damage: it loads or is refused, and what loads runs or fails; none panics or allocates without bound.
+#[test]
+fn mutated_files_never_panic() {
+    let mut rng = Rng(20);
+    let (mut ran, mut turned_away) = (0, 0);
+    for original in [llama().bytes(), bitnet().bytes(), gemma3().bytes()] {
+        let header =
+            original.windows(17).position(|w| w == b"blk.1.ffn_down.we").expect("the last tensor") + 64;
+        for _ in 0..1000 {
+            let mut bytes = original.clone();
+            for _ in 0..1 + rng.below(3) {
+                // Mostly the header: the weights are numbers, and any number will do.
+                let end = if rng.below(8) == 0 { bytes.len() } else { header };
+                let at = rng.below(end);
+                bytes[at] = match rng.below(3) {
+                    0 => bytes[at] ^ (1 << rng.below(8)),
+                    1 => [0, 1, 0x7f, 0x80, 0xff][rng.below(5)],
+                    _ => rng.next() as u8,
+                };
+            }
+            match open(bytes).and_then(|loaded| forward(&loaded)) {
+                Ok(_) => ran += 1,
+                Err(error) => {
+                    assert_ne!(error.status, Status::Internal, "{error}");
+                    turned_away += 1;
+                }
+            }
+        }
+    }
+    assert!(ran > 100 && turned_away > 100, "{ran} ran, {turned_away} were refused");
+}

@@ -1,0 +1,231 @@
+//! Invariant 3 at the level of operations: a row's bits are its sequence's own, whatever comes along.
+
+use crate::ops_support::{Chunk, Random, batch, plain, rope, tables, values};
+use bn_engine::kernels::attention::KvType;
+use bn_engine::kernels::{DType, Isa, Matrix, Pool, available, isa};
+use bn_engine::ops::{
+    Activation, Attention, AttentionShape, FusedOps, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch,
+    Rope, RopeStyle,
+};
+use std::sync::Arc;
+
+const BLOCKS: usize = 100;
+
+/// Two layers of a decoder.
+struct Toy {
+    embedding: Matrix,
+    shape: AttentionShape,
+    rope: Rope,
+    norm: Norm,
+    qkv: Projections,
+    output: Projections,
+    gate_up: Projections,
+    down: Projections,
+    activation: Activation,
+    /// Of the second layer, whose rope is another one too.
+    window: Option<usize>,
+    local: Rope,
+    qk_norms: Option<[Norm; 2]>,
+    post_norm: Option<Norm>,
+    scale: f32,
+    lengths: Vec<usize>,
+    kv_type: KvType,
+}
+
+impl Toy {
+    fn new(seed: u32, dtype: DType, shape: AttentionShape, style: RopeStyle, activation: Activation) -> Self {
+        let mut random = Random(seed);
+        let (hidden, heads) = (256, shape.heads * shape.head_dim);
+        Self {
+            embedding: random.matrix(DType::F16, 50, hidden),
+            norm: random.norm(hidden),
+            qkv: plain(&[random.matrix(dtype, heads + 2 * shape.kv_heads * shape.head_dim, hidden)]),
+            output: plain(&[random.matrix(dtype, hidden, heads)]),
+            gate_up: plain(&[random.matrix(dtype, 1024, hidden)]),
+            down: plain(&[random.matrix(dtype, hidden, 512)]),
+            rope: rope(shape.head_dim / 2, style),
+            lengths: [61, 1, 17, 32].to_vec(),
+            kv_type: KvType::ALL[seed as usize % 3],
+            local: rope(shape.head_dim / 2, style),
+            shape,
+            activation,
+            window: None,
+            qk_norms: None,
+            post_norm: None,
+            scale: 1.0,
+        }
+    }
+
+    /// As `new`, with all that only some families have.
+    fn full(seed: u32, dtype: DType, shape: AttentionShape, window: usize) -> Self {
+        let mut random = Random(seed + 100);
+        let mut toy = Self::new(seed, dtype, shape, RopeStyle::Neox, Activation::GeGlu);
+        toy.qk_norms = Some([0, 1].map(|_| random.norm(toy.shape.head_dim)));
+        toy.post_norm = Some(random.norm(256));
+        toy.window = Some(window);
+        toy.local.factor = 1.3;
+        toy.scale = 16.0;
+        let [q, k, v] = [toy.shape.heads, toy.shape.kv_heads, toy.shape.kv_heads]
+            .map(|heads| random.matrix(dtype, heads * toy.shape.head_dim, 256));
+        toy.qkv = plain(&[q, k, v]);
+        toy.qkv.bias = Some(random.floats(toy.shape.qkv()).into());
+        toy.qkv.norms = (0..3).map(|_| random.norm(256)).collect();
+        toy.down.bias = Some(random.floats(256).into());
+        toy
+    }
+
+    fn all() -> [Self; 7] {
+        let shape = |heads, kv_heads, head_dim| AttentionShape::new(heads, kv_heads, head_dim);
+        [
+            Self::new(1, DType::I2S, shape(8, 2, 32), RopeStyle::Neox, Activation::Relu2),
+            Self::new(2, DType::TQ2_0, shape(4, 4, 64), RopeStyle::Neox, Activation::Relu2),
+            Self::new(3, DType::Q8_0, shape(3, 1, 128), RopeStyle::Interleaved, Activation::SwiGlu),
+            Self::new(4, DType::BF16, shape(6, 2, 12), RopeStyle::Neox, Activation::SwiGlu),
+            Self::new(7, DType::Ternary, shape(6, 2, 12), RopeStyle::Neox, Activation::Relu2),
+            Self::full(5, DType::I2S, shape(4, 2, 64), 19),
+            Self::full(6, DType::F32, shape(4, 1, 32), 16),
+        ]
+    }
+
+    fn token(seq: usize, position: usize) -> u32 {
+        ((seq * 31 + position * 7) % 50) as u32
+    }
+
+    fn cache(&self, block_size: usize) -> KvCache {
+        KvCache::new(self.kv_type, 2, self.shape.kv_heads, self.shape.head_dim, BLOCKS, block_size).unwrap()
+    }
+
+    /// Bits of the hidden state after both layers, a row for each of the batch's.
+    fn step(&self, ops: &dyn OpSet, batch: &Arc<RaggedBatch>, kv: &KvCache) -> Vec<Vec<u32>> {
+        let mut x = ops.embed(batch, &self.embedding, self.scale).unwrap();
+        let paging = Paging::new(batch, kv, &self.shape).unwrap();
+        for layer in 0..2 {
+            let how = Attention {
+                shape: &self.shape,
+                rope: if layer == 0 { &self.rope } else { &self.local },
+                window: self.window.filter(|_| layer == 1),
+                norms: self.qk_norms.as_ref(),
+            };
+            let post = self.post_norm.as_ref();
+            let qkv = ops.linear(&x, Some(&self.norm), &self.qkv).unwrap();
+            let heads = ops.attention(&qkv, &paging, kv, layer, &how).unwrap();
+            ops.add(&mut x, &ops.linear(&heads, None, &self.output).unwrap(), post).unwrap();
+            let wide = ops.linear(&x, Some(&self.norm), &self.gate_up).unwrap();
+            let wide = ops.gated(&wide, self.activation).unwrap();
+            ops.add(&mut x, &ops.linear(&wide, None, &self.down).unwrap(), post).unwrap();
+        }
+        let bits = |row: Vec<f32>| row.into_iter().map(f32::to_bits).collect();
+        values(&x).into_iter().map(bits).collect()
+    }
+
+    /// Every sequence by itself, its prompt at once: what all else has to give.
+    fn reference(&self, ops: &dyn OpSet) -> Vec<Vec<Vec<u32>>> {
+        let one = |(seq, &length): (usize, &usize)| {
+            let mut tables = vec![Vec::new(); self.lengths.len()];
+            tables[seq] = (0..length.div_ceil(16) as u32).collect();
+            let batch = batch(&[Chunk { seq, start: 0, rows: length }], &tables, Self::token);
+            self.step(ops, &batch, &self.cache(16))
+        };
+        self.lengths.iter().enumerate().map(one).collect()
+    }
+
+    /// All sequences together in random chunks of at most `largest` rows, in random order.
+    fn ragged(&self, ops: &dyn OpSet, seed: u32, block_size: usize, largest: usize) -> Vec<Vec<Vec<u32>>> {
+        let mut random = Random(seed);
+        let tables = tables(&mut random, &self.lengths, block_size, BLOCKS);
+        let kv = self.cache(block_size);
+        let mut out = vec![Vec::new(); self.lengths.len()];
+        while out.iter().zip(&self.lengths).any(|(rows, length)| rows.len() < *length) {
+            let mut chunks = Vec::new();
+            for (seq, rows) in out.iter().enumerate() {
+                let left = self.lengths[seq] - rows.len();
+                if left > 0 && random.below(4) > 0 {
+                    chunks.push(Chunk { seq, start: rows.len(), rows: 1 + random.below(left.min(largest)) });
+                }
+            }
+            random.shuffle(&mut chunks);
+            if chunks.is_empty() {
+                continue;
+            }
+            let mut rows = self.step(ops, &batch(&chunks, &tables, Self::token), &kv).into_iter();
+            for chunk in chunks {
+                out[chunk.seq].extend(rows.by_ref().take(chunk.rows));
+            }
+        }
+        out
+    }
+}
+
+fn ops(threads: usize, isa: Isa) -> FusedOps {
+    FusedOps::with_isa(Pool::new(threads).unwrap(), isa).unwrap()
+}
+
+#[test]
+fn batch_chunks_blocks_and_threads_do_not_show() {
+    for (index, toy) in Toy::all().iter().enumerate() {
+        let want = toy.reference(&ops(1, isa()));
+        for threads in [1, 2, 3] {
+            let ops = ops(threads, isa());
+            for (n, block_size) in [16, 32, 64].into_iter().enumerate() {
+                for largest in [1, 5, 40] {
+                    let got = toy.ragged(&ops, (n * 100 + largest) as u32, block_size, largest);
+                    let what = format!(
+                        "toy {index}, {threads} threads, blocks of {block_size}, chunks to {largest}"
+                    );
+                    assert!(got == want, "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// Contexts of several pieces, whole in one task or shared, in every type, with windows and without.
+#[test]
+fn long_contexts() {
+    for (kv_type, mut toy) in KvType::ALL.into_iter().flat_map(|kind| {
+        let [first, .., last] = Toy::all();
+        [first, last].map(|toy| (kind, toy))
+    }) {
+        (toy.kv_type, toy.lengths) = (kv_type, vec![530, 3, 261]);
+        toy.window = toy.window.map(|_| 300);
+        let want = toy.reference(&ops(1, isa()));
+        for (threads, block_size, largest) in [(1, 32, 100), (2, 16, 90), (8, 64, 200), (3, 16, 530)] {
+            let got = toy.ragged(&ops(threads, isa()), largest as u32, block_size, largest);
+            assert!(
+                got == want,
+                "{kv_type:?}, {threads} threads, blocks of {block_size}, chunks to {largest}"
+            );
+        }
+        // Decoding the end of the longest.
+        let (mut tables, kv) = (vec![Vec::new(); 3], toy.cache(16));
+        tables[0] = (0..34).rev().collect();
+        let prompt = batch(&[Chunk { seq: 0, start: 0, rows: 520 }], &tables, Toy::token);
+        let ops = ops(4, isa());
+        let mut rows = toy.step(&ops, &prompt, &kv);
+        for start in 520..530 {
+            let one = batch(&[Chunk { seq: 0, start, rows: 1 }], &tables, Toy::token);
+            rows.extend(toy.step(&ops, &one, &kv));
+        }
+        assert!(rows == want[0], "{kv_type:?}: decoding");
+    }
+}
+
+#[test]
+fn the_instruction_set_does_not_show() {
+    for (index, toy) in Toy::all().iter().enumerate() {
+        let want = toy.reference(&ops(1, isa()));
+        for &isa in available() {
+            assert!(toy.reference(&ops(2, isa)) == want, "toy {index}: prompts at once, {isa:?}");
+            assert!(toy.ragged(&ops(2, isa), 9, 32, 9) == want, "toy {index}: ragged, {isa:?}");
+        }
+    }
+}
+
+/// The comparison itself can fail: another token changes the bits.
+#[test]
+fn different_sequences_have_different_bits() {
+    let toy = &Toy::all()[0];
+    let out = toy.reference(&ops(1, isa()));
+    assert_ne!(out[0][16], out[2][16]);
+    assert_ne!(out[0][0], out[1][0]);
+}

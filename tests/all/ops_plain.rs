@@ -1,0 +1,342 @@
+//! Every operation of `FusedOps` against the same on plain candle.
+
+use crate::ops_support::{Chunk, Random, batch, error, plain, rope, tables, values};
+use crate::plain_ops::PlainOps;
+use bn_engine::base::{Bytes, Result};
+use bn_engine::kernels::attention::{KvType, TILE};
+use bn_engine::kernels::{Arithmetic, DType, Matrix, Pool};
+use bn_engine::ops::{
+    Activation, Attention, AttentionShape, FusedOps, KvCache, Norm, OpSet, Owned, Paging, Projections,
+    RaggedBatch, RopeStyle,
+};
+use candle_core::Tensor;
+use std::sync::Arc;
+
+const TOLERANCE: f32 = 1e-5;
+const TYPES: [DType; 8] =
+    [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q6_K, DType::TQ2_0, DType::I2S, DType::Ternary];
+
+fn fused() -> FusedOps {
+    FusedOps::new(Pool::new(2).unwrap())
+}
+
+fn tokens(ids: &[u32]) -> Arc<RaggedBatch> {
+    Arc::new(RaggedBatch { tokens: ids.to_vec(), ..Default::default() })
+}
+
+#[test]
+fn embedding_of_every_type() {
+    for dtype in TYPES {
+        let table = Random(1).matrix(dtype, 40, 512);
+        let batch = tokens(&[0, 39, 7, 7, 12]);
+        for scale in [1.0, 22.6] {
+            let got = fused().embed(&batch, &table, scale).unwrap();
+            let want = PlainOps.embed(&batch, &table, scale).unwrap();
+            assert_eq!(values(&got), values(&want), "{dtype:?}, times {scale}");
+        }
+    }
+}
+
+#[test]
+fn products_of_every_type() {
+    let mut random = Random(2);
+    for dtype in TYPES {
+        for rows in [1, 2, 3, 5, 17] {
+            let weights = [37, 8, 1].map(|outputs| random.matrix(dtype, outputs, 768));
+            let x = random.tensor(rows, 768);
+            let got = fused().linear(&x, None, &plain(&weights)).unwrap();
+            let want = PlainOps.linear(&x, None, &plain(&weights)).unwrap();
+            let error = error(&got, &want);
+            assert!(error <= TOLERANCE, "{dtype:?}, {rows} rows: {error}");
+        }
+    }
+}
+
+/// Matrices of one product that are of several types, as files of mixed types have them, are as each one alone.
+#[test]
+fn products_of_several_types() {
+    let mut random = Random(12);
+    for types in [
+        [DType::Q8_0, DType::Q6_K, DType::F16],
+        [DType::Q6_K, DType::Q8_0, DType::Q6_K],
+        [DType::F32, DType::Q8_0, DType::BF16],
+    ] {
+        let weights = [(types[0], 37), (types[1], 8), (types[2], 40)];
+        let weights = weights.map(|(dtype, outputs)| random.matrix(dtype, outputs, 768));
+        for rows in [1, 3, 9] {
+            let x = random.tensor(rows, 768);
+            let got = fused().linear(&x, None, &plain(&weights)).unwrap();
+            assert!(error(&got, &PlainOps.linear(&x, None, &plain(&weights)).unwrap()) <= TOLERANCE);
+            let alone = weights
+                .each_ref()
+                .map(|m| fused().linear(&x, None, &plain(std::slice::from_ref(m))).unwrap());
+            assert_eq!(values(&got), values(&side_by_side(&alone).unwrap()), "{types:?}, {rows}");
+        }
+    }
+}
+
+/// Rows that end within a block: the activations behind them are zeros, whatever stood there before.
+#[test]
+fn products_of_odd_widths() {
+    let (mut random, ops) = (Random(6), fused());
+    for cols in [200, 640, 65, 1, 127, 8640] {
+        for rows in [1, 2, 6] {
+            let weights = [9, 4].map(|outputs| random.matrix(DType::Ternary, outputs, cols));
+            let x = random.tensor(rows, cols);
+            let got = ops.linear(&x, None, &plain(&weights)).unwrap();
+            let error = error(&got, &PlainOps.linear(&x, None, &plain(&weights)).unwrap());
+            assert!(error <= TOLERANCE, "{cols} columns, {rows} rows: {error}");
+        }
+    }
+}
+
+/// `[n, n]` ones on the diagonal: its product is the normed row itself.
+fn identity(n: usize) -> Matrix {
+    let ones = (0..n * n).flat_map(|i| f32::to_le_bytes((i / n == i % n) as u8 as f32));
+    Matrix::new(Bytes::new(ones.collect::<Vec<u8>>()), DType::F32, n, n).unwrap()
+}
+
+#[test]
+fn norm_before_a_product() {
+    let mut random = Random(3);
+    let norm = random.norm(512);
+    let x = (random.tensor(6, 512) * 30.0).unwrap();
+    let diagonal = [identity(512)];
+    let normed = fused().linear(&x, Some(&norm), &plain(&diagonal)).unwrap();
+    assert!(error(&normed, &PlainOps.linear(&x, Some(&norm), &plain(&diagonal)).unwrap()) <= TOLERANCE);
+    for dtype in TYPES {
+        let weights = [random.matrix(dtype, 24, 512)];
+        let got = fused().linear(&x, Some(&norm), &plain(&weights)).unwrap();
+        // From our normed rows on: one bit of a norm can turn an int8 by one, which is no error of the product.
+        let want = PlainOps.linear(&normed, None, &plain(&weights)).unwrap();
+        let error = error(&got, &want);
+        assert!(error <= TOLERANCE, "{dtype:?}: {error}");
+    }
+}
+
+#[test]
+fn biases_and_norms_of_their_own() {
+    let mut random = Random(9);
+    for dtype in TYPES {
+        for rows in [1, 5] {
+            let matrices = [37, 8, 1].map(|outputs| random.matrix(dtype, outputs, 512)).to_vec();
+            let (x, shared) = ((random.tensor(rows, 512) * 9.0).unwrap(), random.norm(512));
+            let bias: Arc<[f32]> = random.floats(46).into();
+            let norms: Vec<_> = (0..3).map(|_| random.norm(512)).collect();
+            let biased = Projections { matrices: matrices.clone(), bias: Some(bias.clone()), norms: vec![] };
+            let got = fused().linear(&x, None, &biased).unwrap();
+            let product = fused().linear(&x, None, &plain(&matrices)).unwrap();
+            let sum = |row: &Vec<f32>| row.iter().zip(&*bias).map(|(x, b)| x + b).collect::<Vec<_>>();
+            assert_eq!(values(&got), values(&product).iter().map(sum).collect::<Vec<_>>(), "{dtype:?}");
+            assert!(error(&got, &PlainOps.linear(&x, None, &biased).unwrap()) <= TOLERANCE, "{dtype:?}");
+            // Each matrix alone, its two norms one after the other.
+            let own = Projections { matrices: matrices.clone(), bias: Some(bias.clone()), norms };
+            let got = fused().linear(&x, Some(&shared), &own).unwrap();
+            let once = fused().linear(&x, Some(&shared), &plain(&[identity(512)])).unwrap();
+            let alone = (0..3)
+                .map(|i| fused().linear(&once, Some(&own.norms[i]), &plain(&matrices[i..i + 1])).unwrap());
+            let alone = side_by_side(&alone.collect::<Vec<_>>()).unwrap();
+            assert_eq!(values(&got), values(&alone).iter().map(sum).collect::<Vec<_>>(), "{dtype:?}");
+            if dtype.arithmetic() == Arithmetic::Float {
+                let want = PlainOps.linear(&x, Some(&shared), &own).unwrap();
+                assert!(error(&got, &want) <= TOLERANCE, "{dtype:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn halves_are_quantized_to_the_even_side() {
+    // The largest is 127, so the scale is 1 and the values are their own int8.
+    let mut row: Vec<f32> = (0..128).map(|i| i as f32 / 2.0 - 32.0).collect();
+    row[0] = 127.0;
+    let x = Tensor::from_vec(row, (1, 128), &candle_core::Device::Cpu).unwrap();
+    let weights = [Random(4).matrix(DType::I2S, 16, 128)];
+    let got = fused().linear(&x, None, &plain(&weights)).unwrap();
+    assert!(error(&got, &PlainOps.linear(&x, None, &plain(&weights)).unwrap()) <= 1e-6);
+}
+
+#[test]
+fn attention_of_ragged_batches() {
+    for (case, (heads, kv_heads, head_dim, pairs, style, window)) in [
+        (4, 4, 32, 16, RopeStyle::Neox, None),
+        (8, 2, 64, 32, RopeStyle::Interleaved, Some(20)),
+        (5, 1, 128, 64, RopeStyle::Neox, None),
+        (6, 2, 20, 5, RopeStyle::Neox, Some(1)),
+        (34, 2, 8, 2, RopeStyle::Interleaved, Some(16)),
+        (4, 2, 16, 8, RopeStyle::Neox, Some(1000)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut random = Random(case as u32 + 10);
+        let (lengths, block_size, blocks) = ([70, 33, 1, 16], 16 << (case % 3), 16);
+        let tables = tables(&mut random, &lengths, block_size, blocks);
+        let caches =
+            [0, 1].map(|_| KvCache::new(KvType::F32, 2, kv_heads, head_dim, blocks, block_size).unwrap());
+        let mut shape = AttentionShape::new(heads, kv_heads, head_dim);
+        let (mut rope, norms) = (rope(pairs, style), [0, 1].map(|_| random.norm(head_dim)));
+        // Odd cases have what few models have.
+        let odd = case % 2 == 1;
+        (shape.scale, rope.factor) = if odd { (shape.scale * 1.3, 1.2) } else { (shape.scale, 1.0) };
+        let how = Attention { shape: &shape, rope: &rope, window, norms: odd.then_some(&norms) };
+        // Chunks in steps: prompts in parts, then together with a decode row.
+        let chunk = |seq, start, rows| Chunk { seq, start, rows };
+        let steps = [
+            vec![chunk(0, 0, 50), chunk(1, 0, 7)],
+            vec![chunk(1, 7, 25), chunk(2, 0, 1), chunk(0, 50, 1)],
+            vec![chunk(3, 0, 16), chunk(0, 51, 19), chunk(1, 32, 1)],
+        ];
+        for chunks in steps {
+            let batch = batch(&chunks, &tables, |_, _| 0);
+            let qkv = random.tensor(batch.tokens.len(), (heads + 2 * kv_heads) * head_dim);
+            let paging = Paging::new(&batch, &caches[0], &shape).unwrap();
+            let want = PlainOps.attention(&qkv, &paging, &caches[0], 1, &how).unwrap();
+            let got = fused().attention(&qkv, &paging, &caches[1], 1, &how).unwrap();
+            let error = error(&got, &want);
+            assert!(error <= TOLERANCE, "case {case}: {error}");
+            let all = |x: Tensor| x.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+            // Ours has K in tiles [head_dim, 16].
+            let tiles = (blocks * kv_heads * block_size / TILE, head_dim, TILE);
+            let keys = caches[1].layers[1].get(0).unwrap().reshape(tiles).unwrap().transpose(1, 2).unwrap();
+            let plain = all(caches[0].layers[1].clone());
+            let ours = [all(keys), all(caches[1].layers[1].get(1).unwrap())].concat();
+            assert_eq!(plain.len(), ours.len());
+            let stored = plain.iter().zip(ours).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(stored <= 1e-6, "case {case}: K and V as stored differ by {stored}");
+        }
+        let untouched = caches[1].layers[0].abs().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap();
+        assert_eq!(untouched, 0.0, "only the layer asked for is written");
+    }
+}
+
+#[test]
+fn gates_sums_and_rows() {
+    let mut random = Random(5);
+    let x = (random.tensor(5, 2 * 77) * 20.0).unwrap();
+    for activation in [Activation::SwiGlu, Activation::Relu2, Activation::GeGlu] {
+        let got = fused().gated(&x, activation).unwrap();
+        let want = PlainOps.gated(&x, activation).unwrap();
+        assert!(error(&got, &want) <= TOLERANCE, "{activation:?}");
+    }
+    let y = random.tensor(5, 2 * 77);
+    let norm = random.norm(2 * 77);
+    let got = sum(&fused(), &x, &y, Some(&norm)).unwrap();
+    assert!(error(&got, &sum(&PlainOps, &x, &y, Some(&norm)).unwrap()) <= TOLERANCE);
+    assert!(sum(&fused(), &x, &y, Some(&random.norm(77))).is_err(), "a narrower norm");
+    let want = sum(&PlainOps, &x, &y, None).unwrap();
+    assert_eq!(
+        values(&fused().rows(&x, &[4, 0, 4]).unwrap()),
+        values(&PlainOps.rows(&x, &[4, 0, 4]).unwrap())
+    );
+    assert_eq!(fused().rows(&x, &[]).unwrap().dims(), [0, 2 * 77]);
+    assert_eq!(values(&sum(&fused(), &x, &y, None).unwrap()), values(&want));
+}
+
+fn side_by_side(parts: &[Owned]) -> candle_core::Result<Tensor> {
+    Tensor::cat(&parts.iter().map(|part| &**part).collect::<Vec<_>>(), 1)
+}
+
+/// `x + y`, beside `x`.
+fn sum(ops: &dyn OpSet, x: &Tensor, y: &Tensor, norm: Option<&Norm>) -> Result<Owned> {
+    let mut sum = Owned::from(x.copy().unwrap());
+    ops.add(&mut sum, y, norm)?;
+    Ok(sum)
+}
+
+/// Views that begin inside of their storage are read where they begin.
+#[test]
+fn start_offsets_are_honoured() {
+    let mut random = Random(6);
+    let whole = random.tensor(9, 256);
+    let (view, copy) = (whole.narrow(0, 3, 4).unwrap(), whole.narrow(0, 3, 4).unwrap().copy().unwrap());
+    let weights = [random.matrix(DType::TQ2_0, 9, 256)];
+    let linear = |x: &Tensor| values(&fused().linear(x, None, &plain(&weights)).unwrap());
+    assert_eq!(linear(&view), linear(&copy));
+    let gated = |x: &Tensor| values(&fused().gated(x, Activation::SwiGlu).unwrap());
+    assert_eq!(gated(&view), gated(&copy));
+    assert_eq!(values(&fused().rows(&view, &[1]).unwrap())[0], values(&whole)[4]);
+    let other = random.tensor(9, 256).narrow(0, 5, 4).unwrap();
+    assert_eq!(values(&sum(&fused(), &copy, &other, None).unwrap()), values(&(&copy + &other).unwrap()));
+}
+
+#[test]
+fn mistakes_are_errors() {
+    let (ops, mut random) = (fused(), Random(7));
+    let x = random.tensor(4, 64);
+    let dense = |random: &mut Random, cols| random.matrix(DType::F32, 8, cols);
+    assert!(ops.linear(&x, None, &plain(&[])).is_err());
+    assert!(ops.linear(&x, None, &plain(&[dense(&mut random, 32)])).is_err());
+    assert!(ops.linear(&x, None, &plain(&[dense(&mut random, 64), dense(&mut random, 32)])).is_err());
+    assert!(ops.linear(&x, Some(&random.norm(32)), &plain(&[dense(&mut random, 64)])).is_err());
+    assert!(ops.linear(&x.t().unwrap(), None, &plain(&[dense(&mut random, 4)])).is_err(), "not contiguous");
+    assert!(
+        ops.linear(&x.to_dtype(candle_core::DType::F64).unwrap(), None, &plain(&[dense(&mut random, 64)]))
+            .is_err()
+    );
+    let with = |bias: usize, norms: &[usize], random: &mut Random| Projections {
+        matrices: vec![dense(random, 64), dense(random, 64)],
+        bias: Some(random.floats(bias).into()),
+        norms: norms.iter().map(|n| random.norm(*n)).collect(),
+    };
+    assert!(ops.linear(&x, None, &with(16, &[64, 64], &mut random)).is_ok());
+    for (bias, norms) in [(15, &[][..]), (17, &[]), (16, &[64]), (16, &[64, 63]), (16, &[64, 64, 64])] {
+        assert!(ops.linear(&x, None, &with(bias, norms, &mut random)).is_err(), "{bias}, {norms:?}");
+    }
+    let mixed = [random.matrix(DType::F32, 8, 128), random.matrix(DType::I2S, 8, 128)];
+    assert!(ops.linear(&random.tensor(1, 128), None, &plain(&mixed)).is_err());
+    assert!(ops.embed(&tokens(&[8]), &dense(&mut random, 64), 1.0).is_err());
+    assert!(ops.rows(&x, &[4]).is_err());
+    assert!(sum(&ops, &x, &random.tensor(4, 32), None).is_err());
+}
+
+#[test]
+fn mistaken_batches_are_errors() {
+    let (ops, mut random) = (fused(), Random(8));
+    let shape = AttentionShape::new(2, 1, 16);
+    let kv = KvCache::new(KvType::F32, 1, 1, 16, 3, 16).unwrap();
+    let good = batch(&[Chunk { seq: 0, start: 0, rows: 4 }], &[vec![2]], |_, _| 0);
+    let qkv = random.tensor(4, 64);
+    let run = |batch: &RaggedBatch, layer| {
+        ops.attention(
+            &qkv,
+            &Paging::new(batch, &kv, &shape)?,
+            &kv,
+            layer,
+            &Attention { shape: &shape, rope: &rope(8, RopeStyle::Neox), window: None, norms: None },
+        )
+    };
+    assert!(run(&good, 0).is_ok());
+    assert!(run(&good, 1).is_err(), "no such layer");
+    let changes: [fn(&mut RaggedBatch); 8] = [
+        |b| b.block_tables[0] = 3,
+        |b| b.positions[3] = 16,
+        |b| b.seqs[0].table_len = 2,
+        |b| b.seqs[0].rows = 3,
+        |b| b.seqs[0].row = 1,
+        |b| b.seqs.push(b.seqs[0]),
+        |b| b.seqs[0].rows = u32::MAX,
+        |b| b.positions.truncate(3),
+    ];
+    for (index, change) in changes.into_iter().enumerate() {
+        let mut bad = (*good).clone();
+        change(&mut bad);
+        assert!(run(&bad, 0).is_err(), "change {index}");
+    }
+    let odd = KvCache { layers: kv.layers.clone(), kind: KvType::F32, blocks: 6, block_size: 8 };
+    assert!(Paging::new(&good, &odd, &shape).is_err(), "half a tile");
+    let twice = [Chunk { seq: 0, start: 0, rows: 2 }, Chunk { seq: 1, start: 2, rows: 2 }];
+    let twice = batch(&twice, &[vec![2], vec![2]], |_, _| 0);
+    assert!(Paging::new(&twice, &kv, &shape).is_err(), "two sequences write to one block");
+    let turn = rope(8, RopeStyle::Neox);
+    let paging = Paging::new(&good, &kv, &shape).unwrap();
+    let how = Attention { shape: &shape, rope: &turn, window: None, norms: None };
+    let other = KvCache::new(KvType::F16, 1, 1, 16, 3, 16).unwrap();
+    assert!(ops.attention(&qkv, &paging, &other, 0, &how).is_err(), "paging of another cache");
+    assert!(ops.attention(&random.tensor(3, 64), &paging, &kv, 0, &how).is_err(), "fewer rows");
+    let narrow = [0, 1].map(|_| random.norm(8));
+    let how = Attention { norms: Some(&narrow), ..how };
+    assert!(ops.attention(&qkv, &paging, &kv, 0, &how).is_err(), "norms of half a head");
+    assert!(KvCache::new(KvType::F16, 2, usize::MAX / 2, 64, 64, 16).is_err());
+    assert!(KvCache::new(KvType::Int8, 1, 1 << 20, 1 << 10, 1 << 20, 16).is_err(), "64 PiB");
+}

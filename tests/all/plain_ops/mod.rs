@@ -1,0 +1,298 @@
+//! The operations of a decoder on plain candle: slow, obvious, and sharing no kernel with `FusedOps`.
+#![allow(dead_code)]
+
+use bn_engine::base::{Error, Result};
+use bn_engine::kernels::{Arithmetic, DType as Kind, Matrix};
+use bn_engine::ops::{
+    Activation, Attention, AttentionShape, KvCache, Norm, OpSet, Owned, Paging, Projections, RaggedBatch,
+    Rope, RopeStyle,
+};
+use candle_core::{D, DType, Device, IndexOp, Tensor};
+use half::{bf16, f16};
+
+pub struct PlainOps;
+
+fn ours<T>(result: candle_core::Result<T>) -> Result<T> {
+    result.map_err(|error| Error::internal(error.to_string()))
+}
+
+/// `[rows, cols]` f32: a decoder of each format of its own, one element at a time.
+pub fn dequantize(m: &Matrix) -> candle_core::Result<Tensor> {
+    let values: Vec<f32> = (0..m.rows * m.cols).map(|i| element(m, i)).collect();
+    Tensor::from_vec(values, (m.rows, m.cols), &Device::Cpu)
+}
+
+/// Element `i` of the flattened matrix.
+fn element(m: &Matrix, i: usize) -> f32 {
+    let bytes: &[u8] = &m.data;
+    let half = |at: usize| f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32();
+    let code = |byte: u8, quarter: usize| ((byte >> (2 * quarter)) & 3) as f32 - 1.0;
+    match m.dtype {
+        Kind::F32 => f32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap()),
+        Kind::F16 => half(2 * i),
+        Kind::BF16 => bf16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]).to_f32(),
+        Kind::Q8_0 => half(i / 32 * 34) * (bytes[i / 32 * 34 + 2 + i % 32] as i8) as f32,
+        Kind::Q6_K => {
+            // 256 elements: 128 bytes of low bits, 64 of high ones, 16 scales, an f16; runs of 32 in each half.
+            let (block, half_block, within) = (i / 256 * 210, i % 256 / 128, i % 128);
+            let (run, j) = (within / 32, within % 32);
+            let low = bytes[block + 64 * half_block + run % 2 * 32 + j] >> (run / 2 * 4) & 15;
+            let high = bytes[block + 128 + 32 * half_block + j] >> (2 * run) & 3;
+            let scale = bytes[block + 192 + i % 256 / 16] as i8 as f32;
+            half(block + 208) * scale * ((low | high << 4) as f32 - 32.0)
+        }
+        Kind::TQ2_0 => {
+            // 256 elements: two runs of 32 bytes, in each the quarter is the slow index.
+            let (block, within) = (i / 256 * 66, i % 256);
+            let byte = bytes[block + within / 128 * 32 + within % 32];
+            half(block + 64) * code(byte, within % 128 / 32)
+        }
+        Kind::I2S => {
+            // 128 elements: 32 bytes, element 32 g + p in bits 6 - 2 g of byte p; the scale behind all codes.
+            let (block, within) = (i / 128 * 32, i % 128);
+            let end = m.rows * m.cols / 4;
+            let scale = f32::from_le_bytes(bytes[end..end + 4].try_into().unwrap());
+            scale * code(bytes[block + within % 32], 3 - within / 32)
+        }
+        Kind::Ternary => {
+            // As I2_S, but each row in blocks of its own, and a scale for each behind all of them.
+            let (row, column, blocks) = (i / m.cols, i % m.cols, m.cols.div_ceil(128));
+            let byte = bytes[(row * blocks + column / 128) * 32 + column % 32];
+            let end = m.rows * blocks * 32 + 4 * row;
+            let scale = f32::from_le_bytes(bytes[end..end + 4].try_into().unwrap());
+            scale * code(byte, 3 - column % 128 / 32)
+        }
+        other => panic!("no test has {other:?} weights here"),
+    }
+}
+
+fn rms_norm(x: &Tensor, norm: &Norm) -> candle_core::Result<Tensor> {
+    let weight = Tensor::from_slice(&norm.weight, norm.weight.len(), &Device::Cpu)?;
+    let mean = x.sqr()?.mean_keepdim(D::Minus1)?;
+    x.broadcast_div(&(mean + norm.eps as f64)?.sqrt()?)?.broadcast_mul(&weight)
+}
+
+/// Half to even: candle's `round` goes away from zero, which differs where the fraction is exactly a half.
+fn round_half_even(x: &Tensor) -> candle_core::Result<Tensor> {
+    let (floor, one) = (x.floor()?, x.ones_like()?);
+    let fraction = (x - &floor)?;
+    let odd = (&floor - ((&floor * 0.5)?.floor()? * 2.0)?)?;
+    let up = fraction.gt(0.5)?.to_dtype(DType::F32)?;
+    let tie = (fraction.eq(0.5)?.to_dtype(DType::F32)? * odd)?;
+    &floor + (up + tie)?.minimum(&one)?
+}
+
+/// int8 values as f32, and the scale of each row.
+fn quantize(x: &Tensor) -> candle_core::Result<(Tensor, Tensor)> {
+    let largest = x.abs()?.max_keepdim(D::Minus1)?.maximum(1e-5)?;
+    let scale = (largest.ones_like()? * 127.0)?.div(&largest)?;
+    let values = round_half_even(&x.broadcast_mul(&scale)?)?.clamp(-128.0, 127.0)?;
+    Ok((values, scale))
+}
+
+/// What int8 values with a scale for each `block` columns stand for.
+fn rounded(x: &Tensor, block: usize) -> candle_core::Result<Tensor> {
+    let blocks = x.reshape(((), block))?;
+    let largest = blocks.abs()?.max_keepdim(1)?;
+    // A block of zeros stays one, whatever it is divided by.
+    let divisor = largest.eq(0.0)?.where_cond(&largest.ones_like()?, &largest)?;
+    let inverse = (divisor.ones_like()? * 127.0)?.div(&divisor)?;
+    let values = round_half_even(&blocks.broadcast_mul(&inverse)?)?;
+    values.broadcast_mul(&(largest / 127.0)?)?.reshape(x.shape())
+}
+
+fn linear(x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> candle_core::Result<Tensor> {
+    let x = norm.map_or_else(|| Ok(x.clone()), |norm| rms_norm(x, norm))?;
+    let products = weights.matrices.iter().enumerate().map(|(i, m)| {
+        let x = weights.norms.get(i).map_or_else(|| Ok(x.clone()), |norm| rms_norm(&x, norm))?;
+        let w = dequantize(m)?.to_dtype(DType::F64)?.t()?;
+        let y = match m.dtype.arithmetic() {
+            Arithmetic::Ternary => {
+                let (values, scale) = quantize(&x)?;
+                values.to_dtype(DType::F64)?.matmul(&w)?.broadcast_div(&scale.to_dtype(DType::F64)?)?
+            }
+            Arithmetic::Blocks32 => rounded(&x, 32)?.to_dtype(DType::F64)?.matmul(&w)?,
+            Arithmetic::Blocks256 => rounded(&x, 256)?.to_dtype(DType::F64)?.matmul(&w)?,
+            Arithmetic::Float => x.to_dtype(DType::F64)?.matmul(&w)?,
+        };
+        y.to_dtype(DType::F32)
+    });
+    let product = Tensor::cat(&products.collect::<candle_core::Result<Vec<_>>>()?, 1)?;
+    match &weights.bias {
+        Some(bias) => product.broadcast_add(&Tensor::from_slice(bias, bias.len(), &Device::Cpu)?),
+        None => Ok(product),
+    }
+}
+
+/// `x` `[T, heads, head_dim]` turned by `position * inv_freq`.
+fn rotate(x: &Tensor, positions: &[u32], rope: &Rope) -> candle_core::Result<Tensor> {
+    let (rows, heads, dim) = x.dims3()?;
+    let pairs = rope.inv_freq.len();
+    let angles = positions.iter().flat_map(|p| rope.inv_freq.iter().map(move |f| *p as f64 * *f as f64));
+    let angles = Tensor::from_vec(angles.collect::<Vec<f64>>(), (rows, 1, pairs, 1), &Device::Cpu)?;
+    let factor = rope.factor as f64;
+    let (cos, sin) = ((angles.cos()? * factor)?, (angles.sin()? * factor)?);
+    let (cos, sin) = (cos.to_dtype(DType::F32)?, sin.to_dtype(DType::F32)?);
+    let (turning, rest) = (x.narrow(2, 0, 2 * pairs)?, x.narrow(2, 2 * pairs, dim - 2 * pairs)?);
+    // [T, heads, pairs, 2] in both styles.
+    let paired = match rope.style {
+        RopeStyle::Interleaved => turning.reshape((rows, heads, pairs, 2))?,
+        RopeStyle::Neox => turning.reshape((rows, heads, 2, pairs))?.transpose(2, 3)?.contiguous()?,
+    };
+    let (a, b) = (paired.narrow(3, 0, 1)?, paired.narrow(3, 1, 1)?);
+    let c = (a.broadcast_mul(&cos)? - b.broadcast_mul(&sin)?)?;
+    let d = (b.broadcast_mul(&cos)? + a.broadcast_mul(&sin)?)?;
+    let turned = match rope.style {
+        RopeStyle::Interleaved => Tensor::cat(&[c, d], 3)?,
+        RopeStyle::Neox => Tensor::cat(&[c.squeeze(3)?, d.squeeze(3)?], 2)?,
+    };
+    let turned = turned.reshape((rows, heads, 2 * pairs))?;
+    if rest.elem_count() == 0 { Ok(turned) } else { Tensor::cat(&[turned, rest], 2) }
+}
+
+/// Softmax attention of `q` `[rows, heads, dim]` at `positions` over `k` and `v` `[context, kv_heads, dim]`.
+fn softmax_attention(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    positions: &[u32],
+    how: &Attention,
+) -> candle_core::Result<Tensor> {
+    let (rows, heads, dim) = q.dims3()?;
+    let (context, kv_heads, _) = k.dims3()?;
+    // Each KV head repeated for the query heads that share it: [heads, context, dim].
+    let spread = |x: &Tensor| {
+        let x = x.transpose(0, 1)?.unsqueeze(1)?;
+        x.broadcast_as((kv_heads, heads / kv_heads, context, dim))?
+            .contiguous()?
+            .reshape((heads, context, dim))
+    };
+    let (k, v) = (spread(k)?, spread(v)?);
+    let scores = (q.transpose(0, 1)?.contiguous()?.matmul(&k.transpose(1, 2)?.contiguous()?)?
+        * how.shape.scale as f64)?;
+    let window = how.window.unwrap_or(usize::MAX);
+    let sees = move |row: usize, c: usize| c <= row && row - c < window;
+    let hidden =
+        |p: u32| (0..context).map(move |c| if sees(p as usize, c) { 0.0f32 } else { f32::NEG_INFINITY });
+    let mask = positions.iter().flat_map(|p| hidden(*p)).collect::<Vec<_>>();
+    let mask = Tensor::from_vec(mask, (1, rows, context), &Device::Cpu)?;
+    let scores = scores.broadcast_add(&mask)?;
+    let weights = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?)?.exp()?;
+    let weights = weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)?;
+    weights.matmul(&v)?.transpose(0, 1)?.contiguous()?.reshape((rows, heads * dim))
+}
+
+/// A layer's K or V as `[blocks * block_size, kv_heads, dim]`, one row per slot.
+fn slots(half: &Tensor) -> candle_core::Result<Tensor> {
+    let (blocks, kv_heads, block_size, dim) = half.dims4()?;
+    half.transpose(1, 2)?.contiguous()?.reshape((blocks * block_size, kv_heads, dim))
+}
+
+fn attention(
+    qkv: &Tensor,
+    batch: &RaggedBatch,
+    kv: &KvCache,
+    layer: usize,
+    how: &Attention,
+) -> candle_core::Result<Tensor> {
+    let s = how.shape;
+    let heads = qkv.reshape((batch.tokens.len(), s.heads + 2 * s.kv_heads, s.head_dim))?;
+    let part = |from, count, norm: usize| {
+        let part = heads.narrow(1, from, count)?.contiguous()?;
+        let part = how.norms.map_or_else(|| Ok(part.clone()), |norms| rms_norm(&part, &norms[norm]))?;
+        rotate(&part, &batch.positions, how.rope)
+    };
+    let (q, k) = (part(0, s.heads, 0)?, part(s.heads, s.kv_heads, 1)?);
+    let v = heads.narrow(1, s.heads + s.kv_heads, s.kv_heads)?;
+    let cache = &kv.layers[layer];
+    // The cache's own storage, a line for each slot of each head: not in tiles, which nobody else has to read.
+    let lines = cache.reshape((2 * kv.blocks * s.kv_heads * kv.block_size, s.head_dim))?;
+    let slot =
+        |table: &[u32], p: usize| table[p / kv.block_size] as usize * kv.block_size + p % kv.block_size;
+    for seq in &batch.seqs {
+        let table = &batch.block_tables[seq.table as usize..][..seq.table_len as usize];
+        for row in seq.row as usize..(seq.row + seq.rows) as usize {
+            let position = batch.positions[row] as usize;
+            let block = table[position / kv.block_size] as usize;
+            for (half, x) in [&k, &v].into_iter().enumerate() {
+                for head in 0..s.kv_heads {
+                    let at = ((half * kv.blocks + block) * s.kv_heads + head) * kv.block_size;
+                    let x = x.i((row, head))?.reshape((1, s.head_dim))?.contiguous()?;
+                    lines.slice_set(&x, 0, at + position % kv.block_size)?;
+                }
+            }
+        }
+    }
+    let (keys, values) = (slots(&cache.i(0)?)?, slots(&cache.i(1)?)?);
+    let mut outputs = Vec::new();
+    for seq in batch.seqs.iter().filter(|seq| seq.rows > 0) {
+        let table = &batch.block_tables[seq.table as usize..][..seq.table_len as usize];
+        let span = seq.row as usize..(seq.row + seq.rows) as usize;
+        let positions = &batch.positions[span.clone()];
+        let context = *positions.iter().max().unwrap() as usize + 1;
+        let index: Vec<u32> = (0..context).map(|p| slot(table, p) as u32).collect();
+        let index = Tensor::from_vec(index, context, &Device::Cpu)?;
+        let (k, v) = (keys.index_select(&index, 0)?, values.index_select(&index, 0)?);
+        outputs.push(softmax_attention(&q.narrow(0, span.start, span.len())?, &k, &v, positions, how)?);
+    }
+    Tensor::cat(&outputs, 0)
+}
+
+fn gated(x: &Tensor, activation: Activation) -> candle_core::Result<Tensor> {
+    let width = x.dim(1)? / 2;
+    let (gate, up) = (x.narrow(1, 0, width)?, x.narrow(1, width, width)?);
+    match activation {
+        Activation::SwiGlu => ((&gate / (gate.neg()?.exp()? + 1.0)?)? * up)?.contiguous(),
+        Activation::Relu2 => (gate.relu()?.sqr()? * up)?.contiguous(),
+        Activation::GeGlu => (gate.contiguous()?.gelu()? * up)?.contiguous(),
+    }
+}
+
+fn owned(result: candle_core::Result<Tensor>) -> Result<Owned> {
+    ours(result).map(Owned::from)
+}
+
+impl OpSet for PlainOps {
+    fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Owned> {
+        let ids = ours(Tensor::from_slice(&batch.tokens, batch.tokens.len(), &Device::Cpu))?;
+        owned(dequantize(table).and_then(|table| table.index_select(&ids, 0)? * scale as f64))
+    }
+
+    fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Owned> {
+        owned(linear(x, norm, weights))
+    }
+
+    fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Owned> {
+        owned(rms_norm(x, norm))
+    }
+
+    fn attention(
+        &self,
+        qkv: &Tensor,
+        paging: &Paging,
+        kv: &KvCache,
+        layer: usize,
+        how: &Attention,
+    ) -> Result<Owned> {
+        owned(attention(qkv, paging.batch, kv, layer, how))
+    }
+
+    fn attention_bytes(&self, _: &AttentionShape, _: usize) -> usize {
+        0
+    }
+
+    fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Owned> {
+        owned(gated(gate_up, activation))
+    }
+
+    fn add(&self, x: &mut Owned, y: &Tensor, norm: Option<&Norm>) -> Result<()> {
+        let sum = norm.map_or_else(|| Ok(y.clone()), |norm| rms_norm(y, norm)).and_then(|y| &**x + y);
+        *x = owned(sum)?;
+        Ok(())
+    }
+
+    fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Owned> {
+        let index = ours(Tensor::from_slice(rows, rows.len(), &Device::Cpu))?;
+        owned(x.index_select(&index, 0))
+    }
+}
