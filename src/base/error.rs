@@ -82,6 +82,11 @@ impl Error {
     }
 }
 
+/// Room for `more` elements in `list`; `OutOfMemory` where the system refuses it.
+pub fn reserve<T>(list: &mut Vec<T>, more: usize, what: &str) -> Result<()> {
+    list.try_reserve(more).map_err(|_| Error::out_of_memory(what, more.saturating_mul(size_of::<T>())))
+}
+
 /// `message` with its control characters written out, and cut where it is too long.
 fn one_line(mut message: String) -> String {
     if message.len() > MAX_MESSAGE {

@@ -9,7 +9,7 @@ use super::sequence::{Sequence, cancelled, timed_out};
 use super::signal::Signal;
 use super::stats::{Recorder, StepLog};
 use crate::base::clock::now_ns;
-use crate::base::{Error, Result, Status, panics};
+use crate::base::{Error, Result, Status, panics, reserve};
 use crate::model::{Loaded, Outputs};
 use crate::ops::{FusedOps, KvCache, RaggedBatch, SeqRows};
 use crate::sample::Sampler;
@@ -216,7 +216,10 @@ impl Core {
     fn step(&mut self, now: u64) {
         let mut plan = std::mem::take(&mut self.plan);
         self.scheduler.plan(&mut plan);
-        debug_assert!(!plan.entries.is_empty(), "active sequences, and nothing to do");
+        debug_assert!(!plan.is_empty() || plan.refused.is_some(), "active sequences, and nothing to do");
+        if let Some(seq) = plan.refused {
+            self.fail(seq, Error::new(Status::OutOfMemory, "could not allocate a block table"));
+        }
         for &seq in &plan.admitted {
             self.outbox.admitted.push(seq.0);
             if let Some(sequence) = self.sequences[seq.0 as usize].as_mut() {
@@ -227,7 +230,9 @@ impl Core {
             }
         }
         // Without a commit the sequences stand where they stood; who made the pass stop ends before the next.
-        if let Some(step_ns) = self.run_entries(&plan.entries) {
+        if !plan.is_empty()
+            && let Some(step_ns) = self.run_entries(&plan.entries)
+        {
             self.scheduler.commit(&plan, step_ns);
             self.record.step(&plan, step_ns);
         }
@@ -244,8 +249,7 @@ impl Core {
     /// was stopped, as nobody waits for its results any more.
     fn run_entries(&mut self, entries: &[PlanEntry]) -> Option<u64> {
         let started = now_ns();
-        self.fill_batch(entries);
-        let result = self.forward(entries);
+        let result = self.fill_batch(entries).and_then(|()| self.forward(entries));
         let step_ns = now_ns() - started;
         match result {
             Ok(()) => {
@@ -275,9 +279,10 @@ impl Core {
         self.ended.push((seq, Some((FinishReason::Failed, error))));
     }
 
-    fn fill_batch(&mut self, entries: &[PlanEntry]) {
+    fn fill_batch(&mut self, entries: &[PlanEntry]) -> Result<()> {
         let batch = &mut self.batch;
         batch.clear();
+        batch.reserve(entries.iter().map(|entry| entry.rows as usize).sum(), entries.len())?;
         for entry in entries {
             let Some(sequence) = &self.sequences[entry.seq.0 as usize] else { continue };
             let table = self.scheduler.block_table(entry.seq);
@@ -287,6 +292,7 @@ impl Core {
                 table: batch.block_tables.len() as u32,
                 table_len: table.len() as u32,
             });
+            reserve(&mut batch.block_tables, table.len(), "a step's block tables")?;
             batch.block_tables.extend_from_slice(table);
             let first = batch.tokens.len() as u32;
             for position in entry.start..entry.start + entry.rows {
@@ -294,11 +300,15 @@ impl Core {
                 batch.positions.push(position);
             }
             match sequence.hidden_wanted(entry) {
-                Some(wanted) => batch.hidden_rows.extend(first + wanted.start..first + wanted.end),
+                Some(wanted) => {
+                    reserve(&mut batch.hidden_rows, wanted.len(), "a step's rows")?;
+                    batch.hidden_rows.extend(first + wanted.start..first + wanted.end);
+                }
                 None if entry.sample => batch.logits_rows.push(batch.tokens.len() as u32 - 1),
                 None => {}
             }
         }
+        Ok(())
     }
 
     fn forward(&mut self, entries: &[PlanEntry]) -> Result<()> {

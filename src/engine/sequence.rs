@@ -5,7 +5,7 @@ use super::embedding::Pooler;
 use super::event::{Event, FinishReason, Spare, Usage};
 use super::hub::Named;
 use super::ids::RequestId;
-use crate::base::{Error, Result, Status};
+use crate::base::{Error, Result, Status, reserve};
 use crate::model::Facts;
 use crate::sample::{Logprob, Sampler, SamplingParams, StopMatcher};
 use crate::schedule::PlanEntry;
@@ -100,7 +100,7 @@ impl Sequence {
     }
 
     /// The event that is being filled, or a new one made from `spare`.
-    fn event(&mut self, tokenizer: Option<&Tokenizer>, spare: &mut Spare) -> Box<Event> {
+    fn event(&mut self, spare: &mut Spare) -> Box<Event> {
         if let Some(event) = self.pending.take() {
             return event;
         }
@@ -108,14 +108,27 @@ impl Sequence {
         let mut event = spare.pop().unwrap_or_default();
         (event.request, event.user_data) = (self.id, self.user_data);
         event.logprobs_per_token = per_token;
-        // The echoed prompt leads the first event.
-        if std::mem::take(&mut self.echo_prompt) {
-            event.tokens.extend_from_slice(&self.prompt);
-            event.text = tokenizer.and_then(|t| t.decode(&self.prompt).ok()).unwrap_or_default();
-            let unknown = |&token| (0..per_token).map(move |_| Logprob { token, logprob: f32::NAN });
-            event.logprobs.extend(self.prompt.iter().flat_map(unknown));
-        }
         event
+    }
+
+    /// The echoed prompt leads the first event.
+    fn echo(&mut self, tokenizer: Option<&Tokenizer>, event: &mut Event) -> Result<()> {
+        if !std::mem::take(&mut self.echo_prompt) {
+            return Ok(());
+        }
+        let per_token = event.logprobs_per_token;
+        let text = match tokenizer.map(|t| t.decode(&self.prompt)) {
+            Some(Err(error)) if error.status == Status::OutOfMemory => return Err(error),
+            Some(Ok(text)) => text,
+            _ => String::new(),
+        };
+        reserve(&mut event.tokens, self.prompt.len(), "the prompt's tokens")?;
+        reserve(&mut event.logprobs, self.prompt.len() * per_token as usize, "log probabilities")?;
+        event.text = text;
+        event.tokens.extend_from_slice(&self.prompt);
+        let unknown = |&token| (0..per_token).map(move |_| Logprob { token, logprob: f32::NAN });
+        event.logprobs.extend(self.prompt.iter().flat_map(unknown));
+        Ok(())
     }
 
     /// Samples from this sequence's logits, applies the stop rules, and returns the time since the last token
@@ -128,27 +141,41 @@ impl Sequence {
         spare: &mut Spare,
         now: u64,
     ) -> Result<(u64, Option<Box<Event>>)> {
-        let mut event = self.event(tokenizer, spare);
-        let position = (self.prompt.len() + self.output.len()) as u64;
-        let (sampling, prompt, output) = (&self.sampling, &self.prompt, &self.output);
-        let sampled = sampler.sample(sampling, logits, prompt, output, position, &mut event.logprobs);
-        let token = match sampled {
-            Ok(token) => token,
+        let mut event = self.event(spare);
+        let gap = match self.next_token(logits, sampler, tokenizer, &mut event, now) {
+            Ok(gap) => gap,
             // The terminal event still brings what came before.
             Err(error) => {
                 self.pending = Some(event);
                 return Err(error);
             }
         };
-        self.output.push(token);
-        event.tokens.push(token);
-        let gap = self.tick(now);
-        self.stop_rules(token, tokenizer, &mut event);
         if self.stream && event.finish == FinishReason::None {
             return Ok((gap, Some(event)));
         }
         self.pending = Some(event);
         Ok((gap, None))
+    }
+
+    fn next_token(
+        &mut self,
+        logits: &mut [f32],
+        sampler: &mut Sampler,
+        tokenizer: Option<&Tokenizer>,
+        event: &mut Event,
+        now: u64,
+    ) -> Result<u64> {
+        self.echo(tokenizer, event)?;
+        reserve(&mut event.tokens, 1, "output tokens")?;
+        reserve(&mut event.logprobs, event.logprobs_per_token as usize, "log probabilities")?;
+        let position = (self.prompt.len() + self.output.len()) as u64;
+        let (sampling, prompt, output) = (&self.sampling, &self.prompt, &self.output);
+        let token = sampler.sample(sampling, logits, prompt, output, position, &mut event.logprobs)?;
+        self.output.push(token);
+        event.tokens.push(token);
+        let gap = self.tick(now);
+        self.stop_rules(token, tokenizer, event)?;
+        Ok(gap)
     }
 
     /// Which of `entry`'s rows give their hidden states; None for a request that generates.
@@ -166,7 +193,7 @@ impl Sequence {
         if done {
             let embedding = pooler.finish()?;
             self.prefilled_ns = now;
-            let mut event = self.event(None, spare);
+            let mut event = self.event(spare);
             (event.finish, event.embedding) = (FinishReason::Embedding, Some(embedding));
             self.pending = Some(event);
         }
@@ -187,24 +214,28 @@ impl Sequence {
         now.saturating_sub(since)
     }
 
-    fn stop_rules(&mut self, token: u32, tokenizer: Option<&Tokenizer>, event: &mut Event) {
+    fn stop_rules(&mut self, token: u32, tokenizer: Option<&Tokenizer>, event: &mut Event) -> Result<()> {
+        let bytes = tokenizer.and_then(|t| t.token_bytes(token)).unwrap_or_default();
+        // Each byte may become U+FFFD, those that are held back too.
+        self.stop.reserve(3 * (bytes.len() + 3), &mut event.text)?;
         if let Some(stop) = self.stop.stop_token(token) {
             (event.finish, event.stop) = (FinishReason::Stop, stop.map(|at| at as u32));
         } else {
             let mut piece = String::new();
-            self.utf8.push(tokenizer.and_then(|t| t.token_bytes(token)).unwrap_or_default(), &mut piece);
+            self.utf8.push(bytes, &mut piece);
             if let Some(stop) = self.stop.push(&piece, &mut event.text) {
                 (event.finish, event.stop) = (FinishReason::StopString, Some(stop as u32));
-                return;
+                return Ok(());
             }
             if self.output.len() < self.max_new as usize {
-                return;
+                return Ok(());
             }
             event.finish = FinishReason::Length;
         }
         if let Some(stop) = self.flush(&mut event.text) {
             (event.finish, event.stop) = (FinishReason::StopString, Some(stop));
         }
+        Ok(())
     }
 
     /// Gives out what was held back; the stop string that this completed, if any.
@@ -226,9 +257,13 @@ impl Sequence {
         why: Option<(FinishReason, Error)>,
         now: u64,
     ) -> Box<Event> {
-        let mut event = self.event(tokenizer, spare);
+        let mut event = self.event(spare);
         if let Some((reason, error)) = why {
-            self.flush(&mut event.text);
+            // Where there is no memory for the texts, the event still says why.
+            let made = self.echo(tokenizer, &mut event).and_then(|()| self.stop.reserve(3, &mut event.text));
+            if made.is_ok() {
+                self.flush(&mut event.text);
+            }
             (event.finish, event.status, event.message) = (reason, error.status, error.message);
         }
         event.usage = self.usage(now);

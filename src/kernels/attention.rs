@@ -6,6 +6,7 @@
 //! anew, and the pieces' results are merged in their order, so that tasks can share a long context.
 
 use super::Isa;
+use super::buffer::grown;
 use super::exp::exp;
 pub use super::kv::{Half, KvType, Paged, TILE};
 use super::kv::{scale, value};
@@ -127,17 +128,10 @@ impl Scratch {
 
     /// Room for `queries` heads, `stride(head_dim)` apart.
     pub fn queries(&mut self, queries: usize, head_dim: usize) -> &mut [f32] {
-        let grow = |buffer: &mut Vec<f32>, len: usize| {
-            if buffer.len() < len {
-                buffer.reserve_exact(len - buffer.len());
-                buffer.resize(len, 0.0);
-            }
-        };
-        grow(&mut self.q, queries * stride(head_dim));
-        grow(&mut self.scores, queries * SPAN);
-        grow(&mut self.states, queries * state_len(head_dim));
-        grow(&mut self.piece, queries * state_len(head_dim));
-        &mut self.q[..queries * stride(head_dim)]
+        grown(&mut self.scores, queries * SPAN);
+        grown(&mut self.states, queries * state_len(head_dim));
+        grown(&mut self.piece, queries * state_len(head_dim));
+        grown(&mut self.q, queries * stride(head_dim))
     }
 
     /// Attention of rows whose heads `queries` was filled with; `out` gets row, head and the head's output to write.

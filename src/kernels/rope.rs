@@ -1,8 +1,11 @@
 //! Rotary position embedding (Su et al. 2021).
 
+use super::buffer::grown;
+
 /// Cosine and sine of `position * inv_freq[i]`, times `factor`, for each position, `[positions, 2 * pairs]`: cosines,
 /// then sines. In f64 and rounded, so that far positions keep their phase; then multiplied.
 pub fn table(positions: &[u32], inv_freq: &[f32], factor: f32, out: &mut Vec<f32>) {
+    grown(out, positions.len() * 2 * inv_freq.len());
     out.clear();
     for &position in positions {
         let angles = inv_freq.iter().map(|f| position as f64 * *f as f64);

@@ -1,5 +1,6 @@
 //! One step's ragged batch and the paged KV storage that it reads and writes.
 
+use crate::base::{Result, reserve};
 use crate::kernels::attention::KvType;
 use candle_core::Tensor;
 
@@ -43,6 +44,14 @@ pub struct KvCache {
 }
 
 impl RaggedBatch {
+    /// Room for `rows` of `seqs` sequences, a row of logits for each of them. `OutOfMemory`.
+    pub fn reserve(&mut self, rows: usize, seqs: usize) -> Result<()> {
+        reserve(&mut self.tokens, rows, "a step's tokens")?;
+        reserve(&mut self.positions, rows, "a step's positions")?;
+        reserve(&mut self.seqs, seqs, "a step's sequences")?;
+        reserve(&mut self.logits_rows, seqs, "a step's rows")
+    }
+
     /// Empties it and keeps its memory.
     pub fn clear(&mut self) {
         self.tokens.clear();

@@ -1,7 +1,7 @@
 //! Where a step's rows lie in the KV cache: checked and divided once for all layers.
 
 use super::{AttentionShape, KvCache, RaggedBatch, SeqRows};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, reserve};
 use crate::kernels::attention::{KvType, Paged, QUERIES, TILE};
 use std::ops::Range;
 
@@ -35,16 +35,16 @@ impl<'a> Paging<'a> {
         let KvCache { kind, blocks, block_size, .. } = *kv;
         let (spans, tiles) = (Vec::new(), Vec::new());
         let mut paging = Self { batch, shape, kind, blocks, block_size, spans, tiles };
-        paging.divide();
+        paging.divide()?;
         paging.check_tiles()?;
         Ok(paging)
     }
 
-    fn divide(&mut self) {
+    fn divide(&mut self) -> Result<()> {
         let most = (QUERIES / (self.shape.heads / self.shape.kv_heads)).max(1);
         let batch = self.batch;
-        self.spans.reserve_exact(batch.tokens.len() / most + batch.seqs.len());
-        self.tiles.reserve_exact(batch.tokens.len() / TILE + 2 * batch.seqs.len());
+        reserve(&mut self.spans, batch.tokens.len() / most + batch.seqs.len(), "a step's spans")?;
+        reserve(&mut self.tiles, batch.tokens.len() / TILE + 2 * batch.seqs.len(), "a step's tiles")?;
         for (seq, &SeqRows { row, rows, .. }) in batch.seqs.iter().enumerate() {
             let (mut from, end) = (row as usize, (row + rows) as usize);
             self.spans
@@ -55,6 +55,7 @@ impl<'a> Paging<'a> {
                 from = to;
             }
         }
+        Ok(())
     }
 
     /// Tasks that write share no tile.
@@ -63,7 +64,9 @@ impl<'a> Paging<'a> {
             let position = self.batch.positions[span.rows.start] as usize;
             (self.table(span.seq)[position / self.block_size], position % self.block_size / TILE)
         };
-        let mut written: Vec<_> = self.tiles.iter().map(tile).collect();
+        let mut written = Vec::new();
+        reserve(&mut written, self.tiles.len(), "a step's tiles")?;
+        written.extend(self.tiles.iter().map(tile));
         written.sort_unstable();
         if written.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(Error::invalid("two sequences of a step write to one KV block"));

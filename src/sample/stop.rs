@@ -1,20 +1,25 @@
 //! When a request's output ends: end tokens, stop tokens and stop strings.
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, reserve};
+
+const STOP_STRINGS: &str = "stop strings";
 
 /// A stop string and how much of it the text so far ends with (Knuth, Morris and Pratt 1977).
 struct Pattern {
-    bytes: Box<[u8]>,
+    bytes: Vec<u8>,
     /// `fallback[n]`: the longest proper prefix of the first n bytes that they also end with.
-    fallback: Box<[u32]>,
+    fallback: Vec<u32>,
     /// Bytes of the pattern that end the text; less than its length.
     matched: usize,
 }
 
 impl Pattern {
-    fn new(text: &str) -> Self {
-        let bytes: Box<[u8]> = text.as_bytes().into();
-        let mut fallback = vec![0u32; bytes.len() + 1];
+    fn new(text: &str) -> Result<Self> {
+        let (mut bytes, mut fallback) = (Vec::new(), Vec::new());
+        reserve(&mut bytes, text.len(), STOP_STRINGS)?;
+        bytes.extend_from_slice(text.as_bytes());
+        reserve(&mut fallback, bytes.len() + 1, STOP_STRINGS)?;
+        fallback.resize(bytes.len() + 1, 0u32);
         let mut n = 0;
         for i in 1..bytes.len() {
             while n > 0 && bytes[i] != bytes[n] {
@@ -23,7 +28,7 @@ impl Pattern {
             n += usize::from(bytes[i] == bytes[n]);
             fallback[i + 1] = n as u32;
         }
-        Self { bytes, fallback: fallback.into(), matched: 0 }
+        Ok(Self { bytes, fallback, matched: 0 })
     }
 
     /// Takes the next byte; true when it completes the pattern.
@@ -59,10 +64,15 @@ impl StopMatcher {
         if let Some(i) = stop_strings.iter().position(|text| text.as_ref().is_empty()) {
             return Err(Error::invalid(format!("stop_strings[{i}] is empty")));
         }
+        let mut patterns = Vec::new();
+        reserve(&mut patterns, stop_strings.len(), STOP_STRINGS)?;
+        for text in stop_strings {
+            patterns.push(Pattern::new(text.as_ref())?);
+        }
         Ok(Self {
             tokens: stop_tokens.iter().chain(end_tokens).copied().collect(),
             own: stop_tokens.len(),
-            patterns: stop_strings.iter().map(|text| Pattern::new(text.as_ref())).collect(),
+            patterns,
             held: String::new(),
             stopped: None,
         })
@@ -73,6 +83,14 @@ impl StopMatcher {
     pub fn stop_token(&self, token: u32) -> Option<Option<usize>> {
         let at = self.tokens.iter().position(|stop| *stop == token)?;
         Some((at < self.own).then_some(at))
+    }
+
+    /// Room for `bytes` more of text: in `out` for all that it may get then, and in what is held. `OutOfMemory`.
+    pub fn reserve(&mut self, bytes: usize, out: &mut String) -> Result<()> {
+        let more = self.held.len() + bytes;
+        let held = if self.patterns.is_empty() { 0 } else { bytes };
+        let made = out.try_reserve(more).and_then(|()| self.held.try_reserve(held));
+        made.map_err(|_| Error::out_of_memory("output text", more))
     }
 
     /// Takes the next text and appends what can no longer be part of a stop string to `out`. Once a stop string is

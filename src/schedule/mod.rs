@@ -61,6 +61,8 @@ pub struct Plan {
     pub entries: Vec<PlanEntry>,
     /// Sequences that left the queue with this plan, in order of arrival; each has an entry.
     pub admitted: Vec<SeqId>,
+    /// Stays in the queue, as the system has no memory for its block table.
+    pub refused: Option<SeqId>,
     pub work: Work,
     /// Entries that decode.
     pub decode_rows: u32,
@@ -76,6 +78,7 @@ impl Plan {
     fn clear(&mut self) {
         self.entries.clear();
         self.admitted.clear();
+        self.refused = None;
         (self.work, self.decode_rows, self.predicted_ns) = (Work::default(), 0, 0);
     }
 
@@ -278,6 +281,7 @@ impl Scheduler {
             let Some(lane) = self.lanes.take() else { return };
             if !self.pool.alloc(blocks, self.lanes.table_mut(lane)) {
                 self.lanes.give_back(lane);
+                plan.refused = Some(seq);
                 return;
             }
             self.enter(seq, Phase::Prefill);

@@ -13,7 +13,7 @@ use super::pipeline::{Normalizers, Normalizing, PreTokenizers};
 use super::special::Specials;
 use super::vocab::{END_NAMES, shown};
 use super::{Kind, Tokenizer};
-use crate::base::{Error, Result, panics};
+use crate::base::{Error, Result, panics, reserve};
 use fancy_regex::RegexBuilder;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -201,7 +201,7 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     let [before, behind] = around(post.as_ref(), table.len(), what)?;
     let (first, last) = (names.with_bos(before, bos)?, names.with_eos(behind)?);
     let forms = added.iter().filter_map(|t| Some((t.content.clone().into_bytes(), id_of(&t.content)?)));
-    let specials = Specials::new(forms);
+    let specials = Specials::new(forms)?;
     let longest = table.longest().max(specials.longest()).max(1);
     Ok(Tokenizer {
         longest,
@@ -212,7 +212,7 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
         table_bytes: 300 * table.len().max(merges) + files.tokenizer.len() + (1 << 20),
         bytes: table,
         specials,
-        always: Specials::new(std::iter::empty()),
+        always: Specials::new(std::iter::empty())?,
         bos: bos.or(first.first().copied()),
         first,
         last,
@@ -339,14 +339,19 @@ fn model(entry: ModelEntry, what: &str) -> Result<BPE> {
                 ));
             }
         }
+        reserve(&mut merges, 1, "merges")?;
         merges.push((a, b));
     }
     if let Some(unknown) = entry.unk_token.as_ref().filter(|unknown| !entry.vocab.contains_key(*unknown)) {
         let why = format_args!("'{}' is no token of the vocabulary", shown(unknown));
         return Err(bad(what, "model.unk_token", why));
     }
+    let mut vocab = tokenizers::models::bpe::Vocab::new();
+    let entries = entry.vocab.len();
+    vocab.try_reserve(entries).map_err(|_| Error::out_of_memory("the vocabulary", 32 * entries))?;
+    vocab.extend(entry.vocab);
     let mut builder = BPE::builder()
-        .vocab_and_merges(entry.vocab.into_iter().collect::<tokenizers::models::bpe::Vocab>(), merges)
+        .vocab_and_merges(vocab, merges)
         .fuse_unk(entry.fuse_unk)
         .byte_fallback(entry.byte_fallback)
         .ignore_merges(entry.ignore_merges)

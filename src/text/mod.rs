@@ -113,8 +113,8 @@ impl Tokenizer {
         Ok(Self {
             kind: Kind::Bytes,
             bytes,
-            specials: none(),
-            always: none(),
+            specials: none()?,
+            always: none()?,
             bos: None,
             first: Vec::new(),
             last: Vec::new(),

@@ -1,5 +1,7 @@
 //! Finds special tokens that are written out in a text.
 
+use crate::base::{Result, reserve};
+
 /// Longest written form looked for; real ones have some tens of bytes. Bounds the work per byte of text.
 pub(super) const MAX_SPECIAL_BYTES: usize = 256;
 
@@ -11,13 +13,17 @@ pub(super) struct Specials {
 }
 
 impl Specials {
-    /// Of forms that are empty or longer than [`MAX_SPECIAL_BYTES`] none is found.
-    pub fn new(forms: impl Iterator<Item = (Vec<u8>, u32)>) -> Self {
-        let mut forms: Vec<_> = forms.filter(|(f, _)| (1..=MAX_SPECIAL_BYTES).contains(&f.len())).collect();
-        forms.sort();
+    /// Of forms that are empty or longer than [`MAX_SPECIAL_BYTES`] none is found. `OutOfMemory`.
+    pub fn new(all: impl Iterator<Item = (Vec<u8>, u32)>) -> Result<Self> {
+        let mut forms = Vec::new();
+        for form in all.filter(|(f, _)| (1..=MAX_SPECIAL_BYTES).contains(&f.len())) {
+            reserve(&mut forms, 1, "special tokens")?;
+            forms.push(form);
+        }
+        forms.sort_unstable();
         let mut first = [false; 256];
         forms.iter().for_each(|(form, _)| first[form[0] as usize] = true);
-        Self { forms, first }
+        Ok(Self { forms, first })
     }
 
     /// Bytes of the longest form.
@@ -64,7 +70,7 @@ mod tests {
     use super::*;
 
     fn specials(forms: &[&str]) -> Specials {
-        Specials::new(forms.iter().zip(0..).map(|(f, i)| (f.as_bytes().to_vec(), i)))
+        Specials::new(forms.iter().zip(0..).map(|(f, i)| (f.as_bytes().to_vec(), i))).unwrap()
     }
 
     #[test]

@@ -79,27 +79,28 @@ pub(super) fn spaced(piece: &str) -> String {
 }
 
 impl Spm {
-    /// `pieces`: id, text as the vocabulary writes it, score. The first of equal ones counts.
+    /// `pieces`: id, text as the vocabulary writes it, score. The first of equal ones counts. `OutOfMemory`.
     pub fn new<'a>(
         pieces: impl Iterator<Item = (u32, &'a str, f32)>,
         bytes: [Option<u32>; 256],
         unknown: Option<u32>,
         spaces: Spaces,
-    ) -> Self {
-        let mut table = HashMap::new();
+    ) -> Result<Self> {
+        let mut table: HashMap<Box<str>, (u32, f32)> = HashMap::new();
         for (id, piece, score) in pieces {
+            table.try_reserve(1).map_err(|_| Error::out_of_memory("the vocabulary", 32 * table.len()))?;
             // -0.0 and 0.0 are equals.
             table.entry(spaced(piece).into_boxed_str()).or_insert((id, score + 0.0));
         }
         let crosses = |piece: &str| piece.trim_start_matches(' ').contains(' ');
-        Self {
+        Ok(Self {
             cut_at_spaces: !table.keys().any(|piece| crosses(piece)),
             longest: table.keys().map(|piece| piece.len()).max().unwrap_or(0),
             pieces: table,
             bytes,
             unknown,
             spaces,
-        }
+        })
     }
 
     /// Whether each byte has its token, so that no two ever share one.

@@ -6,7 +6,7 @@ use super::special::Specials;
 use super::split::Rule;
 use super::spm::{Spaces, Spm, spaced};
 use super::{Kind, Tokenizer};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, reserve};
 use crate::formats::Gguf;
 use std::collections::HashSet;
 use tokenizers::models::bpe::Vocab;
@@ -124,6 +124,7 @@ impl<'a> Common<'a> {
     /// No text stands there twice; converters may pad a vocabulary with equal fillers.
     fn check_unique(&self) -> Result<()> {
         let mut seen = HashSet::new();
+        seen.try_reserve(self.tokens.len()).map_err(|_| no_memory::<&str>(self.tokens.len()))?;
         for (id, token, ty) in self.entries() {
             if !seen.insert(token) && ty != TokenType::Unused {
                 return Err(bad(
@@ -137,7 +138,7 @@ impl<'a> Common<'a> {
     }
 
     /// `text`: how a token is written in texts.
-    fn specials(&self, text: impl Fn(&str) -> Vec<u8>, which: &[TokenType]) -> Specials {
+    fn specials(&self, text: impl Fn(&str) -> Vec<u8>, which: &[TokenType]) -> Result<Specials> {
         let forms = self.entries().filter(|(_, _, ty)| which.contains(ty));
         Specials::new(forms.map(|(id, token, _)| (text(token), id)))
     }
@@ -156,10 +157,10 @@ fn load_bpe(mut common: Common, log: &dyn Fn(&str)) -> Result<Tokenizer> {
     }
     let rule = Rule::of(gguf, common.tokens.len(), log)?;
     common.check_unique()?;
-    let vocab = build_vocab(&common);
+    let vocab = build_vocab(&common)?;
     let merges = build_merges(gguf, &vocab)?;
     let written = |token: &str| token.as_bytes().to_vec();
-    let specials = common.specials(written, &CONTROLS);
+    let specials = common.specials(written, &CONTROLS)?;
     let bytes = token_bytes(&common)?;
     let longest = bytes.longest().max(specials.longest()).max(1);
     Ok(Tokenizer {
@@ -171,7 +172,7 @@ fn load_bpe(mut common: Common, log: &dyn Fn(&str)) -> Result<Tokenizer> {
         table_bytes: 640 * bytes.len(),
         bytes,
         specials,
-        always: common.specials(written, &[TokenType::UserDefined]),
+        always: common.specials(written, &[TokenType::UserDefined])?,
         first: first_token(&common, rule.adds_bos)?,
         last: last_token(&common)?,
         kind: Kind::Bpe(Box::new(Bpe::new(rule, vocab, merges)?)),
@@ -229,9 +230,9 @@ fn load_spm(common: Common) -> Result<Tokenizer> {
     };
     let pieces = common.entries().filter(|(_, token, ty)| *ty == TokenType::Normal && !token.is_empty());
     let spm =
-        Spm::new(pieces.map(|(id, token, _)| (id, token, scores[id as usize])), spelled, unknown, spaces);
+        Spm::new(pieces.map(|(id, token, _)| (id, token, scores[id as usize])), spelled, unknown, spaces)?;
     let written = |token: &str| spaced(token).into_bytes();
-    let specials = common.specials(written, &CONTROLS);
+    let specials = common.specials(written, &CONTROLS)?;
     let longest = bytes.longest().max(specials.longest()).max(1);
     // U+2581 in a text is a space of one byte in a token; a run of unknown characters is one token.
     let bounded = spm.spells_all_bytes() && !spaces.squeeze;
@@ -242,7 +243,7 @@ fn load_spm(common: Common) -> Result<Tokenizer> {
         table_bytes: 256 * n,
         bytes,
         specials,
-        always: common.specials(written, &[TokenType::UserDefined]),
+        always: common.specials(written, &[TokenType::UserDefined])?,
         first: first_token(&common, true)?,
         last: last_token(&common)?,
         kind: Kind::Spm(Box::new(spm)),
@@ -312,7 +313,9 @@ fn token_types(
             "{}: '{TOKEN_TYPE}' is missing; only BOS and the end tokens count as control",
             gguf.what()
         ));
-        let mut types = vec![TokenType::Normal; n];
+        let mut types = Vec::new();
+        reserve(&mut types, n, "the vocabulary")?;
+        types.resize(n, TokenType::Normal);
         bos.iter().chain(ends).for_each(|&id| types[id as usize] = TokenType::Control);
         return Ok(types);
     };
@@ -329,19 +332,34 @@ fn token_types(
         6 => Ok(TokenType::Byte),
         other => Err(bad(gguf, TOKEN_TYPE, format_args!("entry {i} is {other}, types go from 0 to 6"))),
     };
-    numbers.iter().enumerate().map(known).collect()
+    let mut types = Vec::new();
+    reserve(&mut types, n, "the vocabulary")?;
+    for entry in numbers.iter().enumerate() {
+        types.push(known(entry)?);
+    }
+    Ok(types)
 }
 
 /// What merging may produce: all but control tokens, so that no text can become one by its letters.
-fn build_vocab(common: &Common) -> Vocab {
+fn build_vocab(common: &Common) -> Result<Vocab> {
+    let mut vocab = Vocab::new();
+    vocab.try_reserve(common.tokens.len()).map_err(|_| no_memory::<(String, u32)>(common.tokens.len()))?;
     let made = common.entries().filter(|(.., ty)| !matches!(ty, TokenType::Control | TokenType::Unused));
-    made.map(|(id, token, _)| (token.to_owned(), id)).collect()
+    vocab.extend(made.map(|(id, token, _)| (token.to_owned(), id)));
+    Ok(vocab)
+}
+
+/// Of a table of `n` entries.
+fn no_memory<T>(n: usize) -> Error {
+    Error::out_of_memory("the vocabulary", n.saturating_mul(size_of::<T>()))
 }
 
 fn build_merges(gguf: &Gguf, vocab: &Vocab) -> Result<Vec<(String, String)>> {
     let lines: Vec<&str> = gguf.get(MERGES)?;
     let mut seen = HashSet::new();
+    seen.try_reserve(lines.len()).map_err(|_| no_memory::<(&str, &str)>(lines.len()))?;
     let mut merges = Vec::new();
+    reserve(&mut merges, lines.len(), "merges")?;
     for (i, line) in lines.into_iter().enumerate() {
         let refuse = |why: String| bad(gguf, MERGES, format_args!("entry {i}, '{}': {why}", shown(line)));
         let parts = line.split_once(' ').filter(|(a, b)| !a.is_empty() && !b.is_empty());

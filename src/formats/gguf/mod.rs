@@ -298,7 +298,7 @@ impl Gguf {
         let Some(value) = self.metadata.get(key) else { return Ok(None) };
         let payload = &self.parts[0].bytes[value.start..value.end];
         let found = match value.array {
-            Some((elem, count)) => T::from_array(elem, count, payload),
+            Some((elem, count)) => T::from_array(elem, count, payload)?,
             None => T::from_scalar(value.ty, payload),
         };
         match found {

@@ -1,7 +1,7 @@
 //! Metadata values: checked for extent when the file is opened, decoded when somebody asks.
 
 use super::reader::Reader;
-use crate::base::Result;
+use crate::base::{Result, reserve};
 
 /// Deepest nesting of arrays accepted; real files use one level.
 const MAX_ARRAY_DEPTH: u32 = 4;
@@ -119,9 +119,9 @@ pub trait FromMetadata<'a>: Sized {
     const WANTED: &'static str;
     /// The value from its scalar type and payload; None where it is of another type or out of range.
     fn from_scalar(ty: ValueType, payload: &'a [u8]) -> Option<Self>;
-    /// The value from an array's elements; Ok(None) where the element type does not fit.
-    fn from_array(_elem: ValueType, _count: usize, _payload: &'a [u8]) -> Option<Self> {
-        None
+    /// The value from an array's elements; Ok(None) where the element type does not fit. `OutOfMemory`.
+    fn from_array(_elem: ValueType, _count: usize, _payload: &'a [u8]) -> Result<Option<Self>> {
+        Ok(None)
     }
 }
 
@@ -193,8 +193,11 @@ macro_rules! arrays {
             fn from_scalar(_: ValueType, _: &'a [u8]) -> Option<Self> {
                 None
             }
-            fn from_array(elem: ValueType, count: usize, payload: &'a [u8]) -> Option<Self> {
-                elements(elem, count, payload)
+            fn from_array(elem: ValueType, count: usize, payload: &'a [u8]) -> Result<Option<Self>> {
+                // `count` is at most the payload's bytes, so this stays within a small multiple of the file.
+                let mut out = Vec::new();
+                reserve(&mut out, count, "metadata")?;
+                Ok(elements(&mut out, elem, count, payload).map(|()| out))
             }
         }
     )*};
@@ -207,10 +210,12 @@ arrays!(
 );
 
 /// Decodes an array whose extent `Value::parse` has checked.
-fn elements<'a, T: FromMetadata<'a>>(elem: ValueType, count: usize, payload: &'a [u8]) -> Option<Vec<T>> {
-    let mut out = Vec::new();
-    // `count` is at most the payload's bytes, so this stays within a small multiple of the file.
-    out.try_reserve_exact(count).ok()?;
+fn elements<'a, T: FromMetadata<'a>>(
+    out: &mut Vec<T>,
+    elem: ValueType,
+    count: usize,
+    payload: &'a [u8],
+) -> Option<()> {
     let mut rest = payload;
     for _ in 0..count {
         let size = match elem {
@@ -224,5 +229,5 @@ fn elements<'a, T: FromMetadata<'a>>(elem: ValueType, count: usize, payload: &'a
         out.push(T::from_scalar(elem, item)?);
         rest = behind;
     }
-    Some(out)
+    Some(())
 }

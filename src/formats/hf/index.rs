@@ -68,6 +68,7 @@ impl<'de> Visitor<'de> for WeightMap {
                     index.files.len() - 1
                 }
             };
+            index.tensors.try_reserve(1).map_err(|_| A::Error::custom("no memory for the tensors"))?;
             index.tensors.push((name, place));
         }
         Ok(index)

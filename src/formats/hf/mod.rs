@@ -170,6 +170,8 @@ impl Tensors {
     fn of_shards(shards: Vec<SafeTensors>) -> Result<Self> {
         let mut by_name: HashMap<String, usize> = HashMap::new();
         for (i, shard) in shards.iter().enumerate() {
+            let more = shard.tensors().len();
+            by_name.try_reserve(more).map_err(|_| Error::out_of_memory("tensor names", 32 * more))?;
             for tensor in shard.tensors() {
                 if let Some(first) = by_name.insert(tensor.name.clone(), i) {
                     return Err(Error::bad_model(format!(

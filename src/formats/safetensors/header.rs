@@ -77,6 +77,7 @@ impl<'de> Visitor<'de> for Tensors {
             let fields: Fields =
                 map.next_value().map_err(|e| A::Error::custom(format_args!("tensor '{name}': {e}")))?;
             let Fields { dtype: Text(dtype), shape: Shape(shape), data_offsets } = fields;
+            records.try_reserve(1).map_err(|_| A::Error::custom("no memory for the tensors"))?;
             records.push(Record {
                 name: name.into_owned(),
                 type_name: dtype.chars().take(32).collect(),

@@ -123,8 +123,9 @@ impl SafeTensors {
 fn tensors(records: Vec<Record>) -> std::result::Result<(Vec<TensorInfo>, HashMap<String, usize>), String> {
     let mut tensors: Vec<TensorInfo> =
         records.into_iter().map(info).collect::<std::result::Result<_, _>>()?;
-    tensors.sort_by_key(|t| (t.start, t.end));
-    let mut by_name = HashMap::with_capacity(tensors.len());
+    tensors.sort_unstable_by_key(|t| (t.start, t.end));
+    let mut by_name = HashMap::new();
+    by_name.try_reserve(tensors.len()).map_err(|_| format!("no memory for {} tensors", tensors.len()))?;
     for (i, tensor) in tensors.iter().enumerate() {
         if by_name.insert(tensor.name.clone(), i).is_some() {
             return Err(format!("tensor '{}' stands there twice", tensor.name));
