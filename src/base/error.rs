@@ -57,6 +57,9 @@ pub struct Error {
 
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// How every message of a refused allocation begins.
+pub const REFUSED: &str = "could not allocate";
+
 /// Bytes of a message, at most: two paths and what is wrong.
 const MAX_MESSAGE: usize = 10_000;
 
@@ -78,7 +81,12 @@ impl Error {
         Self::new(Status::Internal, message)
     }
     pub fn out_of_memory(what: &str, bytes: usize) -> Self {
-        Self::new(Status::OutOfMemory, format!("could not allocate {bytes} bytes for {what}"))
+        Self::new(Status::OutOfMemory, format!("{REFUSED} {bytes} bytes for {what}"))
+    }
+    /// Of a failure that came as text, through candle, serde or a panic: `OutOfMemory` where that says so.
+    pub fn failed(otherwise: Status, message: String) -> Self {
+        let refused = message.contains(REFUSED);
+        Self::new(if refused { Status::OutOfMemory } else { otherwise }, message)
     }
 }
 
@@ -117,6 +125,13 @@ impl std::error::Error for Error {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refused_allocation_keeps_its_status_as_text() {
+        let refused = Error::out_of_memory("a list", 8);
+        assert_eq!(Error::failed(Status::Internal, format!("add: {refused}")).status, Status::OutOfMemory);
+        assert_eq!(Error::failed(Status::BadModel, "a comma is missing".into()).status, Status::BadModel);
+    }
 
     #[test]
     fn a_message_is_one_line_of_bounded_length() {

@@ -49,6 +49,9 @@ pub struct Core {
     record: StepLog,
 }
 
+const QUEUE: &str = "the engine's queue";
+const BATCH: &str = "a step's lists";
+
 impl Core {
     pub fn new(
         shared: Arc<Shared>,
@@ -57,6 +60,7 @@ impl Core {
         scheduler: Scheduler,
         max_batch_size: usize,
         max_batch_tokens: usize,
+        queue_capacity: usize,
     ) -> Result<Self> {
         let facts = shared.loaded.model.facts();
         let (vocab, width) = (facts.vocab_size, facts.hidden_size);
@@ -68,22 +72,34 @@ impl Core {
         ] {
             out.try_reserve_exact(most).map_err(|_| Error::out_of_memory(what, most.saturating_mul(4)))?;
         }
+        let (mut sequences, mut outbox, mut plan) = (Vec::new(), Outbox::default(), Plan::default());
+        let (mut record, mut ended) = (StepLog::default(), Vec::new());
+        // What ends goes out even where no memory is left.
+        reserve(&mut sequences, queue_capacity, QUEUE)?;
+        reserve(&mut outbox.events, queue_capacity, QUEUE)?;
+        reserve(&mut record.ends, queue_capacity, QUEUE)?;
+        reserve(&mut outbox.admitted, max_batch_size, BATCH)?;
+        reserve(&mut record.waits, max_batch_size, BATCH)?;
+        reserve(&mut record.gaps, max_batch_size, BATCH)?;
+        reserve(&mut ended, max_batch_size, BATCH)?;
+        reserve(&mut plan.entries, max_batch_size, BATCH)?;
+        reserve(&mut plan.admitted, max_batch_size, BATCH)?;
         Ok(Self {
             shared,
             ops,
             kv,
             scheduler,
             sampler,
-            sequences: Vec::new(),
+            sequences,
             active: 0,
             deadlines: BinaryHeap::new(),
             commands: VecDeque::new(),
-            plan: Plan::default(),
+            plan,
             batch: RaggedBatch::default(),
             outputs,
-            outbox: Outbox::default(),
-            ended: Vec::new(),
-            record: StepLog::default(),
+            outbox,
+            ended,
+            record,
         })
     }
 
@@ -317,8 +333,9 @@ impl Core {
         }
         let Self { ops, batch, kv, shared, outputs, sequences, .. } = self;
         let stop = &mut || all_ended(shared, sequences, entries);
-        panics::catch(|| shared.loaded.model.forward(ops, batch, kv, stop, outputs))
-            .unwrap_or_else(|text| Err(Error::internal(format!("the forward pass panicked: {text}"))))
+        panics::catch(|| shared.loaded.model.forward(ops, batch, kv, stop, outputs)).unwrap_or_else(|text| {
+            Err(Error::failed(Status::Internal, format!("the forward pass panicked: {text}")))
+        })
     }
 
     fn sample(&mut self, entries: &[PlanEntry]) {

@@ -96,7 +96,8 @@ impl Engine {
             max_wait_ns: config.max_wait_us as u64 * 1_000,
         })?;
         let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
-        let core = Core::new(self.shared.clone(), ops, kv, scheduler, batch, tokens)?;
+        let queue = config.queue_capacity as usize;
+        let core = Core::new(self.shared.clone(), ops, kv, scheduler, batch, tokens, queue)?;
         let mut handles = self.threads.lock();
         handles.push(threads::spawn("bn-engine".into(), move || core.main())?);
         if let Some(sink) = config.on_event.take() {

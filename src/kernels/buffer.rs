@@ -1,5 +1,7 @@
 //! Buffers that are kept from call to call.
 
+use crate::base::REFUSED;
+
 /// A cache line.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
@@ -16,7 +18,7 @@ impl Default for Line {
 pub fn grown<T: Copy + Default>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
     if buffer.len() < len {
         let more = len - buffer.len();
-        assert!(buffer.try_reserve_exact(more).is_ok(), "could not allocate {len} elements of a buffer");
+        assert!(buffer.try_reserve_exact(more).is_ok(), "{REFUSED} {len} elements of a buffer");
         buffer.resize(len, T::default());
     }
     &mut buffer[..len]

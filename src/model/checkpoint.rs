@@ -30,7 +30,7 @@ pub trait Checkpoint {
     /// `len` elements. Errors as for `matrix`.
     fn vector(&self, tensor: &str, len: usize) -> Result<Arc<[f32]>>;
     /// Every tensor of the files, by those names (a name of the files' own where it has none).
-    fn names(&self) -> Vec<String>;
+    fn names(&self) -> Result<Vec<String>>;
     /// Bytes of all tensors in the files, and of one of them: what progress is told by.
     fn tensor_bytes(&self) -> u64;
     fn bytes_of(&self, tensor: &str) -> u64;

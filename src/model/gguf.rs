@@ -5,7 +5,7 @@ use super::checkpoint::Checkpoint;
 use super::config::{DecoderConfig, HEADS, HIDDEN, LAYERS, LayerSpan, Names, Parts, RopeConfig, RopeScaling};
 use super::family::{FAMILIES, Family, REFUSED, SubNorms, Window};
 use super::sampling::{GGUF_KEYS, SamplingDefaults};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, reserve};
 use crate::formats::gguf::{FromMetadata, Gguf};
 use crate::kernels::{DType, Matrix, Pool, pack};
 use crate::ops::AttentionShape;
@@ -131,8 +131,11 @@ impl Checkpoint for Gguf {
         self.vector_f32(tensor, len)
     }
 
-    fn names(&self) -> Vec<String> {
-        self.tensors().iter().map(|t| &t.name).filter(|name| !self.is_scale(name)).cloned().collect()
+    fn names(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        reserve(&mut names, self.tensors().len(), "tensor names")?;
+        names.extend(self.tensors().iter().map(|t| &t.name).filter(|name| !self.is_scale(name)).cloned());
+        Ok(names)
     }
 
     fn tensor_bytes(&self) -> u64 {

@@ -200,6 +200,8 @@ impl<'a> Reader<'a> {
 
     fn took(&mut self, name: &str, bytes: u64) -> Result<()> {
         if !self.used.contains(name) {
+            let made = self.used.try_reserve(1);
+            made.map_err(|_| Error::out_of_memory("tensor names", 24 * self.used.len()))?;
             self.used.insert(name.into());
         }
         self.done += bytes;
@@ -212,7 +214,7 @@ impl<'a> Reader<'a> {
 
     /// A tensor that we do not use means a model that we do not know: its answers would be wrong.
     fn nothing_left(&self) -> Result<()> {
-        match self.files.names().iter().find(|name| !self.used.contains(*name)) {
+        match self.files.names()?.iter().find(|name| !self.used.contains(*name)) {
             None => Ok(()),
             Some(name) => Err(Error::unsupported(format!(
                 "{}: tensor '{name}' belongs to no part of the model that this build knows",

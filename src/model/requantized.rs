@@ -121,7 +121,7 @@ impl Checkpoint for Requantized<'_> {
         self.files.vector(tensor, len)
     }
 
-    fn names(&self) -> Vec<String> {
+    fn names(&self) -> Result<Vec<String>> {
         self.files.names()
     }
 

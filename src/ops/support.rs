@@ -1,7 +1,7 @@
 //! What every operation needs of candle: contiguous f32 slices in, an owned tensor out.
 
 use crate::base::sync::Mutex;
-use crate::base::{Error, Result};
+use crate::base::{Error, REFUSED, Result, Status};
 use candle_core::{CpuStorage, InplaceOp1, Layout, Shape, Storage, Tensor, WithDType};
 
 /// The elements of a contiguous f32 storage.
@@ -37,7 +37,7 @@ pub fn output(data: Vec<f32>, rows: usize, width: usize) -> (CpuStorage, Shape) 
 
 /// What went wrong in candle, as ours.
 pub fn ours<T>(what: &str, result: candle_core::Result<T>) -> Result<T> {
-    result.map_err(|error| Error::internal(format!("{what}: {error}")))
+    result.map_err(|error| Error::failed(Status::Internal, format!("{what}: {error}")))
 }
 
 /// Copies a contiguous f32 tensor; reallocates only where `out` was never that long.
@@ -79,7 +79,7 @@ impl InplaceOp1 for Taken {
 
 /// As `vec![0; n]`, but refused instead of aborted where memory is out.
 pub fn zeroed<T: WithDType>(n: usize) -> candle_core::Result<Vec<T>> {
-    let refused = || candle_core::Error::Msg(format!("could not allocate {n} numbers")).bt();
+    let refused = || candle_core::Error::Msg(format!("{REFUSED} {n} numbers")).bt();
     if n == 0 {
         return Ok(Vec::new());
     }

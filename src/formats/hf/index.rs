@@ -1,7 +1,7 @@
 //! `model.safetensors.index.json`: which file each tensor lies in. Other keys (`metadata`) are passed over.
 
 use super::MAX_SHARDS;
-use crate::base::{Error, Result};
+use crate::base::{Error, REFUSED, Result, Status};
 use crate::formats::safetensors::{MAX_TENSORS, Text};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use std::borrow::Cow;
@@ -17,7 +17,8 @@ pub struct Index<'a> {
 
 /// `BadModel` for what is no index, naming `what`, and for file names that could leave the folder.
 pub fn parse<'a>(json: &'a [u8], what: &str) -> Result<Index<'a>> {
-    let top: Top = serde_json::from_slice(json).map_err(|e| Error::bad_model(format!("{what}: {e}")))?;
+    let top: Top =
+        serde_json::from_slice(json).map_err(|e| Error::failed(Status::BadModel, format!("{what}: {e}")))?;
     Ok(top.weight_map)
 }
 
@@ -68,7 +69,10 @@ impl<'de> Visitor<'de> for WeightMap {
                     index.files.len() - 1
                 }
             };
-            index.tensors.try_reserve(1).map_err(|_| A::Error::custom("no memory for the tensors"))?;
+            index
+                .tensors
+                .try_reserve(1)
+                .map_err(|_| A::Error::custom(format_args!("{REFUSED} the list of tensors")))?;
             index.tensors.push((name, place));
         }
         Ok(index)

@@ -1,6 +1,7 @@
 //! The JSON header, read in one pass into records that borrow nothing and hold no tree.
 
 use super::MAX_TENSORS;
+use crate::base::REFUSED;
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
 use std::fmt;
@@ -77,7 +78,9 @@ impl<'de> Visitor<'de> for Tensors {
             let fields: Fields =
                 map.next_value().map_err(|e| A::Error::custom(format_args!("tensor '{name}': {e}")))?;
             let Fields { dtype: Text(dtype), shape: Shape(shape), data_offsets } = fields;
-            records.try_reserve(1).map_err(|_| A::Error::custom("no memory for the tensors"))?;
+            records
+                .try_reserve(1)
+                .map_err(|_| A::Error::custom(format_args!("{REFUSED} the list of tensors")))?;
             records.push(Record {
                 name: name.into_owned(),
                 type_name: dtype.chars().take(32).collect(),

@@ -12,7 +12,7 @@ mod tests;
 
 pub(crate) use header::Text;
 
-use crate::base::{Bytes, Error, Result};
+use crate::base::{Bytes, Error, REFUSED, Result, Status};
 use header::Record;
 use std::collections::HashMap;
 
@@ -69,7 +69,7 @@ impl SafeTensors {
     /// Parses `bytes`; errors call them `what`. `BadModel` for anything that the format does not allow: also for
     /// data that overlap or leave holes.
     pub fn from_bytes(bytes: Bytes, what: &str) -> Result<Self> {
-        let error = |message: String| Error::bad_model(format!("{what}: {message}"));
+        let error = |message: String| Error::failed(Status::BadModel, format!("{what}: {message}"));
         let length = bytes.first_chunk::<LENGTH_BYTES>().map(|b| u64::from_le_bytes(*b));
         let length = length.ok_or_else(|| {
             error(format!("the file has {} bytes, not the 8 of a header's length", bytes.len()))
@@ -125,7 +125,9 @@ fn tensors(records: Vec<Record>) -> std::result::Result<(Vec<TensorInfo>, HashMa
         records.into_iter().map(info).collect::<std::result::Result<_, _>>()?;
     tensors.sort_unstable_by_key(|t| (t.start, t.end));
     let mut by_name = HashMap::new();
-    by_name.try_reserve(tensors.len()).map_err(|_| format!("no memory for {} tensors", tensors.len()))?;
+    by_name
+        .try_reserve(tensors.len())
+        .map_err(|_| format!("{REFUSED} a table of {} tensors", tensors.len()))?;
     for (i, tensor) in tensors.iter().enumerate() {
         if by_name.insert(tensor.name.clone(), i).is_some() {
             return Err(format!("tensor '{}' stands there twice", tensor.name));

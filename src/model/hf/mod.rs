@@ -14,7 +14,7 @@ mod text;
 
 use super::checkpoint::Checkpoint;
 use super::config::DecoderConfig;
-use crate::base::{Bytes, Error, Result, Status};
+use crate::base::{Bytes, Error, Result, Status, reserve};
 use crate::formats::hf::{Folder, Tensors, other};
 use crate::formats::safetensors::{ElementType, TensorInfo};
 use crate::kernels::{DType, Matrix, Pool, pack, requantize};
@@ -78,6 +78,9 @@ impl HfFolder {
     fn name_tensors(&mut self) -> Result<()> {
         let packed = matches!(self.config.quantization.weights, Weights::Packed { .. });
         for (file, tensor) in self.tensors.iter() {
+            reserve(&mut self.unknown, 1, "tensor names")?;
+            let made = self.by_name.try_reserve(1);
+            made.map_err(|_| Error::out_of_memory("tensor names", 48 * self.by_name.len()))?;
             match names::canonical(self.config.class, &tensor.name) {
                 Name::Buffer => {}
                 // transformers, too, lets a tied head in the files be and takes the embedding.
@@ -218,8 +221,11 @@ impl Checkpoint for HfFolder {
         Ok(floats.into())
     }
 
-    fn names(&self) -> Vec<String> {
-        self.by_name.keys().chain(&self.unknown).cloned().collect()
+    fn names(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        reserve(&mut names, self.by_name.len() + self.unknown.len(), "tensor names")?;
+        names.extend(self.by_name.keys().chain(&self.unknown).cloned());
+        Ok(names)
     }
 
     fn tensor_bytes(&self) -> u64 {
