@@ -2,9 +2,8 @@
 
 use super::prepare::{Prepared, Rows, Source};
 use super::spare::Spare;
-use super::support::{f32s, f32s_mut, output, rows};
+use super::support::{f32s, f32s_mut, output, refused, rows};
 use super::{Activation, Norm, Projections};
-use crate::base::REFUSED;
 use crate::base::sync::Mutex;
 use crate::kernels::blocks::{MOST, Part, SharedOut};
 use crate::kernels::buffer::grown;
@@ -136,7 +135,7 @@ impl Linear<'_> {
         }
         let more = n.saturating_sub(out.len());
         if out.try_reserve_exact(more).is_err() {
-            candle_core::bail!("{REFUSED} {n} floats");
+            return Err(refused(n));
         }
         out.resize(n, 0.0);
         Ok(out)

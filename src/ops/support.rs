@@ -77,18 +77,23 @@ impl InplaceOp1 for Taken {
     }
 }
 
+/// The error where `n` numbers were refused. Without candle's `bt`: a capture of a backtrace would hang under std's lock
+/// where it is refused memory too.
+pub fn refused(n: usize) -> candle_core::Error {
+    candle_core::Error::Msg(format!("{REFUSED} {n} numbers"))
+}
+
 /// As `vec![0; n]`, but refused instead of aborted where memory is out.
 pub fn zeroed<T: WithDType>(n: usize) -> candle_core::Result<Vec<T>> {
-    let refused = || candle_core::Error::Msg(format!("{REFUSED} {n} numbers")).bt();
     if n == 0 {
         return Ok(Vec::new());
     }
-    let layout = std::alloc::Layout::array::<T>(n).map_err(|_| refused())?;
+    let layout = std::alloc::Layout::array::<T>(n).map_err(|_| refused(n))?;
     // SAFETY: the layout is not empty. A null result is refused; else it is n zeroed numbers from the global
     // allocator with the layout of a Vec of that capacity, and all-zero bits are 0 in each of candle's types.
     unsafe {
         let start = std::alloc::alloc_zeroed(layout).cast::<T>();
-        if start.is_null() { Err(refused()) } else { Ok(Vec::from_raw_parts(start, n, n)) }
+        if start.is_null() { Err(refused(n)) } else { Ok(Vec::from_raw_parts(start, n, n)) }
     }
 }
 
