@@ -193,7 +193,13 @@ fn tests_with_a_process_of_their_own_are_those_that_need_one() {
         .filter(|name| name.ends_with(".rs"))
         .collect();
     found.sort_unstable();
-    let allocators_and_cpus =
-        ["engine_cpu.rs", "engine_resources.rs", "fuzz.rs", "model_memory.rs", "text_chat_memory.rs"];
+    let allocators_and_cpus = [
+        "alloc_refused.rs",
+        "engine_cpu.rs",
+        "engine_resources.rs",
+        "fuzz.rs",
+        "model_memory.rs",
+        "text_chat_memory.rs",
+    ];
     assert_eq!(found, allocators_and_cpus, "other tests are modules of tests/all/main.rs");
 }
