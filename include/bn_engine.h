@@ -231,7 +231,7 @@
 /** The engine accepts no more requests and finishes those that it has. */
 #define BN_STATE_DRAINING (1)
 
-/** Every request has finished. Events may still wait to be polled. */
+/** Every request has finished. Events may still wait to be polled or delivered. */
 #define BN_STATE_DRAINED (2)
 
 /** The engine's thread died of a bug. Every request has its last event. */
@@ -383,7 +383,7 @@ typedef int32_t bn_status;
  * this struct nor `bn_logprob` ever grows.
  */
 typedef struct bn_string {
-    /** The bytes. NULL with a length of 0 means "not set". */
+    /** The bytes. NULL, with a length of 0 or `BN_NUL_TERMINATED`, means "not set". */
     const char *data;
     /** Number of bytes. */
     size_t length;
@@ -392,9 +392,9 @@ typedef struct bn_string {
 /**
  * Receives one line of the log.
  *
- * `message` is valid until the callback returns. It is called from any thread, also from several
- * at once and from the host's own threads inside its calls, until the engine is destroyed or the
- * model opened. The rules of `bn_event_callback` apply.
+ * `message` is valid until the callback returns. The callback may run on any thread, on several
+ * at once, and inside the host's own calls. None runs after `bn_engine_destroy`, or for a model
+ * `bn_model_open`, has returned. The rules of `bn_event_callback` apply.
  */
 typedef void (*bn_log_callback)(int32_t level, struct bn_string message, void *context);
 
@@ -416,8 +416,9 @@ typedef struct bn_model_config {
     /** `sizeof(bn_model_config)`; set by `bn_model_config_init`. */
     uint32_t struct_size;
     /**
-     * An open descriptor of a GGUF file, or -1 (default). It is duplicated: the caller may close
-     * it once `bn_model_open` has returned.
+     * An open, readable descriptor of a GGUF file, or -1 (default). The file is read from its
+     * beginning, whatever the descriptor's position. The caller may close it once
+     * `bn_model_open` has returned.
      */
     int32_t fd;
     /**
@@ -427,8 +428,9 @@ typedef struct bn_model_config {
      */
     struct bn_string path;
     /**
-     * The bytes of a GGUF file. They are used where they are: keep them unchanged until the
-     * model and every engine made of it are freed. NULL (default): not in memory.
+     * The bytes of a GGUF file, at any alignment. They are used where they are: keep them
+     * unchanged until the model and every engine made of it are freed. NULL (default): not in
+     * memory.
      */
     const void *data;
     /** Number of bytes at `data`. */
@@ -457,7 +459,7 @@ typedef struct bn_model_config {
     int32_t head_type;
     /** The most detailed level that `log` gets, `BN_LOG_*`. Default `BN_LOG_WARN`. */
     int32_t log_level;
-    /** 0. */
+    /** Must be 0. */
     uint32_t reserved;
     /** Receives the log. NULL (default): no log. */
     bn_log_callback log;
@@ -544,9 +546,9 @@ typedef struct bn_model_info {
     /** 1 if the model has a chat template, so that requests may have `messages`. */
     int32_t has_chat_template;
     /**
-     * Which of the five fields below the model's authors recommend, in `generation_config.json` or
-     * in the keys of a GGUF file: a sum of `BN_SAMPLING_TEMPERATURE` and its like. The others are
-     * 0. Requests never use them by themselves.
+     * Which of the five fields below the model's authors recommend, in `generation_config.json`
+     * or in the keys of a GGUF file: a sum of `BN_SAMPLING_TEMPERATURE` and its like. The others
+     * are 0. Requests never use them by themselves.
      */
     uint32_t sampling_fields;
     /** Recommended temperature; 0: always the most likely token. */
@@ -591,7 +593,7 @@ typedef struct bn_logprob {
  *
  * What an event from `bn_poll` points to belongs to the caller that polled it, and stays valid
  * and unchanged, whatever other threads do, until `bn_events_free` gives the event back, or
- * `bn_release` ends its request, or `bn_engine_destroy` returns. In a callback it is valid until
+ * `bn_release` ends its request, or `bn_engine_destroy` is called. In a callback it is valid until
  * the callback returns.
  */
 typedef struct bn_event {
@@ -644,7 +646,7 @@ typedef struct bn_event {
     uint32_t prompt_tokens;
     /** Generated tokens, an end token included. */
     uint32_t generated_tokens;
-    /** 0. */
+    /** Always 0. */
     uint32_t reserved;
     /** Nanoseconds from submit to admission. */
     uint64_t queued_ns;
@@ -663,9 +665,9 @@ typedef struct bn_event {
  *
  * Called on the engine's delivery thread, with no lock held, one call at a time; the events of a
  * request come in order. `event` and what it points to are valid until the callback returns. It
- * may submit, cancel, release and read statistics. It must not block for long: other events wait
- * meanwhile (the model keeps running). It must return: no `longjmp`, no C++ exception. `context`
- * is `bn_engine_config.on_event_context`.
+ * may call every [any thread] function. It should not take long, as opening a model does: other
+ * events wait meanwhile (the model keeps running). It must return: no `longjmp`, no C++
+ * exception. `context` is `bn_engine_config.on_event_context`.
  */
 typedef void (*bn_event_callback)(const struct bn_event *event, void *context);
 
@@ -767,7 +769,7 @@ typedef struct bn_percentiles {
 typedef struct bn_stats {
     /** `sizeof(bn_stats)`; set by `bn_stats_init`. */
     uint32_t struct_size;
-    /** 0. */
+    /** Always 0. */
     uint32_t reserved;
     /** Requests accepted. */
     uint64_t accepted;
@@ -933,7 +935,7 @@ typedef struct bn_request_params {
     uint32_t top_logprobs;
     /** With `BN_REQUEST_EMBED`: `BN_POOLING_*`. Default `BN_POOLING_MODEL`. */
     int32_t pooling;
-    /** 0. */
+    /** Must be 0. */
     uint32_t reserved;
 } bn_request_params;
 
@@ -1005,7 +1007,8 @@ bn_status bn_model_get_info(const struct bn_model *model,
 
 /**
  * Writes the token ids of `text` to `tokens`, which has room for `capacity`, and their number to
- * `*count`. `flags` is a sum of `BN_TOKENIZE_*`. To ask for the number alone, pass NULL and 0.
+ * `*count`. `flags` is a sum of `BN_TOKENIZE_*`. To ask for the number alone, pass NULL and 0:
+ * the call returns `BN_ERR_BUFFER_TOO_SMALL`, or `BN_OK` if it is 0.
  *
  * [any thread]
  * @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*count` was written;
@@ -1024,7 +1027,8 @@ bn_status bn_model_tokenize(const struct bn_model *model,
  * Writes the text of `tokens` to `text`, which has room for `capacity` bytes, and its length to
  * `*length`. Bytes that are not UTF-8 become U+FFFD; control tokens have no text; the space that
  * some vocabularies put in front of every text is removed. For the exact bytes of a token use
- * `bn_model_token_bytes`. To ask for the length alone, pass NULL and 0.
+ * `bn_model_token_bytes`. To ask for the length alone, pass NULL and 0: the call returns
+ * `BN_ERR_BUFFER_TOO_SMALL`, or `BN_OK` if it is 0.
  *
  * [any thread]
  * @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*length` was written;
@@ -1042,7 +1046,8 @@ bn_status bn_model_detokenize(const struct bn_model *model,
 /**
  * Writes the exact bytes that a token stands for to `bytes`, which has room for `capacity`, and
  * their number to `*length`. They may be part of a UTF-8 character, and begin with a space. A
- * control token gives its name, like `<|eot_id|>`. To ask for the length alone, pass NULL and 0.
+ * control token gives its name, like `<|eot_id|>`. To ask for the length alone, pass NULL and 0:
+ * the call returns `BN_ERR_BUFFER_TOO_SMALL`, or `BN_OK` if it is 0.
  *
  * [any thread]
  * @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*length` was written;
@@ -1088,9 +1093,10 @@ bn_status bn_model_chat_format(const struct bn_model *model,
 /**
  * Writes the token ids of a conversation, formatted by the model's own chat template, to
  * `tokens`, which has room for `capacity`, and their number to `*count`. They are a
- * `bn_request_params.prompt_tokens`. `content` never becomes a control token.
- * `message_size` is `sizeof(bn_chat_message)`. `flags` is 0 or `BN_CHAT_ADD_GENERATION_PROMPT`.
- * To ask for the number alone, pass NULL and 0.
+ * `bn_request_params.prompt_tokens`. `content` never becomes a control token. `message_size` is
+ * `sizeof(bn_chat_message)`. `flags` is 0 or `BN_CHAT_ADD_GENERATION_PROMPT`. To ask for the
+ * number alone, pass NULL and 0: the call returns `BN_ERR_BUFFER_TOO_SMALL`, or `BN_OK` if it is
+ * 0.
  *
  * [any thread]
  * @return as `bn_model_chat_format`, with `*count` for `*length`.
@@ -1132,7 +1138,8 @@ bn_status bn_engine_create(const struct bn_engine_config *config,
  * Stops the acceptance of requests and returns at once. `mode` is `BN_SHUTDOWN_DRAIN` or
  * `BN_SHUTDOWN_CANCEL`. It may be called again; a cancel may follow a drain. Every accepted
  * request still gets its last event. When the last event has been polled, `bn_poll` of `BN_ANY`
- * returns `BN_ERR_SHUTDOWN`.
+ * returns `BN_ERR_SHUTDOWN`. In callback mode wait for `BN_STATE_DRAINED` and then destroy the
+ * engine, which makes the callbacks that are still due.
  *
  * [any thread]
  * @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_FORKED`.
@@ -1178,7 +1185,8 @@ int32_t bn_engine_state(const struct bn_engine *engine);
  * write or close it.
  *
  * With edge-triggered waiting, call `bn_poll` with a timeout of 0 after each wake-up until it
- * returns fewer events than there was room for. The end wakes such a loop once more.
+ * returns fewer events than there was room for. The end wakes such a loop once more: one thread
+ * of each epoll instance, which then has to wake the others.
  *
  * [any thread]
  * @return the descriptor, which is 0 or more; or `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_WRONG_MODE`:
@@ -1205,7 +1213,7 @@ bn_status bn_engine_stats(struct bn_engine *engine, struct bn_stats *out, struct
 /**
  * Writes the statistics as Prometheus text to `text`, which has room for `capacity` bytes, and
  * its length to `*length`. 8192 bytes are enough for this version. To ask for the length alone,
- * pass NULL and 0.
+ * pass NULL and 0: the call returns `BN_ERR_BUFFER_TOO_SMALL`.
  *
  * [any thread]
  * @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*length` was written;
@@ -1245,8 +1253,8 @@ bn_status bn_submit(struct bn_engine *engine,
 
 /**
  * Queues `params_count` requests, all or none, and writes their ids to `out[0]` to
- * `out[params_count - 1]`. `params` are that many pointers, at least one. A refusal names the
- * request by its index.
+ * `out[params_count - 1]`. `params` are that many pointers, 1 to `queue_capacity`. A refusal
+ * names the request by its index.
  *
  * [any thread]
  * @return as `bn_submit`.
@@ -1267,15 +1275,21 @@ bn_status bn_submit_batch(struct bn_engine *engine,
  * `BN_ANY`.
  *
  * Each event goes to one caller, at most one of a request in one call, those of a request in
- * order. Give events back with `bn_events_free`; see `bn_event` for how long they are valid.
+ * order. Give events back with `bn_events_free`; see `bn_event` for how long they are valid. If
+ * several threads poll `BN_ANY`, one may get a request's last event while another still reads an
+ * earlier one: release a request only after all its events were given back.
+ *
+ * A signal does not end the wait. To stop on Ctrl-C, let the handler set a flag or write to a
+ * pipe, and use a finite timeout, or wait for `bn_engine_wait_fd` and the pipe.
  *
  * [not from a callback]
  * @return `BN_OK`; `BN_ERR_FINISHED`: the request's last event was polled before;
  * `BN_ERR_SHUTDOWN`: the engine has shut down and no event for `BN_ANY` is left, or it was
  * destroyed meanwhile; `BN_ERR_ENGINE_DEAD`: no event for `BN_ANY` is left; `BN_ERR_NOT_FOUND`:
  * also if the request is released meanwhile; `BN_ERR_BUSY`: another thread is polling this
- * request; `BN_ERR_MEMORY_LIMIT`: too many events are not given back; `BN_ERR_INVALID_ARGUMENT`;
- * `BN_ERR_WRONG_MODE`: callback mode; `BN_ERR_REENTRANT`; `BN_ERR_FORKED`.
+ * request; `BN_ERR_MEMORY_LIMIT`: too many events are not given back; `BN_ERR_OUT_OF_MEMORY`;
+ * `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_WRONG_MODE`: callback mode; `BN_ERR_REENTRANT`;
+ * `BN_ERR_FORKED`.
  */
 bn_status bn_poll(struct bn_engine *engine,
                   bn_request which,
@@ -1313,7 +1327,8 @@ bn_status bn_cancel(struct bn_engine *engine, bn_request which, struct bn_error 
 /**
  * Ends a request for its host: the id becomes invalid, and its events, polled ones too, are
  * freed. A request that is still live is cancelled; it counts against `queue_capacity` until the
- * engine has let go of it, at most a step later.
+ * engine has let go of it, at most a step later: the next `bn_submit` may still get
+ * `BN_ERR_QUEUE_FULL`.
  *
  * In callback mode the last callback releases the request. If another thread releases it
  * earlier, a callback may still be running: only `bn_engine_destroy` waits for it.
@@ -1352,7 +1367,8 @@ bn_status bn_request_get_info(struct bn_engine *engine,
  * `BN_REQUEST_NO_STREAM` and `BN_REQUEST_POLL_BY_ID` make no difference.
  *
  * A request that was cancelled or timed out is a success, with that finish reason and what it
- * had. One that failed is an error.
+ * had. One that failed is an error. To end it early, use a timeout, `bn_cancel` of `BN_ANY`, or
+ * a shutdown with `BN_SHUTDOWN_CANCEL`.
  *
  * [not from a callback]
  * @return as `bn_submit`; `BN_ERR_REENTRANT`; or the status of a request that failed.

@@ -1,5 +1,6 @@
 //! How a process knows that it is the child of one that had engines: no thread of ours crosses a fork.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
@@ -11,8 +12,10 @@ pub trait Held: Sync {
 }
 
 static HELD: AtomicPtr<&'static dyn Held> = AtomicPtr::new(std::ptr::null_mut());
-/// Whether `HELD` was taken by this fork: it may be set between its handlers.
-static TAKEN: AtomicBool = AtomicBool::new(false);
+thread_local! {
+    /// Whether this thread's fork has taken `HELD`, which may be set between its handlers; they may be registered twice.
+    static TAKEN: Cell<bool> = const { Cell::new(false) };
+}
 
 fn held() -> Option<&'static dyn Held> {
     // SAFETY: NULL, or what `hold` leaked.
@@ -20,14 +23,14 @@ fn held() -> Option<&'static dyn Held> {
 }
 
 extern "C" fn before() {
-    if let Some(held) = held() {
+    if let Some(held) = held().filter(|_| !TAKEN.get()) {
         held.take();
-        TAKEN.store(true, Ordering::Relaxed);
+        TAKEN.set(true);
     }
 }
 
 extern "C" fn in_parent() {
-    if TAKEN.swap(false, Ordering::Relaxed)
+    if TAKEN.replace(false)
         && let Some(held) = held()
     {
         held.give();
@@ -44,10 +47,11 @@ pub fn generation() -> u32 {
     // Never a lock that waits: a child of a thread that is here would wait for good.
     static REGISTERED: AtomicBool = AtomicBool::new(false);
     // Read first: every call comes here, and a write would pass the line from core to core.
-    if !REGISTERED.load(Ordering::Acquire) && !REGISTERED.swap(true, Ordering::AcqRel) {
+    if !REGISTERED.load(Ordering::Acquire) {
         // SAFETY: the handlers live as long as this object: glibc drops those of an object that dlclose unloads. Failing
         // (no memory) leaves forks undetected.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+        REGISTERED.store(true, Ordering::Release);
     }
     GENERATION.load(Ordering::Relaxed)
 }

@@ -125,6 +125,10 @@ impl Core {
         while self.exchange(rest) {
             let now = now_ns();
             self.expire(now);
+            // What commands and deadlines ended is told before a pass that may be long.
+            if !self.outbox.events.is_empty() {
+                self.exchange(Rest::None);
+            }
             rest = match self.scheduler.ready_at(now) {
                 None => Rest::UntilCommand,
                 Some(at) if at > now => {
@@ -169,11 +173,9 @@ impl Core {
         }
         debug_assert!(self.sequences[slot].is_none(), "a slot was reused before its terminal event");
         let (prompt, new) = (sequence.prompt.len() as u32, sequence.max_new);
-        if sequence.deadline_ns != 0 {
-            self.remember(sequence.deadline_ns, id);
-        }
+        let remembered = self.remember(sequence.deadline_ns, id);
         let seq = SeqId(id.slot());
-        let queued = self.scheduler.submit(seq, prompt, new, sequence.submitted_ns);
+        let queued = self.scheduler.submit(seq, prompt, new, sequence.submitted_ns).and(remembered);
         self.sequences[slot] = Some(sequence);
         self.active += 1;
         if let Err(error) = queued {
@@ -182,13 +184,18 @@ impl Core {
     }
 
     /// Keeps at most twice as many deadlines as there are sequences, however long the earliest one is away.
-    fn remember(&mut self, deadline_ns: u64, id: RequestId) {
+    fn remember(&mut self, deadline_ns: u64, id: RequestId) -> Result<()> {
+        if deadline_ns == 0 {
+            return Ok(());
+        }
         if self.deadlines.len() > 2 * self.active + 64 {
             let mut deadlines = std::mem::take(&mut self.deadlines);
             deadlines.retain(|Reverse((_, id))| self.holds(*id));
             self.deadlines = deadlines;
         }
+        self.deadlines.try_reserve(1).map_err(|_| Error::out_of_memory(QUEUE, 16 * self.active))?;
         self.deadlines.push(Reverse((deadline_ns, id)));
+        Ok(())
     }
 
     fn holds(&self, id: RequestId) -> bool {
@@ -245,6 +252,9 @@ impl Core {
                 }
             }
         }
+        if !self.ended.is_empty() {
+            plan.entries.retain(|entry| self.ended.iter().all(|(seq, _)| *seq != entry.seq));
+        }
         // Without a commit the sequences stand where they stood; who made the pass stop ends before the next.
         if !plan.is_empty()
             && let Some(step_ns) = self.run_entries(&plan.entries)
@@ -261,8 +271,8 @@ impl Core {
     }
 
     /// Runs `entries` in one forward pass and samples. Where that fails, each alone, so that only the culprit
-    /// does: a sequence's results are the same in any batch (invariant 3). Returns the time of the pass; None where it
-    /// was stopped, as nobody waits for its results any more.
+    /// does: a sequence's results are the same in any batch (invariant 3). Returns the time of the pass, 0 where it failed;
+    /// None where it was stopped, as nobody waits for its results any more.
     fn run_entries(&mut self, entries: &[PlanEntry]) -> Option<u64> {
         let started = now_ns();
         let result = self.fill_batch(entries).and_then(|()| self.forward(entries));
@@ -271,6 +281,7 @@ impl Core {
             Ok(()) => {
                 self.sample(entries);
                 self.pool(entries);
+                return Some(step_ns);
             }
             Err(error)
                 if error.status == Status::Cancelled
@@ -288,7 +299,7 @@ impl Core {
             }
             Err(error) => entries.iter().for_each(|entry| self.fail(entry.seq, error.clone())),
         }
-        Some(step_ns)
+        Some(0)
     }
 
     fn fail(&mut self, seq: SeqId, error: Error) {

@@ -101,10 +101,9 @@ impl Default for Event {
     }
 }
 
-/// Bytes of an empty event's buffers that are worth keeping.
-const KEPT: usize = 4096;
-
 impl Merge for Event {
+    const KEPT: usize = 512;
+
     fn merge(&mut self, next: &mut Self) {
         self.text.push_str(&next.text);
         self.tokens.extend_from_slice(&next.tokens);
@@ -120,7 +119,7 @@ impl Merge for Event {
 
     fn empty(&mut self) -> bool {
         let heap = self.text.capacity() + 4 * self.tokens.capacity() + 8 * self.logprobs.capacity();
-        if heap > KEPT {
+        if heap > Self::KEPT {
             return false;
         }
         self.text.clear();

@@ -132,9 +132,9 @@ impl Engine {
         if n == 0 {
             return Err(Error::invalid("no requests"));
         }
-        // Before any work; the hub decides.
-        if n > self.shared.hub.capacity() {
-            return Err(self.refusal(Refused::Full));
+        let most = self.shared.hub.capacity();
+        if n > most {
+            return Err(Error::invalid(format!("{n} requests at once: queue_capacity is {most}")));
         }
         let out_of_memory = |_| Error::out_of_memory("requests", n * size_of::<(Place, RequestId)>());
         let (mut prepared, mut ids) = (Vec::new(), Vec::new());
@@ -183,10 +183,14 @@ impl Engine {
                     self.shared.hub.capacity()
                 ),
             ),
-            Refused::Memory(left) => Error::new(
-                Status::MemoryLimit,
-                format!("memory_limit_bytes leaves {left} bytes for requests, and this one may need more"),
-            ),
+            Refused::Memory { wanted, left, budget } => {
+                let ever = if wanted > budget { "even alone; lower max_new_tokens" } else { "now" };
+                let message = format!(
+                    "the request may need {wanted} bytes, and memory_limit_bytes leaves {left} of {budget}: it does \
+                     not fit {ever}"
+                );
+                Error::new(Status::MemoryLimit, message)
+            }
             Refused::Closed(Phase::Dead) => dead(),
             Refused::Closed(_) => Error::new(Status::Shutdown, "the engine is shutting down"),
             Refused::Allocation(error) => error,
@@ -324,6 +328,7 @@ impl Engine {
         if callback::inside() {
             return Err(Error::new(Status::Reentrant, "an engine cannot be destroyed from a callback"));
         }
+        self.shared.hub.leave_all();
         self.begin_shutdown(ShutdownMode::Cancel);
         let threads = std::mem::take(&mut *self.threads.lock());
         for handle in threads {
@@ -375,10 +380,5 @@ impl Drop for Engine {
 fn load(config: &EngineConfig, pool: &Pool, log: &Log) -> Result<Loaded> {
     let source = Source::parse(config.model_path.as_deref())?;
     let options = LoadOptions { max_weight_bytes: config.memory_limit_bytes, ..Default::default() };
-    loading::load(&source, &options, pool, log, None).map_err(|mut error| {
-        if error.status == Status::MemoryLimit {
-            error.message.push_str("; that is memory_limit_bytes here");
-        }
-        error
-    })
+    loading::load(&source, &options, pool, log, None)
 }

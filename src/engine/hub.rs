@@ -47,8 +47,12 @@ pub enum Phase {
 #[derive(Debug)]
 pub enum Refused {
     Full,
-    /// The bytes reserved would pass the budget; what is left of it.
-    Memory(u64),
+    /// The bytes wanted would pass the budget.
+    Memory {
+        wanted: u64,
+        left: u64,
+        budget: u64,
+    },
     Closed(Phase),
     Allocation(Error),
 }
@@ -98,6 +102,10 @@ pub struct Usage {
 
 struct State<E, C> {
     phase: Phase,
+    /// Being destroyed: polls return without an event, which would be freed under their callers.
+    leaving: bool,
+    /// A poll left an event behind for want of memory: giving back wakes edge-triggered loops once more.
+    starved: bool,
     slots: Slots<E>,
     commands: VecDeque<Command<C>>,
     /// The engine thread waits for `engine_bell`.
@@ -130,6 +138,8 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     pub fn new(salt: u16, capacity: usize, budget: u64, signal: Option<R>) -> Self {
         let state = State {
             phase: Phase::Open,
+            leaving: false,
+            starved: false,
             slots: Slots::new(salt),
             commands: VecDeque::new(),
             asleep: false,
@@ -174,7 +184,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         let bytes = requests.iter().fold(0u64, |sum, (place, _)| sum.saturating_add(place.reserved));
         let left = self.budget - state.slots.reserved().0;
         if bytes > left {
-            return Err(Refused::Memory(left));
+            return Err(Refused::Memory { wanted: bytes, left, budget: self.budget });
         }
         state.make_room(requests.len()).map_err(Refused::Allocation)?;
         for (place, mut cargo) in requests {
@@ -254,6 +264,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         let told = !state.slots.cancel(index);
         let live = state.slots.release(index);
         self.update_signal(&mut state);
+        self.feed(&mut state);
         if live && !told {
             self.tell(state, Command::End(id));
         }
@@ -264,6 +275,17 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     pub fn give_back(&self, leases: &mut dyn Iterator<Item = (RequestId, u64)>) {
         let mut state = self.state.lock();
         leases.for_each(|(id, lease)| state.slots.give_back(id, lease));
+        self.feed(&mut state);
+    }
+
+    /// Memory came back.
+    fn feed(&self, state: &mut State<E, C>) {
+        if std::mem::take(&mut state.starved)
+            && state.slots.any_ready() > 0
+            && let Some(signal) = &self.signal
+        {
+            signal.set();
+        }
     }
 
     /// Engine thread: hands over what a step made and takes the commands that came. False when there is nothing left to
@@ -341,7 +363,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         let state = self.enter();
         let (state, result) = match which {
             Which::Any => self.poll_any(state, capacity, deadline, sink),
-            Which::One(id) => self.poll_one(state, id, deadline, &mut |slots, index| {
+            Which::One(id) => self.poll_one(state, id, deadline, true, &mut |slots, index| {
                 let leased = slots.lease(index, self.budget)?;
                 Ok(leased.map(|(lease, event)| sink(lease, event)).is_some())
             }),
@@ -353,7 +375,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     /// Waits for the next event of a request and moves it out.
     pub fn take_one(&self, id: RequestId) -> Result<Box<E>> {
         let mut event = None;
-        let (state, result) = self.poll_one(self.enter(), id, None, &mut |slots, index| {
+        let (state, result) = self.poll_one(self.enter(), id, None, false, &mut |slots, index| {
             event = slots.take(index);
             Ok(event.is_some())
         });
@@ -383,6 +405,9 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         sink: &mut dyn FnMut(u64, &E),
     ) -> (MutexGuard<'a, State<E, C>>, Result<usize>) {
         loop {
+            if state.leaving {
+                return (state, Err(shut_down()));
+            }
             let count = self.lease_any(&mut state, capacity, sink);
             if !matches!(count, Ok(0)) {
                 self.update_signal(&mut state);
@@ -418,24 +443,30 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
                 Ok(Some((lease, event))) => sink(lease, event),
                 Ok(None) => break,
                 // What was leased before is handed out; the next poll meets the same error.
-                Err(_) if count > 0 => break,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    state.starved = true;
+                    return if count > 0 { Ok(count) } else { Err(error) };
+                }
             }
             count += 1;
         }
         Ok(count)
     }
 
-    /// `take` takes the slot's event where one waits; true where it did.
+    /// `take` takes the slot's event where one waits; true where it did. `leaves`: returns when the engine is destroyed.
     fn poll_one<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<E, C>>,
         id: RequestId,
         deadline: Option<Instant>,
+        leaves: bool,
         take: &mut dyn FnMut(&mut Slots<E>, usize) -> Result<bool>,
     ) -> (MutexGuard<'a, State<E, C>>, Result<usize>) {
         let mut bell = None;
         let result = loop {
+            if leaves && state.leaving {
+                return (state, Err(shut_down()));
+            }
             // May have been released meanwhile; then the slot may serve somebody else, and its wait is not ours.
             let index = match state.slots.find(id) {
                 Ok(index) => index,
@@ -504,10 +535,19 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         self.update_signal(&mut state);
         state.slots.ring_all();
         self.any_bell.notify_all();
-        match end {
+        let told = matches!(state.commands.back(), Some(Command::EndAll { .. }));
+        match end && !told && state.phase < Phase::Drained {
             true => self.tell(state, Command::EndAll { shutdown: true }),
             false => self.wake_engine(state),
         }
+    }
+
+    /// Before `destroy`: who polls leaves, and takes no event along.
+    pub fn leave_all(&self) {
+        let mut state = self.state.lock();
+        state.leaving = true;
+        state.slots.ring_all();
+        self.any_bell.notify_all();
     }
 
     /// `Destroyed`, then waits until the last poller has left, then forgets every event.
@@ -538,6 +578,10 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         }
         state.readable = readable;
     }
+}
+
+fn shut_down() -> Error {
+    Error::new(Status::Shutdown, "the engine is shut down")
 }
 
 pub fn dead() -> Error {
@@ -572,7 +616,7 @@ impl<E: Merge, C> State<E, C> {
         match self.phase {
             Phase::Open | Phase::Closing => Ok(()),
             Phase::Dead => Err(dead()),
-            Phase::Drained | Phase::Destroyed => Err(Error::new(Status::Shutdown, "the engine is shut down")),
+            Phase::Drained | Phase::Destroyed => Err(shut_down()),
         }
     }
 }

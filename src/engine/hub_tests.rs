@@ -176,7 +176,7 @@ fn a_request_polled_by_its_id_leaves_no_trace_in_the_any_queue() {
 fn the_byte_budget_is_all_or_nothing() {
     let (hub, _) = hub(8);
     let left = |result| match result {
-        Err(Refused::Memory(left)) => left - lease_bytes::<Note>(),
+        Err(Refused::Memory { left, .. }) => left - lease_bytes::<Note>(),
         other => panic!("{other:?}"),
     };
     assert_eq!(left(submit(&hub, &[(false, 600), (false, 600)])), 1000);
@@ -232,6 +232,18 @@ fn destroy_waits_for_blocked_pollers() {
 }
 
 #[test]
+fn a_poller_takes_no_event_out_of_a_hub_that_is_destroyed() {
+    let (hub, _) = hub(2);
+    let id = open(&hub, false);
+    publish(&hub, id, "late", true);
+    hub.leave_all();
+    for which in [Which::Any, Which::One(id)] {
+        assert_eq!(status(poll(&hub, which)), Some(Status::Shutdown));
+    }
+    assert_eq!(hub.take_one(id).unwrap().text, "late", "who owns what it takes may have it");
+}
+
+#[test]
 fn a_drained_hub_gives_what_is_left_and_then_says_so() {
     let (hub, flag) = hub(2);
     let id = open(&hub, false);
@@ -269,9 +281,10 @@ fn an_event_stays_until_it_is_given_back() {
 
 #[test]
 fn events_that_nobody_gives_back_are_bounded_and_end_with_their_request() {
-    let (hub, _) = hub(3);
+    let (hub, flag) = hub(3);
     let [a, b] = [open(&hub, false), open(&hub, false)];
-    let budget = (1000 + lease_bytes::<Note>() - 20) / lease_bytes::<Note>();
+    // A request's first is part of what it has reserved.
+    let budget = 2 + (1000 + lease_bytes::<Note>() - 20) / lease_bytes::<Note>();
     let mut leases = Vec::new();
     for n in 0..budget {
         publish(&hub, if n % 3 == 0 { b } else { a }, "x", false);
@@ -280,10 +293,12 @@ fn events_that_nobody_gives_back_are_bounded_and_end_with_their_request() {
     assert_eq!(leases.len() as u64, budget);
     publish(&hub, a, "y", false);
     assert_eq!(status(poll(&hub, Which::Any)), Some(Status::MemoryLimit));
+    let edges = flag.0.load(Ordering::SeqCst);
     // From the middle of a list, then from its ends.
     for n in [2, 0, leases.len() - 1] {
         hub.give_back(&mut [a, b].map(|id| (id, leases[n])).into_iter());
     }
+    assert!(flag.0.load(Ordering::SeqCst) > edges, "a loop that stopped at the error is woken");
     assert_eq!(poll(&hub, Which::Any).unwrap(), ["y"]);
     publish(&hub, a, "", true);
     hub.release(a).unwrap();

@@ -11,7 +11,9 @@ pub trait Merge {
     fn merge(&mut self, next: &mut Self);
     /// How it ends its request, an index below `OUTCOMES`; 0 where the request goes on.
     fn outcome(&self) -> usize;
-    /// Empties it for its memory; false where that is too much to keep.
+    /// Bytes of buffers that an empty one may keep.
+    const KEPT: usize = 0;
+    /// Empties it for its memory; false where that is more than `KEPT`.
     fn empty(&mut self) -> bool;
 }
 
@@ -64,8 +66,8 @@ struct Lease<E> {
 
 /// Bytes that a lease takes besides what its event's request has reserved. That has room for one: requests that fill the
 /// budget can be polled.
-pub fn lease_bytes<E>() -> u64 {
-    (size_of::<Lease<E>>() + size_of::<E>()) as u64
+pub fn lease_bytes<E: Merge>() -> u64 {
+    (size_of::<Lease<E>>() + size_of::<E>() + E::KEPT) as u64
 }
 
 pub struct Slots<E> {
@@ -341,13 +343,15 @@ impl<E: Merge> Slots<E> {
             Some(lease)
                 if lease.generation == generation && lease.slot == index as u32 && lease.event.is_some() =>
             {
-                self.end_lease(at)
+                if let Some(event) = self.end_lease(at) {
+                    self.keep(event);
+                }
             }
             _ => {}
         }
     }
 
-    fn end_lease(&mut self, at: u32) {
+    fn end_lease(&mut self, at: u32) -> Option<Box<E>> {
         let lease = &mut self.leases[at as usize];
         let (slot, previous, next) = (lease.slot, lease.previous, lease.next);
         lease.generation = lease.generation.wrapping_add(1).max(1);
@@ -363,9 +367,7 @@ impl<E: Merge> Slots<E> {
         if self.slots[slot as usize].leases != NONE {
             self.reserved -= lease_bytes::<E>();
         }
-        if let Some(event) = event {
-            self.keep(event);
-        }
+        event
     }
 
     /// Ends the request for its host. True where it is still live and the engine has to be told.
@@ -379,7 +381,8 @@ impl<E: Merge> Slots<E> {
             self.keep(event);
         }
         while self.slots[index].leases != NONE {
-            self.end_lease(self.slots[index].leases);
+            // Not kept: what a careless host still reads is to be found by its sanitizer, and no other request's text.
+            drop(self.end_lease(self.slots[index].leases));
         }
         let live = !self.slots[index].finished;
         if !live {

@@ -33,7 +33,7 @@ pub const BN_FINISH_EMBEDDING: i32 = 7;
 ///
 /// What an event from `bn_poll` points to belongs to the caller that polled it, and stays valid
 /// and unchanged, whatever other threads do, until `bn_events_free` gives the event back, or
-/// `bn_release` ends its request, or `bn_engine_destroy` returns. In a callback it is valid until
+/// `bn_release` ends its request, or `bn_engine_destroy` is called. In a callback it is valid until
 /// the callback returns.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -81,7 +81,7 @@ pub struct bn_event {
     pub prompt_tokens: u32,
     /// Generated tokens, an end token included.
     pub generated_tokens: u32,
-    /// 0.
+    /// Always 0.
     pub reserved: u32,
     /// Nanoseconds from submit to admission.
     pub queued_ns: u64,

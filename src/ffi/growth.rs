@@ -6,7 +6,8 @@ use std::ptr;
 /// A C struct that only ever grows at its end. [`grown`] implements it.
 ///
 /// # Safety
-/// `repr(C)`, every bit pattern is a valid value, and where `SIZED` it begins with `uint32_t struct_size`.
+/// `repr(C)`, every bit pattern is a valid value, and where `SIZED` it begins with `uint32_t
+/// struct_size`.
 pub unsafe trait Grown: Sized {
     const NAME: &'static str;
     /// Its size when it was first published: the smallest that can be met.

@@ -133,9 +133,13 @@ pub unsafe fn copy_out<T: Copy>(
     capacity: usize,
     count: *mut usize,
 ) -> Result<()> {
+    let fits = from.len() <= capacity;
+    if fits && !from.is_empty() {
+        out(what, to)?;
+    }
     // SAFETY: the caller checked `count`.
     unsafe { count.write(from.len()) };
-    if from.len() > capacity {
+    if !fits {
         return Err(Error::new(
             Status::BufferTooSmall,
             format!("{what} needs room for {}, has {capacity}", from.len()),
@@ -144,8 +148,7 @@ pub unsafe fn copy_out<T: Copy>(
     if from.is_empty() {
         return Ok(());
     }
-    out(what, to)?;
-    // SAFETY: room for `capacity >= from.len()` elements; ours and theirs do not overlap.
+    // SAFETY: checked above. Room for `capacity >= from.len()` elements; ours and theirs do not overlap.
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
     Ok(())
 }

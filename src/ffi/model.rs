@@ -19,15 +19,17 @@ use std::os::fd::BorrowedFd;
 pub struct bn_model_config {
     /// `sizeof(bn_model_config)`; set by `bn_model_config_init`.
     pub struct_size: u32,
-    /// An open descriptor of a GGUF file, or -1 (default). It is duplicated: the caller may close
-    /// it once `bn_model_open` has returned.
+    /// An open, readable descriptor of a GGUF file, or -1 (default). The file is read from its
+    /// beginning, whatever the descriptor's position. The caller may close it once
+    /// `bn_model_open` has returned.
     pub fd: i32,
     /// A GGUF file, a Hugging Face folder (`config.json`, safetensors, `tokenizer.json`), or
     /// `builtin:echo`, a model without weights that answers with its prompt
     /// (`builtin:echo?us_per_token=N` takes N microseconds for each token).
     pub path: bn_string,
-    /// The bytes of a GGUF file. They are used where they are: keep them unchanged until the
-    /// model and every engine made of it are freed. NULL (default): not in memory.
+    /// The bytes of a GGUF file, at any alignment. They are used where they are: keep them
+    /// unchanged until the model and every engine made of it are freed. NULL (default): not in
+    /// memory.
     pub data: *const c_void,
     /// Number of bytes at `data`.
     pub data_size: usize,
@@ -49,7 +51,7 @@ pub struct bn_model_config {
     pub head_type: i32,
     /// The most detailed level that `log` gets, `BN_LOG_*`. Default `BN_LOG_WARN`.
     pub log_level: i32,
-    /// 0.
+    /// Must be 0.
     pub reserved: u32,
     /// Receives the log. NULL (default): no log.
     pub log: bn_log_callback,
@@ -202,9 +204,9 @@ pub struct bn_model_info {
     pub pooling: i32,
     /// 1 if the model has a chat template, so that requests may have `messages`.
     pub has_chat_template: i32,
-    /// Which of the five fields below the model's authors recommend, in `generation_config.json` or
-    /// in the keys of a GGUF file: a sum of `BN_SAMPLING_TEMPERATURE` and its like. The others are
-    /// 0. Requests never use them by themselves.
+    /// Which of the five fields below the model's authors recommend, in `generation_config.json`
+    /// or in the keys of a GGUF file: a sum of `BN_SAMPLING_TEMPERATURE` and its like. The others
+    /// are 0. Requests never use them by themselves.
     pub sampling_fields: u32,
     /// Recommended temperature; 0: always the most likely token.
     pub temperature: f32,

@@ -120,8 +120,8 @@ impl Drop for Inside {
     }
 }
 
-/// Before anything is loaded. What dependencies make once in a process is made here, under a lock that forks hold: a child
-/// would wait for a half-made one for good.
+/// Before anything is loaded. What dependencies make once in a process is made here, under a lock
+/// that forks hold: a child would wait for a half-made one for good.
 pub(super) fn begin() -> Result<()> {
     static WARM: AtomicBool = AtomicBool::new(false);
     fork::hold(&HOLD);
@@ -190,6 +190,10 @@ pub(super) fn destroy(handle: *mut bn_engine) -> Result<()> {
     let mut guard = entry.leaving.lock();
     while entry.calls.load(Ordering::SeqCst) > 0 {
         guard = entry.left.wait(guard);
+    }
+    // Who counted down last may not have let go yet: a moment, in which it waits for nothing.
+    while Arc::strong_count(&entry) > 1 {
+        std::thread::yield_now();
     }
     Ok(())
 }

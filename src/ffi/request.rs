@@ -124,7 +124,7 @@ pub struct bn_request_params {
     pub top_logprobs: u32,
     /// With `BN_REQUEST_EMBED`: `BN_POOLING_*`. Default `BN_POOLING_MODEL`.
     pub pooling: i32,
-    /// 0.
+    /// Must be 0.
     pub reserved: u32,
 }
 
@@ -155,7 +155,10 @@ impl bn_request_params {
         let has = |flag| self.flags & flag != 0;
         guard::flags(self.flags, FLAGS)?;
         if self.reserved != 0 {
-            return Err(Error::unsupported("reserved is not 0: a field that this version does not know"));
+            return Err(Error::unsupported(format!(
+                "bn_request_params.reserved is {}, not 0",
+                self.reserved
+            )));
         }
         let embedding = self.embedding()?;
         if self.top_logprobs > 0 && !has(BN_REQUEST_LOGPROBS) {

@@ -26,7 +26,7 @@ pub struct bn_percentiles {
 pub struct bn_stats {
     /// `sizeof(bn_stats)`; set by `bn_stats_init`.
     pub struct_size: u32,
-    /// 0.
+    /// Always 0.
     pub reserved: u32,
     /// Requests accepted.
     pub accepted: u64,

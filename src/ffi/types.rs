@@ -98,7 +98,7 @@ pub const BN_SHUTDOWN_CANCEL: i32 = 1;
 pub const BN_STATE_RUNNING: i32 = 0;
 /// The engine accepts no more requests and finishes those that it has.
 pub const BN_STATE_DRAINING: i32 = 1;
-/// Every request has finished. Events may still wait to be polled.
+/// Every request has finished. Events may still wait to be polled or delivered.
 pub const BN_STATE_DRAINED: i32 = 2;
 /// The engine's thread died of a bug. Every request has its last event.
 pub const BN_STATE_DEAD: i32 = 3;
@@ -128,17 +128,17 @@ pub struct bn_logprob {
 ///
 /// Called on the engine's delivery thread, with no lock held, one call at a time; the events of a
 /// request come in order. `event` and what it points to are valid until the callback returns. It
-/// may submit, cancel, release and read statistics. It must not block for long: other events wait
-/// meanwhile (the model keeps running). It must return: no `longjmp`, no C++ exception. `context`
-/// is `bn_engine_config.on_event_context`.
+/// may call every [any thread] function. It should not take long, as opening a model does: other
+/// events wait meanwhile (the model keeps running). It must return: no `longjmp`, no C++
+/// exception. `context` is `bn_engine_config.on_event_context`.
 pub type bn_event_callback =
     Option<unsafe extern "C" fn(event: *const super::event::bn_event, context: *mut c_void)>;
 
 /// Receives one line of the log.
 ///
-/// `message` is valid until the callback returns. It is called from any thread, also from several
-/// at once and from the host's own threads inside its calls, until the engine is destroyed or the
-/// model opened. The rules of `bn_event_callback` apply.
+/// `message` is valid until the callback returns. The callback may run on any thread, on several
+/// at once, and inside the host's own calls. None runs after `bn_engine_destroy`, or for a model
+/// `bn_model_open`, has returned. The rules of `bn_event_callback` apply.
 pub type bn_log_callback = Option<unsafe extern "C" fn(level: i32, message: bn_string, context: *mut c_void)>;
 
 /// Receives the progress of loading: `fraction` from 0 to 1, and what is being loaded.

@@ -136,7 +136,11 @@ impl<'a> Reader<'a> {
         }
         Err(Error::new(
             Status::MemoryLimit,
-            format!("{}: max_weight_bytes = {} is too small for its weights", self.files.what(), self.limit),
+            format!(
+                "{}: memory_limit_bytes = {} is too small for its weights",
+                self.files.what(),
+                self.limit
+            ),
         ))
     }
 

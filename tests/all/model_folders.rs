@@ -60,7 +60,7 @@ fn weights_beyond_the_limit_are_refused_as_they_are_read() {
     assert!(with(bytes).0.is_ok());
     let (refused, read) = with(bytes / 2);
     let e = refused.unwrap_err();
-    assert!(e.status == Status::MemoryLimit && e.message.contains("max_weight_bytes"), "{}", e.message);
+    assert!(e.status == Status::MemoryLimit && e.message.contains("memory_limit_bytes"), "{}", e.message);
     assert!(read > 0 && read < all, "{read} of {all} tensors");
 }
 

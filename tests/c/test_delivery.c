@@ -226,12 +226,18 @@ TEST(a_release_wakes_who_polls_the_id) {
     CHECK(seconds() - begin < 20);
 }
 
+// With requests under way, too: their last events would be freed under who got them.
 TEST(destroy_wakes_blocked_pollers) {
-    bn_engine *engine = start_echo();
+    bn_engine_config config = slow_config("builtin:echo?us_per_token=1000000");
+    bn_engine *engine = start(&config);
+    bn_request_params params = ask("x");
+    submit(engine, &params);
+    params.flags = BN_REQUEST_POLL_BY_ID;
+    bn_request one = submit(engine, &params);
     poller pollers[4];
     pthread_t threads[4];
     for (int i = 0; i < 4; i++) {
-        pollers[i] = (poller){.engine = engine, .which = BN_ANY};
+        pollers[i] = (poller){.engine = engine, .which = i == 0 ? one : BN_ANY};
         begin_poll(&threads[i], &pollers[i]);
     }
     stop(engine);

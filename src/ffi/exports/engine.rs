@@ -54,7 +54,8 @@ pub unsafe extern "C" fn bn_engine_create(
 /// Stops the acceptance of requests and returns at once. `mode` is `BN_SHUTDOWN_DRAIN` or
 /// `BN_SHUTDOWN_CANCEL`. It may be called again; a cancel may follow a drain. Every accepted
 /// request still gets its last event. When the last event has been polled, `bn_poll` of `BN_ANY`
-/// returns `BN_ERR_SHUTDOWN`.
+/// returns `BN_ERR_SHUTDOWN`. In callback mode wait for `BN_STATE_DRAINED` and then destroy the
+/// engine, which makes the callbacks that are still due.
 ///
 /// [any thread]
 /// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_FORKED`.
@@ -140,7 +141,8 @@ pub unsafe extern "C" fn bn_engine_state(engine: *const bn_engine) -> i32 {
 /// write or close it.
 ///
 /// With edge-triggered waiting, call `bn_poll` with a timeout of 0 after each wake-up until it
-/// returns fewer events than there was room for. The end wakes such a loop once more.
+/// returns fewer events than there was room for. The end wakes such a loop once more: one thread
+/// of each epoll instance, which then has to wake the others.
 ///
 /// [any thread]
 /// @return the descriptor, which is 0 or more; or `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_WRONG_MODE`:
@@ -184,7 +186,7 @@ pub unsafe extern "C" fn bn_engine_stats(
 
 /// Writes the statistics as Prometheus text to `text`, which has room for `capacity` bytes, and
 /// its length to `*length`. 8192 bytes are enough for this version. To ask for the length alone,
-/// pass NULL and 0.
+/// pass NULL and 0: the call returns `BN_ERR_BUFFER_TOO_SMALL`.
 ///
 /// [any thread]
 /// @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*length` was written;

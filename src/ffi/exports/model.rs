@@ -103,7 +103,8 @@ fn tokenizer(model: &Loaded) -> Result<&Tokenizer> {
 }
 
 /// Writes the token ids of `text` to `tokens`, which has room for `capacity`, and their number to
-/// `*count`. `flags` is a sum of `BN_TOKENIZE_*`. To ask for the number alone, pass NULL and 0.
+/// `*count`. `flags` is a sum of `BN_TOKENIZE_*`. To ask for the number alone, pass NULL and 0:
+/// the call returns `BN_ERR_BUFFER_TOO_SMALL`, or `BN_OK` if it is 0.
 ///
 /// [any thread]
 /// @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*count` was written;
@@ -136,7 +137,8 @@ pub unsafe extern "C" fn bn_model_tokenize(
 /// Writes the text of `tokens` to `text`, which has room for `capacity` bytes, and its length to
 /// `*length`. Bytes that are not UTF-8 become U+FFFD; control tokens have no text; the space that
 /// some vocabularies put in front of every text is removed. For the exact bytes of a token use
-/// `bn_model_token_bytes`. To ask for the length alone, pass NULL and 0.
+/// `bn_model_token_bytes`. To ask for the length alone, pass NULL and 0: the call returns
+/// `BN_ERR_BUFFER_TOO_SMALL`, or `BN_OK` if it is 0.
 ///
 /// [any thread]
 /// @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*length` was written;
@@ -166,7 +168,8 @@ pub unsafe extern "C" fn bn_model_detokenize(
 
 /// Writes the exact bytes that a token stands for to `bytes`, which has room for `capacity`, and
 /// their number to `*length`. They may be part of a UTF-8 character, and begin with a space. A
-/// control token gives its name, like `<|eot_id|>`. To ask for the length alone, pass NULL and 0.
+/// control token gives its name, like `<|eot_id|>`. To ask for the length alone, pass NULL and 0:
+/// the call returns `BN_ERR_BUFFER_TOO_SMALL`, or `BN_OK` if it is 0.
 ///
 /// [any thread]
 /// @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*length` was written;
@@ -248,9 +251,10 @@ pub unsafe extern "C" fn bn_model_chat_format(
 
 /// Writes the token ids of a conversation, formatted by the model's own chat template, to
 /// `tokens`, which has room for `capacity`, and their number to `*count`. They are a
-/// `bn_request_params.prompt_tokens`. `content` never becomes a control token.
-/// `message_size` is `sizeof(bn_chat_message)`. `flags` is 0 or `BN_CHAT_ADD_GENERATION_PROMPT`.
-/// To ask for the number alone, pass NULL and 0.
+/// `bn_request_params.prompt_tokens`. `content` never becomes a control token. `message_size` is
+/// `sizeof(bn_chat_message)`. `flags` is 0 or `BN_CHAT_ADD_GENERATION_PROMPT`. To ask for the
+/// number alone, pass NULL and 0: the call returns `BN_ERR_BUFFER_TOO_SMALL`, or `BN_OK` if it is
+/// 0.
 ///
 /// [any thread]
 /// @return as `bn_model_chat_format`, with `*count` for `*length`.

@@ -48,8 +48,8 @@ pub unsafe extern "C" fn bn_submit(
 }
 
 /// Queues `params_count` requests, all or none, and writes their ids to `out[0]` to
-/// `out[params_count - 1]`. `params` are that many pointers, at least one. A refusal names the
-/// request by its index.
+/// `out[params_count - 1]`. `params` are that many pointers, 1 to `queue_capacity`. A refusal
+/// names the request by its index.
 ///
 /// [any thread]
 /// @return as `bn_submit`.
@@ -112,15 +112,21 @@ unsafe fn take<'a>(from: &[*const bn_request_params]) -> Result<Vec<RequestParam
 /// `BN_ANY`.
 ///
 /// Each event goes to one caller, at most one of a request in one call, those of a request in
-/// order. Give events back with `bn_events_free`; see `bn_event` for how long they are valid.
+/// order. Give events back with `bn_events_free`; see `bn_event` for how long they are valid. If
+/// several threads poll `BN_ANY`, one may get a request's last event while another still reads an
+/// earlier one: release a request only after all its events were given back.
+///
+/// A signal does not end the wait. To stop on Ctrl-C, let the handler set a flag or write to a
+/// pipe, and use a finite timeout, or wait for `bn_engine_wait_fd` and the pipe.
 ///
 /// [not from a callback]
 /// @return `BN_OK`; `BN_ERR_FINISHED`: the request's last event was polled before;
 /// `BN_ERR_SHUTDOWN`: the engine has shut down and no event for `BN_ANY` is left, or it was
 /// destroyed meanwhile; `BN_ERR_ENGINE_DEAD`: no event for `BN_ANY` is left; `BN_ERR_NOT_FOUND`:
 /// also if the request is released meanwhile; `BN_ERR_BUSY`: another thread is polling this
-/// request; `BN_ERR_MEMORY_LIMIT`: too many events are not given back; `BN_ERR_INVALID_ARGUMENT`;
-/// `BN_ERR_WRONG_MODE`: callback mode; `BN_ERR_REENTRANT`; `BN_ERR_FORKED`.
+/// request; `BN_ERR_MEMORY_LIMIT`: too many events are not given back; `BN_ERR_OUT_OF_MEMORY`;
+/// `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_WRONG_MODE`: callback mode; `BN_ERR_REENTRANT`;
+/// `BN_ERR_FORKED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_poll(
     engine: *mut bn_engine,
@@ -220,7 +226,8 @@ pub unsafe extern "C" fn bn_cancel(
 
 /// Ends a request for its host: the id becomes invalid, and its events, polled ones too, are
 /// freed. A request that is still live is cancelled; it counts against `queue_capacity` until the
-/// engine has let go of it, at most a step later.
+/// engine has let go of it, at most a step later: the next `bn_submit` may still get
+/// `BN_ERR_QUEUE_FULL`.
 ///
 /// In callback mode the last callback releases the request. If another thread releases it
 /// earlier, a callback may still be running: only `bn_engine_destroy` waits for it.
@@ -279,7 +286,8 @@ pub unsafe extern "C" fn bn_request_get_info(
 /// `BN_REQUEST_NO_STREAM` and `BN_REQUEST_POLL_BY_ID` make no difference.
 ///
 /// A request that was cancelled or timed out is a success, with that finish reason and what it
-/// had. One that failed is an error.
+/// had. One that failed is an error. To end it early, use a timeout, `bn_cancel` of `BN_ANY`, or
+/// a shutdown with `BN_SHUTDOWN_CANCEL`.
 ///
 /// [not from a callback]
 /// @return as `bn_submit`; `BN_ERR_REENTRANT`; or the status of a request that failed.
