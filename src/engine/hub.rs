@@ -11,7 +11,7 @@ pub use super::slots::{Merge, OUTCOMES, Place, Stage};
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::base::{Error, Result, Status};
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, Ordering};
@@ -349,185 +349,6 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         }
     }
 
-    /// Hands up to `capacity` events to `sink`, each with its lease; waits for the first for up to `timeout` (None: for
-    /// good). An event stays where it is until `give_back`, its request's release, or destroy.
-    pub fn poll(
-        &self,
-        which: Which,
-        capacity: usize,
-        timeout: Option<Duration>,
-        sink: &mut dyn FnMut(u64, &E),
-    ) -> Result<usize> {
-        // A timeout too long for the clock is one for good.
-        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
-        let state = self.enter();
-        let (state, result) = match which {
-            Which::Any => self.poll_any(state, capacity, deadline, sink),
-            Which::One(id) => self.poll_one(state, id, deadline, true, &mut |slots, index| {
-                let leased = slots.lease(index, self.budget)?;
-                Ok(leased.map(|(lease, event)| sink(lease, event)).is_some())
-            }),
-        };
-        self.leave(state);
-        result
-    }
-
-    /// Waits for the next event of a request and moves it out.
-    pub fn take_one(&self, id: RequestId) -> Result<Box<E>> {
-        let mut event = None;
-        let (state, result) = self.poll_one(self.enter(), id, None, false, &mut |slots, index| {
-            event = slots.take(index);
-            Ok(event.is_some())
-        });
-        self.leave(state);
-        result.and_then(|_| event.ok_or_else(|| Error::internal("a poll without an event")))
-    }
-
-    /// `destroy` waits for who is between `enter` and `leave`.
-    fn enter(&self) -> MutexGuard<'_, State<E, C>> {
-        let mut state = self.state.lock();
-        state.pollers += 1;
-        state
-    }
-
-    fn leave(&self, mut state: MutexGuard<'_, State<E, C>>) {
-        state.pollers -= 1;
-        if state.phase == Phase::Destroyed && state.pollers == 0 {
-            self.quiet.notify_all();
-        }
-    }
-
-    fn poll_any<'a>(
-        &'a self,
-        mut state: MutexGuard<'a, State<E, C>>,
-        capacity: usize,
-        deadline: Option<Instant>,
-        sink: &mut dyn FnMut(u64, &E),
-    ) -> (MutexGuard<'a, State<E, C>>, Result<usize>) {
-        loop {
-            if state.leaving {
-                return (state, Err(shut_down()));
-            }
-            let count = self.lease_any(&mut state, capacity, sink);
-            if !matches!(count, Ok(0)) {
-                self.update_signal(&mut state);
-                if state.slots.any_ready() > 0 && state.any_waiters > 0 {
-                    self.any_bell.notify_one();
-                }
-                return (state, count);
-            }
-            if let Err(error) = state.over() {
-                return (state, Err(error));
-            }
-            state.any_waiters += 1;
-            let in_time;
-            (state, in_time) = wait(&self.any_bell, state, deadline);
-            state.any_waiters -= 1;
-            if !in_time {
-                return (state, Ok(0));
-            }
-        }
-    }
-
-    fn lease_any(
-        &self,
-        state: &mut State<E, C>,
-        capacity: usize,
-        sink: &mut dyn FnMut(u64, &E),
-    ) -> Result<usize> {
-        let mut count = 0;
-        while count < capacity
-            && let Some(index) = state.slots.next_any()
-        {
-            match state.slots.lease(index, self.budget) {
-                Ok(Some((lease, event))) => sink(lease, event),
-                Ok(None) => break,
-                // What was leased before is handed out; the next poll meets the same error.
-                Err(error) => {
-                    state.starved = true;
-                    return if count > 0 { Ok(count) } else { Err(error) };
-                }
-            }
-            count += 1;
-        }
-        Ok(count)
-    }
-
-    /// `take` takes the slot's event where one waits; true where it did. `leaves`: returns when the engine is destroyed.
-    fn poll_one<'a>(
-        &'a self,
-        mut state: MutexGuard<'a, State<E, C>>,
-        id: RequestId,
-        deadline: Option<Instant>,
-        leaves: bool,
-        take: &mut dyn FnMut(&mut Slots<E>, usize) -> Result<bool>,
-    ) -> (MutexGuard<'a, State<E, C>>, Result<usize>) {
-        let mut bell = None;
-        let result = loop {
-            if leaves && state.leaving {
-                return (state, Err(shut_down()));
-            }
-            // May have been released meanwhile; then the slot may serve somebody else, and its wait is not ours.
-            let index = match state.slots.find(id) {
-                Ok(index) => index,
-                Err(error) => return (state, Err(error)),
-            };
-            if bell.is_none() && state.slots.is_polled(index) {
-                return (state, Err(Error::new(Status::Busy, "another thread is polling this request")));
-            }
-            match take(&mut state.slots, index) {
-                Ok(true) => {
-                    self.update_signal(&mut state);
-                    break Ok(1);
-                }
-                Ok(false) => {}
-                Err(error) => break Err(error),
-            }
-            if state.slots.is_finished(index) {
-                break Err(Error::new(Status::Finished, "the request's last event was polled before"));
-            }
-            if let Err(error) = state.over() {
-                break Err(error);
-            }
-            if bell.is_none() {
-                bell = state.slots.begin_poll(index);
-            }
-            let Some(bell) = &bell else { break Err(Error::internal("a wait without a bell")) };
-            let in_time;
-            (state, in_time) = wait(bell, state, deadline);
-            if !in_time {
-                break Ok(0);
-            }
-        };
-        if bell.is_some()
-            && let Ok(index) = state.slots.find(id)
-        {
-            state.slots.end_poll(index);
-        }
-        (state, result)
-    }
-
-    /// Blocks until there are events that any poller may have and moves them out, freeing the slots of finished
-    /// requests only when `release` is called. False: there will never be another.
-    pub fn take(&self, out: &mut Vec<Box<E>>) -> bool {
-        let mut state = self.state.lock();
-        loop {
-            while let Some(index) = state.slots.next_any() {
-                out.extend(state.slots.take(index));
-            }
-            if !out.is_empty() {
-                self.update_signal(&mut state);
-                return true;
-            }
-            if state.phase >= Phase::Drained {
-                return false;
-            }
-            state.any_waiters += 1;
-            state = self.any_bell.wait(state);
-            state.any_waiters -= 1;
-        }
-    }
-
     /// Moves the phase forward (never back) and wakes everybody to see it. `EndAll` where `end` says so.
     pub fn advance(&self, phase: Phase, end: bool) {
         let mut state = self.state.lock();
@@ -588,20 +409,6 @@ pub fn dead() -> Error {
     Error::new(Status::EngineDead, "the engine's thread died; destroy the engine")
 }
 
-/// Waits for the bell; false once `deadline` has passed.
-fn wait<'a, T>(
-    bell: &Condvar,
-    guard: MutexGuard<'a, T>,
-    deadline: Option<Instant>,
-) -> (MutexGuard<'a, T>, bool) {
-    let Some(deadline) = deadline else { return (bell.wait(guard), true) };
-    let left = deadline.saturating_duration_since(Instant::now());
-    match left.is_zero() {
-        true => (guard, false),
-        false => (bell.wait_for(guard, left), true),
-    }
-}
-
 impl<E: Merge, C> State<E, C> {
     /// For `n` more requests, with a command to start each and one to end it.
     fn make_room(&mut self, n: usize) -> Result<()> {
@@ -620,6 +427,9 @@ impl<E: Merge, C> State<E, C> {
         }
     }
 }
+
+#[path = "hub_poll.rs"]
+mod poll;
 
 #[cfg(all(test, loom))]
 #[path = "hub_loom.rs"]
