@@ -383,7 +383,7 @@ typedef int32_t bn_status;
  * this struct nor `bn_logprob` ever grows.
  */
 typedef struct bn_string {
-    /** The bytes. NULL, with a length of 0 or `BN_NUL_TERMINATED`, means "not set". */
+    /** The bytes. NULL with a length of 0 means "not set"; `BN_TEXT(NULL)` is an error. */
     const char *data;
     /** Number of bytes. */
     size_t length;

@@ -81,8 +81,9 @@ pub unsafe fn slice<'a, T>(what: &str, pointer: *const T, length: usize) -> Resu
 /// As [`slice`]; and where `length` is `BN_NUL_TERMINATED`, `data` ends with a NUL.
 pub unsafe fn optional_text<'a>(what: &str, text: bn_string) -> Result<Option<&'a str>> {
     let bytes = match (text.data.is_null(), text.length) {
-        // `BN_TEXT(NULL)` is not set, either.
-        (true, 0 | BN_NUL_TERMINATED) => return Ok(None),
+        (true, 0) => return Ok(None),
+        // `BN_TEXT(getenv(..))` of what is not there.
+        (true, BN_NUL_TERMINATED) => return Err(Error::invalid(format!("{what} is NULL"))),
         // SAFETY: the caller's promise.
         (false, BN_NUL_TERMINATED) => unsafe { CStr::from_ptr(text.data) }.to_bytes(),
         // SAFETY: the caller's promise.
@@ -219,7 +220,7 @@ mod tests {
             assert_eq!(optional_text("x", bn_string { length: 0, ..set }).unwrap(), Some(""));
             assert_eq!(optional_text("x", bn_string::NONE).unwrap(), None);
             let null = bn_string { length: BN_NUL_TERMINATED, ..bn_string::NONE };
-            assert_eq!(optional_text("x", null).unwrap(), None);
+            assert_eq!(optional_text("x", null).unwrap_err().message, "x is NULL");
             assert!(text("x", bn_string { length: 1, ..bn_string::NONE }).is_err());
         }
     }

@@ -13,7 +13,7 @@ pub const BN_NUL_TERMINATED: usize = usize::MAX;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_string {
-    /// The bytes. NULL, with a length of 0 or `BN_NUL_TERMINATED`, means "not set".
+    /// The bytes. NULL with a length of 0 means "not set"; `BN_TEXT(NULL)` is an error.
     pub data: *const c_char,
     /// Number of bytes.
     pub length: usize,
