@@ -250,7 +250,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
                 }
             }
             // A flood of cancels is one command.
-            Which::Any if matches!(state.commands.back(), Some(Command::EndAll { .. })) => {}
+            Which::Any if state.ends_all() => {}
             Which::Any if state.slots.unfinished() == 0 => {}
             Which::Any => self.tell(state, Command::EndAll { shutdown: false }),
         }
@@ -356,8 +356,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         self.update_signal(&mut state);
         state.slots.ring_all();
         self.any_bell.notify_all();
-        let told = matches!(state.commands.back(), Some(Command::EndAll { .. }));
-        match end && !told && state.phase < Phase::Drained {
+        match end && !state.ends_all() && state.phase < Phase::Drained {
             true => self.tell(state, Command::EndAll { shutdown: true }),
             false => self.wake_engine(state),
         }
@@ -417,6 +416,11 @@ impl<E: Merge, C> State<E, C> {
         self.commands
             .try_reserve(most)
             .map_err(|_| Error::out_of_memory("the request queue", most * size_of::<Command<C>>()))
+    }
+
+    /// The newest command ends all that came before it.
+    fn ends_all(&self) -> bool {
+        matches!(self.commands.back(), Some(Command::EndAll { .. }))
     }
 
     fn over(&self) -> Result<()> {

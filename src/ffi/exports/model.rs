@@ -10,8 +10,9 @@ use crate::ffi::types::*;
 use crate::ffi::{growth, registry};
 use crate::model::Loaded;
 use crate::text::chat::no_template;
-use crate::text::{ChatTemplate, Tokenizer};
+use crate::text::{Rendered, Tokenizer};
 use std::ffi::c_char;
+use std::sync::Arc;
 
 /// Fills `*config` with the defaults. `struct_size` is `sizeof(bn_model_config)`.
 ///
@@ -203,8 +204,23 @@ pub unsafe extern "C" fn bn_model_token_bytes(
 /// assistant's answer, as submitting `messages` does.
 pub const BN_CHAT_ADD_GENERATION_PROMPT: u32 = 1 << 0;
 
-fn template(model: &Loaded) -> Result<&ChatTemplate> {
-    model.chat.as_deref().ok_or_else(no_template)
+/// A conversation by a model's chat template, and the model.
+///
+/// # Safety
+/// As `conversation`.
+unsafe fn render(
+    model: *const bn_model,
+    messages: *const bn_chat_message,
+    count: usize,
+    size: usize,
+    flags: u32,
+) -> Result<(Arc<Loaded>, Rendered)> {
+    guard::flags(flags, BN_CHAT_ADD_GENERATION_PROMPT)?;
+    // SAFETY: the caller's promise.
+    let messages = unsafe { conversation(messages, count, size) }?;
+    let model = registry::model(model)?;
+    let made = model.chat.as_deref().ok_or_else(no_template)?.render(&messages, flags != 0)?;
+    Ok((model, made))
 }
 
 /// Writes a conversation as text, as the model's own chat template formats it, to `text`, which
@@ -238,10 +254,8 @@ pub unsafe extern "C" fn bn_model_chat_format(
 ) -> bn_status {
     let body = || {
         out("length", length)?;
-        guard::flags(flags, BN_CHAT_ADD_GENERATION_PROMPT)?;
         // SAFETY: the caller's promise.
-        let messages = unsafe { conversation(messages, messages_count, message_size) }?;
-        let made = template(&*registry::model(model)?)?.render(&messages, flags != 0)?;
+        let (_, made) = unsafe { render(model, messages, messages_count, message_size, flags) }?;
         // SAFETY: `length` was checked; `text` is the caller's promise.
         unsafe { copy_out("text", made.text.as_bytes(), text.cast(), capacity, length) }
     };
@@ -272,11 +286,8 @@ pub unsafe extern "C" fn bn_model_chat_tokenize(
 ) -> bn_status {
     let body = || {
         out("count", count)?;
-        guard::flags(flags, BN_CHAT_ADD_GENERATION_PROMPT)?;
         // SAFETY: the caller's promise.
-        let messages = unsafe { conversation(messages, messages_count, message_size) }?;
-        let model = registry::model(model)?;
-        let made = template(&model)?.render(&messages, flags != 0)?;
+        let (model, made) = unsafe { render(model, messages, messages_count, message_size, flags) }?;
         let ids = tokenizer(&model)?.encode_chat(&made)?;
         // SAFETY: `count` was checked; `tokens` is the caller's promise.
         unsafe { copy_out("tokens", &ids, tokens, capacity, count) }
