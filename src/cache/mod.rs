@@ -1,8 +1,11 @@
-//! Paged KV bookkeeping: reference-counted blocks and their size. The tensors are `ops::KvCache`.
+//! Paged KV bookkeeping: which blocks are held, which are cached by content, and their size. The tensors are
+//! `ops::KvCache`.
 
 mod pool;
+mod prefix;
 
-pub use pool::{BlockPool, BlockTable};
+pub use pool::{BlockPool, BlockTable, NONE};
+pub use prefix::{CacheCounts, Found, MAX_BLOCK_SIZE, Place, PrefixCache, chain};
 
 use crate::base::{Error, Result};
 use crate::kernels::attention::KvType;

@@ -1,101 +1,162 @@
-//! The block pool: which blocks are free, and how many sequences hold each of the others.
+//! The block pool: which blocks are free, which are held and how often, and which are idle: held by nobody, with contents
+//! that may be wanted again.
 
 use crate::base::{Error, Result};
 
 /// The blocks of one sequence in order of position: position p lies in `table[p / block_size]`.
 pub type BlockTable = Vec<u32>;
 
+/// No block.
+pub const NONE: u32 = u32::MAX;
+/// A link of a block that is not idle.
+const UNLINKED: u32 = u32::MAX - 1;
+
 /// Reference-counted blocks `0..total`. Allocates nothing after `new`.
 ///
-/// Holding a block that isn't one's own would mix two requests' texts, so a release or retain of a free
-/// block panics at once (the step loop's guard turns that into a dead engine, not into a wrong answer).
+/// Holding a block that is not one's own would mix two requests' texts, so a release of a block that nobody holds panics
+/// at once (the step loop's guard turns that into a dead engine, not into a wrong answer).
 pub struct BlockPool {
-    /// References to each block; 0: free.
+    /// Holders of each block.
     refs: Vec<u32>,
     /// A stack: what was freed last is warmest in the caches.
     free: Vec<u32>,
+    /// The idle blocks, least recently used first: (previous, next) of each, `UNLINKED` where it is not idle.
+    links: Vec<(u32, u32)>,
+    head: u32,
+    tail: u32,
+    idle: usize,
 }
 
 impl BlockPool {
     pub fn new(blocks: u32) -> Result<Self> {
         let count = blocks as usize;
-        let (mut refs, mut free) = (Vec::new(), Vec::new());
+        let (mut refs, mut free, mut links) = (Vec::new(), Vec::new(), Vec::new());
         let reserved = refs.try_reserve_exact(count).and_then(|()| free.try_reserve_exact(count));
-        if reserved.is_err() {
-            return Err(Error::out_of_memory("the KV block pool", count.saturating_mul(8)));
+        if reserved.and_then(|()| links.try_reserve_exact(count)).is_err() {
+            return Err(Error::out_of_memory("the KV block pool", count.saturating_mul(16)));
         }
         refs.resize(count, 0);
         free.extend((0..blocks).rev());
-        Ok(Self { refs, free })
+        links.resize(count, (UNLINKED, UNLINKED));
+        Ok(Self { refs, free, links, head: NONE, tail: NONE, idle: 0 })
     }
 
-    /// Appends `count` blocks, each with one reference, to `table`; false, and nothing has happened, when
-    /// fewer are free. Allocates only where `table` lacks capacity.
-    #[must_use]
-    pub fn alloc(&mut self, count: usize, table: &mut BlockTable) -> bool {
-        let Some(rest) = self.free.len().checked_sub(count) else { return false };
-        if table.try_reserve(count).is_err() {
-            return false;
+    /// A block with one holder: a free one, else the least recently used idle one (true), whose contents are lost with
+    /// this. None where all are held.
+    pub fn take(&mut self) -> Option<(u32, bool)> {
+        let (block, idle) = match self.free.pop() {
+            Some(block) => (block, false),
+            None if self.head == NONE => return None,
+            None => (self.head, true),
+        };
+        if idle {
+            self.unlink(block);
         }
-        for block in self.free.drain(rest..).rev() {
-            self.refs[block as usize] = 1;
-            table.push(block);
-        }
-        true
+        self.refs[block as usize] = 1;
+        Some((block, idle))
     }
 
-    /// One more holder of a block that somebody holds.
+    /// One more holder of a held or idle block.
     pub fn retain(&mut self, block: u32) {
-        let refs = &mut self.refs[block as usize];
-        assert!(*refs > 0, "retain of the free KV block {block}");
-        *refs += 1;
+        if self.refs[block as usize] == 0 {
+            assert!(self.is_idle(block), "retain of the free KV block {block}");
+            self.unlink(block);
+        }
+        self.refs[block as usize] += 1;
     }
 
-    /// One holder less; the block is free when it was the last.
-    pub fn release(&mut self, block: u32) {
+    /// One holder less; without any the block is idle, where its contents are to be `kept`, else free.
+    pub fn release(&mut self, block: u32, kept: bool) {
         let refs = &mut self.refs[block as usize];
-        assert!(*refs > 0, "release of the free KV block {block}");
+        assert!(*refs > 0, "release of the KV block {block}, which nobody holds");
         *refs -= 1;
-        if *refs == 0 {
-            self.free.push(block);
+        match (*refs, kept) {
+            (0, true) => self.link(block),
+            (0, false) => self.free.push(block),
+            _ => {}
         }
     }
 
-    /// Releases every block of `table` and empties it.
-    pub fn release_all(&mut self, table: &mut BlockTable) {
-        for block in table.drain(..).rev() {
-            self.release(block);
+    /// Makes an idle block free.
+    pub fn forget(&mut self, block: u32) {
+        self.unlink(block);
+        self.free.push(block);
+    }
+
+    fn link(&mut self, block: u32) {
+        self.links[block as usize] = (self.tail, NONE);
+        match self.tail {
+            NONE => self.head = block,
+            tail => self.links[tail as usize].1 = block,
         }
+        self.tail = block;
+        self.idle += 1;
+    }
+
+    fn unlink(&mut self, block: u32) {
+        let links = &mut self.links[block as usize];
+        let (previous, next) = std::mem::replace(links, (UNLINKED, UNLINKED));
+        match previous {
+            NONE => self.head = next,
+            previous => self.links[previous as usize].1 = next,
+        }
+        match next {
+            NONE => self.tail = previous,
+            next => self.links[next as usize].0 = previous,
+        }
+        self.idle -= 1;
+    }
+
+    pub fn is_idle(&self, block: u32) -> bool {
+        self.links[block as usize].0 != UNLINKED
+    }
+
+    /// The idle block that `take` gives first.
+    pub fn least_recent(&self) -> Option<u32> {
+        (self.head != NONE).then_some(self.head)
     }
 
     pub fn total(&self) -> usize {
         self.refs.len()
     }
 
-    pub fn free(&self) -> usize {
-        self.free.len()
+    pub fn idle(&self) -> usize {
+        self.idle
     }
 
-    pub fn used(&self) -> usize {
-        self.refs.len() - self.free.len()
+    /// Blocks that `take` can give: free and idle ones.
+    pub fn available(&self) -> usize {
+        self.free.len() + self.idle
     }
 
-    /// References to `block`; 0: free, or no such block.
+    /// Blocks that somebody holds.
+    pub fn held(&self) -> usize {
+        self.total() - self.available()
+    }
+
     pub fn references(&self, block: u32) -> u32 {
-        self.refs.get(block as usize).copied().unwrap_or(0)
+        self.refs[block as usize]
     }
 
-    /// Invariant 1: free and referenced blocks are all blocks, and none is both or free twice. O(total).
+    /// Invariant 1: each block is free, idle or held, and only one of these. O(total).
     pub fn check(&self) -> Result<()> {
+        let broken = |block: u32, what: &str| Err(Error::internal(format!("KV block {block} {what}")));
         let mut seen = vec![false; self.refs.len()];
-        for &block in &self.free {
-            let twice = std::mem::replace(&mut seen[block as usize], true);
-            if twice || self.refs[block as usize] != 0 {
-                return Err(Error::internal(format!("KV block {block} is free twice, or free and held")));
+        let (mut idle, mut block) = (Vec::new(), self.head);
+        while block != NONE && idle.len() <= self.idle {
+            idle.push(block);
+            block = self.links[block as usize].1;
+        }
+        if idle.len() != self.idle {
+            return broken(self.head, "begins a list of idle blocks of another length");
+        }
+        for &block in self.free.iter().chain(&idle) {
+            if std::mem::replace(&mut seen[block as usize], true) || self.refs[block as usize] != 0 {
+                return broken(block, "is free or idle twice, or held at the same time");
             }
         }
-        match seen.iter().zip(&self.refs).position(|(&free, &refs)| !free && refs == 0) {
-            Some(block) => Err(Error::internal(format!("KV block {block} is neither free nor held"))),
+        match seen.iter().zip(&self.refs).position(|(&seen, &refs)| !seen && refs == 0) {
+            Some(block) => broken(block as u32, "is neither free nor idle nor held"),
             None => Ok(()),
         }
     }
@@ -106,28 +167,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn allocates_all_or_nothing_and_counts_references() {
+    fn takes_free_blocks_first_and_then_the_least_recently_used() {
         let mut pool = BlockPool::new(4).unwrap();
-        let (mut a, mut b) = (Vec::new(), Vec::new());
-        assert!(pool.alloc(3, &mut a));
-        assert_eq!(a, [0, 1, 2]);
-        assert!(!pool.alloc(2, &mut b));
-        assert!(b.is_empty() && pool.free() == 1);
+        let blocks: Vec<u32> = (0..4).map(|_| pool.take().unwrap().0).collect();
+        assert_eq!((&blocks[..], pool.take(), pool.held()), (&[0, 1, 2, 3][..], None, 4));
         pool.retain(1);
-        pool.release_all(&mut a);
-        assert_eq!((pool.used(), pool.references(1)), (1, 1));
+        [2, 1, 3].iter().for_each(|&block| pool.release(block, true));
+        pool.release(0, false);
+        assert_eq!((pool.available(), pool.idle(), pool.references(1)), (3, 2, 1));
         pool.check().unwrap();
-        pool.release(1);
-        assert!(pool.alloc(4, &mut b));
-        b.sort();
-        assert_eq!(b, [0, 1, 2, 3]);
+        pool.release(1, true);
+        pool.retain(3);
+        assert_eq!(
+            [pool.take(), pool.take(), pool.take()],
+            [Some((0, false)), Some((2, true)), Some((1, true))]
+        );
+        assert_eq!((pool.take(), pool.held()), (None, 4));
+        pool.release(3, true);
+        pool.forget(3);
+        assert_eq!(pool.take(), Some((3, false)));
         pool.check().unwrap();
     }
 
     #[test]
-    #[should_panic(expected = "release of the free KV block 2")]
+    #[should_panic(expected = "release of the KV block 2, which nobody holds")]
     fn a_double_release_is_caught() {
-        BlockPool::new(4).unwrap().release(2);
+        BlockPool::new(4).unwrap().release(2, true);
     }
 
     #[test]
@@ -136,6 +201,11 @@ mod tests {
         let lost = pool.free.pop().unwrap();
         assert!(pool.check().is_err());
         pool.free.push(1 - lost);
+        assert!(pool.check().is_err());
+        let mut pool = BlockPool::new(2).unwrap();
+        pool.take();
+        pool.release(0, true);
+        pool.idle += 1;
         assert!(pool.check().is_err());
     }
 }

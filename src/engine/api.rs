@@ -76,6 +76,12 @@ pub struct EngineConfig {
     pub max_wait_us: u32,
     /// Target upper bound of a step that carries decode rows, by cutting prompts. 1..=60000.
     pub max_step_ms: u32,
+    /// Target upper bound of the time between two tokens: no more requests run together than keep it. 0: none, as
+    /// many as fit. 0..=60000.
+    pub target_itl_ms: u32,
+    /// How much later a request of priority 255 may be submitted than one of priority 0 and still come first.
+    /// 0..=3600000.
+    pub priority_ageing_ms: u32,
     /// For requests that set none; 0: none.
     pub default_timeout_ms: u32,
     /// Some: callback mode.
@@ -102,6 +108,8 @@ impl Default for EngineConfig {
             queue_capacity: 1024,
             max_wait_us: 0,
             max_step_ms: 200,
+            target_itl_ms: 0,
+            priority_ageing_ms: 30_000,
             default_timeout_ms: 0,
             on_event: None,
             log: None,
@@ -141,7 +149,7 @@ pub struct RequestParams<'a> {
     /// Some: the request is for the prompt's embedding, and generates nothing. `max_new_tokens` is not looked at
     /// then, and what else shapes an output must have its default.
     pub embedding: Option<EmbeddingParams>,
-    /// At least 1.
+    /// 0: as many as `max_sequence_length` leaves.
     pub max_new_tokens: u32,
     pub sampling: SamplingParams,
     pub stop_tokens: Cow<'a, [u32]>,
@@ -158,7 +166,18 @@ pub struct RequestParams<'a> {
     pub user_data: u64,
     /// From submit; 0: the engine's default; TIMEOUT_NONE: none.
     pub timeout_ms: u32,
+    /// From submit to admission; 0: none.
+    pub queue_timeout_ms: u32,
+    /// 255 is the most urgent.
+    pub priority: u8,
+    /// False: nothing is taken from the prefix cache, and nothing left there.
+    pub cache: bool,
+    /// Requests with different ones share no prefix.
+    pub cache_salt: u64,
 }
+
+/// Of requests that set none.
+pub const PRIORITY_DEFAULT: u8 = 128;
 
 impl Default for RequestParams<'_> {
     fn default() -> Self {
@@ -176,6 +195,10 @@ impl Default for RequestParams<'_> {
             parse_special: false,
             user_data: 0,
             timeout_ms: 0,
+            queue_timeout_ms: 0,
+            priority: PRIORITY_DEFAULT,
+            cache: true,
+            cache_salt: 0,
         }
     }
 }

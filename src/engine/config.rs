@@ -22,6 +22,8 @@ pub fn check(config: &EngineConfig) -> Result<()> {
     in_range("queue_capacity", config.queue_capacity.into(), 1, 1 << super::ids::SLOT_BITS)?;
     in_range("max_wait_us", config.max_wait_us.into(), 0, 1_000_000)?;
     in_range("max_step_ms", config.max_step_ms.into(), 1, 60_000)?;
+    in_range("target_itl_ms", config.target_itl_ms.into(), 0, 60_000)?;
+    in_range("priority_ageing_ms", config.priority_ageing_ms.into(), 0, 3_600_000)?;
     in_range("log_level", config.log_level as i64 as u64, 0, 4)?;
     if ![16, 32, 64, 128].contains(&config.kv_block_size) {
         let size = config.kv_block_size;
@@ -107,9 +109,6 @@ impl RequestLimits<'_> {
 
     fn generation(&self, params: &RequestParams) -> Result<()> {
         params.sampling.validate()?;
-        if params.max_new_tokens == 0 {
-            return Err(Error::invalid("max_new_tokens = 0 is out of range: at least 1"));
-        }
         for stop in &params.stop_strings {
             if stop.is_empty() {
                 return Err(Error::invalid("a stop string is empty"));

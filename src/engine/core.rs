@@ -5,7 +5,7 @@ use super::callback::Log;
 use super::event::{Event, FinishReason};
 use super::hub::{Command, Hub, Outbox, Phase, Rest};
 use super::ids::RequestId;
-use super::sequence::{Sequence, cancelled, timed_out};
+use super::sequence::{Sequence, cancelled};
 use super::signal::Signal;
 use super::stats::{Recorder, StepLog};
 use crate::base::clock::now_ns;
@@ -13,7 +13,7 @@ use crate::base::{Error, Result, Status, panics, reserve};
 use crate::model::{Loaded, Outputs};
 use crate::ops::{FusedOps, KvCache, RaggedBatch, SeqRows};
 use crate::sample::Sampler;
-use crate::schedule::{Plan, PlanEntry, Scheduler, SeqId};
+use crate::schedule::{Admission, Plan, PlanEntry, Scheduler, SeqId, Tokens};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
@@ -47,6 +47,16 @@ pub struct Core {
     /// Ended in this step, by themselves or by an error; they leave the scheduler after its commit.
     ended: Vec<(SeqId, Option<(FinishReason, Error)>)>,
     record: StepLog,
+}
+
+/// The tokens of all sequences, for the scheduler.
+struct Known<'a>(&'a [Option<Box<Sequence>>]);
+
+impl Tokens for Known<'_> {
+    fn token(&self, seq: SeqId, position: u32) -> u32 {
+        let sequence = self.0[seq.0 as usize].as_ref();
+        sequence.expect("the scheduler asks for live sequences").token_at(position as usize)
+    }
 }
 
 const QUEUE: &str = "the engine's queue";
@@ -172,23 +182,23 @@ impl Core {
             self.sequences.resize_with(slot + 1, || None);
         }
         debug_assert!(self.sequences[slot].is_none(), "a slot was reused before its terminal event");
-        let (prompt, new) = (sequence.prompt.len() as u32, sequence.max_new);
-        let remembered = self.remember(sequence.deadline_ns, id);
-        let seq = SeqId(id.slot());
-        let queued = self.scheduler.submit(seq, prompt, new, sequence.submitted_ns).and(remembered);
+        let (seq, request) = (SeqId(id.slot()), sequence.request());
+        let deadlines = [sequence.queue_deadline_ns, sequence.deadline_ns];
+        let remembered = deadlines.into_iter().try_for_each(|deadline| self.remember(deadline, id));
         self.sequences[slot] = Some(sequence);
         self.active += 1;
+        let queued = self.scheduler.submit(seq, request, &Known(&self.sequences)).and(remembered);
         if let Err(error) = queued {
             self.end(seq, Some((FinishReason::Failed, error)));
         }
     }
 
-    /// Keeps at most twice as many deadlines as there are sequences, however long the earliest one is away.
+    /// Keeps at most four times as many deadlines as there are sequences, however long the earliest one is away.
     fn remember(&mut self, deadline_ns: u64, id: RequestId) -> Result<()> {
         if deadline_ns == 0 {
             return Ok(());
         }
-        if self.deadlines.len() > 2 * self.active + 64 {
+        if self.deadlines.len() > 4 * self.active + 64 {
             let mut deadlines = std::mem::take(&mut self.deadlines);
             deadlines.retain(|Reverse((_, id))| self.holds(*id));
             self.deadlines = deadlines;
@@ -208,8 +218,9 @@ impl Core {
                 return;
             }
             self.deadlines.pop();
-            if self.holds(id) {
-                self.end(SeqId(id.slot()), Some(timed_out()));
+            let sequence = self.sequences.get(id.slot() as usize).and_then(Option::as_ref);
+            if let Some(why) = sequence.filter(|s| s.id == id).and_then(|s| s.expired(now)) {
+                self.end(SeqId(id.slot()), Some(why));
             }
         }
     }
@@ -224,8 +235,8 @@ impl Core {
 
     /// Frees a sequence's blocks and queues its terminal event.
     fn end(&mut self, seq: SeqId, why: Option<(FinishReason, Error)>) {
+        self.scheduler.cancel(seq, &Known(&self.sequences));
         let Some(sequence) = self.sequences[seq.0 as usize].take() else { return };
-        self.scheduler.cancel(seq);
         self.active -= 1;
         if let Some((FinishReason::Failed, error)) = &why {
             self.shared.log.write(LOG_WARN, format!("request {:#x} failed: {error}", sequence.id.0));
@@ -238,28 +249,24 @@ impl Core {
 
     fn step(&mut self, now: u64) {
         let mut plan = std::mem::take(&mut self.plan);
-        self.scheduler.plan(&mut plan);
+        self.scheduler.plan(&mut plan, &Known(&self.sequences), now);
         debug_assert!(!plan.is_empty() || plan.refused.is_some(), "active sequences, and nothing to do");
         if let Some(seq) = plan.refused {
             self.fail(seq, Error::new(Status::OutOfMemory, "could not allocate a block table"));
         }
-        for &seq in &plan.admitted {
-            self.outbox.admitted.push(seq.0);
-            if let Some(sequence) = self.sequences[seq.0 as usize].as_mut() {
-                match sequence.admit(now) {
-                    Ok(wait) => self.record.waits.push(wait),
-                    Err(error) => self.fail(seq, error),
-                }
+        let copied = self.kv.copy_blocks(&plan.copies);
+        for admission in &plan.admitted {
+            if let Err(error) = copied.clone().and_then(|()| self.admit(admission, now)) {
+                self.fail(admission.seq, error);
             }
         }
-        if !self.ended.is_empty() {
-            plan.entries.retain(|entry| self.ended.iter().all(|(seq, _)| *seq != entry.seq));
-        }
+        self.drop_failed(&mut plan);
         // Without a commit the sequences stand where they stood; who made the pass stop ends before the next.
         if !plan.is_empty()
             && let Some(step_ns) = self.run_entries(&plan.entries)
         {
-            self.scheduler.commit(&plan, step_ns);
+            self.drop_failed(&mut plan);
+            self.scheduler.commit(&plan, step_ns, &Known(&self.sequences));
             self.record.step(&plan, step_ns);
         }
         let mut ended = std::mem::take(&mut self.ended);
@@ -268,6 +275,23 @@ impl Core {
         }
         self.ended = ended;
         self.plan = plan;
+    }
+
+    fn admit(&mut self, admission: &Admission, now: u64) -> Result<()> {
+        let Some(sequence) = self.sequences[admission.seq.0 as usize].as_mut() else { return Ok(()) };
+        if let Some(wait) = sequence.admit(admission.cached, now)? {
+            self.outbox.admitted.push(admission.seq.0);
+            self.record.waits.push(wait);
+        }
+        Ok(())
+    }
+
+    /// Rows of sequences that failed are not run, or were not: nobody may find them in the cache.
+    fn drop_failed(&self, plan: &mut Plan) {
+        let failed = |seq: SeqId| self.ended.iter().any(|(ended, why)| *ended == seq && why.is_some());
+        if !self.ended.is_empty() {
+            plan.entries.retain(|entry| !failed(entry.seq));
+        }
     }
 
     /// Runs `entries` in one forward pass and samples. Where that fails, each alone, so that only the culprit
@@ -293,13 +317,20 @@ impl Core {
                 let log = &self.shared.log;
                 log.write(LOG_WARN, format!("a step failed, running its sequences alone: {error}"));
                 for entry in entries {
-                    // One that was stopped ends with the next commands.
-                    self.run_entries(std::slice::from_ref(entry));
+                    if self.run_entries(std::slice::from_ref(entry)).is_none() {
+                        self.stop(entry.seq);
+                    }
                 }
             }
             Err(error) => entries.iter().for_each(|entry| self.fail(entry.seq, error.clone())),
         }
         Some(0)
+    }
+
+    /// Its pass was stopped, as it was cancelled or has expired.
+    fn stop(&mut self, seq: SeqId) {
+        let expired = self.sequences[seq.0 as usize].as_ref().and_then(|s| s.expired(now_ns()));
+        self.ended.push((seq, Some(expired.unwrap_or_else(|| cancelled("cancelled by the host")))));
     }
 
     fn fail(&mut self, seq: SeqId, error: Error) {
@@ -443,7 +474,7 @@ fn all_ended(shared: &Shared, sequences: &mut [Option<Box<Sequence>>], entries: 
     let now = now_ns();
     let living = |entry: &PlanEntry| {
         let sequence = sequences[entry.seq.0 as usize].as_ref();
-        sequence.is_some_and(|s| !s.doomed && (s.deadline_ns == 0 || s.deadline_ns > now))
+        sequence.is_some_and(|s| !s.doomed && s.expired(now).is_none())
     };
     !entries.iter().any(living)
 }

@@ -29,9 +29,11 @@ impl Pooler {
         (8 + 4) * width as u64
     }
 
-    /// Takes the memory of the sum.
+    /// Takes the memory of the sum, and forgets what was added before.
     pub fn admit(&mut self) -> Result<()> {
         let width = self.width;
+        self.rows = 0;
+        self.sum.clear();
         self.sum.try_reserve_exact(width).map_err(|_| Error::out_of_memory("an embedding", 8 * width))?;
         self.sum.resize(width, 0.0);
         Ok(())

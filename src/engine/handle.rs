@@ -94,6 +94,8 @@ impl Engine {
             block_size: config.kv_block_size,
             blocks: self.memory.blocks as u32,
             max_wait_ns: config.max_wait_us as u64 * 1_000,
+            target_itl_ns: config.target_itl_ms as u64 * 1_000_000,
+            ageing_ns: config.priority_ageing_ms as u64 * 1_000_000,
         })?;
         let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
         let queue = config.queue_capacity as usize;
@@ -159,7 +161,10 @@ impl Engine {
         let prompt = limits.prompt_ids(params)?;
         let max_new = match params.embedding {
             Some(_) => 1,
-            None => params.max_new_tokens.min((self.max_sequence - prompt.len()) as u32),
+            None => match (params.max_new_tokens, (self.max_sequence - prompt.len()) as u32) {
+                (0, room) => room,
+                (asked, room) => asked.min(room),
+            },
         };
         let longest = self.shared.loaded.tokenizer.as_deref().map_or(0, Tokenizer::longest_token);
         let reserved = memory::request_bytes(params, prompt.len(), max_new, longest, facts.hidden_size);

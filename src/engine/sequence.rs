@@ -1,6 +1,6 @@
 //! One request as the engine thread holds it, from submit to its terminal event.
 
-use super::api::RequestParams;
+use super::api::{Pooling, RequestParams};
 use super::embedding::Pooler;
 use super::event::{Event, FinishReason, Spare, Usage};
 use super::hub::Named;
@@ -8,7 +8,7 @@ use super::ids::RequestId;
 use crate::base::{Error, Result, Status, reserve};
 use crate::model::Facts;
 use crate::sample::{Logprob, Sampler, SamplingParams, StopMatcher};
-use crate::schedule::PlanEntry;
+use crate::schedule::{PlanEntry, Request, Reuse};
 use crate::text::{Tokenizer, Utf8Stream};
 use std::ops::Range;
 
@@ -27,10 +27,16 @@ pub struct Sequence {
     /// Clamped to what `max_sequence_length` leaves. 1 for an embedding: to the scheduler it is a prompt and one new
     /// token, which is never drawn, nor run, so it needs no position.
     pub max_new: u32,
+    priority: u8,
+    reuse: Reuse,
     pub submitted_ns: u64,
     /// 0: none.
     pub deadline_ns: u64,
+    /// By when it must be admitted; 0: by none.
+    pub queue_deadline_ns: u64,
     admitted_ns: u64,
+    /// Prompt positions that the cache had.
+    cached: u32,
     prefilled_ns: u64,
     first_ns: u64,
     last_ns: u64,
@@ -52,6 +58,7 @@ impl Sequence {
         now: u64,
         timeout_ms: u32,
     ) -> Result<Self> {
+        let after = |ms: u32| if ms == 0 { 0 } else { now.saturating_add(u64::from(ms) * 1_000_000) };
         let ends = if params.ignore_eos { &[] } else { end_tokens };
         let stop = StopMatcher::new(&params.stop_tokens, ends, &params.stop_strings)?;
         let pooler = params.embedding.as_ref().map(|e| Pooler::new(e, facts.pooling, facts.hidden_size));
@@ -65,9 +72,13 @@ impl Sequence {
             prompt,
             output: Vec::new(),
             max_new,
+            priority: params.priority,
+            reuse: Reuse { limit: reusable(params, facts), shared: params.cache, salt: params.cache_salt },
             submitted_ns: now,
-            deadline_ns: if timeout_ms == 0 { 0 } else { now.saturating_add(timeout_ms as u64 * 1_000_000) },
+            deadline_ns: after(timeout_ms),
+            queue_deadline_ns: after(params.queue_timeout_ms),
             admitted_ns: 0,
+            cached: 0,
             prefilled_ns: 0,
             first_ns: 0,
             last_ns: 0,
@@ -78,18 +89,42 @@ impl Sequence {
         })
     }
 
-    /// Records admission, returns the wait, and takes the memory that decoding will need.
-    pub fn admit(&mut self, now: u64) -> Result<u64> {
-        self.admitted_ns = now;
-        let new = self.max_new as usize;
-        match &mut self.pooler {
-            Some(pooler) => pooler.admit()?,
-            None => self
-                .output
-                .try_reserve_exact(new)
-                .map_err(|_| Error::out_of_memory("output tokens", 4 * new))?,
+    /// What the scheduler has to know of it.
+    pub fn request(&self) -> Request {
+        Request {
+            prompt_len: self.prompt.len() as u32,
+            max_new: self.max_new,
+            priority: self.priority,
+            arrived_ns: self.submitted_ns,
+            reuse: self.reuse,
         }
-        Ok(now.saturating_sub(self.submitted_ns))
+    }
+
+    /// Why it ends at `now`, if a deadline of its has passed.
+    pub fn expired(&self, now: u64) -> Option<(FinishReason, Error)> {
+        let passed = |deadline: u64| deadline > 0 && deadline <= now;
+        if passed(self.deadline_ns) {
+            return Some(timed_out("the request's timeout passed"));
+        }
+        let queued = passed(self.queue_deadline_ns) && !self.was_admitted();
+        queued.then(|| timed_out("the request was not admitted within queue_timeout_ms"))
+    }
+
+    pub fn was_admitted(&self) -> bool {
+        self.admitted_ns > 0
+    }
+
+    /// Records an admission that found `cached` positions in the cache; the wait, where it is the first. After a
+    /// preemption a pooler begins anew.
+    pub fn admit(&mut self, cached: u32, now: u64) -> Result<Option<u64>> {
+        if let Some(pooler) = &mut self.pooler {
+            pooler.admit()?;
+        }
+        if self.was_admitted() {
+            return Ok(None);
+        }
+        (self.admitted_ns, self.cached) = (now, cached);
+        Ok(Some(now.saturating_sub(self.submitted_ns)))
     }
 
     pub fn token_at(&self, position: usize) -> u32 {
@@ -167,6 +202,7 @@ impl Sequence {
     ) -> Result<u64> {
         self.echo(tokenizer, event)?;
         reserve(&mut event.tokens, 1, "output tokens")?;
+        reserve(&mut self.output, 1, "output tokens")?;
         reserve(&mut event.logprobs, event.logprobs_per_token as usize, "log probabilities")?;
         let position = (self.prompt.len() + self.output.len()) as u64;
         let (sampling, prompt, output) = (&self.sampling, &self.prompt, &self.output);
@@ -285,6 +321,14 @@ impl Sequence {
     }
 }
 
+/// Prompt positions whose rows nobody wants to see.
+fn reusable(params: &RequestParams, facts: &Facts) -> u32 {
+    match params.embedding.as_ref().map(|e| e.pooling.unwrap_or(facts.pooling)) {
+        Some(Pooling::Mean | Pooling::First) => 0,
+        Some(Pooling::Last) | None => u32::MAX,
+    }
+}
+
 impl Named for Box<Sequence> {
     fn name(&mut self, id: RequestId) {
         self.id = id;
@@ -296,6 +340,6 @@ pub fn cancelled(what: &str) -> (FinishReason, Error) {
     (FinishReason::Cancelled, Error::new(Status::Cancelled, what))
 }
 
-pub fn timed_out() -> (FinishReason, Error) {
-    (FinishReason::TimedOut, Error::new(Status::TimedOut, "the request's timeout passed"))
+fn timed_out(what: &str) -> (FinishReason, Error) {
+    (FinishReason::TimedOut, Error::new(Status::TimedOut, what))
 }

@@ -52,8 +52,17 @@ pub struct bn_engine_config {
     /// (default) to 1000000.
     pub max_wait_us: u32,
     /// Milliseconds that a step with running answers should not exceed, 1 to 60000, default 200.
-    /// Prompts are cut into chunks to hold it.
+    /// Prompts are cut into chunks to hold it, but always get a fair part of a step: where running
+    /// answers alone take that long, up to three quarters of their time is added.
     pub max_step_ms: u32,
+    /// The time between two tokens of an answer to aim at, in milliseconds, up to 60000: no more
+    /// requests run together than keep it. 0 (default): as many as fit, for throughput.
+    pub target_itl_ms: u32,
+    /// How much later a request of priority 255 may be submitted than one of priority 0 and still
+    /// come first, in milliseconds, up to 3600000, default 30000. Priorities between are worth
+    /// proportionally less. So a request of the lowest priority waits for work that is older or
+    /// came within this time, and for no other.
+    pub priority_ageing_ms: u32,
     /// The timeout of requests that set none, in milliseconds from submit. 0 (default): none.
     pub default_timeout_ms: u32,
     /// The most detailed level that `log` gets, `BN_LOG_*`. Default `BN_LOG_WARN`.
@@ -69,7 +78,7 @@ pub struct bn_engine_config {
 }
 
 grown!(
-    bn_engine_config: 120, max_batch_size: EngineConfig::default().max_batch_size,
+    bn_engine_config: 128, priority_ageing_ms: EngineConfig::default().priority_ageing_ms, max_batch_size: EngineConfig::default().max_batch_size,
     max_batch_tokens: EngineConfig::default().max_batch_tokens,
     kv_block_size: EngineConfig::default().kv_block_size,
     queue_capacity: EngineConfig::default().queue_capacity,
@@ -127,6 +136,8 @@ impl bn_engine_config {
             queue_capacity: self.queue_capacity,
             max_wait_us: self.max_wait_us,
             max_step_ms: self.max_step_ms,
+            target_itl_ms: self.target_itl_ms,
+            priority_ageing_ms: self.priority_ageing_ms,
             default_timeout_ms: self.default_timeout_ms,
             on_event: self.event_sink()?,
             log: log_sink(self.log, self.log_context),

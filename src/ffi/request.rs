@@ -31,6 +31,15 @@ pub const BN_REQUEST_EMBED: u32 = 1 << 6;
 /// With `BN_REQUEST_EMBED`: do not divide the vector by its Euclidean length.
 pub const BN_REQUEST_EMBED_RAW: u32 = 1 << 7;
 
+/// Take nothing from the prefix cache and leave nothing there: every token of the prompt is
+/// computed. Results are the same.
+pub const BN_REQUEST_NO_CACHE: u32 = 1 << 8;
+
+/// The default of `bn_request_params.priority`.
+pub const BN_PRIORITY_DEFAULT: u32 = 128;
+/// The most urgent `bn_request_params.priority`.
+pub const BN_PRIORITY_MAX: u32 = 255;
+
 /// The pooling that the model was made for, `bn_model_info.pooling`.
 pub const BN_POOLING_MODEL: i32 = 0;
 /// The hidden state of the last prompt token, after the final norm.
@@ -56,7 +65,8 @@ const FLAGS: u32 = BN_REQUEST_NO_STREAM
     | BN_REQUEST_LOGPROBS
     | BN_REQUEST_PARSE_SPECIAL
     | BN_REQUEST_EMBED
-    | BN_REQUEST_EMBED_RAW;
+    | BN_REQUEST_EMBED_RAW
+    | BN_REQUEST_NO_CACHE;
 
 /// One request. `bn_request_params_init` fills in the defaults; then set one of `prompt`,
 /// `prompt_tokens` and `messages`. Nothing that it points to is needed after the call that
@@ -97,12 +107,22 @@ pub struct bn_request_params {
     /// Seed of the random numbers. The same seed, prompt and parameters give the same output,
     /// whatever else runs. Default 0.
     pub seed: u64,
-    /// The most tokens to generate, at least 1, default 128. `max_sequence_length` limits the
-    /// output too.
+    /// Requests with different salts share no part of the prefix cache, so that nobody can tell
+    /// from timing what another one has asked. Default 0.
+    pub cache_salt: u64,
+    /// The most tokens to generate, default 128. 0: as many as `max_sequence_length` leaves, which
+    /// limits the output in any case.
     pub max_new_tokens: u32,
     /// Milliseconds from submit after which the request ends as `BN_FINISH_TIMED_OUT` with what
     /// it has. 0 (default): the engine's `default_timeout_ms`. `BN_TIMEOUT_NONE`: no timeout.
     pub timeout_ms: u32,
+    /// Milliseconds from submit after which the request ends as `BN_FINISH_TIMED_OUT` if it is
+    /// still queued. 0 (default): it may wait as long as `timeout_ms` allows.
+    pub queue_timeout_ms: u32,
+    /// 0 to `BN_PRIORITY_MAX`, the most urgent. Default `BN_PRIORITY_DEFAULT`. Where a request of
+    /// higher priority does not fit, those of the lowest are interrupted for it, and go on later
+    /// with the same output. `priority_ageing_ms` bounds how long a low priority waits.
+    pub priority: u32,
     /// 0 to 100. 0 (default): always the most likely token.
     pub temperature: f32,
     /// Sample from this many most likely tokens. 0 (default): all.
@@ -129,7 +149,7 @@ pub struct bn_request_params {
 }
 
 grown!(
-    bn_request_params: 160, message_size: size_of::<bn_chat_message>(),
+    bn_request_params: 176, priority: BN_PRIORITY_DEFAULT, message_size: size_of::<bn_chat_message>(),
     max_new_tokens: RequestParams::default().max_new_tokens, top_p: SamplingParams::default().top_p,
     repetition_penalty: SamplingParams::default().repetition_penalty
 );
@@ -191,6 +211,16 @@ impl bn_request_params {
             parse_special: has(BN_REQUEST_PARSE_SPECIAL),
             user_data: self.user_data,
             timeout_ms: self.timeout_ms,
+            queue_timeout_ms: self.queue_timeout_ms,
+            priority: self.priority()?,
+            cache: !has(BN_REQUEST_NO_CACHE),
+            cache_salt: self.cache_salt,
+        })
+    }
+
+    fn priority(&self) -> Result<u8> {
+        self.priority.try_into().map_err(|_| {
+            Error::invalid(format!("priority is {}; it goes from 0 to {BN_PRIORITY_MAX}", self.priority))
         })
     }
 

@@ -4,7 +4,7 @@ use super::KvCache;
 use super::support::{ours, zeroed};
 use crate::base::{Error, Result};
 use crate::kernels::attention::{KvType, TILE};
-use candle_core::{CpuStorage, Device, Layout, Tensor, WithDType};
+use candle_core::{CpuStorage, Device, InplaceOp1, Layout, Tensor, WithDType};
 use half::f16;
 
 impl KvCache {
@@ -26,6 +26,19 @@ impl KvCache {
             KvType::Int8 => zeros::<u8>(&shape),
         });
         Ok(Self { kind, layers: layers.collect::<Result<_>>()?, blocks, block_size })
+    }
+
+    /// Copies blocks, from and to, one pair after the other, in all layers.
+    pub fn copy_blocks(&mut self, pairs: &[(u32, u32)]) -> Result<()> {
+        let blocks = self.blocks;
+        if let Some(pair) = pairs.iter().find(|(from, to)| (*from).max(*to) as usize >= blocks) {
+            return Err(Error::internal(format!("a copy of KV blocks {pair:?}; there are {blocks}")));
+        }
+        if pairs.is_empty() {
+            return Ok(());
+        }
+        let copy = CopyBlocks { pairs, blocks };
+        self.layers.iter().try_for_each(|layer| ours("a copy of KV blocks", layer.inplace_op1(&copy)))
     }
 
     /// Bytes of K and V of `block_size` tokens (whole tiles) in one layer; None where that passes a word.
@@ -54,6 +67,29 @@ impl KvCache {
             KvType::Int8 => row,
         };
         Some([2, blocks, kv_heads, block_size, width])
+    }
+}
+
+struct CopyBlocks<'a> {
+    pairs: &'a [(u32, u32)],
+    blocks: usize,
+}
+
+impl InplaceOp1 for CopyBlocks<'_> {
+    fn name(&self) -> &'static str {
+        "kv-copy"
+    }
+
+    fn cpu_fwd(&self, kv: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
+        let kv = bytes_mut(kv, layout)?;
+        // K and V of a block.
+        let half = kv.len() / 2;
+        let size = half / self.blocks;
+        for (from, to) in self.pairs.iter().map(|&(from, to)| (from as usize * size, to as usize * size)) {
+            kv.copy_within(from..from + size, to);
+            kv.copy_within(half + from..half + from + size, half + to);
+        }
+        Ok(())
     }
 }
 

@@ -33,6 +33,11 @@ impl Work {
         self.rows += other.rows;
         self.keys += other.keys;
     }
+
+    pub fn sub(&mut self, other: Work) {
+        self.rows -= other.rows;
+        self.keys -= other.keys;
+    }
 }
 
 /// Decayed moments of one bin's observations: `xtx` of (1, rows, keys) / ns, and `x` alone, whose target
@@ -62,6 +67,12 @@ impl StepTime {
     pub fn predict(&self, work: Work) -> f64 {
         let [fixed, per_row, per_key] = self.coefficients;
         fixed + per_row * work.rows as f64 + per_key * work.keys as f64
+    }
+
+    /// Nanoseconds that `work` adds to a step that runs anyway.
+    pub fn extra(&self, work: Work) -> f64 {
+        let [_, per_row, per_key] = self.coefficients;
+        per_row * work.rows as f64 + per_key * work.keys as f64
     }
 
     /// Steps learned from.

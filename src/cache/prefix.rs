@@ -1,0 +1,362 @@
+//! Blocks by content: a prompt that begins like an earlier one takes that one's blocks instead of computing them again.
+//!
+//! A block's key chains over all tokens before it: `key(i) = XXH64(tokens of block i as little-endian u32, seed = key(i - 1))`,
+//! where `key(-1)` is the salt. Keys only find candidates: parents and tokens are compared, so that a collision costs a
+//! miss and never a wrong answer.
+//!
+//! Full blocks are shared by reference. A block that holds only part of what is wanted (its sequence ended there, or the
+//! contents differ from some position on) is copied, and the copy is continued.
+//!
+//! Whoever holds a block of the index also holds its parent, and releases it later. So the least recently used block is
+//! always a leaf, and no block of the index outlives its parent there.
+
+use super::pool::{BlockPool, BlockTable, NONE};
+use crate::base::{Error, Result};
+use std::collections::HashMap;
+use xxhash_rust::xxh64::xxh64;
+
+/// Siblings that a search for a partial block looks at, newest first.
+const SIBLINGS: usize = 32;
+/// Tokens of the largest block.
+pub const MAX_BLOCK_SIZE: usize = 128;
+
+/// A block of the index.
+#[derive(Clone, Copy)]
+struct Node {
+    /// Positions whose contents are indexed, from the block's first on; 0: it is not in the index.
+    len: u32,
+    /// The block before it; `NONE` for a first one.
+    parent: u32,
+    salt: u64,
+    /// Chained up to its parent, and up to itself (where it is full).
+    parent_key: u64,
+    key: u64,
+    /// Blocks with the same parent, newest first.
+    newer: u32,
+    older: u32,
+}
+
+const ABSENT: Node = Node { len: 0, parent: NONE, salt: 0, parent_key: 0, key: 0, newer: NONE, older: NONE };
+
+/// Where in the tree of prefixes a block belongs.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    pub salt: u64,
+    /// The indexed block before it; `NONE` for a first one.
+    pub parent: u32,
+    /// The key up to the parent; the salt for a first one.
+    pub parent_key: u64,
+}
+
+/// What `find` found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Full blocks, which it appended to the table.
+    pub blocks: usize,
+    /// Of these, how many are idle: holding them makes as many less available.
+    pub idle: usize,
+    /// A block whose first positions come next, and how many these are.
+    pub part: Option<(u32, u32)>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheCounts {
+    /// Blocks whose contents were given up for the room.
+    pub evictions: u64,
+    /// Blocks that turned out to have been computed twice, and were merged.
+    pub merged: u64,
+}
+
+/// All KV blocks of an engine, and their index. Allocates nothing after `new`.
+pub struct PrefixCache {
+    pool: BlockPool,
+    block_size: usize,
+    nodes: Vec<Node>,
+    /// `block_size` for each block.
+    tokens: Vec<u32>,
+    /// Full blocks by key.
+    full: HashMap<u64, u32>,
+    /// The newest child by its parent's key.
+    children: HashMap<u64, u32>,
+    counts: CacheCounts,
+}
+
+/// The key that follows `previous` over a block's tokens.
+pub fn chain(previous: u64, tokens: &[u32]) -> u64 {
+    let mut bytes = [0; 4 * MAX_BLOCK_SIZE];
+    let chunks = bytes.chunks_exact_mut(4);
+    chunks.zip(tokens).for_each(|(chunk, token)| chunk.copy_from_slice(&token.to_le_bytes()));
+    xxh64(&bytes[..4 * tokens.len()], previous)
+}
+
+impl PrefixCache {
+    /// `block_size` is at most `MAX_BLOCK_SIZE`.
+    pub fn new(blocks: u32, block_size: u32) -> Result<Self> {
+        let (count, size) = (blocks as usize, block_size as usize);
+        if size == 0 || size > MAX_BLOCK_SIZE {
+            return Err(Error::invalid(format!("KV blocks of {size} tokens: 1 to {MAX_BLOCK_SIZE}")));
+        }
+        let out_of_memory =
+            || Error::out_of_memory("the index of KV blocks", count.saturating_mul(Self::block_bytes(size)));
+        let (mut nodes, mut tokens) = (Vec::new(), Vec::new());
+        let (mut full, mut children) = (HashMap::new(), HashMap::new());
+        let positions = count.checked_mul(size).ok_or_else(out_of_memory)?;
+        nodes.try_reserve_exact(count).map_err(|_| out_of_memory())?;
+        tokens.try_reserve_exact(positions).map_err(|_| out_of_memory())?;
+        full.try_reserve(count).map_err(|_| out_of_memory())?;
+        children.try_reserve(count).map_err(|_| out_of_memory())?;
+        nodes.resize(count, ABSENT);
+        tokens.resize(positions, 0);
+        let pool = BlockPool::new(blocks)?;
+        Ok(Self { pool, block_size: size, nodes, tokens, full, children, counts: CacheCounts::default() })
+    }
+
+    /// Bytes that the bookkeeping of a block takes, the pool's included.
+    pub fn block_bytes(block_size: usize) -> usize {
+        // Two hash tables of 17-byte entries, at most seven eighths full and at least half of that.
+        16 + size_of::<Node>() + 4 * block_size + 2 * 40
+    }
+
+    pub fn pool(&self) -> &BlockPool {
+        &self.pool
+    }
+
+    pub fn counts(&self) -> CacheCounts {
+        self.counts
+    }
+
+    /// A block with one holder and contents that nobody knows; None where all are held.
+    pub fn take(&mut self) -> Option<u32> {
+        let (block, idle) = self.pool.take()?;
+        if idle {
+            self.counts.evictions += 1;
+            self.leave(block);
+        }
+        Some(block)
+    }
+
+    /// One more holder for blocks that `find` found.
+    pub fn retain(&mut self, blocks: &[u32]) {
+        blocks.iter().for_each(|&block| self.pool.retain(block));
+    }
+
+    /// Releases a sequence's blocks, last first, and empties its table.
+    pub fn release_all(&mut self, table: &mut BlockTable) {
+        while let Some(block) = table.pop() {
+            self.release(block);
+        }
+    }
+
+    pub fn release(&mut self, block: u32) {
+        self.pool.release(block, self.nodes[block as usize].len > 0);
+    }
+
+    /// The longest indexed prefix of at most `limit` positions of the sequence whose tokens are `token(position)`, and
+    /// whose full blocks have `keys`. Appends the full blocks to `table` without holding them.
+    pub fn find(
+        &self,
+        salt: u64,
+        keys: &[u64],
+        token: &dyn Fn(u32) -> u32,
+        limit: u32,
+        table: &mut BlockTable,
+    ) -> Found {
+        let mut found = Found::default();
+        let (size, limit) = (self.block_size, limit as usize);
+        let (mut parent, mut parent_key) = (NONE, salt);
+        for &key in keys.iter().take(limit / size) {
+            let Some(&block) = self.full.get(&key) else { break };
+            let place = Place { salt, parent, parent_key };
+            if !self.is_at(block, place) || self.common(block, found.blocks, size, token) < size {
+                break;
+            }
+            table.push(block);
+            found.blocks += 1;
+            found.idle += usize::from(self.pool.is_idle(block));
+            (parent, parent_key) = (block, key);
+        }
+        let most = size.min(limit - found.blocks * size);
+        found.part = self.find_part(Place { salt, parent, parent_key }, found.blocks, most, token);
+        found
+    }
+
+    /// The child of `place` that begins with the most of the tokens wanted, at most `most`.
+    fn find_part(
+        &self,
+        place: Place,
+        index: usize,
+        most: usize,
+        token: &dyn Fn(u32) -> u32,
+    ) -> Option<(u32, u32)> {
+        let mut best = (NONE, 0);
+        let mut next = *self.children.get(&place.parent_key)?;
+        for _ in 0..SIBLINGS {
+            if next == NONE || best.1 == most {
+                break;
+            }
+            if self.is_at(next, place) {
+                let common = self.common(next, index, most, token);
+                if common > best.1 {
+                    best = (next, common);
+                }
+            }
+            next = self.nodes[next as usize].older;
+        }
+        (best.1 > 0).then_some((best.0, best.1 as u32))
+    }
+
+    fn is_at(&self, block: u32, place: Place) -> bool {
+        let node = &self.nodes[block as usize];
+        node.parent == place.parent && node.salt == place.salt && node.parent_key == place.parent_key
+    }
+
+    /// How many of the first `most` tokens of `block` are those wanted in the block `index` of a sequence.
+    fn common(&self, block: u32, index: usize, most: usize, token: &dyn Fn(u32) -> u32) -> usize {
+        let known =
+            &self.tokens[block as usize * self.block_size..][..self.nodes[block as usize].len as usize];
+        let first = (index * self.block_size) as u32;
+        known.iter().take(most).zip(first..).take_while(|&(&known, at)| known == token(at)).count()
+    }
+
+    /// Puts a block that is held and full into the index. Returns the block that has these contents from now on, which
+    /// the caller holds instead: another one, where they were known already. None where the key belongs to other
+    /// contents: nothing that follows the block can be indexed.
+    pub fn store(&mut self, block: u32, place: Place, tokens: &[u32], key: u64) -> Option<u32> {
+        debug_assert_eq!(tokens.len(), self.block_size);
+        let Some(&known) = self.full.get(&key) else {
+            self.write(block, place, tokens);
+            self.nodes[block as usize].key = key;
+            self.full.insert(key, block);
+            return Some(block);
+        };
+        if known == block {
+            return Some(block);
+        }
+        let wanted = |at: u32| tokens[at as usize];
+        if !self.is_at(known, place) || self.common(known, 0, self.block_size, &wanted) < self.block_size {
+            return None;
+        }
+        self.leave(block);
+        self.pool.retain(known);
+        self.pool.release(block, false);
+        self.counts.merged += 1;
+        Some(known)
+    }
+
+    /// Puts the first positions of a block that is held, and that its sequence may go on to fill, into the index; not
+    /// where another block has them.
+    pub fn store_part(&mut self, block: u32, place: Place, tokens: &[u32]) {
+        debug_assert!(tokens.len() < self.block_size);
+        let known = self.find_part(place, 0, tokens.len(), &|at| tokens[at as usize]);
+        if tokens.is_empty() || known.is_some_and(|(other, n)| other != block && n as usize == tokens.len()) {
+            return;
+        }
+        self.write(block, place, tokens);
+    }
+
+    fn write(&mut self, block: u32, place: Place, tokens: &[u32]) {
+        let at = block as usize;
+        self.tokens[at * self.block_size..][..tokens.len()].copy_from_slice(tokens);
+        let known = self.nodes[at].len > 0;
+        if known {
+            debug_assert!(self.is_at(block, place), "KV block {block} changed its place");
+            self.nodes[at].len = tokens.len() as u32;
+            return;
+        }
+        let older = self.children.insert(place.parent_key, block).unwrap_or(NONE);
+        if older != NONE {
+            self.nodes[older as usize].newer = block;
+        }
+        let Place { salt, parent, parent_key } = place;
+        self.nodes[at] =
+            Node { len: tokens.len() as u32, parent, salt, parent_key, key: 0, newer: NONE, older };
+    }
+
+    /// Takes a block out of the index.
+    fn leave(&mut self, block: u32) {
+        let node = std::mem::replace(&mut self.nodes[block as usize], ABSENT);
+        if node.len == 0 {
+            return;
+        }
+        if node.len as usize == self.block_size {
+            debug_assert!(!self.has_child(node.key, block), "KV block {block} leaves before its child");
+            self.full.remove(&node.key);
+        }
+        match (node.newer, node.older) {
+            (NONE, NONE) => {
+                self.children.remove(&node.parent_key);
+            }
+            (NONE, older) => {
+                self.children.insert(node.parent_key, older);
+            }
+            (newer, older) => self.nodes[newer as usize].older = older,
+        }
+        if node.older != NONE {
+            self.nodes[node.older as usize].newer = node.newer;
+        }
+    }
+
+    fn has_child(&self, key: u64, block: u32) -> bool {
+        self.children.get(&key).is_some_and(|&child| self.nodes[child as usize].parent == block)
+    }
+
+    /// Forgets the contents of every idle block.
+    pub fn clear(&mut self) {
+        while let Some(block) = self.pool.least_recent() {
+            self.leave(block);
+            self.pool.forget(block);
+        }
+    }
+
+    /// Invariant 1, and that every block of the index can be found there, with a parent that is in it too and is held at
+    /// least as long. O(blocks); for tests.
+    pub fn check(&self) -> Result<()> {
+        self.pool.check()?;
+        let broken = |block: usize, what: &str| Err(Error::internal(format!("KV block {block} {what}")));
+        let mut listed = 0;
+        for (&key, &first) in &self.children {
+            let (mut block, mut newer) = (first, NONE);
+            while block != NONE {
+                let node = &self.nodes[block as usize];
+                if node.len == 0 || node.parent_key != key || node.newer != newer || listed > self.nodes.len()
+                {
+                    return broken(block as usize, "is on the wrong list of siblings");
+                }
+                listed += 1;
+                (newer, block) = (block, node.older);
+            }
+        }
+        for (at, node) in self.nodes.iter().enumerate() {
+            let (block, held) = (at as u32, self.pool.references(at as u32));
+            if node.len == 0 {
+                if self.pool.is_idle(block) {
+                    return broken(at, "is idle and not in the index");
+                }
+                continue;
+            }
+            listed -= 1;
+            let full = node.len as usize == self.block_size;
+            if held == 0 && !self.pool.is_idle(block) {
+                return broken(at, "is free and in the index");
+            }
+            if full && self.full.get(&node.key) != Some(&block) {
+                return broken(at, "is full and not in the index by its key");
+            }
+            let parent = self.nodes.get(node.parent as usize);
+            if parent.is_some_and(|p| p.len as usize != self.block_size || p.key != node.parent_key) {
+                return broken(at, "has lost its parent");
+            }
+            if parent.is_some() && self.pool.references(node.parent) < held.min(1) {
+                return broken(at, "is held and its parent is not");
+            }
+        }
+        match listed {
+            0 => Ok(()),
+            _ => broken(0, "or another is on two lists of siblings"),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "prefix_tests.rs"]
+mod tests;

@@ -1,0 +1,295 @@
+//! Who runs: admission from the line of those that wait, with what the cache has of them.
+
+use super::slots::Leader;
+use super::*;
+
+/// Waiting sequences that a plan looks at.
+const LOOK: usize = 16;
+/// Plans for which one that did not fit is not tried again, unless there is as much room as it needs.
+const RETRY: u64 = 16;
+/// Positions that are worth waiting for while another sequence computes them.
+const WORTH: u32 = 16;
+
+/// What became of a try.
+enum Try {
+    Admitted,
+    /// For want of this.
+    No(HeldBack),
+}
+
+/// What admitting a sequence takes.
+struct Need {
+    /// Blocks that become unavailable: those that the cache does not have of it, and idle ones that it has.
+    room: usize,
+    /// Available ones that running sequences will need soon.
+    promised: usize,
+}
+
+impl Scheduler {
+    /// Admits waiting sequences while batch slots, blocks and time last.
+    pub(super) fn admit(&mut self, plan: &mut Plan, tokens: &dyn Tokens, now: u64) {
+        let (mut at, mut passed) = (0, false);
+        for _ in 0..LOOK {
+            let Some(seq) = self.waiting.get(at) else { break };
+            match self.try_admit(seq, plan, tokens, now) {
+                Try::Admitted => self.events.passed += u64::from(passed),
+                Try::No(why) => {
+                    if plan.held_back == HeldBack::Nothing {
+                        plan.held_back = why;
+                    }
+                    if plan.refused.is_some() {
+                        break;
+                    }
+                    passed |= why == HeldBack::Blocks;
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    fn try_admit(&mut self, seq: SeqId, plan: &mut Plan, tokens: &dyn Tokens, now: u64) -> Try {
+        if !self.has_time_for(seq) {
+            return Try::No(HeldBack::Time);
+        }
+        if self.running.len() == self.config.max_batch_size as usize && !self.is_urgent(seq) {
+            return Try::No(HeldBack::Slots);
+        }
+        if self.follows(seq) {
+            return Try::No(HeldBack::Prefix);
+        }
+        let slot = &self.slots[seq];
+        let may_preempt = self.is_urgent(seq) || now.saturating_sub(slot.since) >= PATIENCE_NS;
+        if !may_preempt && self.cache.pool().available() < slot.need && self.plans < slot.retry {
+            return Try::No(HeldBack::Blocks);
+        }
+        let mut table = std::mem::take(&mut self.found);
+        table.clear();
+        let result = self.try_with(seq, &mut table, plan, tokens, now);
+        self.found = table;
+        result
+    }
+
+    /// `table` is for the blocks that the cache has.
+    fn try_with(
+        &mut self,
+        seq: SeqId,
+        table: &mut Vec<u32>,
+        plan: &mut Plan,
+        tokens: &dyn Tokens,
+        now: u64,
+    ) -> Try {
+        if self.make_keys(seq, tokens).and_then(|()| self.room_for_found(seq, table)).is_err() {
+            plan.refused = Some(seq);
+            return Try::No(HeldBack::Blocks);
+        }
+        let found = self.find(seq, tokens, table);
+        if self.find_leader(seq, &found) {
+            self.events.followed += 1;
+            return Try::No(HeldBack::Prefix);
+        }
+        let need = self.need(seq, &found);
+        if !self.make_room(seq, &need, tokens, now) {
+            let slot = &mut self.slots[seq];
+            (slot.need, slot.retry) = (need.room + need.promised, self.plans + RETRY);
+            return Try::No(HeldBack::Blocks);
+        }
+        // Who was preempted may have held what was found, or left something new.
+        table.clear();
+        let found = self.find(seq, tokens, table);
+        match self.start(seq, table, &found, plan) {
+            true => Try::Admitted,
+            false => Try::No(HeldBack::Blocks),
+        }
+    }
+
+    /// It comes before the last of the running ones, and is of a higher priority.
+    fn is_urgent(&self, seq: SeqId) -> bool {
+        self.running.last().is_some_and(|last| self.outranks(seq, last))
+    }
+
+    fn outranks(&self, seq: SeqId, other: SeqId) -> bool {
+        let (a, b) = (&self.slots[seq], &self.slots[other]);
+        a.rank < b.rank && a.request.priority > b.request.priority
+    }
+
+    /// Whether the batch keeps `target_itl_ns` with `seq` in it.
+    fn has_time_for(&self, seq: SeqId) -> bool {
+        if self.config.target_itl_ns == 0 || self.running.len() == 0 {
+            return true;
+        }
+        let mut work = Work::default();
+        for seq in self.running.iter().chain([seq]) {
+            work.add(Work::span(self.slots[seq].len, 1));
+        }
+        self.step_time.predict(work) <= self.config.target_itl_ns as f64
+    }
+
+    /// The sequence that it waits for still computes what both have in common.
+    fn follows(&mut self, seq: SeqId) -> bool {
+        let Some(Leader { seq: leader, ticket, until }) = self.slots[seq].leader else { return false };
+        let goes_on = self
+            .slots
+            .get(leader)
+            .is_some_and(|l| l.state == State::Running && l.rank.ticket == ticket && l.computed < until);
+        if !goes_on {
+            self.slots[seq].leader = None;
+        }
+        goes_on
+    }
+
+    fn room_for_found(&self, seq: SeqId, table: &mut Vec<u32>) -> crate::base::Result<()> {
+        crate::base::reserve(table, self.slots[seq].keys.len() + 1, "a block table")
+    }
+
+    fn find(&self, seq: SeqId, tokens: &dyn Tokens, table: &mut Vec<u32>) -> crate::cache::Found {
+        let slot = &self.slots[seq];
+        let reuse = slot.request.reuse;
+        if !reuse.shared {
+            return Default::default();
+        }
+        // The last row is computed whatever the cache has: the next token is sampled from its logits.
+        let limit = (slot.len - 1).min(reuse.limit);
+        self.cache.find(reuse.salt, &slot.keys, &|at| tokens.token(seq, at), limit, table)
+    }
+
+    /// Looks for a running sequence that is in front of `seq` and computes its next positions now.
+    fn find_leader(&mut self, seq: SeqId, found: &crate::cache::Found) -> bool {
+        let (slot, size) = (&self.slots[seq], self.config.block_size);
+        if self.pending.is_empty() || !slot.request.reuse.shared {
+            return false;
+        }
+        let limit = (slot.len - 1).min(slot.request.reuse.limit);
+        let key = |index: usize| slot.keys.get(index).unwrap_or(&slot.tail_key);
+        let Some(&leader) = self.pending.get(key(found.blocks)) else { return false };
+        let last = slot.keys.len();
+        let mut common = found.blocks;
+        while common <= last && self.pending.get(key(common)) == Some(&leader) {
+            common += 1;
+        }
+        let until = (common as u32).saturating_mul(size).min(limit);
+        let have = found.blocks as u32 * size + found.part.map_or(0, |(_, n)| n);
+        let front = &self.slots[leader];
+        if front.rank > slot.rank || front.computed >= until || until < have + WORTH {
+            return false;
+        }
+        self.slots[seq].leader = Some(Leader { seq: leader, ticket: front.rank.ticket, until });
+        true
+    }
+
+    fn need(&self, seq: SeqId, found: &crate::cache::Found) -> Need {
+        let slot = &self.slots[seq];
+        let blocks = self.blocks_for(slot.len) - found.blocks;
+        let promised = self.running.iter().map(|seq| self.promised(seq)).sum();
+        // Who was preempted often begins anew only with room to get further.
+        let growth = self.blocks_for(slot.bound()) - self.blocks_for(slot.len);
+        let ahead = match slot.preemptions {
+            0 => 0,
+            n => 1usize << n.min(20),
+        };
+        Need { room: blocks + found.idle + growth.min(ahead), promised }
+    }
+
+    /// Blocks that a running sequence will need for its known tokens, and for the next one.
+    fn promised(&self, seq: SeqId) -> usize {
+        let slot = &self.slots[seq];
+        let to = slot.bound().min(slot.len.saturating_add(self.config.block_size));
+        self.blocks_for(to).saturating_sub(self.lanes.table(slot.lane).len())
+    }
+
+    /// Whether there is, or by preemption can be, room for `seq`. Preempts for it.
+    fn make_room(&mut self, seq: SeqId, need: &Need, tokens: &dyn Tokens, now: u64) -> bool {
+        let slots = self.config.max_batch_size as usize;
+        let (available, alone) = (self.cache.pool().available(), self.running.len() == 0);
+        let fits = available >= need.room + need.promised || alone;
+        if fits && self.running.len() < slots {
+            return true;
+        }
+        let patient = now.saturating_sub(self.slots[seq].since) >= PATIENCE_NS;
+        // From the last in line on, as many as give the room.
+        let (mut victims, mut gained) = (0, 0);
+        for victim in self.running.iter().rev() {
+            let rank = self.slots[seq].rank < self.slots[victim].rank;
+            if !(rank && patient && !fits) && !self.outranks(seq, victim) {
+                return false;
+            }
+            victims += 1;
+            gained += self.gain(victim);
+            let last = victims == self.running.len();
+            if last || available + gained >= need.room + need.promised {
+                break;
+            }
+        }
+        if victims == 0 {
+            return false;
+        }
+        for _ in 0..victims {
+            if let Some(victim) = self.running.last() {
+                self.preempt(victim, tokens, now);
+                self.events.preempted_for_others += 1;
+            }
+        }
+        true
+    }
+
+    /// Blocks that preempting `seq` makes available or unpromised.
+    fn gain(&self, seq: SeqId) -> usize {
+        let pool = self.cache.pool();
+        let table = self.lanes.table(self.slots[seq].lane);
+        let own = table.iter().filter(|&&block| pool.references(block) == 1).count();
+        own + self.promised(seq)
+    }
+
+    /// Moves `seq` from the line to the running ones, with what the cache has of it. False, and nothing has happened,
+    /// where the system has no memory for its table.
+    fn start(&mut self, seq: SeqId, found: &[u32], what: &crate::cache::Found, plan: &mut Plan) -> bool {
+        let blocks = self.blocks_for(self.slots[seq].len);
+        let Some(lane) = self.lanes.take() else { return false };
+        let table = self.lanes.table_mut(lane);
+        let pending = self.slots[seq].keys.len() + 1;
+        if table.try_reserve(blocks).is_err() || self.pending.try_reserve(pending).is_err() {
+            self.lanes.give_back(lane);
+            plan.refused = Some(seq);
+            return false;
+        }
+        self.cache.retain(found);
+        table.extend_from_slice(found);
+        let size = self.config.block_size;
+        let mut cached = what.blocks as u32 * size;
+        // Copied even where it must be taken for the copy: what lies in it stays until it is written to.
+        if let Some((part, positions)) = what.part
+            && let Some(block) = self.cache.take()
+        {
+            table.push(block);
+            cached += positions;
+            if block != part {
+                plan.copies.push((part, block));
+            }
+            self.events.copies += 1;
+        }
+        self.waiting.remove(&self.slots, seq);
+        let slot = &mut self.slots[seq];
+        let resumed = slot.peak > 0;
+        (slot.state, slot.lane, slot.computed) = (State::Running, lane, cached);
+        (slot.indexed, slot.leader) = (what.blocks as u32, None);
+        self.running.insert(&self.slots, seq);
+        self.announce(seq);
+        self.events.resumed += u64::from(resumed);
+        if !resumed {
+            self.events.cached_positions += u64::from(cached);
+            self.events.prompt_positions += u64::from(self.slots[seq].len);
+        }
+        plan.admitted.push(Admission { seq, cached, resumed });
+        true
+    }
+
+    /// Others that need what `seq` computes now may wait for it.
+    fn announce(&mut self, seq: SeqId) {
+        let slot = &self.slots[seq];
+        if !slot.request.reuse.shared || slot.decodes() {
+            return;
+        }
+        for &key in slot.keys.iter().skip(slot.indexed as usize).chain([&slot.tail_key]) {
+            self.pending.entry(key).or_insert(seq);
+        }
+    }
+}

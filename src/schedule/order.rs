@@ -1,0 +1,65 @@
+//! Who comes first: ranks, and the sequences in their order.
+
+use super::{SeqId, Slots};
+use crate::base::{Error, Result};
+use std::collections::VecDeque;
+
+/// A sequence's place in line, the lowest first. It never changes, so that what waits long enough comes first of all:
+/// each level of priority is worth a fixed time of waiting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    /// When a sequence of the highest priority would have had to arrive to be as far in front.
+    at: u64,
+    /// In order of arrival.
+    pub ticket: u64,
+}
+
+impl Rank {
+    /// `ageing_ns` is what the highest priority is worth against the lowest.
+    pub fn new(arrived_ns: u64, priority: u8, ageing_ns: u64, ticket: u64) -> Self {
+        let behind = u64::from(u8::MAX - priority) * (ageing_ns / u64::from(u8::MAX));
+        Self { at: arrived_ns.saturating_add(behind), ticket }
+    }
+}
+
+/// Sequences by rank. Insertion at either end costs little.
+#[derive(Default)]
+pub(super) struct Line(VecDeque<SeqId>);
+
+impl Line {
+    pub fn reserve(&mut self, more: usize) -> Result<()> {
+        let bytes = more.saturating_mul(size_of::<SeqId>());
+        self.0.try_reserve(more).map_err(|_| Error::out_of_memory("the scheduler's queue", bytes))
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn get(&self, at: usize) -> Option<SeqId> {
+        self.0.get(at).copied()
+    }
+
+    pub fn last(&self) -> Option<SeqId> {
+        self.0.back().copied()
+    }
+
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = SeqId> + '_ {
+        self.0.iter().copied()
+    }
+
+    fn place(&self, slots: &Slots, rank: Rank) -> usize {
+        self.0.partition_point(|&seq| slots[seq].rank < rank)
+    }
+
+    pub fn insert(&mut self, slots: &Slots, seq: SeqId) {
+        let at = self.place(slots, slots[seq].rank);
+        self.0.insert(at, seq);
+    }
+
+    pub fn remove(&mut self, slots: &Slots, seq: SeqId) {
+        let at = self.place(slots, slots[seq].rank);
+        debug_assert_eq!(self.get(at), Some(seq), "a sequence is not in the line of its state");
+        self.0.remove(at);
+    }
+}

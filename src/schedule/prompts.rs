@@ -1,0 +1,104 @@
+//! Whose prompt rows a step carries: what decode rows leave of rows and time, shared among the prompts.
+
+use super::{HeldBack, Plan, PlanEntry, Scheduler, SeqId, Tokens, Work};
+use std::cmp::Reverse;
+
+/// What a step of prompts alone may take.
+const PROMPT_STEP_NS: f64 = 4e9;
+/// Its rows all the same: fewer would use weights badly that are read once for all rows.
+const LEAST_PROMPT_ROWS: u32 = 64;
+/// Of the target for a step: the rest is left for what the prediction doesn't know.
+const OF_TARGET: f64 = 0.875;
+/// Prompts' part beside decode rows, in times of what those take: never less, whatever the target is.
+const FLOOR: f64 = 0.75;
+/// One part in so many of the prompts' rows and time is for the prompt that is first in line; the others are for the
+/// shortest, so that a short prompt need not wait for the end of a long one.
+const FIRST: u32 = 4;
+
+/// What is left of a step for prompts.
+#[derive(Clone, Copy)]
+struct Room {
+    rows: u32,
+    ns: f64,
+    /// Rows that time does not bound.
+    least: u32,
+}
+
+impl Scheduler {
+    pub(super) fn plan_prompts(&mut self, plan: &mut Plan, tokens: &dyn Tokens, now: u64) {
+        let mut chunks = std::mem::take(&mut self.chunks);
+        chunks.clear();
+        let prompts = self.running.iter().filter(|&seq| !self.slots[seq].decodes());
+        chunks.extend(prompts.map(|seq| (seq, 0)));
+        if !chunks.is_empty() {
+            self.share(plan, &mut chunks);
+            for &(seq, rows) in &chunks {
+                self.plan_chunk(seq, rows, plan, tokens, now);
+            }
+        }
+        self.chunks = chunks;
+    }
+
+    /// Room for prompts beside the decode rows of `plan`.
+    fn room(&self, plan: &Plan) -> Room {
+        let rows = u64::from(self.config.max_batch_tokens).saturating_sub(plan.work.rows) as u32;
+        if plan.decode_rows == 0 {
+            let ns = PROMPT_STEP_NS - self.step_time.predict(Work::default());
+            return Room { rows, ns, least: LEAST_PROMPT_ROWS };
+        }
+        let decode = self.step_time.predict(plan.work);
+        let target = match self.config.target_itl_ns {
+            0 => self.config.max_step_ns,
+            ns => ns.min(self.config.max_step_ns),
+        };
+        Room { rows, ns: (target as f64 * OF_TARGET - decode).max(FLOOR * decode), least: 1 }
+    }
+
+    /// Divides the room among the prompts, the first of which is first in line.
+    fn share(&self, plan: &mut Plan, chunks: &mut [(SeqId, u32)]) {
+        let mut room = self.room(plan);
+        let first = chunks[0].0;
+        let part = Room { rows: room.rows.div_ceil(FIRST), ns: room.ns / f64::from(FIRST), least: 1 };
+        chunks[0].1 = self.rows_in(first, 0, part);
+        self.spend(first, 0, chunks[0].1, &mut room);
+        // Their order in the plan does not matter to results.
+        chunks.sort_unstable_by_key(|&(seq, _)| {
+            let slot = &self.slots[seq];
+            (Reverse(slot.request.priority), slot.missing(), slot.rank)
+        });
+        for (seq, rows) in chunks.iter_mut() {
+            let more = self.rows_in(*seq, *rows, room);
+            self.spend(*seq, *rows, more, &mut room);
+            *rows += more;
+            if *rows < self.slots[*seq].missing() {
+                plan.held_back = if room.rows == 0 { HeldBack::Rows } else { HeldBack::Time };
+            }
+        }
+    }
+
+    /// Rows of `seq` behind the `given` ones that fit.
+    fn rows_in(&self, seq: SeqId, given: u32, room: Room) -> u32 {
+        let slot = &self.slots[seq];
+        let rows = self.step_time.rows_within(slot.computed + given, room.ns).max(room.least);
+        rows.min(slot.missing() - given).min(room.rows)
+    }
+
+    fn spend(&self, seq: SeqId, given: u32, rows: u32, room: &mut Room) {
+        let start = self.slots[seq].computed + given;
+        room.rows -= rows;
+        room.ns -= self.step_time.extra(Work::span(start, rows));
+        room.least = room.least.saturating_sub(rows);
+    }
+
+    fn plan_chunk(&mut self, seq: SeqId, rows: u32, plan: &mut Plan, tokens: &dyn Tokens, now: u64) {
+        // Preempted meanwhile, for another prompt's blocks.
+        let runs = self.slots.get(seq).is_some_and(|slot| slot.state == super::State::Running);
+        let start = self.slots[seq].computed;
+        if rows == 0 || !runs || !self.hold(seq, start + rows, plan, tokens, now) {
+            return;
+        }
+        let slot = &self.slots[seq];
+        let decode = slot.decodes();
+        plan.push(PlanEntry { seq, start, rows, sample: rows == slot.missing(), decode });
+    }
+}

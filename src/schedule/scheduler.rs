@@ -1,0 +1,424 @@
+//! The scheduler's state, and what changes it from outside.
+
+use super::order::Line;
+use super::slots::{Lanes, Slot, fill};
+use super::*;
+use crate::base::{Error, Result, Status};
+use crate::cache::{BlockPool, CacheCounts, MAX_BLOCK_SIZE, NONE, Place, PrefixCache, blocks_for};
+use std::collections::HashMap;
+
+pub struct Scheduler {
+    pub(super) config: SchedulerConfig,
+    pub(super) cache: PrefixCache,
+    pub(super) slots: Slots,
+    pub(super) lanes: Lanes,
+    pub(super) waiting: Line,
+    pub(super) running: Line,
+    paused: usize,
+    /// Who computes the block with this key now.
+    pub(super) pending: HashMap<u64, SeqId>,
+    pub(super) step_time: StepTime,
+    pub(super) events: Events,
+    /// The step after an idle time is held until then for company.
+    hold_until: u64,
+    tickets: u64,
+    /// Plans made.
+    pub(super) plans: u64,
+    /// Blocks that the cache has of a waiting sequence; kept for its memory.
+    pub(super) found: Vec<u32>,
+    /// Prompts of a step, and their rows; kept for its memory.
+    pub(super) chunks: Vec<(SeqId, u32)>,
+}
+
+impl Scheduler {
+    pub fn new(config: SchedulerConfig) -> Result<Self> {
+        let SchedulerConfig { max_batch_size, max_batch_tokens, max_step_ns, block_size, blocks, .. } =
+            config;
+        if max_batch_size == 0 || max_step_ns == 0 || block_size == 0 || blocks == 0 {
+            return Err(Error::invalid(format!(
+                "the scheduler needs max_batch_size, max_step_ns, block_size and blocks of at least 1; got {config:?}"
+            )));
+        }
+        if max_batch_tokens < max_batch_size {
+            return Err(Error::invalid(format!(
+                "max_batch_tokens ({max_batch_tokens}) must be at least max_batch_size ({max_batch_size})"
+            )));
+        }
+        let (mut running, mut chunks) = (Line::default(), Vec::new());
+        running.reserve(max_batch_size as usize)?;
+        crate::base::reserve(&mut chunks, max_batch_size as usize, "a step's prompts")?;
+        Ok(Self {
+            config,
+            cache: PrefixCache::new(blocks, block_size)?,
+            slots: Slots::default(),
+            lanes: Lanes::new(max_batch_size, blocks)?,
+            waiting: Line::default(),
+            running,
+            paused: 0,
+            pending: HashMap::new(),
+            step_time: StepTime::default(),
+            events: Events::default(),
+            hold_until: 0,
+            tickets: 0,
+            plans: 0,
+            found: Vec::new(),
+            chunks,
+        })
+    }
+
+    pub(super) fn blocks_for(&self, positions: u32) -> usize {
+        blocks_for(u64::from(positions), self.config.block_size) as usize
+    }
+
+    /// Puts a request in line. `TooLong` where it can never run; `Internal` where the slot is taken.
+    pub fn submit(&mut self, seq: SeqId, request: Request, tokens: &dyn Tokens) -> Result<()> {
+        let (prompt, new) = (u64::from(request.prompt_len), u64::from(request.max_new));
+        let blocks = blocks_for((prompt + new).saturating_sub(1), self.config.block_size);
+        if prompt == 0 || new == 0 || prompt + new > u64::from(u32::MAX) {
+            return Err(Error::invalid(format!("a prompt of {prompt} tokens and {new} new ones")));
+        }
+        if blocks > u64::from(self.config.blocks) {
+            return Err(Error::new(
+                Status::TooLong,
+                format!(
+                    "a prompt of {prompt} tokens and {new} new ones needs {blocks} KV blocks, there are {}",
+                    self.config.blocks
+                ),
+            ));
+        }
+        self.waiting.reserve(self.running.len() + self.paused + 1)?;
+        let rank = Rank::new(request.arrived_ns, request.priority, self.config.ageing_ns, self.tickets);
+        self.slots.open(seq, request, rank)?;
+        if let Err(error) = self.make_keys(seq, tokens) {
+            self.slots.close(seq);
+            return Err(error);
+        }
+        self.tickets += 1;
+        if self.is_idle() {
+            self.hold_until = request.arrived_ns.saturating_add(self.config.max_wait_ns);
+        }
+        self.waiting.insert(&self.slots, seq);
+        Ok(())
+    }
+
+    /// Keys of the known tokens, the last part of a block's included.
+    pub(super) fn make_keys(&mut self, seq: SeqId, tokens: &dyn Tokens) -> Result<()> {
+        let (size, slot) = (self.config.block_size, &mut self.slots[seq]);
+        if !slot.request.reuse.shared {
+            return Ok(());
+        }
+        let token = |at| tokens.token(seq, at);
+        slot.extend_keys(slot.len, size, &token)?;
+        let full = slot.len / size;
+        let mut tail = [0; MAX_BLOCK_SIZE];
+        let tail = fill(&mut tail[..(slot.len % size) as usize], full * size, &token);
+        slot.tail_key = crate::cache::chain(slot.key_before(full as usize), tail);
+        Ok(())
+    }
+
+    /// Takes a sequence out, whatever its state, which it returns. What it computed stays in the cache. Between steps
+    /// only: a forward pass that is running may still write to its blocks.
+    pub fn cancel(&mut self, seq: SeqId, tokens: &dyn Tokens) -> State {
+        let state = self.state(seq);
+        self.take_out(seq, tokens);
+        if state != State::Absent {
+            self.slots.close(seq);
+        }
+        state
+    }
+
+    /// Lets a sequence give back its blocks and wait until `resume`. Nothing happens where it does so already.
+    pub fn pause(&mut self, seq: SeqId, tokens: &dyn Tokens) {
+        if matches!(self.state(seq), State::Waiting | State::Running) {
+            self.take_out(seq, tokens);
+            self.slots[seq].state = State::Paused;
+            self.paused += 1;
+            self.events.pauses += 1;
+        }
+    }
+
+    /// Ends a `pause`: the sequence is in line again, where it was.
+    pub fn resume(&mut self, seq: SeqId, now: u64) {
+        if self.state(seq) == State::Paused {
+            self.paused -= 1;
+            self.put_in_line(seq, now);
+        }
+    }
+
+    /// Preempts a running sequence.
+    pub(super) fn preempt(&mut self, seq: SeqId, tokens: &dyn Tokens, now: u64) {
+        self.take_out(seq, tokens);
+        self.slots[seq].preemptions += 1;
+        self.events.preemptions += 1;
+        self.put_in_line(seq, now);
+    }
+
+    fn put_in_line(&mut self, seq: SeqId, now: u64) {
+        let slot = &mut self.slots[seq];
+        (slot.state, slot.since, slot.need, slot.retry) = (State::Waiting, now, 0, 0);
+        self.waiting.insert(&self.slots, seq);
+    }
+
+    /// Out of its line, with its blocks given back and nothing computed.
+    fn take_out(&mut self, seq: SeqId, tokens: &dyn Tokens) {
+        match self.state(seq) {
+            State::Absent => {}
+            State::Waiting => self.waiting.remove(&self.slots, seq),
+            State::Paused => self.paused -= 1,
+            State::Running => {
+                self.store_tail(seq, tokens);
+                self.forget_pending(seq);
+                self.running.remove(&self.slots, seq);
+                let slot = &mut self.slots[seq];
+                self.cache.release_all(self.lanes.table_mut(slot.lane));
+                self.lanes.give_back(slot.lane);
+                (slot.lane, slot.computed, slot.indexed) = (NONE, 0, 0);
+            }
+        }
+    }
+
+    /// When the next step may start: None while there is nothing to do, `now` (or less) for at once, later
+    /// while an idle engine waits for company.
+    pub fn ready_at(&self, now: u64) -> Option<u64> {
+        if self.is_idle() {
+            return None;
+        }
+        let company = self.waiting.len() >= self.config.max_batch_size as usize;
+        let hold = self.running.len() == 0 && !company;
+        Some(if hold { self.hold_until.max(now) } else { now })
+    }
+
+    /// Fills `plan` with the next step: admissions, a row of every decoding sequence (invariant 4), and prompt chunks in
+    /// what rows and time leave. Empty only when nothing waits or runs. Without a `commit` the next plan starts from the
+    /// same state, and admitted sequences stay admitted.
+    pub fn plan(&mut self, plan: &mut Plan, tokens: &dyn Tokens, now: u64) {
+        plan.clear();
+        self.hold_until = 0;
+        self.plans += 1;
+        self.admit(plan, tokens, now);
+        self.plan_decodes(plan, tokens, now);
+        self.plan_prompts(plan, tokens, now);
+        plan.predicted_ns = self.step_time.predict(plan.work) as u64;
+    }
+
+    fn plan_decodes(&mut self, plan: &mut Plan, tokens: &dyn Tokens, now: u64) {
+        let mut at = 0;
+        while let Some(seq) = self.running.get(at) {
+            let slot = &self.slots[seq];
+            let (start, due) = (slot.computed, slot.decodes() && !slot.is_done());
+            if due {
+                if !self.hold(seq, start + 1, plan, tokens, now) {
+                    // It was preempted, and stands no more at `at`.
+                    continue;
+                }
+                plan.push(PlanEntry { seq, start, rows: 1, sample: true, decode: true });
+            }
+            at += 1;
+        }
+    }
+
+    /// Blocks for the positions below `to` of a running sequence, by preempting who is last in line where they have run
+    /// out. False where that was `seq` itself, or the system has no memory for its table.
+    pub(super) fn hold(
+        &mut self,
+        seq: SeqId,
+        to: u32,
+        plan: &mut Plan,
+        tokens: &dyn Tokens,
+        now: u64,
+    ) -> bool {
+        let (blocks, lane) = (self.blocks_for(to), self.slots[seq].lane);
+        while self.lanes.table(lane).len() < blocks {
+            if self.lanes.table_mut(lane).try_reserve(1).is_err() {
+                plan.refused = Some(seq);
+                self.preempt(seq, tokens, now);
+                return false;
+            }
+            if let Some(block) = self.cache.take() {
+                self.lanes.table_mut(lane).push(block);
+                continue;
+            }
+            let last = self.running.last().unwrap_or(seq);
+            plan.drop_seq(last);
+            self.preempt(last, tokens, now);
+            if last == seq {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The step ran in `step_ns`: its rows are in the cache, and each sampled row has given its sequence one more token.
+    /// Right after the forward pass, before any cancel or submit; entries whose rows failed must not be in `plan`.
+    pub fn commit(&mut self, plan: &Plan, step_ns: u64, tokens: &dyn Tokens) {
+        self.step_time.observe(plan.work, step_ns);
+        for entry in &plan.entries {
+            let slot = match self.slots.get(entry.seq) {
+                Some(slot) if slot.state == State::Running && slot.computed == entry.start => {
+                    &mut self.slots[entry.seq]
+                }
+                _ => {
+                    debug_assert!(false, "{entry:?} is not of the current state");
+                    continue;
+                }
+            };
+            let (before, end) = (slot.computed, slot.computed + entry.rows);
+            self.events.recomputed_rows += u64::from(slot.peak.clamp(before, end) - before);
+            (slot.computed, slot.peak) = (end, slot.peak.max(end));
+            self.store_full(entry.seq, tokens);
+            if entry.sample {
+                if !entry.decode {
+                    self.store_tail(entry.seq, tokens);
+                    self.forget_pending(entry.seq);
+                }
+                self.slots[entry.seq].len += 1;
+            }
+        }
+    }
+
+    /// Puts the blocks that became full into the index.
+    fn store_full(&mut self, seq: SeqId, tokens: &dyn Tokens) {
+        let size = self.config.block_size;
+        let slot = &mut self.slots[seq];
+        if !slot.request.reuse.shared || (slot.indexed + 1) * size > slot.computed {
+            return;
+        }
+        let token = |at| tokens.token(seq, at);
+        // Without memory for the keys, the cache learns nothing.
+        if slot.extend_keys(slot.computed, size, &token).is_err() {
+            return;
+        }
+        let mut content = [0; MAX_BLOCK_SIZE];
+        while (slot.indexed + 1) * size <= slot.computed {
+            let index = slot.indexed as usize;
+            let table = self.lanes.table_mut(slot.lane);
+            let key = slot.keys[index];
+            let content = fill(&mut content[..size as usize], slot.indexed * size, &token);
+            let Some(block) = self.cache.store(table[index], place(slot, table, index), content, key) else {
+                // Another sequence's contents have this key: nothing behind it can be found.
+                return;
+            };
+            table[index] = block;
+            slot.indexed += 1;
+            if self.pending.get(&key) == Some(&seq) {
+                self.pending.remove(&key);
+            }
+        }
+    }
+
+    /// Puts the positions behind the last full block into the index.
+    fn store_tail(&mut self, seq: SeqId, tokens: &dyn Tokens) {
+        let (size, slot) = (self.config.block_size, &self.slots[seq]);
+        let full = slot.computed / size;
+        if !slot.request.reuse.shared || slot.computed % size == 0 || slot.indexed != full {
+            return;
+        }
+        let mut content = [0; MAX_BLOCK_SIZE];
+        let content = &mut content[..(slot.computed % size) as usize];
+        let content = fill(content, full * size, &|at| tokens.token(seq, at));
+        let table = self.lanes.table(slot.lane);
+        self.cache.store_part(table[full as usize], place(slot, table, full as usize), content);
+    }
+
+    /// Nobody waits for what `seq` computes any more.
+    fn forget_pending(&mut self, seq: SeqId) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let slot = &self.slots[seq];
+        for key in slot.keys.iter().skip(slot.indexed as usize).chain([&slot.tail_key]) {
+            if self.pending.get(key) == Some(&seq) {
+                self.pending.remove(key);
+            }
+        }
+    }
+
+    /// Block table of a running sequence; empty for others.
+    pub fn block_table(&self, seq: SeqId) -> &[u32] {
+        match self.slots.get(seq) {
+            Some(slot) if slot.lane != NONE => self.lanes.table(slot.lane),
+            _ => &[],
+        }
+    }
+
+    pub fn state(&self, seq: SeqId) -> State {
+        self.slots.get(seq).map_or(State::Absent, |slot| slot.state)
+    }
+
+    /// Positions of `seq` that are in its blocks.
+    pub fn computed(&self, seq: SeqId) -> Option<u32> {
+        self.slots.get(seq).map(|slot| slot.computed)
+    }
+
+    /// How often `seq` was preempted.
+    pub fn preemptions(&self, seq: SeqId) -> u32 {
+        self.slots.get(seq).map_or(0, |slot| slot.preemptions)
+    }
+
+    pub fn counts(&self) -> Counts {
+        let pool = self.cache.pool();
+        Counts {
+            waiting: self.waiting.len(),
+            paused: self.paused,
+            running: self.running.len(),
+            blocks_used: pool.held(),
+            blocks_cached: pool.idle(),
+            blocks_total: pool.total(),
+        }
+    }
+
+    pub fn events(&self) -> Events {
+        self.events
+    }
+
+    pub fn cache_counts(&self) -> CacheCounts {
+        self.cache.counts()
+    }
+
+    pub fn pool(&self) -> &BlockPool {
+        self.cache.pool()
+    }
+
+    pub fn step_time(&self) -> &StepTime {
+        &self.step_time
+    }
+
+    /// Invariant 1, that the index is whole, and that the holders of each block are as many as it counts. O(blocks); for
+    /// tests.
+    pub fn check(&self) -> Result<()> {
+        self.cache.check()?;
+        let mut holders = vec![0; self.cache.pool().total()];
+        let mut states = [0; 4];
+        for (seq, slot) in self.slots.iter() {
+            states[slot.state as usize] += 1;
+            self.block_table(seq).iter().for_each(|&block| holders[block as usize] += 1);
+            if slot.lane != NONE
+                && (slot.computed.div_ceil(self.config.block_size) as usize) > self.block_table(seq).len()
+            {
+                return Err(Error::internal(format!("{seq:?} has computed more than its blocks hold")));
+            }
+        }
+        let lines = [self.waiting.len(), self.paused, self.running.len()];
+        if states[1..] != lines {
+            return Err(Error::internal(format!("{states:?} sequences by state, {lines:?} in line")));
+        }
+        let pool = self.cache.pool();
+        match (0u32..).zip(&holders).find(|&(block, &n)| pool.references(block) != n) {
+            None => Ok(()),
+            Some((block, n)) => Err(Error::internal(format!(
+                "{n} tables hold block {block}, and it counts {} holders",
+                pool.references(block)
+            ))),
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.len() + self.running.len() == 0
+    }
+}
+
+/// Where block `index` of a sequence belongs, all blocks before it being in the index.
+fn place(slot: &Slot, table: &[u32], index: usize) -> Place {
+    let parent = if index == 0 { NONE } else { table[index - 1] };
+    Place { salt: slot.request.reuse.salt, parent, parent_key: slot.key_before(index) }
+}
