@@ -286,6 +286,18 @@
 /** With `BN_REQUEST_EMBED`: do not divide the vector by its Euclidean length. */
 #define BN_REQUEST_EMBED_RAW (1u << 7)
 
+/**
+ * Take nothing from the prefix cache and leave nothing there: every token of the prompt is
+ * computed. Results are the same.
+ */
+#define BN_REQUEST_NO_CACHE (1u << 8)
+
+/** The default of `bn_request_params.priority`. */
+#define BN_PRIORITY_DEFAULT (128u)
+
+/** The most urgent `bn_request_params.priority`. */
+#define BN_PRIORITY_MAX (255u)
+
 /** The pooling that the model was made for, `bn_model_info.pooling`. */
 #define BN_POOLING_MODEL (0)
 
@@ -731,9 +743,22 @@ typedef struct bn_engine_config {
     uint32_t max_wait_us;
     /**
      * Milliseconds that a step with running answers should not exceed, 1 to 60000, default 200.
-     * Prompts are cut into chunks to hold it.
+     * Prompts are cut into chunks to hold it, but always get a fair part of a step: where running
+     * answers alone take that long, up to three quarters of their time is added.
      */
     uint32_t max_step_ms;
+    /**
+     * The time between two tokens of an answer to aim at, in milliseconds, up to 60000: no more
+     * requests run together than keep it. 0 (default): as many as fit, for throughput.
+     */
+    uint32_t target_itl_ms;
+    /**
+     * How much later a request of priority 255 may be submitted than one of priority 0 and still
+     * come first, in milliseconds, up to 3600000, default 30000. Priorities between are worth
+     * proportionally less. So a request of the lowest priority waits for work that is older or
+     * came within this time, and for no other.
+     */
+    uint32_t priority_ageing_ms;
     /** The timeout of requests that set none, in milliseconds from submit. 0 (default): none. */
     uint32_t default_timeout_ms;
     /** The most detailed level that `log` gets, `BN_LOG_*`. Default `BN_LOG_WARN`. */
@@ -897,8 +922,13 @@ typedef struct bn_request_params {
      */
     uint64_t seed;
     /**
-     * The most tokens to generate, at least 1, default 128. `max_sequence_length` limits the
-     * output too.
+     * Requests with different salts share no part of the prefix cache, so that nobody can tell
+     * from timing what another one has asked. Default 0.
+     */
+    uint64_t cache_salt;
+    /**
+     * The most tokens to generate, default 128. 0: as many as `max_sequence_length` leaves, which
+     * limits the output in any case.
      */
     uint32_t max_new_tokens;
     /**
@@ -906,6 +936,17 @@ typedef struct bn_request_params {
      * it has. 0 (default): the engine's `default_timeout_ms`. `BN_TIMEOUT_NONE`: no timeout.
      */
     uint32_t timeout_ms;
+    /**
+     * Milliseconds from submit after which the request ends as `BN_FINISH_TIMED_OUT` if it is
+     * still queued. 0 (default): it may wait as long as `timeout_ms` allows.
+     */
+    uint32_t queue_timeout_ms;
+    /**
+     * 0 to `BN_PRIORITY_MAX`, the most urgent. Default `BN_PRIORITY_DEFAULT`. Where a request of
+     * higher priority does not fit, those of the lowest are interrupted for it, and go on later
+     * with the same output. `priority_ageing_ms` bounds how long a low priority waits.
+     */
+    uint32_t priority;
     /** 0 to 100. 0 (default): always the most likely token. */
     float temperature;
     /** Sample from this many most likely tokens. 0 (default): all. */

@@ -135,7 +135,12 @@ impl PrefixCache {
         Some(block)
     }
 
-    /// One more holder for blocks that `find` found.
+    /// Positions of `block` that are in the index.
+    pub fn indexed(&self, block: u32) -> u32 {
+        self.nodes[block as usize].len
+    }
+
+    /// One more holder for blocks that are held or in the index.
     pub fn retain(&mut self, blocks: &[u32]) {
         blocks.iter().for_each(|&block| self.pool.retain(block));
     }

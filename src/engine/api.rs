@@ -168,6 +168,8 @@ pub struct RequestParams<'a> {
     pub timeout_ms: u32,
     /// From submit to admission; 0: none.
     pub queue_timeout_ms: u32,
+    /// Ends it early, once its first token is not to be expected by `queue_timeout_ms`.
+    pub drop_late: bool,
     /// 255 is the most urgent.
     pub priority: u8,
     /// False: nothing is taken from the prefix cache, and nothing left there.
@@ -196,6 +198,7 @@ impl Default for RequestParams<'_> {
             user_data: 0,
             timeout_ms: 0,
             queue_timeout_ms: 0,
+            drop_late: false,
             priority: PRIORITY_DEFAULT,
             cache: true,
             cache_salt: 0,

@@ -5,7 +5,7 @@ use super::callback::Log;
 use super::event::{Event, FinishReason};
 use super::hub::{Command, Hub, Outbox, Phase, Rest};
 use super::ids::RequestId;
-use super::sequence::{Sequence, cancelled};
+use super::sequence::{Sequence, cancelled, too_late};
 use super::signal::Signal;
 use super::stats::{Recorder, StepLog};
 use crate::base::clock::now_ns;
@@ -250,10 +250,14 @@ impl Core {
     fn step(&mut self, now: u64) {
         let mut plan = std::mem::take(&mut self.plan);
         self.scheduler.plan(&mut plan, &Known(&self.sequences), now);
-        debug_assert!(!plan.is_empty() || plan.refused.is_some(), "active sequences, and nothing to do");
+        debug_assert!(
+            !plan.is_empty() || plan.refused.is_some() || !plan.late.is_empty(),
+            "active sequences, and nothing to do"
+        );
         if let Some(seq) = plan.refused {
             self.fail(seq, Error::new(Status::OutOfMemory, "could not allocate a block table"));
         }
+        self.ended.extend(plan.late.iter().map(|&seq| (seq, Some(too_late()))));
         let copied = self.kv.copy_blocks(&plan.copies);
         for admission in &plan.admitted {
             if let Err(error) = copied.clone().and_then(|()| self.admit(admission, now)) {

@@ -28,6 +28,7 @@ pub struct Sequence {
     /// token, which is never drawn, nor run, so it needs no position.
     pub max_new: u32,
     priority: u8,
+    drop_late: bool,
     reuse: Reuse,
     pub submitted_ns: u64,
     /// 0: none.
@@ -73,6 +74,7 @@ impl Sequence {
             output: Vec::new(),
             max_new,
             priority: params.priority,
+            drop_late: params.drop_late,
             reuse: Reuse { limit: reusable(params, facts), shared: params.cache, salt: params.cache_salt },
             submitted_ns: now,
             deadline_ns: after(timeout_ms),
@@ -96,6 +98,7 @@ impl Sequence {
             max_new: self.max_new,
             priority: self.priority,
             arrived_ns: self.submitted_ns,
+            first_by_ns: if self.drop_late { self.queue_deadline_ns } else { 0 },
             reuse: self.reuse,
         }
     }
@@ -338,6 +341,12 @@ impl Named for Box<Sequence> {
 /// Reasons for ending a request from outside.
 pub fn cancelled(what: &str) -> (FinishReason, Error) {
     (FinishReason::Cancelled, Error::new(Status::Cancelled, what))
+}
+
+pub fn too_late() -> (FinishReason, Error) {
+    timed_out(
+        "the request was given up while it was queued: its first token would have come after queue_timeout_ms",
+    )
 }
 
 fn timed_out(what: &str) -> (FinishReason, Error) {

@@ -35,6 +35,11 @@ pub const BN_REQUEST_EMBED_RAW: u32 = 1 << 7;
 /// computed. Results are the same.
 pub const BN_REQUEST_NO_CACHE: u32 = 1 << 8;
 
+/// With `queue_timeout_ms`: end the request while it is queued, as `BN_FINISH_TIMED_OUT`, as soon
+/// as its first token is not to be expected by then. Under more load than the machine can bear,
+/// those that are served are served in time.
+pub const BN_REQUEST_DROP_LATE: u32 = 1 << 9;
+
 /// The default of `bn_request_params.priority`.
 pub const BN_PRIORITY_DEFAULT: u32 = 128;
 /// The most urgent `bn_request_params.priority`.
@@ -66,7 +71,8 @@ const FLAGS: u32 = BN_REQUEST_NO_STREAM
     | BN_REQUEST_PARSE_SPECIAL
     | BN_REQUEST_EMBED
     | BN_REQUEST_EMBED_RAW
-    | BN_REQUEST_NO_CACHE;
+    | BN_REQUEST_NO_CACHE
+    | BN_REQUEST_DROP_LATE;
 
 /// One request. `bn_request_params_init` fills in the defaults; then set one of `prompt`,
 /// `prompt_tokens` and `messages`. Nothing that it points to is needed after the call that
@@ -180,6 +186,9 @@ impl bn_request_params {
                 self.reserved
             )));
         }
+        if has(BN_REQUEST_DROP_LATE) && self.queue_timeout_ms == 0 {
+            return Err(Error::invalid("BN_REQUEST_DROP_LATE is set and needs queue_timeout_ms"));
+        }
         let embedding = self.embedding()?;
         if self.top_logprobs > 0 && !has(BN_REQUEST_LOGPROBS) {
             return Err(Error::invalid("top_logprobs is set and needs BN_REQUEST_LOGPROBS in flags"));
@@ -212,6 +221,7 @@ impl bn_request_params {
             user_data: self.user_data,
             timeout_ms: self.timeout_ms,
             queue_timeout_ms: self.queue_timeout_ms,
+            drop_late: has(BN_REQUEST_DROP_LATE),
             priority: self.priority()?,
             cache: !has(BN_REQUEST_NO_CACHE),
             cache_salt: self.cache_salt,

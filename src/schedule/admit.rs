@@ -3,8 +3,10 @@
 use super::slots::Leader;
 use super::*;
 
-/// Waiting sequences that a plan looks at.
+/// Waiting sequences that a plan tries to admit.
 const LOOK: usize = 16;
+/// Late ones that a plan gives up.
+const GIVE_UP: usize = 256;
 /// Plans for which one that did not fit is not tried again, unless there is as much room as it needs.
 const RETRY: u64 = 16;
 /// Positions that are worth waiting for while another sequence computes them.
@@ -28,9 +30,17 @@ struct Need {
 impl Scheduler {
     /// Admits waiting sequences while batch slots, blocks and time last.
     pub(super) fn admit(&mut self, plan: &mut Plan, tokens: &dyn Tokens, now: u64) {
-        let (mut at, mut passed) = (0, false);
-        for _ in 0..LOOK {
-            let Some(seq) = self.waiting.get(at) else { break };
+        let (mut at, mut passed, mut looks) = (0, false, 0);
+        while looks < LOOK
+            && let Some(seq) = self.waiting.get(at)
+        {
+            if self.is_late(seq, tokens, now) && plan.late.len() < GIVE_UP && plan.late.try_reserve(1).is_ok()
+            {
+                plan.late.push(seq);
+                at += 1;
+                continue;
+            }
+            looks += 1;
             match self.try_admit(seq, plan, tokens, now) {
                 Try::Admitted => self.events.passed += u64::from(passed),
                 Try::No(why) => {
@@ -44,6 +54,21 @@ impl Scheduler {
                     at += 1;
                 }
             }
+        }
+    }
+
+    /// Whether its first token will come too late even if it is admitted now.
+    fn is_late(&self, seq: SeqId, tokens: &dyn Tokens, now: u64) -> bool {
+        let slot = &self.slots[seq];
+        let by = slot.request.first_by_ns;
+        if by == 0 || slot.peak > 0 {
+            return false;
+        }
+        let late = |cached: u32| now.saturating_add(self.first_token_ns(seq, cached) as u64) > by;
+        late(0) && {
+            // Seldom, so that the memory may be new.
+            let found = self.find(seq, tokens, &mut Vec::new());
+            late(found.blocks as u32 * self.config.block_size + found.part.map_or(0, |(_, n)| n))
         }
     }
 
@@ -199,7 +224,10 @@ impl Scheduler {
     /// Whether there is, or by preemption can be, room for `seq`. Preempts for it.
     fn make_room(&mut self, seq: SeqId, need: &Need, tokens: &dyn Tokens, now: u64) -> bool {
         let slots = self.config.max_batch_size as usize;
-        let (available, alone) = (self.cache.pool().available(), self.running.len() == 0);
+        let alone = self.running.len() == 0;
+        // Blocks of other sessions, where it must be: it may be this request that continues one.
+        while alone && self.cache.pool().available() < need.room && self.drop_oldest_session() {}
+        let available = self.cache.pool().available();
         let fits = available >= need.room + need.promised || alone;
         if fits && self.running.len() < slots {
             return true;

@@ -13,11 +13,13 @@ mod admit;
 mod order;
 mod prompts;
 mod scheduler;
+mod sessions;
 mod slots;
 mod step_time;
 
 pub use order::Rank;
 pub use scheduler::Scheduler;
+pub use sessions::Session;
 pub use slots::State;
 pub use step_time::{StepTime, Work};
 
@@ -77,6 +79,8 @@ pub struct Request {
     /// 255 is the most urgent.
     pub priority: u8,
     pub arrived_ns: u64,
+    /// It is given up while it waits, once its first token is not to be expected by then; 0: never.
+    pub first_by_ns: u64,
     pub reuse: Reuse,
 }
 
@@ -133,6 +137,8 @@ pub struct Plan {
     pub admitted: Vec<Admission>,
     /// Blocks to copy, in this order, from and to, before anything else and whether or not the step is run.
     pub copies: Vec<(u32, u32)>,
+    /// Will miss `first_by_ns`; they stay where they are until `cancel`.
+    pub late: Vec<SeqId>,
     /// The system has no memory for its block table; it stays where it is.
     pub refused: Option<SeqId>,
     pub work: Work,
@@ -152,6 +158,7 @@ impl Plan {
         self.entries.clear();
         self.admitted.clear();
         self.copies.clear();
+        self.late.clear();
         (self.refused, self.held_back) = (None, HeldBack::Nothing);
         (self.work, self.decode_rows, self.predicted_ns) = (Work::default(), 0, 0);
     }
@@ -204,6 +211,8 @@ pub struct Events {
     pub followed: u64,
     /// Admitted before one that came earlier and did not fit.
     pub passed: u64,
+    /// Sessions that gave way, to newer ones or to a sequence that runs alone.
+    pub dropped_sessions: u64,
 }
 
 #[cfg(test)]

@@ -46,12 +46,38 @@ impl Scheduler {
             let ns = PROMPT_STEP_NS - self.step_time.predict(Work::default());
             return Room { rows, ns, least: LEAST_PROMPT_ROWS };
         }
-        let decode = self.step_time.predict(plan.work);
+        Room { rows, ns: self.prompts_ns(self.step_time.predict(plan.work)), least: 1 }
+    }
+
+    /// What prompts may add to a step whose decode rows take `decode` ns.
+    fn prompts_ns(&self, decode: f64) -> f64 {
         let target = match self.config.target_itl_ns {
             0 => self.config.max_step_ns,
             ns => ns.min(self.config.max_step_ns),
         };
-        Room { rows, ns: (target as f64 * OF_TARGET - decode).max(FLOOR * decode), least: 1 }
+        (target as f64 * OF_TARGET - decode).max(FLOOR * decode)
+    }
+
+    /// The time to the first token of a waiting sequence if it were admitted now, with `cached` positions in the cache.
+    pub(super) fn first_token_ns(&self, seq: SeqId, cached: u32) -> f64 {
+        let own = &self.slots[seq];
+        let rows = own.len - cached;
+        let mut prompts = self.step_time.extra(Work::span(cached, rows));
+        let mut decodes = Work::default();
+        for seq in self.running.iter() {
+            let slot = &self.slots[seq];
+            if slot.decodes() {
+                decodes.add(Work::span(slot.computed, 1));
+            } else if slot.missing() <= rows {
+                prompts += self.step_time.extra(Work::span(slot.computed, slot.missing()));
+            }
+        }
+        if decodes.rows == 0 {
+            return self.step_time.predict(Work::default()) + prompts;
+        }
+        let decode = self.step_time.predict(decodes);
+        let steps = (prompts / self.prompts_ns(decode).max(1.0)).ceil().max(1.0);
+        prompts + steps * decode
     }
 
     /// Divides the room among the prompts, the first of which is first in line.

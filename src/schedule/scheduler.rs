@@ -1,6 +1,7 @@
 //! The scheduler's state, and what changes it from outside.
 
 use super::order::Line;
+use super::sessions::Sessions;
 use super::slots::{Lanes, Slot, fill};
 use super::*;
 use crate::base::{Error, Result, Status};
@@ -17,6 +18,7 @@ pub struct Scheduler {
     paused: usize,
     /// Who computes the block with this key now.
     pub(super) pending: HashMap<u64, SeqId>,
+    pub(super) sessions: Sessions,
     pub(super) step_time: StepTime,
     pub(super) events: Events,
     /// The step after an idle time is held until then for company.
@@ -56,6 +58,7 @@ impl Scheduler {
             running,
             paused: 0,
             pending: HashMap::new(),
+            sessions: Sessions::default(),
             step_time: StepTime::default(),
             events: Events::default(),
             hold_until: 0,
@@ -238,6 +241,9 @@ impl Scheduler {
                 self.lanes.table_mut(lane).push(block);
                 continue;
             }
+            if self.running.len() == 1 && self.drop_oldest_session() {
+                continue;
+            }
             let last = self.running.last().unwrap_or(seq);
             plan.drop_seq(last);
             self.preempt(last, tokens, now);
@@ -307,7 +313,7 @@ impl Scheduler {
     }
 
     /// Puts the positions behind the last full block into the index.
-    fn store_tail(&mut self, seq: SeqId, tokens: &dyn Tokens) {
+    pub(super) fn store_tail(&mut self, seq: SeqId, tokens: &dyn Tokens) {
         let (size, slot) = (self.config.block_size, &self.slots[seq]);
         let full = slot.computed / size;
         if !slot.request.reuse.shared || slot.computed % size == 0 || slot.indexed != full {
@@ -397,6 +403,9 @@ impl Scheduler {
             {
                 return Err(Error::internal(format!("{seq:?} has computed more than its blocks hold")));
             }
+        }
+        for table in self.session_tables() {
+            table.iter().for_each(|&block| holders[block as usize] += 1);
         }
         let lines = [self.waiting.len(), self.paused, self.running.len()];
         if states[1..] != lines {

@@ -70,7 +70,8 @@ fn structs(facts: &mut Facts) {
         bn_engine_config {
             struct_size, delivery_mode, model, model_path, threads, instructions, max_batch_size,
             max_batch_tokens, max_sequence_length, kv_block_size, kv_type, queue_capacity,
-            memory_limit_bytes, max_wait_us, max_step_ms, default_timeout_ms, log_level, on_event,
+            memory_limit_bytes, max_wait_us, max_step_ms, target_itl_ms, priority_ageing_ms,
+            default_timeout_ms, log_level, on_event,
             on_event_context, log, log_context,
         }
         bn_percentiles { p50_ns, p90_ns, p99_ns, count, sum_ns }
@@ -87,7 +88,8 @@ fn structs(facts: &mut Facts) {
         bn_request_params {
             struct_size, flags, prompt, prompt_tokens, prompt_tokens_count, messages,
             messages_count, message_size, stop_tokens, stop_tokens_count, stop_strings,
-            stop_strings_count, user_data, seed, max_new_tokens, timeout_ms, temperature, top_k,
+            stop_strings_count, user_data, seed, cache_salt, max_new_tokens, timeout_ms,
+            queue_timeout_ms, priority, temperature, top_k,
             top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, top_logprobs,
             pooling, reserved,
         }
@@ -113,7 +115,9 @@ fn constants(facts: &mut Facts) {
         BN_SAMPLING_TEMPERATURE BN_SAMPLING_TOP_K BN_SAMPLING_TOP_P BN_SAMPLING_MIN_P
         BN_SAMPLING_REPETITION_PENALTY BN_REQUEST_NO_STREAM BN_REQUEST_POLL_BY_ID
         BN_REQUEST_ECHO_PROMPT BN_REQUEST_IGNORE_EOS BN_REQUEST_LOGPROBS BN_REQUEST_PARSE_SPECIAL
-        BN_REQUEST_EMBED BN_REQUEST_EMBED_RAW BN_POOLING_MODEL BN_POOLING_LAST BN_POOLING_MEAN
+        BN_REQUEST_EMBED BN_REQUEST_EMBED_RAW BN_REQUEST_NO_CACHE BN_REQUEST_DROP_LATE
+        BN_PRIORITY_DEFAULT
+        BN_PRIORITY_MAX BN_POOLING_MODEL BN_POOLING_LAST BN_POOLING_MEAN
         BN_POOLING_FIRST BN_MAX_STOPS BN_STAGE_QUEUED BN_STAGE_RUNNING BN_STAGE_FINISHED
         BN_EVENT_TOKENS BN_EVENT_COMPLETED BN_FINISH_NONE BN_FINISH_STOP BN_FINISH_STOP_STRING
         BN_FINISH_LENGTH BN_FINISH_CANCELLED BN_FINISH_TIMED_OUT BN_FINISH_FAILED

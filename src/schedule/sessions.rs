@@ -1,0 +1,110 @@
+//! Finished sequences whose blocks are kept by name: for a chat's next turn, or to be saved.
+//!
+//! A session's blocks are held, so that no eviction takes them. All sessions together hold at most half of the blocks, and
+//! the one that was not used for longest goes first; it goes too where a sequence that runs alone lacks blocks.
+
+use super::{Scheduler, SeqId, Tokens};
+use crate::base::{Error, Result};
+use crate::cache::BlockTable;
+use std::collections::HashMap;
+
+/// A prefix that is held.
+pub struct Session {
+    pub tokens: Vec<u32>,
+    pub salt: u64,
+    table: BlockTable,
+    /// The count of uses at its last one.
+    used: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Sessions {
+    by_name: HashMap<Box<str>, Session>,
+    uses: u64,
+    blocks: usize,
+}
+
+impl Scheduler {
+    /// Holds what `seq`, which runs and is about to be cancelled, has in the index, under `name`; what had that name
+    /// before goes. Nothing is held of a sequence that shares nothing.
+    pub fn keep_session(&mut self, name: &str, seq: SeqId, tokens: &dyn Tokens) -> Result<()> {
+        if self.block_table(seq).is_empty() || !self.slots[seq].request.reuse.shared {
+            return Ok(());
+        }
+        self.store_tail(seq, tokens);
+        let slot = &self.slots[seq];
+        let (size, salt) = (self.config.block_size, slot.request.reuse.salt);
+        let table = self.lanes.table(slot.lane);
+        let full = slot.indexed as usize;
+        let tail = table.get(full).map_or(0, |&block| self.cache.indexed(block));
+        let positions = full as u32 * size + tail;
+        let blocks = self.blocks_for(positions);
+        if blocks == 0 || blocks > self.session_room() {
+            return Ok(());
+        }
+        let mut session = Session { tokens: Vec::new(), salt, table: Vec::new(), used: 0 };
+        crate::base::reserve(&mut session.table, blocks, SESSION)?;
+        crate::base::reserve(&mut session.tokens, positions as usize, SESSION)?;
+        self.sessions.by_name.try_reserve(1).map_err(|_| Error::out_of_memory(SESSION, name.len()))?;
+        session.table.extend_from_slice(&table[..blocks]);
+        session.tokens.extend((0..positions).map(|at| tokens.token(seq, at)));
+        self.hold_session(name, session);
+        Ok(())
+    }
+
+    fn hold_session(&mut self, name: &str, mut session: Session) {
+        self.drop_session(name);
+        while self.sessions.blocks + session.table.len() > self.session_room() && self.drop_oldest_session() {
+        }
+        self.cache.retain(&session.table);
+        self.sessions.uses += 1;
+        session.used = self.sessions.uses;
+        self.sessions.blocks += session.table.len();
+        self.sessions.by_name.insert(name.into(), session);
+    }
+
+    /// Blocks that sessions may hold.
+    fn session_room(&self) -> usize {
+        self.cache.pool().total() / 2
+    }
+
+    /// A request uses it: it is not the oldest any more.
+    pub fn touch_session(&mut self, name: &str) {
+        if let Some(session) = self.sessions.by_name.get_mut(name) {
+            self.sessions.uses += 1;
+            session.used = self.sessions.uses;
+        }
+    }
+
+    /// False where there is none of this name.
+    pub fn drop_session(&mut self, name: &str) -> bool {
+        let Some(mut session) = self.sessions.by_name.remove(name) else { return false };
+        self.sessions.blocks -= session.table.len();
+        self.cache.release_all(&mut session.table);
+        true
+    }
+
+    /// Drops the session that was not used for longest; false where there is none.
+    pub(super) fn drop_oldest_session(&mut self) -> bool {
+        let oldest = self.sessions.by_name.iter().min_by_key(|(_, session)| session.used);
+        let Some(name) = oldest.map(|(name, _)| name.clone()) else { return false };
+        self.events.dropped_sessions += 1;
+        self.drop_session(&name)
+    }
+
+    /// A session and its blocks, in order of position.
+    pub fn session(&self, name: &str) -> Option<(&Session, &[u32])> {
+        self.sessions.by_name.get(name).map(|session| (session, &session.table[..]))
+    }
+
+    pub(super) fn session_tables(&self) -> impl Iterator<Item = &BlockTable> {
+        self.sessions.by_name.values().map(|session| &session.table)
+    }
+
+    /// Sessions, and blocks that they hold.
+    pub fn session_counts(&self) -> (usize, usize) {
+        (self.sessions.by_name.len(), self.sessions.blocks)
+    }
+}
+
+const SESSION: &str = "a session";
