@@ -5,7 +5,7 @@ mod pool;
 mod prefix;
 
 pub use pool::{BlockPool, BlockTable, NONE};
-pub use prefix::{CacheCounts, Found, MAX_BLOCK_SIZE, Place, PrefixCache, chain};
+pub use prefix::{CacheCounts, CacheEvent, Found, MAX_BLOCK_SIZE, Place, PrefixCache, chain};
 
 use crate::base::{Error, Result};
 use crate::kernels::attention::KvType;

@@ -67,6 +67,21 @@ pub struct CacheCounts {
     pub merged: u64,
 }
 
+/// A change of what the index has, for routers that send a prompt where its beginning is cached. Keys as in the module's
+/// comment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheEvent {
+    Stored {
+        key: u64,
+        parent_key: u64,
+    },
+    Removed {
+        key: u64,
+    },
+    /// Nothing that was stored before counts any more: what is there follows.
+    Cleared,
+}
+
 /// All KV blocks of an engine, and their index. Allocates nothing after `new`.
 pub struct PrefixCache {
     pool: BlockPool,
@@ -79,6 +94,8 @@ pub struct PrefixCache {
     /// The newest child by its parent's key.
     children: HashMap<u64, u32>,
     counts: CacheCounts,
+    /// Changes since the last `drain_events`; None: nobody wants to know.
+    log: Option<Vec<CacheEvent>>,
 }
 
 /// The key that follows `previous` over a block's tokens.
@@ -108,7 +125,16 @@ impl PrefixCache {
         nodes.resize(count, ABSENT);
         tokens.resize(positions, 0);
         let pool = BlockPool::new(blocks)?;
-        Ok(Self { pool, block_size: size, nodes, tokens, full, children, counts: CacheCounts::default() })
+        Ok(Self {
+            pool,
+            block_size: size,
+            nodes,
+            tokens,
+            full,
+            children,
+            counts: CacheCounts::default(),
+            log: None,
+        })
     }
 
     /// Bytes that the bookkeeping of a block takes, the pool's included.
@@ -232,6 +258,7 @@ impl PrefixCache {
             self.write(block, place, tokens);
             self.nodes[block as usize].key = key;
             self.full.insert(key, block);
+            self.tell(CacheEvent::Stored { key, parent_key: place.parent_key });
             return Some(block);
         };
         if known == block {
@@ -286,6 +313,7 @@ impl PrefixCache {
         if node.len as usize == self.block_size {
             debug_assert!(!self.has_child(node.key, block), "KV block {block} leaves before its child");
             self.full.remove(&node.key);
+            self.tell(CacheEvent::Removed { key: node.key });
         }
         match (node.newer, node.older) {
             (NONE, NONE) => {
@@ -301,6 +329,37 @@ impl PrefixCache {
         }
     }
 
+    /// Keeps up to `capacity` changes from now on.
+    pub fn log_events(&mut self, capacity: usize) -> Result<()> {
+        let mut log = Vec::new();
+        crate::base::reserve(&mut log, capacity, "events of the KV cache")?;
+        self.log = Some(log);
+        Ok(())
+    }
+
+    fn tell(&mut self, event: CacheEvent) {
+        if let Some(log) = &mut self.log {
+            if log.len() == log.capacity() {
+                // Who missed something is told everything anew.
+                log.clear();
+                log.push(CacheEvent::Cleared);
+            } else if log.first() != Some(&CacheEvent::Cleared) {
+                log.push(event);
+            }
+        }
+    }
+
+    /// Hands the changes since the last call to `sink`; where these were too many, all that is there.
+    pub fn drain_events(&mut self, sink: &mut dyn FnMut(CacheEvent)) {
+        let Some(log) = &mut self.log else { return };
+        let all = log.first() == Some(&CacheEvent::Cleared);
+        log.drain(..).for_each(&mut *sink);
+        if all {
+            let full = self.full.values().map(|&block| &self.nodes[block as usize]);
+            full.for_each(|node| sink(CacheEvent::Stored { key: node.key, parent_key: node.parent_key }));
+        }
+    }
+
     fn has_child(&self, key: u64, block: u32) -> bool {
         self.children.get(&key).is_some_and(|&child| self.nodes[child as usize].parent == block)
     }
@@ -310,6 +369,10 @@ impl PrefixCache {
         while let Some(block) = self.pool.least_recent() {
             self.leave(block);
             self.pool.forget(block);
+        }
+        if let Some(log) = &mut self.log {
+            log.clear();
+            self.tell(CacheEvent::Cleared);
         }
     }
 

@@ -30,6 +30,8 @@ pub enum FinishReason {
 pub struct Usage {
     pub prompt_tokens: u32,
     pub generated_tokens: u32,
+    /// Of the prompt's, those that the prefix cache had.
+    pub cached_tokens: u32,
     /// Submit to admission.
     pub queued_ns: u64,
     /// Admission to the end of the prompt.

@@ -315,6 +315,7 @@ impl Sequence {
         Usage {
             prompt_tokens: self.prompt.len() as u32,
             generated_tokens: self.output.len() as u32,
+            cached_tokens: self.cached,
             queued_ns: admitted.saturating_sub(self.submitted_ns),
             prefill_ns: since(self.prefilled_ns, self.admitted_ns),
             first_token_ns: since(self.first_ns, self.submitted_ns),

@@ -81,8 +81,8 @@ pub struct bn_event {
     pub prompt_tokens: u32,
     /// Generated tokens, an end token included.
     pub generated_tokens: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// Of the prompt's tokens, those that the prefix cache had: they were not computed again.
+    pub cached_tokens: u32,
     /// Nanoseconds from submit to admission.
     pub queued_ns: u64,
     /// Nanoseconds from admission to the end of the prompt.
@@ -142,7 +142,7 @@ impl bn_event {
             pooling: embedding.map_or(0, |e| e.pooling as i32),
             prompt_tokens: usage.prompt_tokens,
             generated_tokens: usage.generated_tokens,
-            reserved: 0,
+            cached_tokens: usage.cached_tokens,
             queued_ns: usage.queued_ns,
             prefill_ns: usage.prefill_ns,
             first_token_ns: usage.first_token_ns,

@@ -381,6 +381,11 @@ impl Scheduler {
         self.cache.counts()
     }
 
+    /// For events of what it has.
+    pub fn cache_mut(&mut self) -> &mut PrefixCache {
+        &mut self.cache
+    }
+
     pub fn pool(&self) -> &BlockPool {
         self.cache.pool()
     }

@@ -64,7 +64,7 @@ fn structs(facts: &mut Facts) {
         bn_event {
             struct_size, kind, request, user_data, lease, text, tokens, tokens_count, logprobs,
             logprobs_count, logprobs_per_token, finish_reason, status, stop_index, message,
-            embedding, embedding_count, pooling, prompt_tokens, generated_tokens, reserved,
+            embedding, embedding_count, pooling, prompt_tokens, generated_tokens, cached_tokens,
             queued_ns, prefill_ns, first_token_ns, decode_ns, total_ns,
         }
         bn_engine_config {

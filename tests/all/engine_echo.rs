@@ -81,7 +81,6 @@ fn refused(engine: &Engine, request: RequestParams, status: Status, says: &str) 
 #[test]
 fn what_a_request_may_not_ask_is_refused_by_name() {
     let engine = echo(|config| (config.queue_capacity, config.max_sequence_length) = (4, 64));
-    refused(&engine, text("x", 0), Status::InvalidArgument, "max_new_tokens");
     refused(&engine, text(&"x".repeat(64), 1), Status::TooLong, "max_sequence_length");
     refused(&engine, text(&"x".repeat(1 << 20), 1), Status::TooLong, "1048576 bytes");
     let tokens = |ids: Vec<u32>| RequestParams { prompt: Prompt::Tokens(ids.into()), ..text("", 4) };
@@ -98,11 +97,11 @@ fn what_a_request_may_not_ask_is_refused_by_name() {
         error.status == Status::InvalidArgument && error.message.contains("queue_capacity is 4"),
         "{error}"
     );
-    let error = engine.submit(vec![text("fine", 4), text("x", 0)]).unwrap_err();
+    let error = engine.submit(vec![text("fine", 4), tokens(vec![])]).unwrap_err();
     assert!(error.message.contains("request 1"), "{error}");
     let stats = engine.stats();
     assert_eq!((stats.accepted, stats.unreleased), (0, 0), "all or nothing");
-    assert_eq!((stats.rejected_invalid, stats.rejected_too_long), (12, 2));
+    assert_eq!((stats.rejected_invalid, stats.rejected_too_long), (11, 2));
     assert!(ask(&engine, text("fits", 4)).text == "fits");
 }
 

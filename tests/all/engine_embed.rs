@@ -80,11 +80,13 @@ fn one_event_without_text_tokens_or_logits_is_all_there_is() {
     }
     let event = engine.generate(embedding(TEXTS[0], Some(Pooling::Mean), true)).unwrap();
     let alone = ask(&engine, embedding(TEXTS[0], Some(Pooling::Mean), true));
+    assert_eq!((event.usage.cached_tokens, alone.usage.cached_tokens), (0, 0), "the mean needs every row");
     assert_eq!(event.embedding.unwrap().values, alone.vector);
     let stats = engine.stats();
     assert_eq!((stats.accepted, stats.completed_embedding, stats.unreleased), (4, 4, 0));
     assert_eq!((stats.generated_tokens, stats.time_to_first_token.count, stats.kv_blocks_used), (0, 0, 0));
-    assert_eq!(stats.prompt_tokens, 4 * alone.usage.prompt_tokens as u64);
+    // Of the second prompt, only the last row was computed.
+    assert_eq!(stats.prompt_tokens, 3 * alone.usage.prompt_tokens as u64 + 1);
     assert_eq!(stats.end_to_end.count, 4);
 }
 

@@ -1,0 +1,201 @@
+//! More work than fits: preemption, prefix reuse, priorities and deadlines, and the same answers all the same.
+
+use crate::engine_support::*;
+use bn_engine::engine::Engine;
+use bn_engine::engine::api::*;
+use bn_engine::sample::SamplingParams;
+use std::collections::HashMap;
+
+/// A demo engine with so many KV blocks of 16 tokens.
+fn narrow(blocks: u64, change: impl FnOnce(&mut EngineConfig)) -> Engine {
+    let one = demo(|config| config.kv_block_size = 16).stats();
+    let engine = demo(|config| {
+        config.kv_block_size = 16;
+        config.kv_cache_bytes = one.kv_bytes / one.kv_blocks_total * blocks;
+        change(config);
+    });
+    assert_eq!(engine.stats().kv_blocks_total, blocks);
+    engine
+}
+
+const STORY: &str = "Once upon a time there was a small machine that could only count to three. ";
+
+/// Prompts of which many begin alike, some are equal, and some stand alone; greedy and sampled.
+fn requests() -> Vec<RequestParams<'static>> {
+    let texts: Vec<String> = (0..200)
+        .map(|i| match i % 5 {
+            0 => STORY.repeat(1 + i % 2),
+            1 => format!("{STORY}It met number {}.", i % 7),
+            2 => format!("{}What is {i}+{}?", &STORY[..i % 60], i * 3),
+            3 => STORY[..20 + i % 50].to_owned(),
+            _ => format!("{i}: {}", &STORY[..i % 30]),
+        })
+        .collect();
+    texts
+        .into_iter()
+        .enumerate()
+        .map(|(i, prompt)| RequestParams {
+            prompt: Prompt::Text(prompt.into()),
+            max_new_tokens: 4 + (i as u32 * 7) % 40,
+            ignore_eos: true,
+            stream: i % 3 > 0,
+            priority: (i * 37 % 256) as u8,
+            cache: i % 11 > 0,
+            cache_salt: (i % 13 / 12) as u64,
+            sampling: SamplingParams {
+                temperature: (i % 2) as f32,
+                seed: i as u64,
+                logprobs: true,
+                top_logprobs: 2,
+                ..Default::default()
+            },
+            ..Default::default()
+        })
+        .collect()
+}
+
+#[test]
+fn two_hundred_requests_under_pressure_are_bitwise_what_they_are_alone() {
+    let requests = requests();
+    let alone: Vec<Answer> = {
+        let engine = demo(|config| config.max_batch_size = 1);
+        requests.iter().map(|r| ask(&engine, RequestParams { cache: false, ..r.clone() })).collect()
+    };
+    for (batch, tokens, threads) in [(16, 64, 2), (5, 512, 1)] {
+        let engine = narrow(40, |config| {
+            (config.max_batch_size, config.max_batch_tokens, config.threads) = (batch, tokens, threads);
+        });
+        let ids = engine.submit(requests.clone()).unwrap();
+        let answers = collect(&engine, requests.len());
+        for ((id, alone), i) in ids.iter().zip(&alone).zip(0..) {
+            let answer = &answers[id];
+            assert_eq!(answer.finish, FinishReason::Length as i32, "{i}: {}", answer.message);
+            assert_eq!(answer.text, alone.text, "request {i}");
+            assert_eq!(answer.tokens, alone.tokens, "request {i}");
+            assert_eq!(answer.logprob_bits, alone.logprob_bits, "request {i}");
+        }
+        let stats = engine.stats();
+        assert!(stats.preemptions > 5, "{} preemptions", stats.preemptions);
+        assert!(stats.cached_tokens > 1000, "{} cached tokens", stats.cached_tokens);
+        assert!(stats.recomputed_tokens > 0 && stats.kv_blocks_used == 0);
+    }
+}
+
+#[test]
+fn all_that_fit_by_what_they_use_run_at_once() {
+    // Reserved to the end, three would run.
+    let engine = narrow(48, |config| config.max_batch_size = 16);
+    let open = |i: usize| RequestParams {
+        prompt: Prompt::Text(format!("Request {i}").into()),
+        max_new_tokens: 0,
+        ignore_eos: true,
+        ..Default::default()
+    };
+    let ids = engine.submit((0..16).map(open).collect()).unwrap();
+    let answers = collect(&engine, 16);
+    let stats = engine.stats();
+    assert!(stats.mean_batch_size > 5.0, "{} at a time", stats.mean_batch_size);
+    for id in ids {
+        let usage = answers[&id].usage;
+        assert_eq!(
+            usage.prompt_tokens + usage.generated_tokens,
+            256,
+            "an open length ends with the sequence"
+        );
+        assert_eq!(answers[&id].finish, FinishReason::Length as i32);
+    }
+}
+
+#[test]
+fn a_prompt_that_was_seen_is_not_computed_again() {
+    let engine = demo(|_| ());
+    let request = |cache_salt, cache| RequestParams { cache_salt, cache, ..text(STORY, 8) };
+    let first = ask(&engine, request(0, true));
+    assert_eq!(first.usage.cached_tokens, 0);
+    for (salt, cache, hit) in [(0, true, true), (7, true, false), (0, false, false), (7, true, true)] {
+        let answer = ask(&engine, request(salt, cache));
+        let expected = if hit { first.usage.prompt_tokens - 1 } else { 0 };
+        assert_eq!(answer.usage.cached_tokens, expected, "salt {salt}, cache {cache}");
+        assert_eq!((&answer.text, &answer.tokens), (&first.text, &first.tokens));
+    }
+}
+
+#[test]
+fn samples_of_one_prompt_compute_it_once() {
+    let engine = demo(|_| ());
+    let sample = |seed| RequestParams {
+        sampling: SamplingParams { temperature: 1.0, seed, ..Default::default() },
+        ..text(STORY, 8)
+    };
+    engine.submit((0..8).map(sample).collect()).unwrap();
+    let answers = collect(&engine, 8);
+    let prompt = answers.values().next().unwrap().usage.prompt_tokens;
+    let cached: u32 = answers.values().map(|a| a.usage.cached_tokens).sum();
+    assert_eq!(cached, 7 * (prompt - 1));
+    assert_eq!(engine.stats().prompt_tokens, u64::from(prompt + 7));
+}
+
+/// Each turn's prompt is the conversation so far: what came before is in the cache, token by token.
+#[test]
+fn a_chat_of_ten_turns_computes_only_what_is_new() {
+    let engine = demo(|config| config.max_sequence_length = 0);
+    let mut tokens: Vec<u32> = vec![1];
+    for turn in 0..10u32 {
+        let new = 5 + turn;
+        tokens.extend((0..new).map(|i| 40 + (turn * 31 + i * 7) % 60));
+        let request = RequestParams {
+            prompt: Prompt::Tokens(tokens.clone().into()),
+            max_new_tokens: 6,
+            ignore_eos: true,
+            ..Default::default()
+        };
+        let answer = ask(&engine, request);
+        let computed = answer.usage.prompt_tokens - answer.usage.cached_tokens;
+        // The last answer's last token was sampled and never run.
+        assert!(
+            computed <= new + 1,
+            "turn {turn}: {computed} of {} tokens computed, {new} are new",
+            tokens.len()
+        );
+        tokens.extend(&answer.tokens);
+    }
+}
+
+#[test]
+fn an_urgent_request_does_not_wait_for_the_batch() {
+    let engine = demo(|config| config.max_batch_size = 2);
+    let long = |i: usize| RequestParams { ignore_eos: true, user_data: i as u64, ..text("Once", 0) };
+    let ids = engine.submit((0..2).map(long).collect()).unwrap();
+    let urgent = RequestParams { priority: 255, poll_by_id: true, ..text("1+1=", 4) };
+    let event = engine.generate(urgent).unwrap();
+    assert!(ids.iter().all(|&id| engine.stage(id).unwrap() != Stage::Finished), "it came first");
+    assert!(event.usage.total_ns > 0);
+    let answers: HashMap<_, _> = collect(&engine, 2);
+    assert!(ids.iter().all(|id| answers[id].finish == FinishReason::Length as i32));
+    assert_eq!(engine.stats().preemptions, 1);
+}
+
+#[test]
+fn a_request_may_say_how_long_it_waits() {
+    let engine = echo(|config| {
+        config.max_batch_size = 1;
+        config.model_path = Some("builtin:echo?us_per_token=2000".into());
+    });
+    let long = RequestParams { ignore_eos: true, ..text("a long one", 200) };
+    let waits = RequestParams { queue_timeout_ms: 30, ..text("short", 4) };
+    let ids = engine.submit(vec![long, waits.clone()]).unwrap();
+    let answers = collect(&engine, 2);
+    let late = &answers[&ids[1]];
+    assert_eq!((late.finish, late.usage.generated_tokens), (FinishReason::TimedOut as i32, 0));
+    assert!(late.message.contains("queue_timeout_ms"), "{}", late.message);
+    assert!(late.usage.total_ns < answers[&ids[0]].usage.total_ns);
+    let alone = ask(&engine, RequestParams { queue_timeout_ms: 60_000, ..waits });
+    assert_eq!(alone.text, "shor");
+    // A prompt of 200 rows of 2 ms cannot be answered within 50 ms, as the engine has learned.
+    let hopeless = "x".repeat(200);
+    let request = |drop_late| RequestParams { queue_timeout_ms: 50, drop_late, ..text(&hopeless, 1) };
+    assert_eq!(ask(&engine, request(false)).finish, FinishReason::Length as i32, "it was admitted at once");
+    let dropped = ask(&engine, RequestParams { cache: false, ..request(true) });
+    assert_eq!(dropped.finish, FinishReason::TimedOut as i32);
+    assert!(dropped.message.contains("given up"), "{}", dropped.message);
+}
