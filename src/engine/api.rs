@@ -5,6 +5,7 @@ use crate::sample::SamplingParams;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+pub use super::efficiency::{Efficiency, HeldBack, StepCost};
 pub use super::event::{Embedding, Event, FinishReason, Logprob, Usage};
 pub use super::hub::Stage;
 pub use super::ids::{RequestId, Which};
@@ -188,14 +189,45 @@ pub enum ShutdownMode {
     Cancel,
 }
 
-/// p50, p90 and p99 in nanoseconds; 0 before the first sample.
+/// Upper bounds of the buckets of a [`Latency`], inclusive, in nanoseconds: 1, 2.5 and 5 of each decade from 10 us on,
+/// 100 s and 300 s. One more bucket has what lies above.
+pub const LATENCY_BOUNDS_NS: [u64; 23] = [
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+    25_000_000_000,
+    50_000_000_000,
+    100_000_000_000,
+    300_000_000_000,
+];
+pub const LATENCY_BUCKETS: usize = LATENCY_BOUNDS_NS.len() + 1;
+
+/// A distribution of times. The percentiles are in nanoseconds, 0 before the first sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Percentiles {
+pub struct Latency {
     pub p50_ns: u64,
     pub p90_ns: u64,
     pub p99_ns: u64,
     pub count: u64,
     pub sum_ns: u64,
+    /// Samples in each bucket by itself. Unlike percentiles, those of several engines add up.
+    pub buckets: [u64; LATENCY_BUCKETS],
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -237,8 +269,9 @@ pub struct Stats {
     /// Generated tokens over the time spent in steps.
     pub generated_tokens_per_second: f64,
     pub prompt_tokens_per_second: f64,
-    pub queue_wait: Percentiles,
-    pub time_to_first_token: Percentiles,
-    pub inter_token: Percentiles,
-    pub end_to_end: Percentiles,
+    pub queue_wait: Latency,
+    pub time_to_first_token: Latency,
+    pub inter_token: Latency,
+    pub end_to_end: Latency,
+    pub efficiency: Efficiency,
 }

@@ -260,7 +260,7 @@ impl Core {
             && let Some(step_ns) = self.run_entries(&plan.entries)
         {
             self.scheduler.commit(&plan, step_ns);
-            self.record.step(&plan, step_ns);
+            self.record.step(&plan, step_ns, self.scheduler.step_time());
         }
         let mut ended = std::mem::take(&mut self.ended);
         for (seq, why) in ended.drain(..) {

@@ -9,6 +9,7 @@ pub mod api;
 mod callback;
 mod config;
 mod core;
+mod efficiency;
 mod embedding;
 mod event;
 mod handle;

@@ -1,13 +1,17 @@
 //! `bn_stats`: what the engine has done and is doing.
 
 use super::growth::grown;
-use crate::engine::api::{Percentiles, Stats};
+use crate::engine::api::{LATENCY_BUCKETS, Latency, Stats};
 
-/// A distribution of times in nanoseconds; 0 before the first sample. This struct never grows.
+/// Number of `bn_latency.buckets`.
+pub const BN_LATENCY_BUCKETS: usize = 24;
+const _: () = assert!(BN_LATENCY_BUCKETS == LATENCY_BUCKETS);
+
+/// A distribution of times. The percentiles are 0 before the first sample. This struct never grows.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct bn_percentiles {
-    /// The median.
+pub struct bn_latency {
+    /// The median, in nanoseconds.
     pub p50_ns: u64,
     /// The 90th percentile.
     pub p90_ns: u64,
@@ -17,6 +21,11 @@ pub struct bn_percentiles {
     pub count: u64,
     /// Their sum.
     pub sum_ns: u64,
+    /// Samples by time: bucket `i` has those above `bn_latency_bound_ns(i - 1)` and up to
+    /// `bn_latency_bound_ns(i)`. Together they are `count`. The buckets of several engines add up,
+    /// which percentiles do not. The bounds are 1, 2.5 and 5 of each decade from 10 us to 50 s,
+    /// 100 s, 300 s, and none.
+    pub buckets: [u64; BN_LATENCY_BUCKETS],
 }
 
 /// A snapshot of an engine's counters: `bn_stats_init`, then `bn_engine_stats`. Counters start at
@@ -86,13 +95,13 @@ pub struct bn_stats {
     /// Prompt tokens over the time spent in forward passes.
     pub prompt_tokens_per_second: f64,
     /// From submit to admission.
-    pub queue_wait: bn_percentiles,
+    pub queue_wait: bn_latency,
     /// From submit to the first generated token.
-    pub time_to_first_token: bn_percentiles,
+    pub time_to_first_token: bn_latency,
     /// From a generated token to the next of the same request.
-    pub inter_token: bn_percentiles,
+    pub inter_token: bn_latency,
     /// From submit to the terminal event.
-    pub end_to_end: bn_percentiles,
+    pub end_to_end: bn_latency,
     /// Requests finished as `BN_FINISH_EMBEDDING`.
     pub completed_embedding: u64,
     /// Bytes of the KV cache, of all its blocks.
@@ -101,16 +110,16 @@ pub struct bn_stats {
     pub max_sequence_length: u64,
 }
 
-grown!(bn_stats: 416);
+grown!(bn_stats: 1184);
 
 /// A struct with fields of the same names as `$of`'s.
 macro_rules! same {
     ($of:expr; $($field:ident)*; $($rest:tt)*) => { Self { $($field: $of.$field,)* $($rest)* } };
 }
 
-impl bn_percentiles {
-    fn new(of: &Percentiles) -> Self {
-        same!(of; p50_ns p90_ns p99_ns count sum_ns;)
+impl bn_latency {
+    fn new(of: &Latency) -> Self {
+        same!(of; p50_ns p90_ns p99_ns count sum_ns buckets;)
     }
 }
 
@@ -125,10 +134,10 @@ impl bn_stats {
             prompt_tokens_per_second max_sequence_length;
             struct_size: 0,
             reserved: 0,
-            queue_wait: bn_percentiles::new(&of.queue_wait),
-            time_to_first_token: bn_percentiles::new(&of.time_to_first_token),
-            inter_token: bn_percentiles::new(&of.inter_token),
-            end_to_end: bn_percentiles::new(&of.end_to_end),
+            queue_wait: bn_latency::new(&of.queue_wait),
+            time_to_first_token: bn_latency::new(&of.time_to_first_token),
+            inter_token: bn_latency::new(&of.inter_token),
+            end_to_end: bn_latency::new(&of.end_to_end),
         }
     }
 }

@@ -6,7 +6,7 @@ use ::bn_engine::ffi::event::*;
 use ::bn_engine::ffi::exports::model::*;
 use ::bn_engine::ffi::model::*;
 use ::bn_engine::ffi::request::*;
-use ::bn_engine::ffi::stats::{bn_percentiles, bn_stats};
+use ::bn_engine::ffi::stats::{BN_LATENCY_BUCKETS, bn_latency, bn_stats};
 use ::bn_engine::ffi::status::*;
 use ::bn_engine::ffi::types::*;
 use std::fmt::Write;
@@ -73,7 +73,7 @@ fn structs(facts: &mut Facts) {
             memory_limit_bytes, max_wait_us, max_step_ms, default_timeout_ms, log_level, on_event,
             on_event_context, log, log_context,
         }
-        bn_percentiles { p50_ns, p90_ns, p99_ns, count, sum_ns }
+        bn_latency { p50_ns, p90_ns, p99_ns, count, sum_ns, buckets }
         bn_stats {
             struct_size, reserved, accepted, rejected_invalid, rejected_queue_full,
             rejected_too_long, rejected_memory, rejected_shutdown, completed_stop,
@@ -118,7 +118,7 @@ fn constants(facts: &mut Facts) {
         BN_EVENT_TOKENS BN_EVENT_COMPLETED BN_FINISH_NONE BN_FINISH_STOP BN_FINISH_STOP_STRING
         BN_FINISH_LENGTH BN_FINISH_CANCELLED BN_FINISH_TIMED_OUT BN_FINISH_FAILED
         BN_FINISH_EMBEDDING BN_TOKENIZE_ADD_SPECIAL BN_TOKENIZE_PARSE_SPECIAL
-        BN_CHAT_ADD_GENERATION_PROMPT
+        BN_CHAT_ADD_GENERATION_PROMPT BN_LATENCY_BUCKETS
     }
 }
 
