@@ -12,6 +12,7 @@ mod core;
 mod efficiency;
 mod embedding;
 mod event;
+mod free_memory;
 mod handle;
 mod memory;
 mod sequence;

@@ -1,6 +1,7 @@
 //! Counters and latency histograms; the engine thread records once per step.
 
 use super::api::{Efficiency, HeldBack, LATENCY_BOUNDS_NS, LATENCY_BUCKETS, Latency, Stats};
+use super::free_memory::Claim;
 use crate::base::Status;
 use crate::base::clock::now_ns;
 use crate::base::sync::Mutex;
@@ -84,6 +85,7 @@ struct Inner {
 
 pub struct Recorder {
     inner: Mutex<Inner>,
+    claim: Claim,
     made_ns: u64,
     kv_blocks_used: AtomicU64,
     rejected: [AtomicU64; REJECTIONS],
@@ -92,8 +94,8 @@ pub struct Recorder {
 /// Invalid, queue full, too long, memory, shutdown.
 const REJECTIONS: usize = 5;
 
-impl Default for Recorder {
-    fn default() -> Self {
+impl Recorder {
+    pub fn new(claim: Claim) -> Self {
         let inner = Inner {
             steps: 0,
             last_batch_size: 0,
@@ -108,14 +110,13 @@ impl Default for Recorder {
         };
         Self {
             inner: Mutex::new(inner),
+            claim,
             made_ns: now_ns(),
             kv_blocks_used: AtomicU64::new(0),
             rejected: Default::default(),
         }
     }
-}
 
-impl Recorder {
     pub fn rejected(&self, why: Status, n: usize) {
         let counter = match why {
             Status::QueueFull => 1,
@@ -130,6 +131,7 @@ impl Recorder {
     /// Engine thread: takes in what happened, and empties `log`.
     pub fn record(&self, log: &mut StepLog, kv_blocks_used: usize) {
         self.kv_blocks_used.store(kv_blocks_used as u64, Ordering::Relaxed);
+        self.claim.touched(kv_blocks_used);
         if log.steps == 0 && log.ends.is_empty() && log.waits.is_empty() {
             return;
         }
@@ -186,6 +188,7 @@ impl Recorder {
 
 #[cfg(test)]
 mod tests {
+    use super::super::free_memory::Claims;
     use super::*;
 
     #[test]
@@ -209,7 +212,9 @@ mod tests {
 
     #[test]
     fn a_record_adds_up_and_empties_the_log() {
-        let (recorder, mut log) = (Recorder::default(), StepLog::default());
+        static CLAIMS: Claims = Claims::new();
+        let (_, claim) = CLAIMS.claim(10, |_| Ok(7)).unwrap();
+        let (recorder, mut log) = (Recorder::new(claim), StepLog::default());
         for _ in 0..2 {
             let plan = Plan { work: crate::schedule::Work { rows: 5, keys: 9 }, ..Plan::default() };
             log.step(&plan, 1000, &StepTime::default());
@@ -220,6 +225,8 @@ mod tests {
         let stats = recorder.snapshot(4);
         assert_eq!((stats.steps, stats.prompt_tokens, stats.generated_tokens), (2, 10, 4));
         assert_eq!((stats.efficiency.step_ns, stats.efficiency.held_back), (2000, [0, 0, 0, 2, 0, 0]));
+        let untouched = CLAIMS.claim(10, |others| Ok(others as usize)).unwrap().0;
+        assert_eq!((stats.kv_blocks_used, untouched), (3, 40));
         assert_eq!((stats.time_to_first_token.count, stats.inter_token.buckets[2]), (2, 2));
     }
 }
