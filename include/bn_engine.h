@@ -710,7 +710,8 @@ typedef struct bn_engine_config {
     uint32_t max_batch_tokens;
     /**
      * The most tokens of one request, prompt and output together: 2 to the model's context
-     * length. 0 (default): the context length.
+     * length. 0 (default): the context length, or less where the free memory holds no more;
+     * `bn_stats.max_sequence_length` says how much.
      */
     uint32_t max_sequence_length;
     /** Tokens per block of the KV cache: 16, 32 (default), 64 or 128. */
@@ -724,7 +725,9 @@ typedef struct bn_engine_config {
     uint32_t queue_capacity;
     /**
      * The most bytes for weights, KV cache, workspace, queued prompts and events together. The
-     * weights count whole, also those of a shared model. 0 (default): no limit.
+     * weights count whole, also those of a shared model. 0 (default): no limit. Then the KV cache
+     * takes at most half of the memory that the machine and the control groups of the process
+     * have free.
      */
     uint64_t memory_limit_bytes;
     /**
@@ -1138,8 +1141,8 @@ bn_status bn_engine_config_init(struct bn_engine_config *config, uint32_t struct
  *
  * [any thread]
  * @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: a field is out of range; `BN_ERR_UNSUPPORTED`: the
- * machine lacks `instructions`, or a field of a newer header is set; `BN_ERR_MEMORY_LIMIT`: too
- * small for the model and one sequence; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_INTERNAL`; and as
+ * machine lacks `instructions`, or a field of a newer header is set; `BN_ERR_MEMORY_LIMIT`: the
+ * limit, or the memory that is free, is too small for the model and one sequence; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_INTERNAL`; and as
  * `bn_model_open`.
  */
 bn_status bn_engine_create(const struct bn_engine_config *config,

@@ -63,13 +63,14 @@ pub struct EngineConfig {
     pub max_batch_size: u32,
     /// Rows in a step. max_batch_size..=65536.
     pub max_batch_tokens: u32,
-    /// Prompt plus new tokens of one request; 0: the model's context length.
+    /// Prompt plus new tokens of one request; 0: the model's context length, or what half of the free memory holds.
     pub max_sequence_length: u32,
     /// Tokens per KV block: 16, 32, 64 or 128.
     pub kv_block_size: u32,
     /// What K and V are stored in; models that keep something else there (`builtin:echo`) have their own.
     pub kv_type: KvType,
-    /// Weights, KV, workspace, queued prompts and buffered events; 0: no limit.
+    /// Weights, KV, workspace, queued prompts and buffered events; 0: no limit, and KV takes at most half of what is
+    /// free.
     pub memory_limit_bytes: u64,
     /// Unreleased requests at a time. 1..=1048576.
     pub queue_capacity: u32,

@@ -36,7 +36,8 @@ pub struct bn_engine_config {
     /// prompts are run in chunks.
     pub max_batch_tokens: u32,
     /// The most tokens of one request, prompt and output together: 2 to the model's context
-    /// length. 0 (default): the context length.
+    /// length. 0 (default): the context length, or less where the free memory holds no more;
+    /// `bn_stats.max_sequence_length` says how much.
     pub max_sequence_length: u32,
     /// Tokens per block of the KV cache: 16, 32 (default), 64 or 128.
     pub kv_block_size: u32,
@@ -46,7 +47,9 @@ pub struct bn_engine_config {
     /// The most unreleased requests, 1 to 1048576, default 1024.
     pub queue_capacity: u32,
     /// The most bytes for weights, KV cache, workspace, queued prompts and events together. The
-    /// weights count whole, also those of a shared model. 0 (default): no limit.
+    /// weights count whole, also those of a shared model. 0 (default): no limit. Then the KV cache
+    /// takes at most half of the memory that the machine and the control groups of the process
+    /// have free.
     pub memory_limit_bytes: u64,
     /// Microseconds that an idle engine waits for more requests before its first step, 0
     /// (default) to 1000000.
