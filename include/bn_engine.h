@@ -1142,8 +1142,8 @@ bn_status bn_engine_config_init(struct bn_engine_config *config, uint32_t struct
  * [any thread]
  * @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: a field is out of range; `BN_ERR_UNSUPPORTED`: the
  * machine lacks `instructions`, or a field of a newer header is set; `BN_ERR_MEMORY_LIMIT`: the
- * limit, or the memory that is free, is too small for the model and one sequence; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_INTERNAL`; and as
- * `bn_model_open`.
+ * limit, or the memory that is free, is too small for the model and one sequence;
+ * `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_INTERNAL`; and as `bn_model_open`.
  */
 bn_status bn_engine_create(const struct bn_engine_config *config,
                            struct bn_engine **out,

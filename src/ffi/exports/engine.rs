@@ -29,8 +29,8 @@ pub unsafe extern "C" fn bn_engine_config_init(config: *mut bn_engine_config, st
 /// [any thread]
 /// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: a field is out of range; `BN_ERR_UNSUPPORTED`: the
 /// machine lacks `instructions`, or a field of a newer header is set; `BN_ERR_MEMORY_LIMIT`: the
-/// limit, or the memory that is free, is too small for the model and one sequence; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_INTERNAL`; and as
-/// `bn_model_open`.
+/// limit, or the memory that is free, is too small for the model and one sequence;
+/// `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_INTERNAL`; and as `bn_model_open`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_engine_create(
     config: *const bn_engine_config,
