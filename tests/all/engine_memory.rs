@@ -1,4 +1,4 @@
-//! Engines on a machine that is too small for the longest sequence of their model.
+//! What engines take of a machine or a limit that is too small for all that they could use.
 
 use crate::engine_support::*;
 use bn_engine::base::{Result, Status};
@@ -8,17 +8,15 @@ use bn_engine::model::{Facts, KvShape, Loaded, Model, Outputs};
 use bn_engine::ops::{KvCache, OpSet, RaggedBatch};
 use std::sync::{Arc, Mutex};
 
-/// 4 MiB of K and V a token: a sequence of its context takes 64 TiB.
-struct Vast(Facts);
+/// All logits are 0.
+struct Flat(Facts, KvShape);
 
-const CONTEXT: usize = 1 << 24;
-
-impl Model for Vast {
+impl Model for Flat {
     fn facts(&self) -> &Facts {
         &self.0
     }
     fn kv_shape(&self) -> KvShape {
-        KvShape { layers: 64, kv_heads: 64, head_dim: 256, kind: None }
+        self.1
     }
     fn workspace_bytes(&self, _: &dyn OpSet, _: usize, _: usize) -> usize {
         0
@@ -37,12 +35,24 @@ impl Model for Vast {
     }
 }
 
-fn vast(change: impl FnOnce(&mut EngineConfig)) -> Result<Engine> {
-    let facts = Facts { vocab_size: 4, context_length: CONTEXT, ..Facts::default() };
-    let loaded = Loaded { model: Arc::new(Vast(facts)), tokenizer: None, end_tokens: Vec::new(), chat: None };
+fn of(context_length: usize, shape: KvShape, change: impl FnOnce(&mut EngineConfig)) -> Result<Engine> {
+    let facts = Facts { vocab_size: 4, context_length, ..Facts::default() };
+    let model = Arc::new(Flat(facts, shape));
+    let loaded = Loaded { model, tokenizer: None, end_tokens: Vec::new(), chat: None };
     let mut config = EngineConfig { model: Some(loaded), ..EngineConfig::default() };
     change(&mut config);
     Engine::create(config)
+}
+
+const CONTEXT: usize = 1 << 24;
+
+/// 4 MiB of K and V a token: a sequence of its context takes 64 TiB.
+fn vast(change: impl FnOnce(&mut EngineConfig)) -> Result<Engine> {
+    of(CONTEXT, KvShape { layers: 64, kv_heads: 64, head_dim: 256, kind: None }, change)
+}
+
+fn ids(tokens: usize, new: u32) -> RequestParams<'static> {
+    RequestParams { prompt: Prompt::Tokens(vec![1; tokens].into()), ..text("", new) }
 }
 
 #[cfg(target_os = "linux")]
@@ -78,9 +88,8 @@ fn the_longest_sequence_is_what_fits() {
     let says = format!("max_sequence_length is {longest} instead of the model's {CONTEXT}");
     let log = log.lock().unwrap();
     assert!(log.iter().any(|(level, text)| *level == LOG_WARN && text.contains(&says)), "{log:?}");
-    let request = |tokens| RequestParams { prompt: Prompt::Tokens(vec![1; tokens].into()), ..text("", 5) };
-    assert_eq!(engine.submit(vec![request(longest)]).unwrap_err().status, Status::TooLong);
-    assert_eq!(ask(&engine, request(3)).tokens.len(), 5);
+    assert_eq!(engine.submit(vec![ids(longest, 5)]).unwrap_err().status, Status::TooLong);
+    assert_eq!(ask(&engine, ids(3, 5)).tokens.len(), 5);
 }
 
 #[test]
@@ -91,4 +100,16 @@ fn a_length_that_was_asked_for_is_refused_where_it_does_not_fit() {
     let error = vast(|config| config.memory_limit_bytes = 1 << 50).err().unwrap();
     assert_eq!(error.status, Status::MemoryLimit);
     assert!(error.message.contains("are free on this machine"), "{error}");
+}
+
+#[test]
+fn a_small_limit_has_room_for_a_queue_of_short_requests() {
+    // A sequence takes 1 MiB. KV would take 32 MiB.
+    let shape = KvShape { layers: 1, kv_heads: 1, head_dim: 64, kind: None };
+    let limit = 16 << 20;
+    let engine = of(4096, shape, |config| config.memory_limit_bytes = limit).unwrap();
+    engine.submit((0..1024).map(|_| ids(8, 4)).collect()).unwrap();
+    collect(&engine, 1024);
+    let stats = engine.stats();
+    assert!(stats.memory_peak_bytes <= limit && stats.kv_bytes > limit / 2, "{stats:?}");
 }
