@@ -25,7 +25,7 @@
  * `bn_X_init(&x, sizeof x)` prepares a struct that begins with `struct_size`, and arrays are
  * passed with the size of an element. The library touches no more than that. A field that the
  * library does not know must be 0, or the call fails with BN_ERR_UNSUPPORTED. bn_string,
- * bn_logprob, bn_percentiles and bn_error never grow. Numbers of constants are never reused.
+ * bn_logprob, bn_latency and bn_error never grow. Numbers of constants are never reused.
  *
  * **Text** is UTF-8 in a bn_string.
  *
@@ -354,6 +354,9 @@
 
 /** The embedding is in `embedding` (`BN_REQUEST_EMBED`). */
 #define BN_FINISH_EMBEDDING (7)
+
+/** Number of `bn_latency.buckets`. */
+#define BN_LATENCY_BUCKETS (24)
 
 /** For `bn_model_tokenize`: put in front what submitting a text puts there (BOS). */
 #define BN_TOKENIZE_ADD_SPECIAL (1u << 0)
@@ -719,7 +722,8 @@ typedef struct bn_engine_config {
     uint32_t max_batch_tokens;
     /**
      * The most tokens of one request, prompt and output together: 2 to the model's context
-     * length. 0 (default): the context length.
+     * length. 0 (default): the context length, or less where the free memory holds no more;
+     * `bn_stats.max_sequence_length` says how much.
      */
     uint32_t max_sequence_length;
     /** Tokens per block of the KV cache: 16, 32 (default), 64 or 128. */
@@ -733,7 +737,9 @@ typedef struct bn_engine_config {
     uint32_t queue_capacity;
     /**
      * The most bytes for weights, KV cache, workspace, queued prompts and events together. The
-     * weights count whole, also those of a shared model. 0 (default): no limit.
+     * weights count whole, also those of a shared model. 0 (default): no limit. Then the KV cache
+     * takes at most half of the memory that the machine and the control groups of the process
+     * have free.
      */
     uint64_t memory_limit_bytes;
     /**
@@ -773,9 +779,11 @@ typedef struct bn_engine_config {
     void *log_context;
 } bn_engine_config;
 
-/** A distribution of times in nanoseconds; 0 before the first sample. This struct never grows. */
-typedef struct bn_percentiles {
-    /** The median. */
+/**
+ * A distribution of times. The percentiles are 0 before the first sample. This struct never grows.
+ */
+typedef struct bn_latency {
+    /** The median, in nanoseconds. */
     uint64_t p50_ns;
     /** The 90th percentile. */
     uint64_t p90_ns;
@@ -785,7 +793,14 @@ typedef struct bn_percentiles {
     uint64_t count;
     /** Their sum. */
     uint64_t sum_ns;
-} bn_percentiles;
+    /**
+     * Samples by time: bucket `i` has those above `bn_latency_bound_ns(i - 1)` and up to
+     * `bn_latency_bound_ns(i)`. Together they are `count`. The buckets of several engines add up,
+     * which percentiles do not. The bounds are 1, 2.5 and 5 of each decade from 10 us to 50 s,
+     * 100 s, 300 s, and none.
+     */
+    uint64_t buckets[BN_LATENCY_BUCKETS];
+} bn_latency;
 
 /**
  * A snapshot of an engine's counters: `bn_stats_init`, then `bn_engine_stats`. Counters start at
@@ -856,13 +871,13 @@ typedef struct bn_stats {
     /** Prompt tokens over the time spent in forward passes. */
     double prompt_tokens_per_second;
     /** From submit to admission. */
-    struct bn_percentiles queue_wait;
+    struct bn_latency queue_wait;
     /** From submit to the first generated token. */
-    struct bn_percentiles time_to_first_token;
+    struct bn_latency time_to_first_token;
     /** From a generated token to the next of the same request. */
-    struct bn_percentiles inter_token;
+    struct bn_latency inter_token;
     /** From submit to the terminal event. */
-    struct bn_percentiles end_to_end;
+    struct bn_latency end_to_end;
     /** Requests finished as `BN_FINISH_EMBEDDING`. */
     uint64_t completed_embedding;
     /** Bytes of the KV cache, of all its blocks. */
@@ -1167,9 +1182,9 @@ bn_status bn_engine_config_init(struct bn_engine_config *config, uint32_t struct
  *
  * [any thread]
  * @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: a field is out of range; `BN_ERR_UNSUPPORTED`: the
- * machine lacks `instructions`, or a field of a newer header is set; `BN_ERR_MEMORY_LIMIT`: too
- * small for the model and one sequence; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_INTERNAL`; and as
- * `bn_model_open`.
+ * machine lacks `instructions`, or a field of a newer header is set; `BN_ERR_MEMORY_LIMIT`: the
+ * limit, or the memory that is free, is too small for the model and one sequence;
+ * `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_INTERNAL`; and as `bn_model_open`.
  */
 bn_status bn_engine_create(const struct bn_engine_config *config,
                            struct bn_engine **out,
@@ -1253,7 +1268,7 @@ bn_status bn_engine_stats(struct bn_engine *engine, struct bn_stats *out, struct
 
 /**
  * Writes the statistics as Prometheus text to `text`, which has room for `capacity` bytes, and
- * its length to `*length`. 8192 bytes are enough for this version. To ask for the length alone,
+ * its length to `*length`. 16384 bytes are enough for this version. To ask for the length alone,
  * pass NULL and 0: the call returns `BN_ERR_BUFFER_TOO_SMALL`.
  *
  * [any thread]
@@ -1265,6 +1280,23 @@ bn_status bn_engine_metrics(struct bn_engine *engine,
                             size_t capacity,
                             size_t *length,
                             struct bn_error *error);
+
+/**
+ * Writes a report for people on how efficiently the engine runs, as lines of text: the share of
+ * time spent in forward passes, the mean batch, rows and their prompt share, tokens per second,
+ * an estimate of the speed-up over one request at a time, and what kept requests out of the
+ * batch. Its wording may change in any version; programs read `bn_stats`. `text`, `capacity` and
+ * `length` are as in `bn_engine_metrics`; 4096 bytes are enough for this version.
+ *
+ * [any thread]
+ * @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*length` was written;
+ * `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_FORKED`.
+ */
+bn_status bn_engine_report(struct bn_engine *engine,
+                           char *text,
+                           size_t capacity,
+                           size_t *length,
+                           struct bn_error *error);
 
 /**
  * Fills `*params` with the defaults. `struct_size` is `sizeof(bn_request_params)`.
@@ -1474,6 +1506,14 @@ const char *bn_status_message(bn_status status);
  * [any thread]
  */
 const char *bn_finish_reason_name(int32_t reason);
+
+/**
+ * The upper bound of a bucket of `bn_latency`, inclusive, in nanoseconds; `UINT64_MAX` for the last
+ * and for those that do not exist.
+ *
+ * [any thread]
+ */
+uint64_t bn_latency_bound_ns(uint32_t bucket);
 
 /**
  * The version of the linked library, like `0.1.0`. A static NUL-terminated string.

@@ -5,6 +5,7 @@ use crate::sample::SamplingParams;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+pub use super::efficiency::{Efficiency, HeldBack, StepCost};
 pub use super::event::{Embedding, Event, FinishReason, Logprob, Usage};
 pub use super::hub::Stage;
 pub use super::ids::{RequestId, Which};
@@ -62,14 +63,17 @@ pub struct EngineConfig {
     pub max_batch_size: u32,
     /// Rows in a step. max_batch_size..=65536.
     pub max_batch_tokens: u32,
-    /// Prompt plus new tokens of one request; 0: the model's context length.
+    /// Prompt plus new tokens of one request; 0: the model's context length, or what half of the free memory holds.
     pub max_sequence_length: u32,
     /// Tokens per KV block: 16, 32, 64 or 128.
     pub kv_block_size: u32,
     /// What K and V are stored in; models that keep something else there (`builtin:echo`) have their own.
     pub kv_type: KvType,
-    /// Weights, KV, workspace, queued prompts and buffered events; 0: no limit.
+    /// Weights, KV, workspace, queued prompts and buffered events; 0: no limit, and KV takes at most half of what is
+    /// free.
     pub memory_limit_bytes: u64,
+    /// At most; 0: what the machine and `memory_limit_bytes` leave, up to a whole sequence for each place in the batch.
+    pub kv_cache_bytes: u64,
     /// Unreleased requests at a time. 1..=1048576.
     pub queue_capacity: u32,
     /// How long an idle engine's first step waits for company. 0..=1000000.
@@ -105,6 +109,7 @@ impl Default for EngineConfig {
             kv_block_size: 32,
             kv_type: KvType::F16,
             memory_limit_bytes: 0,
+            kv_cache_bytes: 0,
             queue_capacity: 1024,
             max_wait_us: 0,
             max_step_ms: 200,
@@ -214,14 +219,45 @@ pub enum ShutdownMode {
     Cancel,
 }
 
-/// p50, p90 and p99 in nanoseconds; 0 before the first sample.
+/// Upper bounds of the buckets of a [`Latency`], inclusive, in nanoseconds: 1, 2.5 and 5 of each decade from 10 us on,
+/// 100 s and 300 s. One more bucket has what lies above.
+pub const LATENCY_BOUNDS_NS: [u64; 23] = [
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+    25_000_000_000,
+    50_000_000_000,
+    100_000_000_000,
+    300_000_000_000,
+];
+pub const LATENCY_BUCKETS: usize = LATENCY_BOUNDS_NS.len() + 1;
+
+/// A distribution of times. The percentiles are in nanoseconds, 0 before the first sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Percentiles {
+pub struct Latency {
     pub p50_ns: u64,
     pub p90_ns: u64,
     pub p99_ns: u64,
     pub count: u64,
     pub sum_ns: u64,
+    /// Samples in each bucket by itself. Unlike percentiles, those of several engines add up.
+    pub buckets: [u64; LATENCY_BUCKETS],
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -251,7 +287,22 @@ pub struct Stats {
     pub mean_batch_size: f64,
     /// mean_batch_size / max_batch_size.
     pub batch_utilization: f64,
+    /// Held by running requests.
     pub kv_blocks_used: u64,
+    /// Held by none, with prefixes that a later request may take.
+    pub kv_blocks_cached: u64,
+    /// Cached blocks that were given up for the room.
+    pub kv_evictions: u64,
+    /// Prompt tokens that first admissions found in the cache.
+    pub cached_tokens: u64,
+    /// Rows computed again after a preemption or a pause; `prompt_tokens` does not count them.
+    pub recomputed_tokens: u64,
+    pub preemptions: u64,
+    pub pauses: u64,
+    /// Now.
+    pub paused: u64,
+    pub sessions: u64,
+    pub session_blocks: u64,
     pub kv_blocks_total: u64,
     pub kv_bytes: u64,
     /// Prompt and output tokens of one request together, at most.
@@ -263,8 +314,9 @@ pub struct Stats {
     /// Generated tokens over the time spent in steps.
     pub generated_tokens_per_second: f64,
     pub prompt_tokens_per_second: f64,
-    pub queue_wait: Percentiles,
-    pub time_to_first_token: Percentiles,
-    pub inter_token: Percentiles,
-    pub end_to_end: Percentiles,
+    pub queue_wait: Latency,
+    pub time_to_first_token: Latency,
+    pub inter_token: Latency,
+    pub end_to_end: Latency,
+    pub efficiency: Efficiency,
 }

@@ -155,7 +155,7 @@ impl Core {
 
     /// Hands over what the last step made, takes the commands that came and obeys them. False: nothing is left to do.
     fn exchange(&mut self, rest: Rest) -> bool {
-        self.shared.recorder.record(&mut self.record, self.scheduler.counts().blocks_used);
+        self.shared.recorder.record(&mut self.record, self.scheduler.snapshot());
         let mut commands = std::mem::take(&mut self.commands);
         let goes_on = self.shared.hub.exchange(&mut self.outbox, &mut commands, rest);
         commands.drain(..).for_each(|command| self.obey(command));
@@ -271,7 +271,7 @@ impl Core {
         {
             self.drop_failed(&mut plan);
             self.scheduler.commit(&plan, step_ns, &Known(&self.sequences));
-            self.record.step(&plan, step_ns);
+            self.record.step(&plan, step_ns, self.scheduler.step_time());
         }
         let mut ended = std::mem::take(&mut self.ended);
         for (seq, why) in ended.drain(..) {

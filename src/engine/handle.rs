@@ -39,7 +39,6 @@ pub struct Engine {
     threads: Mutex<Vec<JoinHandle<()>>>,
     memory: MemoryPlan,
     max_batch_size: u32,
-    max_sequence: usize,
     default_timeout_ms: u32,
     callback_mode: bool,
     made_in: u32,
@@ -64,16 +63,18 @@ impl Engine {
         log.write(LOG_INFO, format!("instructions: {}", ops.isa().name()));
         let max_sequence =
             config::sequence_length(config.max_sequence_length, loaded.model.facts().context_length)?;
-        let memory = memory::plan(&config, &loaded, &ops, max_sequence)?;
+        let (memory, claim) = memory::plan(&config, &loaded, &ops, max_sequence)?;
         log.write(LOG_INFO, memory.to_string());
+        if let Some(text) = memory.clamped(max_sequence) {
+            log.write(LOG_WARN, text);
+        }
         let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
         let hub = Hub::new(next_salt(), config.queue_capacity as usize, memory.for_requests(), signal);
         let engine = Self {
-            shared: Arc::new(Shared { hub, recorder: Recorder::default(), log, loaded }),
+            shared: Arc::new(Shared { hub, recorder: Recorder::new(claim), log, loaded }),
             threads: Mutex::new(Vec::new()),
             memory,
             max_batch_size: config.max_batch_size,
-            max_sequence,
             default_timeout_ms: config.default_timeout_ms,
             callback_mode: config.on_event.is_some(),
             made_in,
@@ -161,7 +162,7 @@ impl Engine {
         let prompt = limits.prompt_ids(params)?;
         let max_new = match params.embedding {
             Some(_) => 1,
-            None => match (params.max_new_tokens, (self.max_sequence - prompt.len()) as u32) {
+            None => match (params.max_new_tokens, (self.memory.max_sequence - prompt.len()) as u32) {
                 (0, room) => room,
                 (asked, room) => asked.min(room),
             },
@@ -213,7 +214,7 @@ impl Engine {
             vocab_size: self.facts().vocab_size,
             hidden_size: self.facts().hidden_size,
             new_tokens: usize::from(!embedding),
-            max_sequence: self.max_sequence,
+            max_sequence: self.memory.max_sequence,
             tokenizer: tokenizer.as_deref(),
             chat: chat.as_deref(),
         }
@@ -291,7 +292,7 @@ impl Engine {
             unreleased: hub.unreleased as u64,
             kv_blocks_total: self.memory.blocks as u64,
             kv_bytes: self.memory.kv,
-            max_sequence_length: self.max_sequence as u64,
+            max_sequence_length: self.memory.max_sequence as u64,
             memory_used_bytes: self.memory.fixed() + hub.reserved,
             memory_peak_bytes: self.memory.fixed() + hub.reserved_peak,
             memory_limit_bytes: self.memory.limit,

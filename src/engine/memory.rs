@@ -3,13 +3,16 @@
 use super::api::{EngineConfig, RequestParams};
 use super::embedding::Pooler;
 use super::event::Event;
+use super::free_memory::{self, CLAIMS, Claim};
 use crate::base::{Error, Result, Status};
 use crate::cache;
 use crate::kernels::attention::KvType;
 use crate::model::{Loaded, Model};
 use crate::ops::OpSet;
 use crate::sample::Sampler;
+use crate::text::Tokenizer;
 use std::fmt;
+use std::path::Path;
 
 /// Where the bytes go. All but the requests' share are fixed at create.
 #[derive(Clone, Copy, Debug)]
@@ -20,13 +23,15 @@ pub struct MemoryPlan {
     pub kv: u64,
     pub kv_type: KvType,
     pub blocks: usize,
+    /// Tokens of the longest sequence that the blocks hold, at most what was asked for.
+    pub max_sequence: usize,
     /// 0: none.
     pub limit: u64,
 }
 
 impl fmt::Display for MemoryPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { weights, workspace, kv, kv_type, blocks, limit } = self;
+        let Self { weights, workspace, kv, kv_type, blocks, limit, .. } = self;
         let limit = if *limit == 0 { "no limit".into() } else { format!("limit {limit}") };
         write!(
             f,
@@ -44,6 +49,17 @@ impl MemoryPlan {
     /// Bytes that queued prompts and buffered events may take together.
     pub fn for_requests(&self) -> u64 {
         if self.limit == 0 { u64::MAX } else { self.limit.saturating_sub(self.fixed()) }
+    }
+
+    /// What to warn of where the machine is too small for sequences of `asked` tokens.
+    pub fn clamped(&self, asked: usize) -> Option<String> {
+        let Self { max_sequence, kv, .. } = self;
+        (*max_sequence < asked).then(|| {
+            format!(
+                "max_sequence_length is {max_sequence} instead of the model's {asked}: the KV cache has {kv} bytes, \
+                 half of what is free"
+            )
+        })
     }
 }
 
@@ -63,61 +79,140 @@ fn kv_type(config: &EngineConfig, model: &dyn Model) -> Result<KvType> {
     }
 }
 
-/// Divides the limit: weights and workspace first, a share for requests, the rest for KV.
+/// What the sizes are decided by; all but the last three in bytes.
+struct Need {
+    weights: u64,
+    workspace: u64,
+    block: u64,
+    /// 0: none.
+    limit: u64,
+    /// What the machine has free beside the workspace.
+    free: u64,
+    /// What a queue full of short requests holds.
+    requests: u64,
+    max_sequence: usize,
+    /// The most that KV may take; 0: as much as there is.
+    kv_cache: u64,
+    /// The host has set `max_sequence_length`.
+    explicit: bool,
+    block_size: usize,
+    batch: usize,
+}
+
+/// Divides the limit: weights and workspace first, a share for requests, the rest for KV. Without a limit, KV may have
+/// half of what is free.
 pub fn plan(
     config: &EngineConfig,
     loaded: &Loaded,
     ops: &dyn OpSet,
     max_sequence: usize,
-) -> Result<MemoryPlan> {
+) -> Result<(MemoryPlan, Claim)> {
     let model = &*loaded.model;
-    let overflow = || Error::new(Status::MemoryLimit, "the KV cache's size overflows; lower max_batch_size");
-    let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
+    let (batch, limit) = (config.max_batch_size as usize, config.memory_limit_bytes);
     let block_size = config.kv_block_size as usize;
-    let tokenizer = loaded.tokenizer.as_ref().map_or(0, |t| t.table_bytes()) as u64;
-    let tables = tokenizer + loaded.chat.as_ref().map_or(0, |chat| chat.table_bytes()) as u64;
-    let weights = model.facts().weight_bytes.saturating_add(tables);
-    let vocab = model.facts().vocab_size;
-    let sampling = batch.saturating_mul(vocab * 4).saturating_add(Sampler::bytes(vocab));
-    let hidden = tokens.saturating_mul(model.facts().hidden_size * 4);
-    let workspace = model.workspace_bytes(ops, tokens, batch).saturating_add(sampling).saturating_add(hidden)
-        as u64
-        + config.queue_capacity as u64 * SLOT_BYTES;
+    let (weights, workspace) = (weight_bytes(loaded), workspace_bytes(config, loaded, ops));
     let kv_type = kv_type(config, model)?;
-    let block_bytes = cache::bytes_per_block(model.kv_shape(), kv_type, block_size)?;
-    let one_sequence = max_sequence.div_ceil(block_size);
-    let wanted = one_sequence.checked_mul(batch).ok_or_else(overflow)?;
-    let room = match config.memory_limit_bytes {
-        0 => default_kv_bytes(),
-        limit => {
-            let left = limit.saturating_sub(weights.saturating_add(workspace));
-            left - (left / 16).min(64 << 20)
-        }
+    let block = cache::bytes_per_block(model.kv_shape(), kv_type, block_size)?;
+    let free = free_memory::available(Path::new("/")).unwrap_or(FALLBACK).saturating_sub(workspace);
+    let requests = short_request_bytes(loaded).saturating_mul(config.queue_capacity.into());
+    let kv_cache = config.kv_cache_bytes;
+    let explicit = config.max_sequence_length != 0;
+    let need = Need {
+        weights,
+        workspace,
+        block,
+        limit,
+        free,
+        requests,
+        kv_cache,
+        max_sequence,
+        explicit,
+        block_size,
+        batch,
     };
-    let fits = room.checked_div(block_bytes).map_or(wanted, |n| n.min(wanted as u64) as usize);
-    if config.memory_limit_bytes != 0 && fits < one_sequence {
-        return Err(Error::new(
-            Status::MemoryLimit,
-            format!(
-                "memory_limit_bytes = {} is too small: weights {weights}, workspace {workspace}, and one sequence of \
-                 {max_sequence} tokens needs {one_sequence} KV blocks of {block_bytes} bytes where {fits} fit; raise \
-                 the limit or lower max_sequence_length or max_batch_tokens",
-                config.memory_limit_bytes
-            ),
-        ));
-    }
-    let blocks = fits.max(one_sequence).min(u32::MAX as usize);
-    let kv = (blocks as u64).checked_mul(block_bytes).ok_or_else(overflow)?;
-    Ok(MemoryPlan { weights, workspace, kv, kv_type, blocks, limit: config.memory_limit_bytes })
+    let (blocks, claim) = CLAIMS.claim(block, |others| need.blocks(others))?;
+    let max_sequence = max_sequence.min(blocks.saturating_mul(block_size));
+    let kv = blocks as u64 * block;
+    Ok((MemoryPlan { weights, workspace, kv, kv_type, blocks, max_sequence, limit }, claim))
 }
 
-/// Without a limit the KV cache takes at most half of what the machine has free now.
-fn default_kv_bytes() -> u64 {
-    const FALLBACK: u64 = 4 << 30;
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    kib.map_or(FALLBACK, |kib| kib * 512)
+/// Where the system does not say what is free.
+const FALLBACK: u64 = 8 << 30;
+
+fn weight_bytes(loaded: &Loaded) -> u64 {
+    let tokenizer = loaded.tokenizer.as_ref().map_or(0, |t| t.table_bytes()) as u64;
+    let tables = tokenizer + loaded.chat.as_ref().map_or(0, |chat| chat.table_bytes()) as u64;
+    loaded.model.facts().weight_bytes.saturating_add(tables)
+}
+
+fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &dyn OpSet) -> u64 {
+    let (model, facts) = (&*loaded.model, loaded.model.facts());
+    let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
+    let sampling =
+        batch.saturating_mul(facts.vocab_size * 4).saturating_add(Sampler::bytes(facts.vocab_size));
+    let hidden = tokens.saturating_mul(facts.hidden_size * 4);
+    let passes = model.workspace_bytes(ops, tokens, batch).saturating_add(sampling).saturating_add(hidden);
+    (passes as u64).saturating_add(config.queue_capacity as u64 * SLOT_BYTES)
+}
+
+/// Of a request that many of may wait: 64 tokens in, 16 out.
+fn short_request_bytes(loaded: &Loaded) -> u64 {
+    let longest = loaded.tokenizer.as_deref().map_or(0, Tokenizer::longest_token);
+    request_bytes(&RequestParams::default(), 64, 16, longest, loaded.model.facts().hidden_size)
+}
+
+impl Need {
+    fn one_sequence(&self) -> usize {
+        self.max_sequence.div_ceil(self.block_size)
+    }
+
+    /// KV blocks, where other engines have claimed so many bytes that they have not touched. Fewer than a sequence of
+    /// `max_sequence` takes, but some, where neither that length nor a limit was asked for.
+    fn blocks(&self, claimed: u64) -> Result<usize> {
+        let free = self.free.saturating_sub(claimed);
+        let room = if self.limit == 0 { free / 2 } else { self.kv_share().min(free) };
+        let room = if self.kv_cache == 0 { room } else { self.kv_cache.min(room) };
+        let wanted = self.one_sequence().saturating_mul(self.batch).min(u32::MAX as usize);
+        let fits = room.checked_div(self.block).map_or(wanted, |n| n.min(wanted as u64) as usize);
+        let least = if self.limit == 0 && !self.explicit { 1 } else { self.one_sequence() };
+        if fits < least { Err(self.too_small(fits, free)) } else { Ok(fits) }
+    }
+
+    /// KV's part of the limit. Requests have room for a short one in each place of the queue, but no more than KV,
+    /// and less than that where KV could not hold one sequence.
+    fn kv_share(&self) -> u64 {
+        let left = self.limit.saturating_sub(self.weights.saturating_add(self.workspace));
+        let least = (left / 16).min(64 << 20);
+        let kv = left - self.requests.min(left / 2).max(least);
+        let one_sequence = (self.one_sequence() as u64).saturating_mul(self.block);
+        if kv >= one_sequence { kv } else { left - least }
+    }
+
+    fn too_small(&self, fits: usize, free: u64) -> Error {
+        let Self { weights, workspace, block, limit, max_sequence, .. } = self;
+        let (what, raise) = match limit {
+            0 => (format!("half of {free} free bytes"), "set memory_limit_bytes to let KV take more"),
+            _ => (format!("memory_limit_bytes = {limit}"), "raise the limit"),
+        };
+        let (what, raise) = match self.kv_cache {
+            0 => (what, raise),
+            bytes => (format!("kv_cache_bytes = {bytes}, or {what}"), "raise it"),
+        };
+        let beside = if *limit > 0 && free < self.kv_share() {
+            format!(" ({free} bytes are free on this machine)")
+        } else {
+            String::new()
+        };
+        Error::new(
+            Status::MemoryLimit,
+            format!(
+                "{what} is too small: weights {weights}, workspace {workspace}, and one sequence of {max_sequence} \
+                 tokens needs {} KV blocks of {block} bytes where {fits} fit{beside}; {raise}, or lower \
+                 max_sequence_length or max_batch_tokens",
+                self.one_sequence()
+            ),
+        )
+    }
 }
 
 /// The most that a request can hold from submit to release: its prompt, its output and its buffered events.
@@ -145,4 +240,88 @@ pub fn request_bytes(
     let fixed = fixed + stops as u64 + 8 * params.stop_tokens.len() as u64;
     // Three times: a vector that grows is copied to one twice as long while the old one is still there.
     fixed + 4 * prompt_tokens as u64 + 2 * 4 * max_new as u64 + 3 * delivered * per_token
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Blocks of 1 MiB, of 32 tokens each; 8 sequences of 1000 tokens.
+    fn need() -> Need {
+        Need {
+            weights: 100 * MIB,
+            workspace: 20 * MIB,
+            block: MIB,
+            limit: 0,
+            free: 1000 * MIB,
+            requests: 10 * MIB,
+            kv_cache: 0,
+            max_sequence: 1000,
+            explicit: false,
+            block_size: 32,
+            batch: 8,
+        }
+    }
+
+    fn refused(need: Need, claimed: u64) -> String {
+        let error = need.blocks(claimed).unwrap_err();
+        assert_eq!(error.status, Status::MemoryLimit);
+        error.message
+    }
+
+    #[test]
+    fn without_a_limit_kv_takes_half_of_what_is_free_and_unclaimed() {
+        assert_eq!(need().blocks(0).unwrap(), 8 * 32, "all that the batch can use");
+        assert_eq!(Need { free: 100 * MIB, ..need() }.blocks(0).unwrap(), 50);
+        assert_eq!(need().blocks(900 * MIB).unwrap(), 50);
+        assert_eq!(Need { block: 0, free: 0, ..need() }.blocks(0).unwrap(), 8 * 32, "a model without KV");
+    }
+
+    #[test]
+    fn a_sequence_that_does_not_fit_is_shortened_or_refused() {
+        let small = || Need { free: 20 * MIB, ..need() };
+        assert_eq!(small().blocks(0).unwrap(), 10);
+        assert!(refused(Need { free: MIB, ..need() }, 0).contains("where 0 fit"));
+        assert!(refused(small(), 19 * MIB).contains("half of 1048576 free bytes is too small"));
+        let message = refused(Need { explicit: true, ..small() }, 0);
+        assert!(
+            message.contains("one sequence of 1000 tokens needs 32 KV blocks of 1048576 bytes where 10 fit")
+        );
+    }
+
+    #[test]
+    fn four_engines_of_a_long_context_take_no_more_than_there_is() {
+        let need = Need { max_sequence: 512 << 10, free: 23 << 30, batch: 32, ..need() };
+        let mut claimed = 0;
+        for _ in 0..4 {
+            claimed += need.blocks(claimed).unwrap() as u64 * need.block;
+        }
+        assert!(claimed < need.free, "{claimed}");
+    }
+
+    #[test]
+    fn a_limit_leaves_room_for_a_queue_of_short_requests() {
+        let limited = |left: u64, requests: u64| Need { limit: 120 * MIB + left, requests, ..need() };
+        // A sixteenth at least.
+        assert_eq!(limited(160 * MIB, 10 * MIB).kv_share(), 150 * MIB);
+        assert_eq!(limited(160 * MIB, 15 * MIB).blocks(0).unwrap(), 145);
+        assert_eq!(limited(160 * MIB, MIB).kv_share(), 150 * MIB);
+        assert_eq!(limited(160 * MIB, 1000 * MIB).kv_share(), 80 * MIB, "half at most");
+        // One sequence takes 32 MiB.
+        assert_eq!(limited(47 * MIB, 15 * MIB).kv_share(), 32 * MIB);
+        assert_eq!(limited(46 * MIB, 15 * MIB).kv_share(), 46 * MIB - 46 * MIB / 16);
+        let message = refused(limited(32 * MIB, 0), 0);
+        assert!(
+            message.starts_with("memory_limit_bytes = 159383552 is too small") && message.contains("30 fit;")
+        );
+    }
+
+    #[test]
+    fn a_limit_above_what_is_free_makes_no_more() {
+        let need = Need { limit: 10_000 * MIB, free: 100 * MIB, ..need() };
+        assert_eq!(need.blocks(0).unwrap(), 100);
+        assert!(refused(need, 80 * MIB).contains("(20971520 bytes are free on this machine)"));
+    }
 }

@@ -1,34 +1,40 @@
 //! Counters and latency histograms; the engine thread records once per step.
 
-use super::api::{Percentiles, Stats};
+use super::api::{Efficiency, LATENCY_BOUNDS_NS, LATENCY_BUCKETS, Latency, Stats};
+use super::free_memory::Claim;
 use crate::base::Status;
+use crate::base::clock::now_ns;
 use crate::base::sync::Mutex;
-use crate::schedule::Plan;
+use crate::schedule::{Plan, Snapshot, StepTime};
 use hdrhistogram::Histogram;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Two significant digits from a microsecond to an hour; what lies outside counts as the nearest bound.
-struct Latency {
+/// The histogram has two significant digits from a microsecond to an hour; what lies outside counts as the nearest
+/// bound. The buckets are those of [`LATENCY_BOUNDS_NS`].
+struct Samples {
     histogram: Histogram<u64>,
+    buckets: [u64; LATENCY_BUCKETS],
     sum_ns: u64,
 }
 
-impl Latency {
+impl Samples {
     fn new() -> Self {
         let histogram =
             Histogram::new_with_bounds(1_000, 3_600_000_000_000, 2).expect("constant bounds are valid");
-        Self { histogram, sum_ns: 0 }
+        Self { histogram, buckets: [0; LATENCY_BUCKETS], sum_ns: 0 }
     }
 
     fn record(&mut self, ns: u64) {
         self.histogram.saturating_record(ns);
+        self.buckets[LATENCY_BOUNDS_NS.partition_point(|&bound| bound < ns)] += 1;
         self.sum_ns = self.sum_ns.saturating_add(ns);
     }
 
-    fn percentiles(&self) -> Percentiles {
+    fn latency(&self) -> Latency {
         let at = |q| if self.histogram.is_empty() { 0 } else { self.histogram.value_at_quantile(q) };
         let (p50_ns, p90_ns, p99_ns) = (at(0.50), at(0.90), at(0.99));
-        Percentiles { p50_ns, p90_ns, p99_ns, count: self.histogram.len(), sum_ns: self.sum_ns }
+        let (count, sum_ns) = (self.histogram.len(), self.sum_ns);
+        Latency { p50_ns, p90_ns, p99_ns, count, sum_ns, buckets: self.buckets }
     }
 }
 
@@ -38,7 +44,8 @@ pub struct StepLog {
     steps: u64,
     sequences: u64,
     prompt_rows: u64,
-    step_ns: u64,
+    /// Since the engine began.
+    efficiency: Efficiency,
     /// Queue waits of the requests that were admitted.
     pub waits: Vec<u64>,
     /// First tokens (true), and gaps between tokens.
@@ -48,11 +55,12 @@ pub struct StepLog {
 }
 
 impl StepLog {
-    pub fn step(&mut self, plan: &Plan, step_ns: u64) {
+    /// `learned`: after this step.
+    pub fn step(&mut self, plan: &Plan, step_ns: u64, learned: &StepTime) {
         self.steps += 1;
         self.sequences = plan.entries.len() as u64;
-        self.prompt_rows += plan.entries.iter().filter(|e| !e.decode).map(|e| u64::from(e.rows)).sum::<u64>();
-        self.step_ns += step_ns;
+        self.prompt_rows += plan.work.rows - u64::from(plan.decode_rows);
+        self.efficiency.step(plan, step_ns, learned);
     }
 }
 
@@ -60,43 +68,44 @@ struct Inner {
     steps: u64,
     last_batch_size: u64,
     sequence_steps: u64,
-    step_ns: u64,
     prompt_tokens: u64,
     generated_tokens: u64,
-    queue_wait: Latency,
-    time_to_first_token: Latency,
-    inter_token: Latency,
-    end_to_end: Latency,
+    queue_wait: Samples,
+    time_to_first_token: Samples,
+    inter_token: Samples,
+    end_to_end: Samples,
+    efficiency: Efficiency,
+    scheduling: Snapshot,
 }
 
 pub struct Recorder {
     inner: Mutex<Inner>,
-    kv_blocks_used: AtomicU64,
+    claim: Claim,
+    made_ns: u64,
     rejected: [AtomicU64; REJECTIONS],
 }
 
 /// Invalid, queue full, too long, memory, shutdown.
 const REJECTIONS: usize = 5;
 
-impl Default for Recorder {
-    fn default() -> Self {
+impl Recorder {
+    pub fn new(claim: Claim) -> Self {
         let inner = Inner {
             steps: 0,
             last_batch_size: 0,
             sequence_steps: 0,
-            step_ns: 0,
             prompt_tokens: 0,
             generated_tokens: 0,
-            queue_wait: Latency::new(),
-            time_to_first_token: Latency::new(),
-            inter_token: Latency::new(),
-            end_to_end: Latency::new(),
+            queue_wait: Samples::new(),
+            time_to_first_token: Samples::new(),
+            inter_token: Samples::new(),
+            end_to_end: Samples::new(),
+            efficiency: Efficiency::default(),
+            scheduling: Snapshot::default(),
         };
-        Self { inner: Mutex::new(inner), kv_blocks_used: AtomicU64::new(0), rejected: Default::default() }
+        Self { inner: Mutex::new(inner), claim, made_ns: now_ns(), rejected: Default::default() }
     }
-}
 
-impl Recorder {
     pub fn rejected(&self, why: Status, n: usize) {
         let counter = match why {
             Status::QueueFull => 1,
@@ -109,18 +118,17 @@ impl Recorder {
     }
 
     /// Engine thread: takes in what happened, and empties `log`.
-    pub fn record(&self, log: &mut StepLog, kv_blocks_used: usize) {
-        self.kv_blocks_used.store(kv_blocks_used as u64, Ordering::Relaxed);
-        if log.steps == 0 && log.ends.is_empty() && log.waits.is_empty() {
-            return;
-        }
+    pub fn record(&self, log: &mut StepLog, scheduling: Snapshot) {
+        let counts = scheduling.counts;
+        self.claim.touched(counts.blocks_used + counts.blocks_cached);
         let inner = &mut *self.inner.lock();
+        inner.scheduling = scheduling;
         if log.steps > 0 {
             inner.last_batch_size = log.sequences;
         }
         inner.steps += log.steps;
         inner.sequence_steps += log.sequences;
-        inner.step_ns += log.step_ns;
+        inner.efficiency = log.efficiency;
         inner.prompt_tokens += log.prompt_rows;
         inner.generated_tokens += log.gaps.len() as u64;
         log.waits.drain(..).for_each(|ns| inner.queue_wait.record(ns));
@@ -128,7 +136,7 @@ impl Recorder {
             if first { inner.time_to_first_token.record(ns) } else { inner.inter_token.record(ns) }
         }
         log.ends.drain(..).for_each(|ns| inner.end_to_end.record(ns));
-        (log.steps, log.sequences, log.prompt_rows, log.step_ns) = (0, 0, 0, 0);
+        (log.steps, log.sequences, log.prompt_rows) = (0, 0, 0);
     }
 
     /// What `hub` does not count.
@@ -136,28 +144,88 @@ impl Recorder {
         let rejected = self.rejected.each_ref().map(|n| n.load(Ordering::Relaxed));
         let inner = self.inner.lock();
         let mean = if inner.steps > 0 { inner.sequence_steps as f64 / inner.steps as f64 } else { 0.0 };
-        let per_second =
-            |n: u64| if inner.step_ns > 0 { n as f64 / (inner.step_ns as f64 * 1e-9) } else { 0.0 };
+        let uptime_ns = now_ns().saturating_sub(self.made_ns);
+        let scheduling = inner.scheduling;
+        let efficiency = Efficiency { uptime_ns, max_batch_size, ..inner.efficiency };
+        let step_ns = efficiency.step_ns;
+        let per_second = |n: u64| if step_ns > 0 { n as f64 / (step_ns as f64 * 1e-9) } else { 0.0 };
         Stats {
             rejected_invalid: rejected[0],
             rejected_queue_full: rejected[1],
             rejected_too_long: rejected[2],
             rejected_memory: rejected[3],
             rejected_shutdown: rejected[4],
-            prompt_tokens: inner.prompt_tokens,
+            prompt_tokens: inner.prompt_tokens - scheduling.events.recomputed_rows,
+            cached_tokens: scheduling.events.cached_positions,
+            recomputed_tokens: scheduling.events.recomputed_rows,
+            preemptions: scheduling.events.preemptions,
+            pauses: scheduling.events.pauses,
+            paused: scheduling.counts.paused as u64,
+            sessions: scheduling.sessions as u64,
+            session_blocks: scheduling.session_blocks as u64,
+            kv_evictions: scheduling.cache.evictions,
+            kv_blocks_cached: scheduling.counts.blocks_cached as u64,
             generated_tokens: inner.generated_tokens,
             steps: inner.steps,
             last_batch_size: inner.last_batch_size,
             mean_batch_size: mean,
             batch_utilization: mean / max_batch_size as f64,
-            kv_blocks_used: self.kv_blocks_used.load(Ordering::Relaxed),
+            kv_blocks_used: (scheduling.counts.blocks_used - scheduling.session_blocks) as u64,
             generated_tokens_per_second: per_second(inner.generated_tokens),
             prompt_tokens_per_second: per_second(inner.prompt_tokens),
-            queue_wait: inner.queue_wait.percentiles(),
-            time_to_first_token: inner.time_to_first_token.percentiles(),
-            inter_token: inner.inter_token.percentiles(),
-            end_to_end: inner.end_to_end.percentiles(),
+            queue_wait: inner.queue_wait.latency(),
+            time_to_first_token: inner.time_to_first_token.latency(),
+            inter_token: inner.inter_token.latency(),
+            end_to_end: inner.end_to_end.latency(),
+            efficiency,
             ..Stats::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::free_memory::Claims;
+    use super::*;
+    use crate::schedule::{Counts, HeldBack};
+
+    #[test]
+    fn every_sample_is_in_the_bucket_of_the_first_bound_that_holds_it() {
+        assert!(LATENCY_BOUNDS_NS.is_sorted_by(|a, b| a < b));
+        let mut samples = Samples::new();
+        let mut expected = [0; LATENCY_BUCKETS];
+        for (i, bound) in LATENCY_BOUNDS_NS.into_iter().enumerate() {
+            for ns in [bound - 1, bound, bound + 1] {
+                samples.record(ns);
+                expected[i + usize::from(ns > bound)] += 1;
+            }
+        }
+        samples.record(0);
+        samples.record(u64::MAX);
+        (expected[0], expected[LATENCY_BUCKETS - 1]) = (expected[0] + 1, expected[LATENCY_BUCKETS - 1] + 1);
+        let latency = samples.latency();
+        assert_eq!(latency.buckets, expected);
+        assert_eq!(latency.buckets.iter().sum::<u64>(), latency.count);
+    }
+
+    #[test]
+    fn a_record_adds_up_and_empties_the_log() {
+        static CLAIMS: Claims = Claims::new();
+        let (_, claim) = CLAIMS.claim(10, |_| Ok(7)).unwrap();
+        let (recorder, mut log) = (Recorder::new(claim), StepLog::default());
+        for _ in 0..2 {
+            let work = crate::schedule::Work { rows: 5, keys: 9 };
+            let plan = Plan { work, held_back: HeldBack::Blocks, ..Plan::default() };
+            log.step(&plan, 1000, &StepTime::default());
+            log.gaps.extend([(true, 20_000), (false, 30_000)]);
+            let counts = Counts { blocks_used: 2, blocks_cached: 1, ..Counts::default() };
+            recorder.record(&mut log, Snapshot { counts, ..Snapshot::default() });
+        }
+        let stats = recorder.snapshot(4);
+        assert_eq!((stats.steps, stats.prompt_tokens, stats.generated_tokens), (2, 10, 4));
+        assert_eq!((stats.efficiency.step_ns, stats.efficiency.held_back), (2000, [0, 0, 0, 2, 0, 0, 0]));
+        let untouched = CLAIMS.claim(10, |others| Ok(others as usize)).unwrap().0;
+        assert_eq!((stats.kv_blocks_used, untouched), (2, 40));
+        assert_eq!((stats.time_to_first_token.count, stats.inter_token.buckets[2]), (2, 2));
     }
 }

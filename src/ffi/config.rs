@@ -36,7 +36,8 @@ pub struct bn_engine_config {
     /// prompts are run in chunks.
     pub max_batch_tokens: u32,
     /// The most tokens of one request, prompt and output together: 2 to the model's context
-    /// length. 0 (default): the context length.
+    /// length. 0 (default): the context length, or less where the free memory holds no more;
+    /// `bn_stats.max_sequence_length` says how much.
     pub max_sequence_length: u32,
     /// Tokens per block of the KV cache: 16, 32 (default), 64 or 128.
     pub kv_block_size: u32,
@@ -46,8 +47,14 @@ pub struct bn_engine_config {
     /// The most unreleased requests, 1 to 1048576, default 1024.
     pub queue_capacity: u32,
     /// The most bytes for weights, KV cache, workspace, queued prompts and events together. The
-    /// weights count whole, also those of a shared model. 0 (default): no limit.
+    /// weights count whole, also those of a shared model. 0 (default): no limit. Then the KV cache
+    /// takes at most half of the memory that the machine and the control groups of the process
+    /// have free.
     pub memory_limit_bytes: u64,
+    /// The most bytes of the KV cache. 0 (default): half of what the machine and its control
+    /// groups have free, or what `memory_limit_bytes` leaves, but no more than `max_batch_size`
+    /// requests of `max_sequence_length` take.
+    pub kv_cache_bytes: u64,
     /// Microseconds that an idle engine waits for more requests before its first step, 0
     /// (default) to 1000000.
     pub max_wait_us: u32,
@@ -78,7 +85,7 @@ pub struct bn_engine_config {
 }
 
 grown!(
-    bn_engine_config: 128, priority_ageing_ms: EngineConfig::default().priority_ageing_ms, max_batch_size: EngineConfig::default().max_batch_size,
+    bn_engine_config: 136, priority_ageing_ms: EngineConfig::default().priority_ageing_ms, max_batch_size: EngineConfig::default().max_batch_size,
     max_batch_tokens: EngineConfig::default().max_batch_tokens,
     kv_block_size: EngineConfig::default().kv_block_size,
     queue_capacity: EngineConfig::default().queue_capacity,
@@ -133,6 +140,7 @@ impl bn_engine_config {
             kv_block_size: self.kv_block_size,
             kv_type: choice("kv_type", self.kv_type, "BN_KV", &kv_types)?,
             memory_limit_bytes: self.memory_limit_bytes,
+            kv_cache_bytes: self.kv_cache_bytes,
             queue_capacity: self.queue_capacity,
             max_wait_us: self.max_wait_us,
             max_step_ms: self.max_step_ms,

@@ -1,6 +1,6 @@
 //! The statistics as Prometheus text (exposition format 0.0.4), named as vLLM names them, under `bn_`.
 
-use crate::engine::api::{Percentiles, Stats};
+use crate::engine::api::{LATENCY_BOUNDS_NS, Latency, Stats};
 use std::fmt::{Display, Write};
 
 struct Page(String);
@@ -22,14 +22,16 @@ impl Page {
         }
     }
 
-    fn summary(&mut self, name: &str, help: &str, of: &Percentiles) {
-        self.head(name, "summary", help);
-        for (quantile, ns) in [("0.5", of.p50_ns), ("0.9", of.p90_ns), ("0.99", of.p99_ns)] {
-            // The format's way to say that nothing was measured.
-            let value = if of.count == 0 { f64::NAN } else { seconds(ns) };
-            let _ = writeln!(self.0, "bn_{name}{{quantile=\"{quantile}\"}} {value}");
+    fn histogram(&mut self, name: &str, help: &str, of: &Latency) {
+        self.head(name, "histogram", help);
+        let mut below = 0;
+        for (bound, n) in LATENCY_BOUNDS_NS.iter().zip(of.buckets) {
+            below += n;
+            let _ = writeln!(self.0, "bn_{name}_bucket{{le=\"{}\"}} {below}", seconds(*bound));
         }
-        let _ = writeln!(self.0, "bn_{name}_sum {}\nbn_{name}_count {}", seconds(of.sum_ns), of.count);
+        let (sum, count) = (seconds(of.sum_ns), of.count);
+        let _ = writeln!(self.0, "bn_{name}_bucket{{le=\"+Inf\"}} {count}");
+        let _ = writeln!(self.0, "bn_{name}_sum {sum}\nbn_{name}_count {count}");
     }
 }
 
@@ -41,10 +43,10 @@ pub(super) fn text(stats: &Stats) -> String {
     let mut page = Page(String::new());
     gauges(&mut page, stats);
     counters(&mut page, stats);
-    page.summary("request_queue_time_seconds", "Submit to admission.", &stats.queue_wait);
-    page.summary("time_to_first_token_seconds", "Submit to first token.", &stats.time_to_first_token);
-    page.summary("inter_token_latency_seconds", "A token to the next.", &stats.inter_token);
-    page.summary("e2e_request_latency_seconds", "Submit to completion.", &stats.end_to_end);
+    page.histogram("request_queue_time_seconds", "Submit to admission.", &stats.queue_wait);
+    page.histogram("time_to_first_token_seconds", "Submit to first token.", &stats.time_to_first_token);
+    page.histogram("inter_token_latency_seconds", "A token to the next.", &stats.inter_token);
+    page.histogram("e2e_request_latency_seconds", "Submit to completion.", &stats.end_to_end);
     page.0
 }
 
@@ -57,6 +59,8 @@ fn gauges(page: &mut Page, stats: &Stats) {
     page.one("num_requests_running", "gauge", "Requests in the batch.", stats.running);
     page.one("num_requests_waiting", "gauge", "Requests waiting for admission.", stats.queued);
     page.one("num_requests_unreleased", "gauge", "Requests that hold a queue place.", stats.unreleased);
+    page.one("num_requests_paused", "gauge", "Requests paused.", stats.paused);
+    page.one("kv_blocks_cached", "gauge", "KV blocks with prefixes for later.", stats.kv_blocks_cached);
     page.one("kv_cache_usage_ratio", "gauge", "KV cache blocks in use, 0 to 1.", kv);
     page.one(
         "batch_utilization_ratio",
@@ -76,6 +80,11 @@ fn counters(page: &mut Page, stats: &Stats) {
     page.one("prompt_tokens_total", "counter", "Prompt tokens processed.", stats.prompt_tokens);
     page.one("generation_tokens_total", "counter", "Tokens generated.", stats.generated_tokens);
     page.one("engine_steps_total", "counter", "Forward passes.", stats.steps);
+    page.one("prefix_cache_hits_total", "counter", "Prompt tokens found in the cache.", stats.cached_tokens);
+    page.one("recomputed_tokens_total", "counter", "Tokens computed again.", stats.recomputed_tokens);
+    page.one("num_preemptions_total", "counter", "Requests interrupted.", stats.preemptions);
+    page.one("pauses_total", "counter", "Requests paused.", stats.pauses);
+    page.one("kv_cache_evictions_total", "counter", "Cached blocks given up.", stats.kv_evictions);
     page.one("requests_accepted_total", "counter", "Requests accepted.", stats.accepted);
     let finished = [
         ("stop", stats.completed_stop),
@@ -108,40 +117,111 @@ fn counters(page: &mut Page, stats: &Stats) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
+
+    /// The page's samples by their series, `name{labels}`. Checks the exposition format as far as the page uses it:
+    /// each metric has its HELP and TYPE once, before its samples, which stand together.
+    fn parse(page: &str) -> BTreeMap<&str, f64> {
+        assert!(page.ends_with('\n'));
+        let (mut samples, mut types, mut metric) = (BTreeMap::new(), BTreeMap::new(), ("", ""));
+        let mut lines = page.lines();
+        while let Some(line) = lines.next() {
+            if let Some(help) = line.strip_prefix("# HELP ") {
+                let (name, text) = help.split_once(' ').unwrap();
+                let kind = lines.next().and_then(|line| line.strip_prefix("# TYPE ")).unwrap();
+                let (typed, kind) = kind.split_once(' ').unwrap();
+                assert!(typed == name && !text.is_empty(), "{line}");
+                assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+                assert!(types.insert(name, kind).is_none(), "{name} twice");
+                metric = (name, kind);
+                continue;
+            }
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+            assert!(
+                name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_'),
+                "{line}"
+            );
+            for label in labels.strip_suffix('}').unwrap().split(',').filter(|label| !label.is_empty()) {
+                let (_, value) = label.split_once('=').unwrap();
+                assert!(value.len() >= 2 && value.starts_with('"') && value.ends_with('"'), "{line}");
+            }
+            let suffix = name.strip_prefix(metric.0).unwrap_or_else(|| panic!("{line} after {}", metric.0));
+            let suffixes: &[&str] =
+                if metric.1 == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
+            assert!(suffixes.contains(&suffix), "{line}");
+            assert!(metric.1 != "counter" || name.ends_with("_total"), "{line}");
+            assert!(samples.insert(series, value.parse().unwrap()).is_none(), "{series} twice");
+        }
+        samples
+    }
 
     #[test]
     fn the_page_is_prometheus_text() {
+        let mut first = Latency { count: 6, sum_ns: 3_000_000, ..Default::default() };
+        (first.buckets[0], first.buckets[7], first.buckets[23]) = (1, 3, 2);
         let stats = Stats {
             running: 3,
             kv_blocks_used: 1,
             kv_blocks_total: 4,
             completed_stop: 7,
-            time_to_first_token: Percentiles {
-                p50_ns: 1_500_000,
-                count: 2,
-                sum_ns: 3_000_000,
-                ..Default::default()
-            },
+            time_to_first_token: first,
             ..Default::default()
         };
         let page = text(&stats);
-        for line in [
-            "bn_num_requests_running 3",
-            "bn_kv_cache_usage_ratio 0.25",
-            "bn_request_success_total{finished_reason=\"stop\"} 7",
-            "bn_time_to_first_token_seconds{quantile=\"0.5\"} 0.0015",
-            "bn_time_to_first_token_seconds_sum 0.003",
-            "bn_time_to_first_token_seconds_count 2",
-            "bn_e2e_request_latency_seconds{quantile=\"0.99\"} NaN",
+        let samples = parse(&page);
+        let bucket =
+            |le: &str| samples[format!("bn_time_to_first_token_seconds_bucket{{le=\"{le}\"}}").as_str()];
+        assert_eq!(["0.00001", "0.001", "0.0025", "300", "+Inf"].map(bucket), [1.0, 1.0, 4.0, 4.0, 6.0]);
+        for (series, value) in [
+            ("bn_num_requests_running", 3.0),
+            ("bn_kv_cache_usage_ratio", 0.25),
+            ("bn_request_success_total{finished_reason=\"stop\"}", 7.0),
+            ("bn_time_to_first_token_seconds_sum", 0.003),
+            ("bn_time_to_first_token_seconds_count", 6.0),
+            ("bn_e2e_request_latency_seconds_bucket{le=\"+Inf\"}", 0.0),
         ] {
-            assert!(page.lines().any(|l| l == line), "{line}\n{page}");
+            assert_eq!(samples[series], value, "{series}");
         }
-        assert!(page.len() < 8192, "what bn_engine_metrics's comment says, {} bytes", page.len());
-        for line in page.lines().filter(|line| !line.starts_with('#')) {
-            let (name, value) = line.rsplit_once(' ').unwrap();
-            let name = name.split('{').next().unwrap();
-            assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'), "{line}");
-            assert!(value.parse::<f64>().is_ok(), "{line}");
+    }
+
+    #[test]
+    fn buckets_rise_to_the_count() {
+        let mut wait = Latency::default();
+        wait.buckets.iter_mut().enumerate().for_each(|(i, n)| *n = (i % 3) as u64);
+        wait.count = wait.buckets.iter().sum();
+        let page = text(&Stats { queue_wait: wait, ..Default::default() });
+        let mut last = (f64::NEG_INFINITY, 0);
+        let buckets =
+            page.lines().filter_map(|l| l.strip_prefix("bn_request_queue_time_seconds_bucket{le=\""));
+        assert_eq!(buckets.clone().count(), wait.buckets.len());
+        for line in buckets {
+            let (bound, n) = line.split_once("\"} ").unwrap();
+            let this = (bound.parse::<f64>().unwrap(), n.parse::<u64>().unwrap());
+            assert!(this.0 > last.0 && this.1 >= last.1, "{line}");
+            last = this;
         }
+        assert_eq!(last, (f64::INFINITY, wait.count));
+    }
+
+    #[test]
+    fn a_page_has_the_room_that_is_promised() {
+        let most = Latency {
+            count: u64::MAX,
+            sum_ns: u64::MAX,
+            buckets: [u64::MAX / 24; LATENCY_BOUNDS_NS.len() + 1],
+            ..Default::default()
+        };
+        let stats = Stats {
+            queue_wait: most,
+            time_to_first_token: most,
+            inter_token: most,
+            end_to_end: most,
+            memory_limit_bytes: u64::MAX,
+            ..Default::default()
+        };
+        let page = text(&stats);
+        parse(&page);
+        assert!(page.len() < 12288, "bn_engine_metrics promises that 16384 are enough: {} bytes", page.len());
     }
 }

@@ -13,6 +13,7 @@ pub mod guard;
 mod metrics;
 pub mod model;
 mod registry;
+mod report;
 pub mod request;
 pub mod stats;
 pub mod status;

@@ -1,13 +1,17 @@
 //! `bn_stats`: what the engine has done and is doing.
 
 use super::growth::grown;
-use crate::engine::api::{Percentiles, Stats};
+use crate::engine::api::{LATENCY_BUCKETS, Latency, Stats};
 
-/// A distribution of times in nanoseconds; 0 before the first sample. This struct never grows.
+/// Number of `bn_latency.buckets`.
+pub const BN_LATENCY_BUCKETS: usize = 24;
+const _: () = assert!(BN_LATENCY_BUCKETS == LATENCY_BUCKETS);
+
+/// A distribution of times. The percentiles are 0 before the first sample. This struct never grows.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct bn_percentiles {
-    /// The median.
+pub struct bn_latency {
+    /// The median, in nanoseconds.
     pub p50_ns: u64,
     /// The 90th percentile.
     pub p90_ns: u64,
@@ -17,6 +21,11 @@ pub struct bn_percentiles {
     pub count: u64,
     /// Their sum.
     pub sum_ns: u64,
+    /// Samples by time: bucket `i` has those above `bn_latency_bound_ns(i - 1)` and up to
+    /// `bn_latency_bound_ns(i)`. Together they are `count`. The buckets of several engines add up,
+    /// which percentiles do not. The bounds are 1, 2.5 and 5 of each decade from 10 us to 50 s,
+    /// 100 s, 300 s, and none.
+    pub buckets: [u64; BN_LATENCY_BUCKETS],
 }
 
 /// A snapshot of an engine's counters: `bn_stats_init`, then `bn_engine_stats`. Counters start at
@@ -86,31 +95,50 @@ pub struct bn_stats {
     /// Prompt tokens over the time spent in forward passes.
     pub prompt_tokens_per_second: f64,
     /// From submit to admission.
-    pub queue_wait: bn_percentiles,
+    pub queue_wait: bn_latency,
     /// From submit to the first generated token.
-    pub time_to_first_token: bn_percentiles,
+    pub time_to_first_token: bn_latency,
     /// From a generated token to the next of the same request.
-    pub inter_token: bn_percentiles,
+    pub inter_token: bn_latency,
     /// From submit to the terminal event.
-    pub end_to_end: bn_percentiles,
+    pub end_to_end: bn_latency,
     /// Requests finished as `BN_FINISH_EMBEDDING`.
     pub completed_embedding: u64,
     /// Bytes of the KV cache, of all its blocks.
     pub kv_bytes: u64,
     /// The most tokens of one request, prompt and output together.
     pub max_sequence_length: u64,
+    /// Blocks of the KV cache that no request uses now, with prefixes that a later one may take.
+    pub kv_blocks_cached: u64,
+    /// Cached blocks that were given up because others needed the room.
+    pub kv_evictions: u64,
+    /// Prompt tokens that the prefix cache had. `prompt_tokens` does not count them.
+    pub cached_tokens: u64,
+    /// Tokens computed again because their request was interrupted. `prompt_tokens` does not count
+    /// them.
+    pub recomputed_tokens: u64,
+    /// Times that a running request was interrupted, for KV blocks or for one of higher priority.
+    pub preemptions: u64,
+    /// Times that a request was paused because its output was not polled or memory was short.
+    pub pauses: u64,
+    /// Requests paused now; they count as running.
+    pub paused: u64,
+    /// Sessions kept now.
+    pub sessions: u64,
+    /// Blocks of the KV cache that they hold.
+    pub session_blocks: u64,
 }
 
-grown!(bn_stats: 416);
+grown!(bn_stats: 1256);
 
 /// A struct with fields of the same names as `$of`'s.
 macro_rules! same {
     ($of:expr; $($field:ident)*; $($rest:tt)*) => { Self { $($field: $of.$field,)* $($rest)* } };
 }
 
-impl bn_percentiles {
-    fn new(of: &Percentiles) -> Self {
-        same!(of; p50_ns p90_ns p99_ns count sum_ns;)
+impl bn_latency {
+    fn new(of: &Latency) -> Self {
+        same!(of; p50_ns p90_ns p99_ns count sum_ns buckets;)
     }
 }
 
@@ -122,13 +150,14 @@ impl bn_stats {
             completed_failed completed_embedding queued running unreleased prompt_tokens generated_tokens steps
             last_batch_size mean_batch_size batch_utilization kv_blocks_used kv_blocks_total kv_bytes
             memory_used_bytes memory_limit_bytes memory_peak_bytes generated_tokens_per_second
-            prompt_tokens_per_second max_sequence_length;
+            prompt_tokens_per_second max_sequence_length kv_blocks_cached kv_evictions cached_tokens
+            recomputed_tokens preemptions pauses paused sessions session_blocks;
             struct_size: 0,
             reserved: 0,
-            queue_wait: bn_percentiles::new(&of.queue_wait),
-            time_to_first_token: bn_percentiles::new(&of.time_to_first_token),
-            inter_token: bn_percentiles::new(&of.inter_token),
-            end_to_end: bn_percentiles::new(&of.end_to_end),
+            queue_wait: bn_latency::new(&of.queue_wait),
+            time_to_first_token: bn_latency::new(&of.time_to_first_token),
+            inter_token: bn_latency::new(&of.inter_token),
+            end_to_end: bn_latency::new(&of.end_to_end),
         }
     }
 }

@@ -115,18 +115,33 @@ pub struct Admission {
 /// What kept a step from carrying more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HeldBack {
-    /// Nothing waits.
+    /// The batch is full, and nobody waits.
     #[default]
     Nothing,
-    /// As many sequences run as `max_batch_size` allows.
+    /// The batch has room, and nobody waits.
+    Queue,
+    /// Sequences wait: `max_batch_size` of them run.
     Slots,
+    /// Sequences wait for KV blocks.
     Blocks,
-    /// `max_batch_tokens`.
+    /// Prompts wait: the step has `max_batch_tokens` rows.
     Rows,
-    /// `max_step_ns` or `target_itl_ns`.
+    /// Sequences or prompts wait: the step would pass its time.
     Time,
-    /// Who waits, waits for a prefix that another sequence computes now.
+    /// Sequences wait for a prefix that another one computes now.
     Prefix,
+}
+
+impl HeldBack {
+    pub const ALL: [(Self, &'static str); 7] = [
+        (Self::Nothing, "nothing"),
+        (Self::Queue, "queue"),
+        (Self::Slots, "slots"),
+        (Self::Blocks, "blocks"),
+        (Self::Rows, "rows"),
+        (Self::Time, "time"),
+        (Self::Prefix, "prefix"),
+    ];
 }
 
 /// A step: decode rows first, then prompt chunks. Reused from step to step.
@@ -213,6 +228,16 @@ pub struct Events {
     pub passed: u64,
     /// Sessions that gave way, to newer ones or to a sequence that runs alone.
     pub dropped_sessions: u64,
+}
+
+/// All of these at one time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    pub counts: Counts,
+    pub events: Events,
+    pub cache: crate::cache::CacheCounts,
+    pub sessions: usize,
+    pub session_blocks: usize,
 }
 
 #[cfg(test)]

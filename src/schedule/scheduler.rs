@@ -201,6 +201,9 @@ impl Scheduler {
         self.admit(plan, tokens, now);
         self.plan_decodes(plan, tokens, now);
         self.plan_prompts(plan, tokens, now);
+        if plan.held_back == HeldBack::Nothing && self.running.len() < self.config.max_batch_size as usize {
+            plan.held_back = HeldBack::Queue;
+        }
         plan.predicted_ns = self.step_time.predict(plan.work) as u64;
     }
 
@@ -379,6 +382,12 @@ impl Scheduler {
 
     pub fn cache_counts(&self) -> CacheCounts {
         self.cache.counts()
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        let (sessions, session_blocks) = self.session_counts();
+        let (counts, events, cache) = (self.counts(), self.events, self.cache.counts());
+        Snapshot { counts, events, cache, sessions, session_blocks }
     }
 
     /// For events of what it has.

@@ -6,7 +6,7 @@ use ::bn_engine::ffi::event::*;
 use ::bn_engine::ffi::exports::model::*;
 use ::bn_engine::ffi::model::*;
 use ::bn_engine::ffi::request::*;
-use ::bn_engine::ffi::stats::{bn_percentiles, bn_stats};
+use ::bn_engine::ffi::stats::{BN_LATENCY_BUCKETS, bn_latency, bn_stats};
 use ::bn_engine::ffi::status::*;
 use ::bn_engine::ffi::types::*;
 use std::fmt::Write;
@@ -70,11 +70,11 @@ fn structs(facts: &mut Facts) {
         bn_engine_config {
             struct_size, delivery_mode, model, model_path, threads, instructions, max_batch_size,
             max_batch_tokens, max_sequence_length, kv_block_size, kv_type, queue_capacity,
-            memory_limit_bytes, max_wait_us, max_step_ms, target_itl_ms, priority_ageing_ms,
+            memory_limit_bytes, kv_cache_bytes, max_wait_us, max_step_ms, target_itl_ms, priority_ageing_ms,
             default_timeout_ms, log_level, on_event,
             on_event_context, log, log_context,
         }
-        bn_percentiles { p50_ns, p90_ns, p99_ns, count, sum_ns }
+        bn_latency { p50_ns, p90_ns, p99_ns, count, sum_ns, buckets }
         bn_stats {
             struct_size, reserved, accepted, rejected_invalid, rejected_queue_full,
             rejected_too_long, rejected_memory, rejected_shutdown, completed_stop,
@@ -83,7 +83,8 @@ fn structs(facts: &mut Facts) {
             last_batch_size, mean_batch_size, batch_utilization, kv_blocks_used, kv_blocks_total,
             memory_used_bytes, memory_limit_bytes, memory_peak_bytes, generated_tokens_per_second,
             prompt_tokens_per_second, queue_wait, time_to_first_token, inter_token, end_to_end,
-            completed_embedding, kv_bytes, max_sequence_length,
+            completed_embedding, kv_bytes, max_sequence_length, kv_blocks_cached, kv_evictions,
+            cached_tokens, recomputed_tokens, preemptions, pauses, paused, sessions, session_blocks,
         }
         bn_request_params {
             struct_size, flags, prompt, prompt_tokens, prompt_tokens_count, messages,
@@ -122,7 +123,7 @@ fn constants(facts: &mut Facts) {
         BN_EVENT_TOKENS BN_EVENT_COMPLETED BN_FINISH_NONE BN_FINISH_STOP BN_FINISH_STOP_STRING
         BN_FINISH_LENGTH BN_FINISH_CANCELLED BN_FINISH_TIMED_OUT BN_FINISH_FAILED
         BN_FINISH_EMBEDDING BN_TOKENIZE_ADD_SPECIAL BN_TOKENIZE_PARSE_SPECIAL
-        BN_CHAT_ADD_GENERATION_PROMPT
+        BN_CHAT_ADD_GENERATION_PROMPT BN_LATENCY_BUCKETS
     }
 }
 

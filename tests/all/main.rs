@@ -17,6 +17,7 @@ mod engine_echo;
 mod engine_embed;
 mod engine_faults;
 mod engine_invariance;
+mod engine_memory;
 mod engine_pressure;
 mod layers;
 mod model_bad_files;

@@ -19,7 +19,7 @@ static struct {
     bn_request request;
     size_t count;
     uint32_t tokens[64];
-    char text[8192];
+    char text[16384];
     float values[64];
     bn_model_info info;
     bn_stats stats;
@@ -46,6 +46,7 @@ CALL(bn_engine_model, ENGINE, &out.model)
 CALL(bn_engine_wait_fd, ENGINE)
 CALL(bn_engine_stats, ENGINE, &out.stats)
 CALL(bn_engine_metrics, ENGINE, out.text, sizeof out.text, &out.count)
+CALL(bn_engine_report, ENGINE, out.text, sizeof out.text, &out.count)
 CALL(bn_submit, ENGINE, &params, &out.request)
 CALL(bn_submit_batch, ENGINE, batch, 1, &out.request)
 CALL(bn_poll, ENGINE, BN_ANY, &out.event, sizeof out.event, 1, 0, &out.count)
@@ -64,7 +65,7 @@ static const struct {
 #define ROW(name) {#name, try_##name}
     ROW(bn_model_open),      ROW(bn_model_get_info),      ROW(bn_model_tokenize),   ROW(bn_model_detokenize),
     ROW(bn_model_token_bytes), ROW(bn_model_chat_format), ROW(bn_model_chat_tokenize), ROW(bn_engine_create),
-    ROW(bn_engine_model),    ROW(bn_engine_wait_fd),      ROW(bn_engine_stats),     ROW(bn_engine_metrics),
+    ROW(bn_engine_model),    ROW(bn_engine_wait_fd),      ROW(bn_engine_stats),     ROW(bn_engine_metrics),   ROW(bn_engine_report),
     ROW(bn_submit),          ROW(bn_submit_batch),        ROW(bn_poll),             ROW(bn_request_get_info),
     ROW(bn_generate),        ROW(bn_embed),               ROW(bn_cancel),           ROW(bn_release),
     ROW(bn_engine_shutdown),
@@ -209,6 +210,8 @@ TEST(null_arguments_are_refused) {
     REFUSED(bn_request_get_info(engine, request, NULL, NULL));
     REFUSED(bn_engine_metrics(engine, NULL, 0, NULL, NULL));
     REFUSED(bn_engine_metrics(engine, NULL, 65536, &length, NULL));
+    REFUSED(bn_engine_report(engine, NULL, 0, NULL, NULL));
+    REFUSED(bn_engine_report(engine, NULL, 65536, &length, NULL));
     REFUSED(bn_generate(engine, NULL, &out.completion, NULL));
     REFUSED(bn_generate(engine, &params, NULL, NULL));
     REFUSED(bn_embed(engine, NULL, out.values, 64, &count, NULL));

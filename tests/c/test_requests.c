@@ -337,7 +337,7 @@ TEST(metrics_are_prometheus_text) {
     bn_engine *engine = start_echo();
     bn_request_params params = ask("count me");
     free(run(engine, &params));
-    char text[8192];
+    char text[16384];
     size_t length = 0;
     CHECK_STATUS(bn_engine_metrics(engine, text, 10, &length, NULL), BN_ERR_BUFFER_TOO_SMALL);
     CHECK(length > 500 && length < sizeof text);
@@ -345,7 +345,46 @@ TEST(metrics_are_prometheus_text) {
     text[length] = 0;
     CHECK_CONTAINS(text, "\nbn_request_success_total{finished_reason=\"stop\"} 1\n");
     CHECK_CONTAINS(text, "\nbn_num_requests_running 0\n");
-    CHECK_CONTAINS(text, "bn_time_to_first_token_seconds{quantile=\"0.5\"}");
+    CHECK_CONTAINS(text, "bn_time_to_first_token_seconds_bucket{le=\"+Inf\"} 1\n");
+    stop(engine);
+}
+
+TEST(latency_buckets_add_up_to_the_count) {
+    bn_engine *engine = start_echo();
+    bn_request_params params = ask("count me");
+    free(run(engine, &params));
+    bn_stats s = stats(engine);
+    const bn_latency *all[] = {&s.queue_wait, &s.time_to_first_token, &s.inter_token, &s.end_to_end};
+    for (size_t i = 0; i < 4; i++) {
+        uint64_t sum = 0;
+        for (uint32_t b = 0; b < BN_LATENCY_BUCKETS; b++) {
+            sum += all[i]->buckets[b];
+            CHECK(b == 0 || bn_latency_bound_ns(b - 1) < bn_latency_bound_ns(b));
+        }
+        CHECK(sum > 0);
+        CHECK_EQ(sum, all[i]->count);
+    }
+    CHECK_EQ(bn_latency_bound_ns(0), 10000);
+    CHECK_EQ(bn_latency_bound_ns(BN_LATENCY_BUCKETS - 2), 300000000000u);
+    CHECK(bn_latency_bound_ns(BN_LATENCY_BUCKETS - 1) == UINT64_MAX && bn_latency_bound_ns(UINT32_MAX) == UINT64_MAX);
+    stop(engine);
+}
+
+TEST(a_report_is_text_for_people) {
+    bn_engine *engine = start_echo();
+    char text[4096];
+    size_t length = 0;
+    CHECK_OK(bn_engine_report(engine, text, sizeof text - 1, &length, NULL));
+    text[length] = 0;
+    CHECK_CONTAINS(text, "\nsteps      0\n");
+    bn_request_params params = ask("count me");
+    free(run(engine, &params));
+    CHECK_STATUS(bn_engine_report(engine, NULL, 0, &length, NULL), BN_ERR_BUFFER_TOO_SMALL);
+    CHECK(length > 200 && length < sizeof text);
+    CHECK_OK(bn_engine_report(engine, text, sizeof text - 1, &length, NULL));
+    text[length] = 0;
+    CHECK_CONTAINS(text, "\nbatch      1.00 of ");
+    CHECK_CONTAINS(text, "\nspeed-up   1.00 times");
     stop(engine);
 }
 

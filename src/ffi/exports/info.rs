@@ -1,5 +1,6 @@
 //! Names and versions. Nothing here can fail.
 
+use crate::engine::api::LATENCY_BOUNDS_NS;
 use crate::ffi::event::finish_name;
 use crate::ffi::growth;
 use crate::ffi::guard::guard;
@@ -40,6 +41,15 @@ pub extern "C" fn bn_status_message(status: bn_status) -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn bn_finish_reason_name(reason: i32) -> *const c_char {
     finish_name(reason).as_ptr()
+}
+
+/// The upper bound of a bucket of `bn_latency`, inclusive, in nanoseconds; `UINT64_MAX` for the last
+/// and for those that do not exist.
+///
+/// [any thread]
+#[unsafe(no_mangle)]
+pub extern "C" fn bn_latency_bound_ns(bucket: u32) -> u64 {
+    LATENCY_BOUNDS_NS.get(bucket as usize).copied().unwrap_or(u64::MAX)
 }
 
 const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {

@@ -1,0 +1,114 @@
+//! How well batching does, and what limits it.
+
+pub use crate::schedule::HeldBack;
+use crate::schedule::{Plan, StepTime, Work};
+
+/// Coefficients of `schedule::StepTime`, in nanoseconds; 0 before the first step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StepCost {
+    pub fixed: f64,
+    pub per_row: f64,
+    pub per_key: f64,
+}
+
+impl StepCost {
+    fn of(learned: &StepTime) -> Self {
+        let at = |rows, keys| learned.predict(Work { rows, keys });
+        let fixed = at(0, 0);
+        Self { fixed, per_row: at(1, 0) - fixed, per_key: at(0, 1) - fixed }
+    }
+
+    fn predict(&self, steps: u64, work: Work) -> f64 {
+        self.fixed * steps as f64 + self.per_row * work.rows as f64 + self.per_key * work.keys as f64
+    }
+}
+
+/// Sums over all steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Efficiency {
+    pub step_ns: u64,
+    /// Since the engine was made.
+    pub uptime_ns: u64,
+    pub max_batch_size: u32,
+    /// Rows of a step, the fewest and the most; 0 before the first.
+    pub rows: (u64, u64),
+    /// Steps with decode rows, and these rows.
+    pub decode_steps: u64,
+    pub decode: Work,
+    /// As learned last.
+    pub cost: StepCost,
+    /// Steps, in the order of `HeldBack`.
+    pub held_back: [u64; HeldBack::ALL.len()],
+}
+
+impl Efficiency {
+    pub fn step(&mut self, plan: &Plan, step_ns: u64, learned: &StepTime) {
+        let (fewest, most) = self.rows;
+        self.rows =
+            (if most == 0 { plan.work.rows } else { fewest.min(plan.work.rows) }, most.max(plan.work.rows));
+        self.step_ns += step_ns;
+        self.decode_steps += u64::from(plan.decode_rows > 0);
+        for entry in plan.entries.iter().filter(|entry| entry.decode) {
+            self.decode.add(Work::span(entry.start, entry.rows));
+        }
+        self.held_back[plan.held_back as usize] += 1;
+        self.cost = StepCost::of(learned);
+    }
+
+    /// The time of the decode rows one at a time over their time in the batches that ran, both as the learned cost
+    /// predicts them. None where nothing was decoded, or where all steps had about the same size: they do not tell
+    /// the cost of a step from that of its rows.
+    pub fn speed_up(&self) -> Option<f64> {
+        let together = self.cost.predict(self.decode_steps, self.decode);
+        let known = self.decode.rows == self.decode_steps || self.rows.1 >= 2 * self.rows.0;
+        (known && together > 0.0).then(|| self.cost.predict(self.decode.rows, self.decode) / together)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::{PlanEntry, SeqId};
+
+    fn decode(sequences: u32, start: u32) -> Plan {
+        let entry = |i| PlanEntry { seq: SeqId(i), start, rows: 1, sample: true, decode: true };
+        let mut plan = Plan { decode_rows: sequences, ..Plan::default() };
+        plan.entries.extend((0..sequences).map(entry));
+        plan.entries.iter().for_each(|entry| plan.work.add(Work::span(entry.start, entry.rows)));
+        plan
+    }
+
+    #[test]
+    fn the_speed_up_follows_from_the_learned_cost() {
+        // 8 ms a step, 1 ms a row, 1 us a key.
+        let ns = |work: Work| 8_000_000 + 1_000_000 * work.rows + 1_000 * work.keys;
+        let (mut learned, mut seen) = (StepTime::default(), Efficiency::default());
+        assert_eq!(seen.speed_up(), None);
+        for i in 0..600 {
+            let plan = decode([8, 4, 2, 1][i % 4], 16 * (i % 7) as u32);
+            learned.observe(plan.work, ns(plan.work));
+            seen.step(&plan, ns(plan.work), &learned);
+        }
+        // The sizes average 3.75 rows of 49 keys.
+        assert_eq!((seen.decode_steps, seen.decode.rows, seen.rows), (600, 2250, (1, 8)));
+        let keys = seen.decode.keys as f64;
+        let [alone, together] = [2250.0, 600.0].map(|steps| 8e6 * steps + 1e6 * 2250.0 + 1e3 * keys);
+        let speed_up = seen.speed_up().unwrap();
+        assert!((speed_up / (alone / together) - 1.0).abs() < 0.05, "{speed_up} of {}", alone / together);
+    }
+
+    #[test]
+    fn steps_of_one_size_tell_no_speed_up() {
+        let (mut learned, mut seen) = (StepTime::default(), Efficiency::default());
+        for _ in 0..50 {
+            let plan = decode(8, 10);
+            learned.observe(plan.work, 1_000_000);
+            seen.step(&plan, 1_000_000, &learned);
+        }
+        assert_eq!(seen.speed_up(), None);
+        let mut alone = Efficiency::default();
+        learned.observe(decode(1, 10).work, 500_000);
+        alone.step(&decode(1, 10), 500_000, &learned);
+        assert_eq!(alone.speed_up(), Some(1.0));
+    }
+}

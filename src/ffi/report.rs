@@ -1,0 +1,125 @@
+//! How efficiently the engine runs, as text for people.
+
+use crate::engine::api::{Efficiency, HeldBack, Stats};
+use std::fmt::Write;
+
+pub(super) fn text(stats: &Stats) -> String {
+    let of = &stats.efficiency;
+    let mut page = String::new();
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(page, "{name:<11}{value}");
+    };
+    let uptime = of.uptime_ns as f64 / 1e9;
+    line(
+        "requests",
+        format!(
+            "{} running, {} waiting, {} accepted in {uptime:.1} s",
+            stats.running, stats.queued, stats.accepted
+        ),
+    );
+    if stats.steps == 0 {
+        line("steps", "0".into());
+        return page;
+    }
+    let per_step = |n: u64| n as f64 / stats.steps as f64;
+    let (step_ms, busy) = (per_step(of.step_ns) / 1e6, percent(of.step_ns as f64, of.uptime_ns as f64));
+    line("steps", format!("{}, {step_ms:.3} ms on average, {busy} of the time", stats.steps));
+    let (mean, most) = (stats.mean_batch_size, of.max_batch_size);
+    line("batch", format!("{mean:.2} of {most} requests on average, {}", percent(mean, f64::from(most))));
+    let rows = stats.prompt_tokens + of.decode.rows;
+    let prompt = percent(stats.prompt_tokens as f64, rows as f64);
+    line("rows", format!("{:.2} a step, {prompt} of prompts; no padding", per_step(rows)));
+    line("prefill", format!("{:.1} prompt tokens/s of time in steps", stats.prompt_tokens_per_second));
+    line("decode", format!("{:.1} generated tokens/s of time in steps", stats.generated_tokens_per_second));
+    line("speed-up", speed_up(of));
+    if let Some(shares) = held_back(of) {
+        line("held back", shares);
+    }
+    page
+}
+
+fn percent(part: f64, whole: f64) -> String {
+    format!("{:.1}%", if whole > 0.0 { 100.0 * part / whole } else { 0.0 })
+}
+
+fn speed_up(of: &Efficiency) -> String {
+    match of.speed_up() {
+        None => "not known: it takes decoding, and steps of different sizes".into(),
+        Some(times) => format!(
+            "{times:.2} times decoding one request at a time, by a learned cost of {:.3} ms a step, {:.3} ms a row, \
+             {:.3} us a key",
+            of.cost.fixed / 1e6,
+            of.cost.per_row / 1e6,
+            of.cost.per_key / 1e3
+        ),
+    }
+}
+
+/// Why steps had no more requests. None while nothing was counted.
+fn held_back(of: &Efficiency) -> Option<String> {
+    let steps: u64 = of.held_back.iter().sum();
+    let share = |(by, name): &(HeldBack, &str)| {
+        format!("{name} {}", percent(of.held_back[*by as usize] as f64, steps as f64))
+    };
+    (steps > 0).then(|| HeldBack::ALL.iter().map(share).collect::<Vec<_>>().join(", ") + " of steps")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::api::StepCost;
+    use crate::schedule::Work;
+
+    fn busy() -> Stats {
+        let efficiency = Efficiency {
+            step_ns: 4_000_000_000,
+            uptime_ns: 8_000_000_000,
+            max_batch_size: 8,
+            rows: (1, 40),
+            decode_steps: 100,
+            decode: Work { rows: 600, keys: 60_000 },
+            cost: StepCost { fixed: 3e7, per_row: 1e6, per_key: 0.0 },
+            ..Efficiency::default()
+        };
+        Stats {
+            steps: 100,
+            mean_batch_size: 6.5,
+            prompt_tokens: 200,
+            prompt_tokens_per_second: 50.0,
+            generated_tokens_per_second: 150.0,
+            efficiency,
+            ..Stats::default()
+        }
+    }
+
+    #[test]
+    fn a_report_says_what_was_counted() {
+        let page = text(&busy());
+        for line in [
+            "steps      100, 40.000 ms on average, 50.0% of the time",
+            "batch      6.50 of 8 requests on average, 81.2%",
+            "rows       8.00 a step, 25.0% of prompts; no padding",
+            "prefill    50.0 prompt tokens/s of time in steps",
+        ] {
+            assert!(page.lines().any(|l| l == line), "{line}\n{page}");
+        }
+        // 600 steps of 30 ms and 600 rows of 1 ms, over 100 steps and 600 rows.
+        assert!(page.contains("\nspeed-up   5.17 times decoding"), "{page}");
+        assert!(!page.contains("held back"), "{page}");
+    }
+
+    #[test]
+    fn what_held_steps_back_is_told_once_it_is_counted() {
+        let mut stats = busy();
+        stats.efficiency.held_back[HeldBack::Slots as usize] = 75;
+        stats.efficiency.held_back[HeldBack::Queue as usize] = 25;
+        let page = text(&stats);
+        assert!(page.contains("queue 25.0%, slots 75.0%, blocks 0.0%"), "{page}");
+    }
+
+    #[test]
+    fn an_engine_that_did_nothing_has_a_report() {
+        let page = text(&Stats::default());
+        assert!(page.ends_with("steps      0\n") && !page.contains("NaN"), "{page}");
+    }
+}
