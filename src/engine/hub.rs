@@ -7,7 +7,7 @@
 
 use super::ids::{RequestId, Which};
 use super::slots::Slots;
-pub use super::slots::{Merge, OUTCOMES, Place, Stage};
+pub use super::slots::{Merge, OUTCOMES, Place, Stage, Usage};
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::base::{Error, Result, Status};
 use std::collections::VecDeque;
@@ -89,17 +89,6 @@ pub enum Rest {
     UntilCommand,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Usage {
-    pub accepted: u64,
-    pub outcomes: [u64; OUTCOMES],
-    pub unreleased: usize,
-    pub unfinished: usize,
-    pub running: usize,
-    pub reserved: u64,
-    pub reserved_peak: u64,
-}
-
 struct State<E, C> {
     phase: Phase,
     /// Being destroyed: polls return without an event, which would be freed under their callers.
@@ -178,11 +167,11 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         if state.phase != Phase::Open {
             return Err(Refused::Closed(state.phase));
         }
-        if requests.len() > self.capacity - state.slots.unreleased() {
+        if requests.len() > self.capacity - state.slots.usage().unreleased {
             return Err(Refused::Full);
         }
         let bytes = requests.iter().fold(0u64, |sum, (place, _)| sum.saturating_add(place.reserved));
-        let left = self.budget - state.slots.reserved().0;
+        let left = self.budget - state.slots.usage().reserved;
         if bytes > left {
             return Err(Refused::Memory { wanted: bytes, left, budget: self.budget });
         }
@@ -212,17 +201,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     }
 
     pub fn usage(&self) -> Usage {
-        let slots = &self.state.lock().slots;
-        let (reserved, reserved_peak) = slots.reserved();
-        Usage {
-            accepted: slots.accepted(),
-            outcomes: slots.outcomes(),
-            unreleased: slots.unreleased(),
-            unfinished: slots.unfinished(),
-            running: slots.running(),
-            reserved,
-            reserved_peak,
-        }
+        *self.state.lock().slots.usage()
     }
 
     pub fn phase(&self) -> Phase {
@@ -251,7 +230,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
             }
             // A flood of cancels is one command.
             Which::Any if state.ends_all() => {}
-            Which::Any if state.slots.unfinished() == 0 => {}
+            Which::Any if state.slots.usage().unfinished == 0 => {}
             Which::Any => self.tell(state, Command::EndAll { shutdown: false }),
         }
         Ok(())
@@ -281,7 +260,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     /// Memory came back.
     fn feed(&self, state: &mut State<E, C>) {
         if std::mem::take(&mut state.starved)
-            && state.slots.any_ready() > 0
+            && state.slots.usage().any_ready > 0
             && let Some(signal) = &self.signal
         {
             signal.set();
@@ -293,14 +272,14 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     pub fn exchange(&self, out: &mut Outbox<E>, commands: &mut VecDeque<Command<C>>, rest: Rest) -> bool {
         debug_assert!(commands.is_empty());
         let mut state = self.state.lock();
-        let before = state.slots.any_ready();
+        let before = state.slots.usage().any_ready;
         out.admitted.drain(..).for_each(|slot| state.slots.admit(slot));
         out.events.drain(..).for_each(|(slot, event)| state.slots.accept(slot, event));
         if out.spare.is_empty() {
             std::mem::swap(&mut out.spare, &mut state.slots.spare);
         }
         self.update_signal(&mut state);
-        self.ring_any(state.slots.any_ready().saturating_sub(before), state.any_waiters);
+        self.ring_any(state.slots.usage().any_ready.saturating_sub(before), state.any_waiters);
         match rest {
             Rest::For(time) if state.commands.is_empty() => {
                 state.asleep = true;
@@ -309,7 +288,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
             }
             Rest::UntilCommand => {
                 while state.commands.is_empty() {
-                    if state.phase > Phase::Open && state.slots.unfinished() == 0 {
+                    if state.phase > Phase::Open && state.slots.usage().unfinished == 0 {
                         return false;
                     }
                     state.asleep = true;
@@ -390,7 +369,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     fn update_signal(&self, state: &mut State<E, C>) {
         let Some(signal) = &self.signal else { return };
         let over = state.phase >= Phase::Drained;
-        let readable = state.slots.any_ready() > 0 || over;
+        let readable = state.slots.usage().any_ready > 0 || over;
         if readable && (over || !state.readable) {
             signal.set();
         } else if !readable && state.readable {
@@ -412,7 +391,7 @@ impl<E: Merge, C> State<E, C> {
     /// For `n` more requests, with a command to start each and one to end it.
     fn make_room(&mut self, n: usize) -> Result<()> {
         self.slots.make_room(n)?;
-        let most = 2 * n + self.slots.unfinished();
+        let most = 2 * n + self.slots.usage().unfinished;
         self.commands
             .try_reserve(most)
             .map_err(|_| Error::out_of_memory("the request queue", most * size_of::<Command<C>>()))

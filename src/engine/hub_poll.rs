@@ -66,7 +66,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
             let count = self.lease_any(&mut state, capacity, sink);
             if !matches!(count, Ok(0)) {
                 self.update_signal(&mut state);
-                if state.slots.any_ready() > 0 && state.any_waiters > 0 {
+                if state.slots.usage().any_ready > 0 && state.any_waiters > 0 {
                     self.any_bell.notify_one();
                 }
                 return (state, count);

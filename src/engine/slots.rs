@@ -41,14 +41,12 @@ struct Slot<E> {
     finished: bool,
     /// Somebody has asked for its end already.
     cancelled: bool,
-    by_id: bool,
     in_any: bool,
     /// A thread waits for `bell`.
     polled: bool,
     /// Counts requests in their order of arrival.
     ticket: u64,
-    user_data: u64,
-    reserved: u64,
+    place: Place,
     pending: Option<Box<E>>,
     /// The last of its leases, or `NONE`.
     leases: u32,
@@ -78,15 +76,7 @@ pub struct Slots<E> {
     free_leases: Vec<u32>,
     /// Slots that had a pending event for any poller; entries may be stale.
     any: VecDeque<u32>,
-    /// Slots that have one now.
-    any_ready: usize,
-    unreleased: usize,
-    unfinished: usize,
-    running: usize,
-    tickets: u64,
-    outcomes: [u64; OUTCOMES],
-    reserved: u64,
-    reserved_peak: u64,
+    usage: Usage,
     pub spare: Vec<Box<E>>,
 }
 
@@ -99,6 +89,24 @@ pub struct Place {
     pub reserved: u64,
 }
 
+/// Counts of requests, and bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// So far; also the next request's ticket.
+    pub accepted: u64,
+    /// Finished so far, by outcome.
+    pub outcomes: [u64; OUTCOMES],
+    pub unreleased: usize,
+    pub unfinished: usize,
+    /// Of the unfinished ones.
+    pub running: usize,
+    /// With an event for any poller.
+    pub any_ready: usize,
+    /// Bytes, and the most that ever were.
+    pub reserved: u64,
+    pub reserved_peak: u64,
+}
+
 impl<E: Merge> Slots<E> {
     pub fn new(salt: u16) -> Self {
         Self {
@@ -108,48 +116,13 @@ impl<E: Merge> Slots<E> {
             leases: Vec::new(),
             free_leases: Vec::new(),
             any: VecDeque::new(),
-            any_ready: 0,
-            unreleased: 0,
-            unfinished: 0,
-            running: 0,
-            tickets: 0,
-            outcomes: [0; OUTCOMES],
-            reserved: 0,
-            reserved_peak: 0,
+            usage: Usage::default(),
             spare: Vec::new(),
         }
     }
 
-    pub fn unreleased(&self) -> usize {
-        self.unreleased
-    }
-
-    pub fn unfinished(&self) -> usize {
-        self.unfinished
-    }
-
-    /// Of the unfinished ones.
-    pub fn running(&self) -> usize {
-        self.running
-    }
-
-    pub fn any_ready(&self) -> usize {
-        self.any_ready
-    }
-
-    /// Requests accepted so far.
-    pub fn accepted(&self) -> u64 {
-        self.tickets
-    }
-
-    /// Requests finished so far, by outcome.
-    pub fn outcomes(&self) -> [u64; OUTCOMES] {
-        self.outcomes
-    }
-
-    /// Bytes reserved now, and the most that ever were.
-    pub fn reserved(&self) -> (u64, u64) {
-        (self.reserved, self.reserved_peak)
+    pub fn usage(&self) -> &Usage {
+        &self.usage
     }
 
     /// Makes room for `n` more requests, so that `open` allocates nothing.
@@ -169,19 +142,18 @@ impl<E: Merge> Slots<E> {
             (self.slots.len() - 1) as u32
         });
         let slot = &mut self.slots[index as usize];
-        (slot.open, slot.by_id, slot.user_data) = (true, place.by_id, place.user_data);
-        (slot.reserved, slot.ticket) = (place.reserved, self.tickets);
+        (slot.open, slot.place, slot.ticket) = (true, place, self.usage.accepted);
         let id = RequestId::new(self.salt, slot.generation, index);
-        self.tickets += 1;
-        self.unreleased += 1;
-        self.unfinished += 1;
+        self.usage.accepted += 1;
+        self.usage.unreleased += 1;
+        self.usage.unfinished += 1;
         self.reserve(place.reserved);
         id
     }
 
     fn reserve(&mut self, bytes: u64) {
-        self.reserved += bytes;
-        self.reserved_peak = self.reserved_peak.max(self.reserved);
+        self.usage.reserved += bytes;
+        self.usage.reserved_peak = self.usage.reserved_peak.max(self.usage.reserved);
     }
 
     pub fn find(&self, id: RequestId) -> Result<usize> {
@@ -220,7 +192,7 @@ impl<E: Merge> Slots<E> {
     }
 
     pub fn admit(&mut self, index: u32) {
-        self.running += 1;
+        self.usage.running += 1;
         self.slots[index as usize].running = true;
     }
 
@@ -231,9 +203,9 @@ impl<E: Merge> Slots<E> {
         let outcome = event.outcome();
         if outcome > 0 {
             slot.finished = true;
-            self.unfinished -= 1;
-            self.running -= usize::from(slot.running);
-            self.outcomes[outcome] += 1;
+            self.usage.unfinished -= 1;
+            self.usage.running -= usize::from(slot.running);
+            self.usage.outcomes[outcome] += 1;
         }
         if slot.discard {
             if slot.finished {
@@ -251,8 +223,8 @@ impl<E: Merge> Slots<E> {
             }
             None => {
                 slot.pending = Some(event);
-                if !slot.by_id {
-                    self.any_ready += 1;
+                if !slot.place.by_id {
+                    self.usage.any_ready += 1;
                     if !std::mem::replace(&mut slot.in_any, true) {
                         self.any.push_back(index);
                     }
@@ -271,7 +243,7 @@ impl<E: Merge> Slots<E> {
     pub fn next_any(&mut self) -> Option<usize> {
         while let Some(&index) = self.any.front() {
             let slot = &mut self.slots[index as usize];
-            if slot.pending.is_some() && !slot.by_id {
+            if slot.pending.is_some() && !slot.place.by_id {
                 return Some(index as usize);
             }
             slot.in_any = false;
@@ -284,8 +256,8 @@ impl<E: Merge> Slots<E> {
     pub fn take(&mut self, index: usize) -> Option<Box<E>> {
         let slot = &mut self.slots[index];
         let event = slot.pending.take()?;
-        if !slot.by_id {
-            self.any_ready -= 1;
+        if !slot.place.by_id {
+            self.usage.any_ready -= 1;
             if self.any.front() == Some(&(index as u32)) {
                 slot.in_any = false;
                 self.any.pop_front();
@@ -301,7 +273,7 @@ impl<E: Merge> Slots<E> {
             return Ok(None);
         }
         let first = self.slots[index].leases == NONE;
-        if !first && self.reserved.saturating_add(lease_bytes::<E>()) > budget {
+        if !first && self.usage.reserved.saturating_add(lease_bytes::<E>()) > budget {
             return Err(Error::new(
                 Status::MemoryLimit,
                 "memory_limit_bytes leaves no room for another polled event: give events back by bn_events_free",
@@ -365,7 +337,7 @@ impl<E: Merge> Slots<E> {
         }
         self.free_leases.push(at);
         if self.slots[slot as usize].leases != NONE {
-            self.reserved -= lease_bytes::<E>();
+            self.usage.reserved -= lease_bytes::<E>();
         }
         event
     }
@@ -394,8 +366,8 @@ impl<E: Merge> Slots<E> {
     /// Frees a released and finished slot for the next request.
     fn close(&mut self, index: usize) {
         let slot = &mut self.slots[index];
-        self.unreleased -= 1;
-        self.reserved -= slot.reserved;
+        self.usage.unreleased -= 1;
+        self.usage.reserved -= slot.place.reserved;
         (slot.open, slot.discard, slot.running, slot.finished) = (false, false, false, false);
         (slot.polled, slot.cancelled) = (false, false);
         if slot.generation < LAST_GENERATION {
@@ -433,7 +405,8 @@ impl<E: Merge> Slots<E> {
     /// Requests without a terminal event, each with its `user_data`.
     pub fn lost(&self) -> Vec<(RequestId, u64)> {
         let open = self.slots.iter().enumerate().filter(|(_, slot)| slot.open && !slot.finished);
-        open.map(|(i, slot)| (RequestId::new(self.salt, slot.generation, i as u32), slot.user_data)).collect()
+        open.map(|(i, slot)| (RequestId::new(self.salt, slot.generation, i as u32), slot.place.user_data))
+            .collect()
     }
 
     #[cfg(all(test, not(loom)))]
@@ -451,12 +424,10 @@ impl<E> Slot<E> {
             running: false,
             finished: false,
             cancelled: false,
-            by_id: false,
             in_any: false,
             polled: false,
             ticket: 0,
-            user_data: 0,
-            reserved: 0,
+            place: Place::default(),
             pending: None,
             leases: NONE,
             bell: Arc::new(Condvar::new()),
