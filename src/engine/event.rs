@@ -7,9 +7,10 @@ use crate::model::Pooling;
 pub use crate::sample::Logprob;
 
 /// The C API's numbers; also the index of the counter in `hub::Usage::outcomes`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FinishReason {
     /// Not finished (in token events).
+    #[default]
     None = 0,
     /// An end token or a stop token.
     Stop = 1,
@@ -50,7 +51,7 @@ pub struct Embedding {
 }
 
 /// Tokens and text of one request, in order; the terminal event (`finish != None`) is the last.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Event {
     pub request: RequestId,
     pub user_data: u64,
@@ -81,25 +82,6 @@ pub struct Event {
 /// Empty events to be used again; each is a box, as it moves on to a slot and a poller while its address stays.
 #[allow(clippy::vec_box)]
 pub type Spare = Vec<Box<Event>>;
-
-impl Default for Event {
-    fn default() -> Self {
-        Self {
-            request: RequestId(0),
-            user_data: 0,
-            finish: FinishReason::None,
-            status: Status::Ok,
-            stop: None,
-            text: String::new(),
-            tokens: Vec::new(),
-            logprobs: Vec::new(),
-            logprobs_per_token: 0,
-            message: String::new(),
-            usage: Usage::default(),
-            embedding: None,
-        }
-    }
-}
 
 impl Merge for Event {
     const KEPT: usize = 512;

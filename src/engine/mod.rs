@@ -17,4 +17,4 @@ mod sequence;
 mod signal;
 mod stats;
 
-pub use handle::Engine;
+pub use handle::{Engine, in_batch};

@@ -180,10 +180,7 @@ pub(super) fn destroy(handle: *mut bn_engine) -> Result<()> {
     if entry.destroying.swap(true, Ordering::SeqCst) {
         return Err(Error::invalid("engine is being destroyed by another thread"));
     }
-    if let Err(error) = entry.engine.destroy() {
-        entry.destroying.store(false, Ordering::SeqCst);
-        return Err(error);
-    }
+    entry.engine.destroy()?;
     // No call gets in any more, and none that is inside waits.
     ENGINES.remove(handle as usize);
     drop(inside);

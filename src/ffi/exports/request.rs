@@ -1,8 +1,8 @@
 //! Requests: submit, poll, cancel, release, and all of it in one blocking call.
 
-use crate::base::{Error, Result, Status};
-use crate::engine::Engine;
+use crate::base::{Error, Result, Status, reserve};
 use crate::engine::api::{Embedding, Event, FinishReason, RequestId, RequestParams, Which};
+use crate::engine::{Engine, in_batch};
 use crate::ffi::event::{Completion, bn_event};
 use crate::ffi::growth::{self, Array};
 use crate::ffi::guard::{copy_out, guard, out, slice};
@@ -90,15 +90,11 @@ unsafe fn submit(
 /// Each of `from` is NULL or points to parameters as the header describes them.
 unsafe fn take<'a>(from: &[*const bn_request_params]) -> Result<Vec<RequestParams<'a>>> {
     let mut requests = Vec::new();
-    let bytes = std::mem::size_of_val(from);
-    requests.try_reserve_exact(from.len()).map_err(|_| Error::out_of_memory("a batch", bytes))?;
+    reserve(&mut requests, from.len(), "a batch")?;
     for (at, &params) in from.iter().enumerate() {
         // SAFETY: the caller's promise.
         let request = unsafe { bn_request_params::take(params, 0) };
-        requests.push(request.map_err(|error| match from.len() {
-            1 => error,
-            _ => Error::new(error.status, format!("request {at}: {error}")),
-        })?);
+        requests.push(request.map_err(|error| in_batch(error, at, from.len()))?);
     }
     Ok(requests)
 }
