@@ -24,7 +24,9 @@ pub type EventSink = Box<dyn FnMut(&Event) + Send>;
 /// A request's timeout that is none, whatever the engine's default is.
 pub const TIMEOUT_NONE: u32 = u32::MAX;
 
-pub use crate::base::log::{DEBUG as LOG_DEBUG, ERROR as LOG_ERROR, INFO as LOG_INFO, WARN as LOG_WARN};
+pub use crate::base::log::{
+    DEBUG as LOG_DEBUG, ERROR as LOG_ERROR, INFO as LOG_INFO, OFF as LOG_OFF, WARN as LOG_WARN,
+};
 
 /// How to open a model that engines share.
 pub struct ModelConfig {

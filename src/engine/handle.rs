@@ -41,7 +41,7 @@ impl Engine {
     pub fn create(mut config: EngineConfig) -> Result<Self> {
         config::check(&config)?;
         let made_in = fork::generation();
-        let log = Log::new(config.log.take(), config.log_level);
+        let log = Log::new(config.log.take(), config.log_level)?;
         let pool = Pool::new(config::threads(config.threads)?)?;
         let ops = FusedOps::with_isa(pool.clone(), config.instructions.unwrap_or_else(isa))?;
         let loaded = match config.model.take() {

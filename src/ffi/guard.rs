@@ -5,6 +5,7 @@ use super::string::{BN_NUL_TERMINATED, bn_string};
 use super::{cancel, growth};
 use crate::base::{Error, Result, Status, panics};
 use std::ffi::CStr;
+use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs an export's body; a panic becomes `BN_ERR_INTERNAL`. Where `error` is not NULL, it says
@@ -58,7 +59,11 @@ fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
 /// # Safety
 /// `pointer` is NULL or points to `length` readable, initialised elements that nobody
 /// changes for `'a`.
-pub unsafe fn slice<'a, T>(what: &str, pointer: *const T, length: usize) -> Result<&'a [T]> {
+pub unsafe fn slice<'a, T>(
+    what: &(impl Display + ?Sized),
+    pointer: *const T,
+    length: usize,
+) -> Result<&'a [T]> {
     if length == 0 {
         return Ok(&[]);
     }
@@ -79,7 +84,7 @@ pub unsafe fn slice<'a, T>(what: &str, pointer: *const T, length: usize) -> Resu
 ///
 /// # Safety
 /// As [`slice`]; and where `length` is `BN_NUL_TERMINATED`, `data` ends with a NUL.
-pub unsafe fn optional_text<'a>(what: &str, text: bn_string) -> Result<Option<&'a str>> {
+pub unsafe fn optional_text<'a>(what: &(impl Display + ?Sized), text: bn_string) -> Result<Option<&'a str>> {
     let bytes = match (text.data.is_null(), text.length) {
         (true, 0) => return Ok(None),
         // `BN_TEXT(getenv(..))` of what is not there.
@@ -97,7 +102,7 @@ pub unsafe fn optional_text<'a>(what: &str, text: bn_string) -> Result<Option<&'
 ///
 /// # Safety
 /// As [`optional_text`].
-pub unsafe fn text<'a>(what: &str, text: bn_string) -> Result<&'a str> {
+pub unsafe fn text<'a>(what: &(impl Display + ?Sized), text: bn_string) -> Result<&'a str> {
     // SAFETY: the caller's promise.
     unsafe { optional_text(what, text) }.map(Option::unwrap_or_default)
 }

@@ -1,6 +1,6 @@
 //! `bn_model_config` and its way into `ModelConfig`; `bn_model_info`.
 
-use super::config::{choice, log_level, log_sink};
+use super::config::{choice, log_sink};
 use super::growth::{Grown, grown};
 use super::guard;
 use super::request::BN_POOLING_LAST;
@@ -100,7 +100,7 @@ impl bn_model_config {
             },
             threads: self.threads,
             log: log_sink(self.log, self.log_context),
-            log_level: log_level(self.log_level)?,
+            log_level: self.log_level,
             progress: self.progress_sink(),
         })
     }

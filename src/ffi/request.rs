@@ -254,13 +254,8 @@ impl bn_request_params {
         // SAFETY: the caller's promise.
         let strings = unsafe { guard::slice("stop_strings", self.stop_strings, self.stop_strings_count) }?;
         let one = |(at, string): (usize, &bn_string)| {
-            let what = format!("stop_strings[{at}]");
             // SAFETY: the caller's promise.
-            let text = unsafe { guard::text(&what, *string) }?;
-            if text.is_empty() {
-                return Err(Error::invalid(format!("{what} is empty")));
-            }
-            Ok(Cow::Borrowed(text))
+            unsafe { guard::text(&format_args!("stop_strings[{at}]"), *string) }.map(Cow::Borrowed)
         };
         strings.iter().enumerate().map(one).collect()
     }
@@ -288,7 +283,7 @@ pub(super) unsafe fn conversation<'a>(
         // SAFETY: the caller's promise.
         let bn_chat_message { role, content } = unsafe { from.read(at) }?;
         // SAFETY: the caller's promise.
-        let text = |name, from| unsafe { guard::text(&format!("messages[{at}].{name}"), from) };
+        let text = |name, from| unsafe { guard::text(&format_args!("messages[{at}].{name}"), from) };
         out.push(Message { role: text("role", role)?, content: text("content", content)? });
     }
     Ok(out)

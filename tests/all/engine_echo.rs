@@ -89,7 +89,7 @@ fn what_a_request_may_not_ask_is_refused_by_name() {
     refused(&engine, tokens(vec![1, 258]), Status::InvalidArgument, "token id 258 at index 1");
     let mut request = text("x", 4);
     request.stop_strings = vec!["".into()];
-    refused(&engine, request, Status::InvalidArgument, "stop string");
+    refused(&engine, request, Status::InvalidArgument, "stop_strings[0]");
     let mut request = text("x", 4);
     request.sampling.temperature = f32::NAN;
     refused(&engine, request, Status::InvalidArgument, "temperature");
