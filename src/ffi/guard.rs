@@ -20,10 +20,37 @@ pub unsafe fn guard(error: *mut bn_error, body: impl FnOnce() -> Result<()>) -> 
     }
     let result = caught(body);
     if !error.is_null() {
-        // SAFETY: checked above.
-        let _ = unsafe { growth::write(error, bn_error::from_result(&result)) };
+        // SAFETY: checked above: its size is the only one that there is.
+        unsafe { error.write_unaligned(bn_error::from_result(&result)) };
     }
     result.map_or_else(|error| error.status as i32, |()| BN_OK)
+}
+
+/// As [`guard`], for exports that take no `bn_error`.
+pub fn guard_only(body: impl FnOnce() -> Result<()>) -> bn_status {
+    // SAFETY: no error.
+    unsafe { guard(std::ptr::null_mut(), body) }
+}
+
+/// As [`guard`], for exports that write one value, to `*to`, when they succeed.
+///
+/// # Safety
+/// As [`guard`]; and `to` is NULL or points to a writable `T`.
+pub unsafe fn guard_out<T>(
+    error: *mut bn_error,
+    what: &str,
+    to: *mut T,
+    body: impl FnOnce() -> Result<T>,
+) -> bn_status {
+    let body = || {
+        out(what, to)?;
+        let value = body()?;
+        // SAFETY: checked above, and the caller's promise.
+        unsafe { to.write(value) };
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { guard(error, body) }
 }
 
 /// As [`guard`], for exports that return a number of their own, 0 or more, or else a negative
@@ -139,24 +166,30 @@ pub unsafe fn copy_out<T: Copy>(
     capacity: usize,
     count: *mut usize,
 ) -> Result<()> {
-    let fits = from.len() <= capacity;
-    if fits && !from.is_empty() {
+    // SAFETY: the caller's promise.
+    unsafe { room(what, from.len(), capacity, count) }?;
+    if !from.is_empty() {
         out(what, to)?;
+        // SAFETY: checked above. Room for `capacity >= from.len()` elements; ours and theirs do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
     }
-    // SAFETY: the caller checked `count`.
+    // SAFETY: the caller's promise.
     unsafe { count.write(from.len()) };
-    if !fits {
-        return Err(Error::new(
-            Status::BufferTooSmall,
-            format!("{what} needs room for {}, has {capacity}", from.len()),
-        ));
-    }
-    if from.is_empty() {
+    Ok(())
+}
+
+/// `BufferTooSmall`, with `needed` in `*count`, where a caller's buffer has less room.
+///
+/// # Safety
+/// `count` is valid.
+pub unsafe fn room(what: &str, needed: usize, capacity: usize, count: *mut usize) -> Result<()> {
+    if needed <= capacity {
         return Ok(());
     }
-    // SAFETY: checked above. Room for `capacity >= from.len()` elements; ours and theirs do not overlap.
-    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
-    Ok(())
+    // SAFETY: the caller's promise.
+    unsafe { count.write(needed) };
+    let message = format!("{what} needs room for {needed}, has {capacity}");
+    Err(Error::new(Status::BufferTooSmall, message))
 }
 
 #[cfg(test)]

@@ -125,13 +125,10 @@ impl Drop for Inside {
 pub(super) fn begin() -> Result<()> {
     static WARM: AtomicBool = AtomicBool::new(false);
     fork::hold(&HOLD);
-    if WARM.load(Ordering::Acquire) {
-        return Ok(());
-    }
     let _held = MODELS.write();
-    if !WARM.load(Ordering::Acquire) {
+    if !WARM.load(Ordering::Relaxed) {
         chat::warm_up()?;
-        WARM.store(true, Ordering::Release);
+        WARM.store(true, Ordering::Relaxed);
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use crate::engine::api::{Embedding, Event, FinishReason, RequestId, RequestParam
 use crate::engine::{Engine, in_batch};
 use crate::ffi::event::{Completion, bn_event};
 use crate::ffi::growth::{self, Array};
-use crate::ffi::guard::{copy_out, guard, out, slice};
+use crate::ffi::guard::{copy_out, guard, guard_only, guard_out, out, room, slice};
 use crate::ffi::registry::{self, Call};
 use crate::ffi::request::{BN_REQUEST_EMBED, bn_request_info, bn_request_params};
 use crate::ffi::status::{bn_error, bn_status};
@@ -22,7 +22,7 @@ pub unsafe extern "C" fn bn_request_params_init(
     struct_size: u32,
 ) -> bn_status {
     // SAFETY: `struct_size` bytes are the caller's promise.
-    unsafe { guard(std::ptr::null_mut(), || growth::init(params, struct_size)) }
+    guard_only(|| unsafe { growth::init(params, struct_size) })
 }
 
 /// Queues a request and writes its id to `*out`. It never waits for the model. The request's
@@ -135,7 +135,6 @@ pub unsafe extern "C" fn bn_poll(
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
-        out("count", count)?;
         let to = Array::new(events, event_size, capacity)?;
         let timeout = match timeout_ms {
             BN_WAIT_FOREVER => None,
@@ -153,15 +152,12 @@ pub unsafe extern "C" fn bn_poll(
             unsafe { to.write(at, bn_event::new(event, lease)) };
             at += 1;
         };
-        let polled = registry::with(engine, Call::Blocking, |engine| {
+        registry::with(engine, Call::Blocking, |engine| {
             engine.poll(one_or_any(which), capacity, timeout, &mut put)
-        })?;
-        // SAFETY: checked above.
-        unsafe { count.write(polled) };
-        Ok(())
+        })
     };
-    // SAFETY: the caller's promise for `error`.
-    unsafe { guard(error, body) }
+    // SAFETY: the caller's promise for `error` and `count`.
+    unsafe { guard_out(error, "count", count, body) }
 }
 
 fn one_or_any(which: bn_request) -> Which {
@@ -198,8 +194,7 @@ pub unsafe extern "C" fn bn_events_free(
             Ok(())
         })
     };
-    // SAFETY: no error.
-    unsafe { guard(std::ptr::null_mut(), body) }
+    guard_only(body)
 }
 
 /// Asks the engine to end a request, or with `BN_ANY` all requests, and returns at once. A
@@ -249,7 +244,7 @@ pub unsafe extern "C" fn bn_release(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_request_info_init(info: *mut bn_request_info, struct_size: u32) -> bn_status {
     // SAFETY: `struct_size` bytes are the caller's promise.
-    unsafe { guard(std::ptr::null_mut(), || growth::init(info, struct_size)) }
+    guard_only(|| unsafe { growth::init(info, struct_size) })
 }
 
 /// Writes where a request is, its place in the queue included, to `*out`, which
@@ -295,17 +290,13 @@ pub unsafe extern "C" fn bn_generate(
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
-        crate::ffi::guard::out("out", out)?;
-        let event = registry::with(engine, Call::Blocking, |engine| {
+        registry::with(engine, Call::Blocking, |engine| {
             // SAFETY: the caller's promise.
-            finished(unsafe { generate(engine, params, 0) }?)
-        })?;
-        // SAFETY: checked above.
-        unsafe { out.write(Completion::hand_out(event)) };
-        Ok(())
+            finished(unsafe { generate(engine, params, 0) }?).map(Completion::hand_out)
+        })
     };
-    // SAFETY: the caller's promise for `error`.
-    unsafe { guard(error, body) }
+    // SAFETY: the caller's promise for `error` and `out`.
+    unsafe { guard_out(error, "out", out, body) }
 }
 
 /// # Safety
@@ -348,15 +339,8 @@ pub unsafe extern "C" fn bn_embed(
     let body = || {
         out("count", count)?;
         let embedding = registry::with(engine, Call::Blocking, |engine| {
-            let width = engine.embedding_size()?;
-            if capacity < width {
-                // SAFETY: checked above.
-                unsafe { count.write(width) };
-                return Err(Error::new(
-                    Status::BufferTooSmall,
-                    format!("values needs room for {width}, has {capacity}"),
-                ));
-            }
+            // SAFETY: checked above.
+            unsafe { room("values", engine.embedding_size()?, capacity, count) }?;
             out("values", values)?;
             // SAFETY: the caller's promise.
             embedded(unsafe { generate(engine, params, BN_REQUEST_EMBED) }?)
@@ -381,11 +365,9 @@ fn embedded(event: Box<Event>) -> Result<Embedding> {
 /// [any thread]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_completion_free(completion: *mut bn_event) {
-    let body = || {
+    guard_only(|| {
         // SAFETY: the caller's promise.
         unsafe { Completion::free(completion) };
         Ok(())
-    };
-    // SAFETY: no error.
-    let _ = unsafe { guard(std::ptr::null_mut(), body) };
+    });
 }
