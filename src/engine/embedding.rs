@@ -2,7 +2,7 @@
 
 use super::api::EmbeddingParams;
 use super::event::Embedding;
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, reserve};
 use crate::model::Pooling;
 use std::ops::Range;
 
@@ -31,9 +31,8 @@ impl Pooler {
 
     /// Takes the memory of the sum.
     pub fn admit(&mut self) -> Result<()> {
-        let width = self.width;
-        self.sum.try_reserve_exact(width).map_err(|_| Error::out_of_memory("an embedding", 8 * width))?;
-        self.sum.resize(width, 0.0);
+        reserve(&mut self.sum, self.width, "an embedding")?;
+        self.sum.resize(self.width, 0.0);
         Ok(())
     }
 
@@ -66,8 +65,7 @@ impl Pooler {
         }
         let scale = if self.normalize && length > 0.0 { length } else { 1.0 };
         let mut values = Vec::new();
-        let width = self.width;
-        values.try_reserve_exact(width).map_err(|_| Error::out_of_memory("an embedding", 4 * width))?;
+        reserve(&mut values, self.width, "an embedding")?;
         values.extend(self.sum.iter().map(|x| (x / scale) as f32));
         Ok(Embedding { values, pooling: self.pooling })
     }

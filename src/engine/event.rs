@@ -100,15 +100,13 @@ impl Merge for Event {
     }
 
     fn empty(&mut self) -> bool {
-        let heap = self.text.capacity() + 4 * self.tokens.capacity() + 8 * self.logprobs.capacity();
-        if heap > Self::KEPT {
+        let Self { mut text, mut tokens, mut logprobs, .. } = std::mem::take(self);
+        if text.capacity() + 4 * tokens.capacity() + 8 * logprobs.capacity() > Self::KEPT {
             return false;
         }
-        self.text.clear();
-        self.tokens.clear();
-        self.logprobs.clear();
-        let (text, tokens) = (std::mem::take(&mut self.text), std::mem::take(&mut self.tokens));
-        let logprobs = std::mem::take(&mut self.logprobs);
+        text.clear();
+        tokens.clear();
+        logprobs.clear();
         *self = Self { text, tokens, logprobs, ..Self::default() };
         true
     }

@@ -144,10 +144,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
             if let Err(error) = state.over() {
                 break Err(error);
             }
-            if bell.is_none() {
-                bell = state.slots.begin_poll(index);
-            }
-            let Some(bell) = &bell else { break Err(Error::internal("a wait without a bell")) };
+            let bell = bell.get_or_insert_with(|| state.slots.begin_poll(index));
             let in_time;
             (state, in_time) = wait(bell, state, deadline);
             if !in_time {

@@ -380,13 +380,11 @@ impl<E: Merge> Slots<E> {
         self.slots[index].finished
     }
 
-    /// Begins the wait of one poller for the slot's bell; None where another waits already.
-    pub fn begin_poll(&mut self, index: usize) -> Option<Arc<Condvar>> {
+    /// Begins a poller's wait for the slot's bell, which no other waits for (`is_polled`).
+    pub fn begin_poll(&mut self, index: usize) -> Arc<Condvar> {
         let slot = &mut self.slots[index];
-        if std::mem::replace(&mut slot.polled, true) {
-            return None;
-        }
-        Some(slot.bell.clone())
+        slot.polled = true;
+        slot.bell.clone()
     }
 
     pub fn is_polled(&self, index: usize) -> bool {

@@ -4,7 +4,7 @@ use super::config::choice;
 use super::growth::{self, Array, Grown, grown};
 use super::guard;
 use super::types::*;
-use crate::base::{Error, Result, Status};
+use crate::base::{Error, Result, Status, reserve};
 use crate::engine::api::{EmbeddingParams, Message, Pooling, Prompt, RequestParams, Stage};
 use crate::sample::SamplingParams;
 use crate::text::chat::MAX_MESSAGES;
@@ -277,8 +277,7 @@ pub(super) unsafe fn conversation<'a>(
     }
     let from = Array::new(messages.cast_mut(), size, count)?;
     let mut out = Vec::new();
-    let bytes = size_of::<Message>() * count;
-    out.try_reserve_exact(count).map_err(|_| Error::out_of_memory("messages", bytes))?;
+    reserve(&mut out, count, "messages")?;
     for at in 0..count {
         // SAFETY: the caller's promise.
         let bn_chat_message { role, content } = unsafe { from.read(at) }?;

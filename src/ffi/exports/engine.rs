@@ -5,7 +5,7 @@ use crate::engine::api::ShutdownMode;
 use crate::engine::hub::Phase;
 use crate::ffi::config::{bn_engine_config, choice};
 use crate::ffi::guard::{copy_out, guard, guard_number, guard_only, guard_out, out};
-use crate::ffi::registry::{self, Call};
+use crate::ffi::registry;
 use crate::ffi::stats::bn_stats;
 use crate::ffi::status::{bn_error, bn_status};
 use crate::ffi::types::*;
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn bn_engine_shutdown(
     let body = || {
         let modes = [(BN_SHUTDOWN_DRAIN, ShutdownMode::Drain), (BN_SHUTDOWN_CANCEL, ShutdownMode::Cancel)];
         let mode = choice("mode", mode, "BN_SHUTDOWN", &modes)?;
-        registry::with(engine, Call::Any, |engine| engine.shutdown(mode))
+        registry::with(engine, |engine| engine.shutdown(mode))
     };
     // SAFETY: the caller's promise for `error`.
     unsafe { guard(error, body) }
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn bn_engine_model(
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
-        let model = registry::with(engine, Call::Any, |engine| Ok(engine.loaded().clone()))?;
+        let model = registry::with(engine, |engine| Ok(engine.loaded().clone()))?;
         registry::insert_model(model)
     };
     // SAFETY: the caller's promise for `error` and `out`.
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn bn_engine_model(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_engine_state(engine: *const bn_engine) -> i32 {
     let body = || {
-        registry::with(engine, Call::Any, |engine| {
+        registry::with(engine, |engine| {
             Ok(match engine.phase() {
                 Phase::Open => BN_STATE_RUNNING,
                 Phase::Closing => BN_STATE_DRAINING,
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn bn_engine_state(engine: *const bn_engine) -> i32 {
 /// callback mode; `BN_ERR_FORKED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_engine_wait_fd(engine: *const bn_engine, error: *mut bn_error) -> i32 {
-    let body = || registry::with(engine, Call::Any, Engine::wait_fd);
+    let body = || registry::with(engine, Engine::wait_fd);
     // SAFETY: the caller's promise for `error`.
     unsafe { guard_number(error, body) }
 }
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn bn_engine_stats(
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
-        registry::with(engine, Call::Any, |engine| {
+        registry::with(engine, |engine| {
             // SAFETY: the caller's promise.
             unsafe { growth::write(out, bn_stats::new(&engine.stats())) }
         })
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn bn_engine_metrics(
 ) -> bn_status {
     let body = || {
         out("length", length)?;
-        let page = registry::with(engine, Call::Any, |engine| Ok(metrics::text(&engine.stats())))?;
+        let page = registry::with(engine, |engine| Ok(metrics::text(&engine.stats())))?;
         // SAFETY: `length` was checked; `text` is the caller's promise.
         unsafe { copy_out("text", page.as_bytes(), text.cast(), capacity, length) }
     };

@@ -6,7 +6,7 @@ use crate::engine::{Engine, in_batch};
 use crate::ffi::event::{Completion, bn_event};
 use crate::ffi::growth::{self, Array};
 use crate::ffi::guard::{copy_out, guard, guard_only, guard_out, out, room, slice};
-use crate::ffi::registry::{self, Call};
+use crate::ffi::registry;
 use crate::ffi::request::{BN_REQUEST_EMBED, bn_request_info, bn_request_params};
 use crate::ffi::status::{bn_error, bn_status};
 use crate::ffi::types::*;
@@ -74,7 +74,7 @@ unsafe fn submit(
     to: *mut bn_request,
 ) -> Result<()> {
     out("out", to)?;
-    let ids = registry::with(engine, Call::Any, |engine| {
+    let ids = registry::with(engine, |engine| {
         // SAFETY: the caller's promise.
         let requests = unsafe { take(from) };
         engine.submit(requests.inspect_err(|error| engine.refused(error.status, from.len()))?)
@@ -152,9 +152,7 @@ pub unsafe extern "C" fn bn_poll(
             unsafe { to.write(at, bn_event::new(event, lease)) };
             at += 1;
         };
-        registry::with(engine, Call::Blocking, |engine| {
-            engine.poll(one_or_any(which), capacity, timeout, &mut put)
-        })
+        registry::blocking(engine, |engine| engine.poll(one_or_any(which), capacity, timeout, &mut put))
     };
     // SAFETY: the caller's promise for `error` and `count`.
     unsafe { guard_out(error, "count", count, body) }
@@ -189,7 +187,7 @@ pub unsafe extern "C" fn bn_events_free(
                 )
             }
         });
-        registry::with(engine, Call::Any, |engine| {
+        registry::with(engine, |engine| {
             engine.give_back(&mut leases);
             Ok(())
         })
@@ -210,7 +208,7 @@ pub unsafe extern "C" fn bn_cancel(
     which: bn_request,
     error: *mut bn_error,
 ) -> bn_status {
-    let body = || registry::with(engine, Call::Any, |engine| engine.cancel(one_or_any(which)));
+    let body = || registry::with(engine, |engine| engine.cancel(one_or_any(which)));
     // SAFETY: the caller's promise for `error`.
     unsafe { guard(error, body) }
 }
@@ -232,7 +230,7 @@ pub unsafe extern "C" fn bn_release(
     request: bn_request,
     error: *mut bn_error,
 ) -> bn_status {
-    let body = || registry::with(engine, Call::Any, |engine| engine.release(RequestId(request)));
+    let body = || registry::with(engine, |engine| engine.release(RequestId(request)));
     // SAFETY: the caller's promise for `error`.
     unsafe { guard(error, body) }
 }
@@ -261,7 +259,7 @@ pub unsafe extern "C" fn bn_request_get_info(
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
-        registry::with(engine, Call::Any, |engine| {
+        registry::with(engine, |engine| {
             let stage = engine.stage(RequestId(request))?;
             // SAFETY: the caller's promise.
             unsafe { growth::write(out, bn_request_info::of(stage)) }
@@ -290,7 +288,7 @@ pub unsafe extern "C" fn bn_generate(
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
-        registry::with(engine, Call::Blocking, |engine| {
+        registry::blocking(engine, |engine| {
             // SAFETY: the caller's promise.
             finished(unsafe { generate(engine, params, 0) }?).map(Completion::hand_out)
         })
@@ -338,7 +336,7 @@ pub unsafe extern "C" fn bn_embed(
 ) -> bn_status {
     let body = || {
         out("count", count)?;
-        let embedding = registry::with(engine, Call::Blocking, |engine| {
+        let embedding = registry::blocking(engine, |engine| {
             // SAFETY: checked above.
             unsafe { room("values", engine.embedding_size()?, capacity, count) }?;
             out("values", values)?;
