@@ -4,7 +4,7 @@ use super::api::*;
 use super::callback::{self, Log};
 use super::config::{self, RequestLimits};
 use super::core::{Core, Shared, deliver};
-use super::hub::{Hub, Phase, Place, Refused, dead};
+use super::hub::{Hub, Phase, Place, dead};
 use super::ids::next_salt;
 use super::loading;
 use super::memory::{self, MemoryPlan};
@@ -131,7 +131,7 @@ impl Engine {
         for (i, request) in requests.iter().enumerate() {
             prepared.push(self.prepare(request).map_err(|error| in_batch(error, i, n))?);
         }
-        self.shared.hub.submit(prepared, &mut ids).map_err(|refused| self.refusal(refused))?;
+        self.shared.hub.submit(prepared, &mut ids)?;
         Ok(ids)
     }
 
@@ -155,29 +155,6 @@ impl Engine {
         let sequence = Sequence::new(params, prompt, max_new, facts, ends, now, timeout_ms)?;
         let place = Place { by_id: params.poll_by_id, user_data: params.user_data, reserved };
         Ok((place, Box::new(sequence)))
-    }
-
-    fn refusal(&self, refused: Refused) -> Error {
-        match refused {
-            Refused::Full => Error::new(
-                Status::QueueFull,
-                format!(
-                    "{} requests (queue_capacity) are unreleased; release finished ones, or raise it",
-                    self.shared.hub.capacity()
-                ),
-            ),
-            Refused::Memory { wanted, left, budget } => {
-                let ever = if wanted > budget { "even alone; lower max_new_tokens" } else { "now" };
-                let message = format!(
-                    "the request may need {wanted} bytes, and memory_limit_bytes leaves {left} of {budget}: it does \
-                     not fit {ever}"
-                );
-                Error::new(Status::MemoryLimit, message)
-            }
-            Refused::Closed(Phase::Dead) => dead(),
-            Refused::Closed(_) => Error::new(Status::Shutdown, "the engine is shutting down"),
-            Refused::Allocation(error) => error,
-        }
     }
 
     /// Elements of an embedding; `Unsupported` where the model makes none.

@@ -7,7 +7,7 @@
 
 use super::ids::{RequestId, Which};
 use super::slots::Slots;
-pub use super::slots::{Merge, OUTCOMES, Place, Stage, Usage};
+pub use super::slots::{Merge, Place, Stage, Usage};
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::base::{Error, Result, Status};
 use std::collections::VecDeque;
@@ -41,20 +41,6 @@ pub enum Phase {
     Dead,
     /// Being destroyed: pollers leave.
     Destroyed,
-}
-
-/// Why `submit` refused.
-#[derive(Debug)]
-pub enum Refused {
-    Full,
-    /// The bytes wanted would pass the budget.
-    Memory {
-        wanted: u64,
-        left: u64,
-        budget: u64,
-    },
-    Closed(Phase),
-    Allocation(Error),
 }
 
 /// What host threads ask of the engine thread.
@@ -158,24 +144,34 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
 
     /// Opens a slot for each of `requests` and queues them for the engine thread, or none. Their ids go to `ids`, which
     /// has room for them.
-    pub fn submit(
-        &self,
-        requests: Vec<(Place, C)>,
-        ids: &mut Vec<RequestId>,
-    ) -> std::result::Result<(), Refused> {
+    pub fn submit(&self, requests: Vec<(Place, C)>, ids: &mut Vec<RequestId>) -> Result<()> {
         let mut state = self.state.lock();
-        if state.phase != Phase::Open {
-            return Err(Refused::Closed(state.phase));
+        match state.phase {
+            Phase::Open => {}
+            Phase::Dead => return Err(dead()),
+            _ => return Err(Error::new(Status::Shutdown, "the engine is shutting down")),
         }
-        if requests.len() > self.capacity - state.slots.usage().unreleased {
-            return Err(Refused::Full);
+        let Usage { unreleased, reserved, .. } = *state.slots.usage();
+        let (capacity, budget) = (self.capacity, self.budget);
+        if requests.len() > capacity - unreleased {
+            return Err(Error::new(
+                Status::QueueFull,
+                format!(
+                    "{capacity} requests (queue_capacity) are unreleased; release finished ones, or raise it"
+                ),
+            ));
         }
         let bytes = requests.iter().fold(0u64, |sum, (place, _)| sum.saturating_add(place.reserved));
-        let left = self.budget - state.slots.usage().reserved;
+        let left = budget - reserved;
         if bytes > left {
-            return Err(Refused::Memory { wanted: bytes, left, budget: self.budget });
+            let ever = if bytes > budget { "even alone; lower max_new_tokens" } else { "now" };
+            let message = format!(
+                "the request may need {bytes} bytes, and memory_limit_bytes leaves {left} of {budget}: it does not \
+                 fit {ever}"
+            );
+            return Err(Error::new(Status::MemoryLimit, message));
         }
-        state.make_room(requests.len()).map_err(Refused::Allocation)?;
+        state.make_room(requests.len())?;
         for (place, mut cargo) in requests {
             let id = state.slots.open(place);
             cargo.name(id);
@@ -413,6 +409,10 @@ impl<E: Merge, C> State<E, C> {
 
 #[path = "hub_poll.rs"]
 mod poll;
+
+#[cfg(test)]
+#[path = "hub_support.rs"]
+mod support;
 
 #[cfg(all(test, loom))]
 #[path = "hub_loom.rs"]
