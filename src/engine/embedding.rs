@@ -72,5 +72,29 @@ impl Pooler {
 }
 
 #[cfg(test)]
-#[path = "embedding_tests.rs"]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn of(row: &[f32]) -> Result<Embedding> {
+        let params = EmbeddingParams::default();
+        let mut pooler = Pooler::new(&params, Pooling::First, row.len());
+        pooler.admit()?;
+        pooler.add(row);
+        pooler.finish()
+    }
+
+    #[test]
+    fn the_models_pooling_is_the_default_and_lengths_are_one() {
+        let embedding = of(&[1e30, -2e30, 2e30]).unwrap();
+        assert_eq!(embedding.pooling, Pooling::First);
+        assert_eq!(embedding.values, [1.0 / 3.0, -2.0 / 3.0, 2.0 / 3.0]);
+    }
+
+    #[test]
+    fn zeros_stay_zeros_and_nan_is_an_error() {
+        assert_eq!(of(&[0.0, 0.0]).unwrap().values, [0.0, 0.0]);
+        for bad in [f32::NAN, f32::INFINITY] {
+            assert!(of(&[1.0, bad]).unwrap_err().message.contains("NaN"));
+        }
+    }
+}

@@ -266,12 +266,8 @@ impl Engine {
         if self.phase() == Phase::Dead {
             return Err(dead());
         }
-        self.begin_shutdown(mode);
-        Ok(())
-    }
-
-    fn begin_shutdown(&self, mode: ShutdownMode) {
         self.shared.hub.advance(Phase::Closing, mode == ShutdownMode::Cancel);
+        Ok(())
     }
 
     pub fn phase(&self) -> Phase {
@@ -283,7 +279,8 @@ impl Engine {
     pub fn destroy(&self) -> Result<()> {
         self.check_call(true)?;
         self.shared.hub.leave_all();
-        self.begin_shutdown(ShutdownMode::Cancel);
+        // A dead engine has nothing to cancel.
+        let _ = self.shutdown(ShutdownMode::Cancel);
         let threads = std::mem::take(&mut *self.threads.lock());
         for handle in threads {
             // Both threads catch what they run; there is nothing to hear from them.
@@ -321,7 +318,7 @@ impl Drop for Engine {
             // The threads do not exist here; their handles and locks are in an unknown state.
             Err(Status::Forked) => std::mem::forget(std::mem::take(self.threads.get_mut())),
             // Inside a callback nothing can be joined; the threads end by themselves.
-            Err(_) => self.begin_shutdown(ShutdownMode::Cancel),
+            Err(_) => drop(self.shutdown(ShutdownMode::Cancel)),
         }
     }
 }

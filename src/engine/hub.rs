@@ -154,12 +154,10 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         let Usage { unreleased, reserved, .. } = *state.slots.usage();
         let (capacity, budget) = (self.capacity, self.budget);
         if requests.len() > capacity - unreleased {
-            return Err(Error::new(
-                Status::QueueFull,
-                format!(
-                    "{capacity} requests (queue_capacity) are unreleased; release finished ones, or raise it"
-                ),
-            ));
+            let message = format!(
+                "{capacity} requests (queue_capacity) are unreleased; release finished ones, or raise it"
+            );
+            return Err(Error::new(Status::QueueFull, message));
         }
         let bytes = requests.iter().fold(0u64, |sum, (place, _)| sum.saturating_add(place.reserved));
         let left = budget - reserved;

@@ -1,8 +1,9 @@
 //! What stands around every export: no panic leaves, no bad pointer is read.
 
+use super::cancel;
+use super::growth::{self, Grown};
 use super::status::{BN_OK, bn_error, bn_status};
 use super::string::{BN_NUL_TERMINATED, bn_string};
-use super::{cancel, growth};
 use crate::base::{Error, Result, Status, panics};
 use std::ffi::CStr;
 use std::fmt::Display;
@@ -84,7 +85,7 @@ fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
 /// A caller's array. NULL is fine for a length of 0.
 ///
 /// # Safety
-/// `pointer` is NULL or points to `length` readable, initialised elements that nobody
+/// `pointer` is NULL or points to `length` readable, initialized elements that nobody
 /// changes for `'a`.
 pub unsafe fn slice<'a, T>(
     what: &(impl Display + ?Sized),
@@ -144,6 +145,14 @@ pub fn flags(flags: u32, known: u32) -> Result<()> {
     }
 }
 
+/// Refuses a `reserved` field of a `T` that a newer header may give a meaning.
+pub fn reserved<T: Grown>(value: u32) -> Result<()> {
+    match value {
+        0 => Ok(()),
+        _ => Err(Error::unsupported(format!("{}.reserved is {value}, not 0", T::NAME))),
+    }
+}
+
 /// A caller's out parameter.
 pub fn out<T>(what: &str, pointer: *mut T) -> Result<()> {
     if pointer.is_null() {
@@ -195,7 +204,6 @@ pub unsafe fn room(what: &str, needed: usize, capacity: usize, count: *mut usize
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ffi::growth::Grown;
     use crate::ffi::status::BN_ERR_INTERNAL;
 
     #[test]

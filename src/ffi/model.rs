@@ -83,9 +83,7 @@ impl bn_model_config {
     /// # Safety
     /// Pointers are NULL or as the fields say.
     pub(super) unsafe fn to_engine(&self) -> Result<ModelConfig> {
-        if self.reserved != 0 {
-            return Err(Error::unsupported(format!("bn_model_config.reserved is {}, not 0", self.reserved)));
-        }
+        guard::reserved::<Self>(self.reserved)?;
         // SAFETY: the caller's promise.
         let kernel_config = unsafe { path("kernel_config_path", self.kernel_config_path) }?;
         Ok(ModelConfig {

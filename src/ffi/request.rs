@@ -143,10 +143,10 @@ impl bn_request_params {
     /// `from` is NULL or points to a struct as the header describes it, for `'a`.
     pub(super) unsafe fn take<'a>(from: *const Self, implied: u32) -> Result<RequestParams<'a>> {
         // SAFETY: the caller's promise.
-        let params = unsafe { growth::read(from) }?;
-        let params = Self { flags: params.flags | implied, ..params };
-        // SAFETY: the caller's promise.
-        unsafe { params.to_engine() }
+        unsafe {
+            let params = growth::read(from)?;
+            Self { flags: params.flags | implied, ..params }.to_engine()
+        }
     }
 
     /// # Safety
@@ -154,12 +154,7 @@ impl bn_request_params {
     unsafe fn to_engine<'a>(&self) -> Result<RequestParams<'a>> {
         let has = |flag| self.flags & flag != 0;
         guard::flags(self.flags, FLAGS)?;
-        if self.reserved != 0 {
-            return Err(Error::unsupported(format!(
-                "bn_request_params.reserved is {}, not 0",
-                self.reserved
-            )));
-        }
+        guard::reserved::<Self>(self.reserved)?;
         let embedding = self.embedding()?;
         if self.top_logprobs > 0 && !has(BN_REQUEST_LOGPROBS) {
             return Err(Error::invalid("top_logprobs is set and needs BN_REQUEST_LOGPROBS in flags"));
@@ -174,16 +169,17 @@ impl bn_request_params {
             }
         }
         // SAFETY: the caller's promise.
-        let stop_tokens = unsafe { guard::slice("stop_tokens", self.stop_tokens, self.stop_tokens_count) }?;
+        let (stop_tokens, prompt, stop_strings) = unsafe {
+            let tokens = guard::slice("stop_tokens", self.stop_tokens, self.stop_tokens_count)?;
+            (tokens, self.prompt()?, self.stop_strings()?)
+        };
         Ok(RequestParams {
-            // SAFETY: the caller's promise.
-            prompt: unsafe { self.prompt() }?,
+            prompt,
             embedding,
             max_new_tokens: self.max_new_tokens,
             sampling: self.sampling(),
             stop_tokens: Cow::Borrowed(stop_tokens),
-            // SAFETY: the caller's promise.
-            stop_strings: unsafe { self.stop_strings() }?,
+            stop_strings,
             ignore_eos: has(BN_REQUEST_IGNORE_EOS),
             echo_prompt: has(BN_REQUEST_ECHO_PROMPT),
             stream: !has(BN_REQUEST_NO_STREAM),
