@@ -155,7 +155,7 @@ pub struct RequestParams<'a> {
     /// False: one event, the completion, with everything.
     pub stream: bool,
     pub poll_by_id: bool,
-    /// Special tokens written out in a text prompt are recognised.
+    /// Special tokens written out in a text prompt are recognized.
     pub parse_special: bool,
     pub user_data: u64,
     /// From submit; 0: the engine's default; TIMEOUT_NONE: none.

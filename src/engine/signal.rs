@@ -5,7 +5,7 @@ use crate::base::{Error, Result, Status};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// An eventfd on Linux, a pipe elsewhere; non-blocking, close-on-exec. Callers serialise `set` and `clear`.
+/// An eventfd on Linux, a pipe elsewhere; non-blocking, close-on-exec. Callers serialize `set` and `clear`.
 pub struct Signal {
     read: OwnedFd,
     #[cfg(not(target_os = "linux"))]

@@ -1,7 +1,7 @@
 //! The live engines and models of this process, by handle.
 //!
 //! A handle is the address of a small block that is never freed and never read: it only names an entry here. So a
-//! pointer that was destroyed, or invented, finds nothing and gives an error instead of undefined behaviour, and no later
+//! pointer that was destroyed, or invented, finds nothing and gives an error instead of undefined behavior, and no later
 //! object can get the same address. The price is the block (8 bytes and the allocator's overhead for each object ever
 //! made) and a look-up of about 20 ns per call.
 //!

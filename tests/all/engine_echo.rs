@@ -1,4 +1,4 @@
-//! The engine's own behaviour on the echo model: events, limits, cancelling, shutting down, statistics.
+//! The engine's own behavior on the echo model: events, limits, cancelling, shutting down, statistics.
 
 use crate::engine_support::*;
 use bn_engine::base::Status;
