@@ -30,7 +30,6 @@ pub enum Stage {
 
 /// Empty events kept for the engine thread.
 const SPARE: usize = 64;
-const NONE: u32 = u32::MAX;
 
 struct Slot<E> {
     generation: u32,
@@ -48,32 +47,23 @@ struct Slot<E> {
     ticket: u64,
     place: Place,
     pending: Option<Box<E>>,
-    /// The last of its leases, or `NONE`.
-    leases: u32,
+    /// The events that pollers hold, by lease, the oldest first. The address of an event's contents does not change.
+    leases: VecDeque<(u64, Box<E>)>,
     bell: Arc<Condvar>,
 }
 
-/// An event that a poller holds. The address of its contents does not change.
-struct Lease<E> {
-    generation: u32,
-    slot: u32,
-    previous: u32,
-    next: u32,
-    event: Option<Box<E>>,
-}
-
 /// Bytes that a lease takes besides what its event's request has reserved. That has room for one: requests that fill the
-/// budget can be polled.
+/// budget can be polled. A list of leases may be twice as long as it needs to be.
 pub fn lease_bytes<E: Merge>() -> u64 {
-    (size_of::<Lease<E>>() + size_of::<E>() + E::KEPT) as u64
+    (2 * size_of::<(u64, Box<E>)>() + size_of::<E>() + E::KEPT) as u64
 }
 
 pub struct Slots<E> {
     salt: u16,
     slots: Vec<Slot<E>>,
     free: Vec<u32>,
-    leases: Vec<Lease<E>>,
-    free_leases: Vec<u32>,
+    /// Leases are counted, so that none is ever issued twice.
+    last_lease: u64,
     /// Slots that had a pending event for any poller; entries may be stale.
     any: VecDeque<u32>,
     usage: Usage,
@@ -113,8 +103,7 @@ impl<E: Merge> Slots<E> {
             salt,
             slots: Vec::new(),
             free: Vec::new(),
-            leases: Vec::new(),
-            free_leases: Vec::new(),
+            last_lease: 0,
             any: VecDeque::new(),
             usage: Usage::default(),
             spare: Vec::new(),
@@ -269,77 +258,39 @@ impl<E: Merge> Slots<E> {
     /// Moves the pending event to a poller: its lease, and the event, which stays where it is until `give_back`, the
     /// request's release or destroy. None where there is none. `MemoryLimit` where leases would pass `budget`.
     pub fn lease(&mut self, index: usize, budget: u64) -> Result<Option<(u64, &E)>> {
-        if self.slots[index].pending.is_none() {
+        let slot = &mut self.slots[index];
+        if slot.pending.is_none() {
             return Ok(None);
         }
-        let first = self.slots[index].leases == NONE;
-        if !first && self.usage.reserved.saturating_add(lease_bytes::<E>()) > budget {
+        let (first, bytes) = (slot.leases.is_empty(), lease_bytes::<E>());
+        if !first && self.usage.reserved.saturating_add(bytes) > budget {
             return Err(Error::new(
                 Status::MemoryLimit,
                 "memory_limit_bytes leaves no room for another polled event: give events back by bn_events_free",
             ));
         }
-        let Some(at) = self.room_for_lease() else {
-            return Err(Error::out_of_memory("a polled event", size_of::<Lease<E>>()));
-        };
-        let event = self.take(index);
+        slot.leases.try_reserve(1).map_err(|_| Error::out_of_memory("a polled event", bytes as usize))?;
         if !first {
-            self.reserve(lease_bytes::<E>());
+            self.reserve(bytes);
         }
-        let next = std::mem::replace(&mut self.slots[index].leases, at);
-        if next != NONE {
-            self.leases[next as usize].previous = at;
-        }
-        let lease = &mut self.leases[at as usize];
-        (lease.slot, lease.previous, lease.next, lease.event) = (index as u32, NONE, next, event);
-        let handle = u64::from(lease.generation) << 32 | u64::from(at);
-        Ok(lease.event.as_deref().map(|event| (handle, event)))
-    }
-
-    fn room_for_lease(&mut self) -> Option<u32> {
-        if let Some(at) = self.free_leases.pop() {
-            return Some(at);
-        }
-        let at = self.leases.len();
-        self.leases.try_reserve(1).ok()?;
-        self.free_leases.try_reserve(at + 1).ok()?;
-        self.leases.push(Lease { generation: 1, slot: NONE, previous: NONE, next: NONE, event: None });
-        Some(at as u32)
+        self.last_lease += 1;
+        let event = self.take(index).map(|event| (self.last_lease, event));
+        let leases = &mut self.slots[index].leases;
+        leases.extend(event);
+        Ok(leases.back().map(|(lease, event)| (*lease, &**event)))
     }
 
     /// Frees a polled event of request `id`. What is no lease of that request (any more) is passed over.
-    pub fn give_back(&mut self, id: RequestId, handle: u64) {
-        let (at, generation) = (handle as u32, (handle >> 32) as u32);
+    pub fn give_back(&mut self, id: RequestId, lease: u64) {
         let Ok(index) = self.find(id) else { return };
-        match self.leases.get(at as usize) {
-            Some(lease)
-                if lease.generation == generation && lease.slot == index as u32 && lease.event.is_some() =>
-            {
-                if let Some(event) = self.end_lease(at) {
-                    self.keep(event);
-                }
+        let leases = &mut self.slots[index].leases;
+        let at = leases.binary_search_by_key(&lease, |(lease, _)| *lease);
+        if let Some((_, event)) = at.ok().and_then(|at| leases.remove(at)) {
+            if !leases.is_empty() {
+                self.usage.reserved -= lease_bytes::<E>();
             }
-            _ => {}
+            self.keep(event);
         }
-    }
-
-    fn end_lease(&mut self, at: u32) -> Option<Box<E>> {
-        let lease = &mut self.leases[at as usize];
-        let (slot, previous, next) = (lease.slot, lease.previous, lease.next);
-        lease.generation = lease.generation.wrapping_add(1).max(1);
-        let event = lease.event.take();
-        match previous {
-            NONE => self.slots[slot as usize].leases = next,
-            previous => self.leases[previous as usize].next = next,
-        }
-        if next != NONE {
-            self.leases[next as usize].previous = previous;
-        }
-        self.free_leases.push(at);
-        if self.slots[slot as usize].leases != NONE {
-            self.usage.reserved -= lease_bytes::<E>();
-        }
-        event
     }
 
     /// Ends the request for its host. True where it is still live and the engine has to be told.
@@ -352,10 +303,9 @@ impl<E: Merge> Slots<E> {
         if let Some(event) = self.take(index) {
             self.keep(event);
         }
-        while self.slots[index].leases != NONE {
-            // Not kept: what a careless host still reads is to be found by its sanitizer, and no other request's text.
-            drop(self.end_lease(self.slots[index].leases));
-        }
+        // Not kept: what a careless host still reads is to be found by its sanitizer, and no other request's text.
+        let leases = std::mem::take(&mut self.slots[index].leases);
+        self.usage.reserved -= leases.len().saturating_sub(1) as u64 * lease_bytes::<E>();
         let live = !self.slots[index].finished;
         if !live {
             self.close(index);
@@ -427,7 +377,7 @@ impl<E> Slot<E> {
             ticket: 0,
             place: Place::default(),
             pending: None,
-            leases: NONE,
+            leases: VecDeque::new(),
             bell: Arc::new(Condvar::new()),
         }
     }
