@@ -32,13 +32,13 @@ def panel(result, phase):
         out.append(text(LEFT - 6, at + 4, f"{n * distance:g}", 'text-anchor="end"'))
     for i, batch in enumerate(batches):
         out.append(text(x(i), HEIGHT - BOTTOM + 16, str(batch), 'text-anchor="middle"'))
-    for row, (who, label, colour, dash) in enumerate(LINES):
+    for row, (who, label, color, dash) in enumerate(LINES):
         points = [(x(i), y(b[phase][who])) for i, b in enumerate(result["batches"])]
         path = " ".join(f"{a:.1f},{b:.1f}" for a, b in points)
-        out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>')
-        out += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3" fill="{colour}"/>' for a, b in points]
+        out.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2" stroke-dasharray="{dash}"/>')
+        out += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3" fill="{color}"/>' for a, b in points]
         at = LEFT + 130 * row
-        out.append(f'<line x1="{at}" y1="{HEIGHT - 8}" x2="{at + 18}" y2="{HEIGHT - 8}" stroke="{colour}" '
+        out.append(f'<line x1="{at}" y1="{HEIGHT - 8}" x2="{at + 18}" y2="{HEIGHT - 8}" stroke="{color}" '
                    f'stroke-width="2" stroke-dasharray="{dash}"/>')
         out.append(text(at + 22, HEIGHT - 4, label))
     return "\n".join(out)

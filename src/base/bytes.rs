@@ -91,7 +91,7 @@ mod tests {
         // SAFETY: nobody changes the file while the test runs.
         let bytes = Bytes::of_file(unsafe { memmap2::Mmap::map(&file) }.unwrap());
         assert!(bytes[..] == content[..]);
-        // An odd part keeps its neighbours' bytes, too.
+        // An odd part keeps its neighbors' bytes, too.
         bytes.slice(5000..900_001).unwrap().release_pages();
         assert!(bytes[..] == content[..]);
         bytes.release_pages();

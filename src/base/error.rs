@@ -3,9 +3,10 @@
 use std::fmt;
 
 /// The stable numbers of the C ABI's `bn_status`. Never reused, never renumbered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum Status {
+    #[default]
     Ok = 0,
     /// An argument is NULL, out of range, not UTF-8, or of the wrong struct_size.
     InvalidArgument = -1,

@@ -25,7 +25,9 @@ pub type EventSink = Box<dyn FnMut(&Event) + Send>;
 /// A request's timeout that is none, whatever the engine's default is.
 pub const TIMEOUT_NONE: u32 = u32::MAX;
 
-pub use crate::base::log::{DEBUG as LOG_DEBUG, ERROR as LOG_ERROR, INFO as LOG_INFO, WARN as LOG_WARN};
+pub use crate::base::log::{
+    DEBUG as LOG_DEBUG, ERROR as LOG_ERROR, INFO as LOG_INFO, OFF as LOG_OFF, WARN as LOG_WARN,
+};
 
 /// How to open a model that engines share.
 pub struct ModelConfig {
@@ -166,7 +168,7 @@ pub struct RequestParams<'a> {
     /// False: one event, the completion, with everything.
     pub stream: bool,
     pub poll_by_id: bool,
-    /// Special tokens written out in a text prompt are recognised.
+    /// Special tokens written out in a text prompt are recognized.
     pub parse_special: bool,
     pub user_data: u64,
     /// From submit; 0: the engine's default; TIMEOUT_NONE: none.

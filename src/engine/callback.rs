@@ -1,6 +1,8 @@
 //! The host's callbacks: how they are run, and how a thread knows that it is inside one.
 
-use super::api::LogSink;
+use super::api::{LOG_DEBUG, LOG_OFF, LogSink};
+use super::config::in_range;
+use crate::base::Result;
 use std::cell::Cell;
 
 thread_local! {
@@ -31,8 +33,9 @@ pub struct Log {
 }
 
 impl Log {
-    pub fn new(sink: Option<LogSink>, level: i32) -> Self {
-        Self { sink, level }
+    pub fn new(sink: Option<LogSink>, level: i32) -> Result<Self> {
+        in_range("log_level", level.into(), LOG_OFF.into(), LOG_DEBUG.into())?;
+        Ok(Self { sink, level })
     }
 
     /// Never called with a lock held: the sink may call the engine.

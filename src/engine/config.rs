@@ -1,15 +1,12 @@
 //! Ranges of the configuration and of a request, refused by name.
 
 use super::api::{EngineConfig, Prompt, RequestParams};
-use crate::base::{Error, Result, Status};
+use crate::base::{Error, Result, Status, reserve};
 use crate::sample::SamplingParams;
 use crate::text::chat::no_template;
 use crate::text::{ChatTemplate, Message, Tokenizer};
 
-/// Bytes of one stop string; its matcher is several times as large.
-const MAX_STOP_STRING: usize = 1 << 16;
-
-fn in_range(name: &str, value: u64, low: u64, high: u64) -> Result<()> {
+pub fn in_range(name: &str, value: i64, low: i64, high: i64) -> Result<()> {
     if (low..=high).contains(&value) {
         return Ok(());
     }
@@ -24,7 +21,6 @@ pub fn check(config: &EngineConfig) -> Result<()> {
     in_range("max_step_ms", config.max_step_ms.into(), 1, 60_000)?;
     in_range("target_itl_ms", config.target_itl_ms.into(), 0, 60_000)?;
     in_range("priority_ageing_ms", config.priority_ageing_ms.into(), 0, 3_600_000)?;
-    in_range("log_level", config.log_level as i64 as u64, 0, 4)?;
     if ![16, 32, 64, 128].contains(&config.kv_block_size) {
         let size = config.kv_block_size;
         return Err(Error::invalid(format!("kv_block_size = {size} is out of range: 16, 32, 64 or 128")));
@@ -36,7 +32,7 @@ pub fn check(config: &EngineConfig) -> Result<()> {
 pub fn sequence_length(asked: u32, context_length: usize) -> Result<usize> {
     match asked as usize {
         0 => Ok(context_length),
-        n => in_range("max_sequence_length", n as u64, 2, context_length as u64).map(|()| n),
+        n => in_range("max_sequence_length", n as i64, 2, context_length as i64).map(|()| n),
     }
 }
 
@@ -78,16 +74,15 @@ impl RequestLimits<'_> {
         if ids.is_empty() {
             return Err(Error::invalid("the prompt is empty"));
         }
-        self.size(0, ids.len())?;
         Ok(ids)
     }
 
     /// A copy of the caller's own ids.
     fn given(&self, ids: &[u32]) -> Result<Vec<u32>> {
-        self.size(0, ids.len())?;
+        self.fits(ids.len(), ids.len(), "tokens")?;
         self.check_ids("the prompt", ids)?;
         let mut copy = Vec::new();
-        copy.try_reserve_exact(ids.len()).map_err(|_| Error::out_of_memory("a prompt", 4 * ids.len()))?;
+        reserve(&mut copy, ids.len(), "a prompt")?;
         copy.extend_from_slice(ids);
         Ok(copy)
     }
@@ -96,7 +91,8 @@ impl RequestLimits<'_> {
     fn conversation(&self, messages: &[Message]) -> Result<Vec<u32>> {
         let template = self.chat.ok_or_else(no_template)?;
         let text = template.render(messages, true)?;
-        self.tokenizer()?.encode_chat(&text)
+        let ids = self.tokenizer()?.encode_chat(&text)?;
+        self.fits(ids.len(), ids.len(), "tokens").map(|()| ids)
     }
 
     fn tokenizer(&self) -> Result<&Tokenizer> {
@@ -109,15 +105,6 @@ impl RequestLimits<'_> {
 
     fn generation(&self, params: &RequestParams) -> Result<()> {
         params.sampling.validate()?;
-        for stop in &params.stop_strings {
-            if stop.is_empty() {
-                return Err(Error::invalid("a stop string is empty"));
-            }
-            if stop.len() > MAX_STOP_STRING {
-                let n = stop.len();
-                return Err(Error::invalid(format!("a stop string of {n} bytes: at most {MAX_STOP_STRING}")));
-            }
-        }
         if !params.stop_strings.is_empty() && self.tokenizer.is_none() {
             return Err(Error::unsupported("stop strings need a tokenizer, and the model's file has none"));
         }
@@ -140,9 +127,9 @@ impl RequestLimits<'_> {
             ("messages", matches!(params.prompt, Prompt::Chat(_))),
             ("stop_tokens", !params.stop_tokens.is_empty()),
             ("stop_strings", !params.stop_strings.is_empty()),
-            ("ignore_eos", params.ignore_eos),
-            ("echo_prompt", params.echo_prompt),
-            ("logprobs", given.logprobs),
+            ("BN_REQUEST_IGNORE_EOS", params.ignore_eos),
+            ("BN_REQUEST_ECHO_PROMPT", params.echo_prompt),
+            ("BN_REQUEST_LOGPROBS", given.logprobs),
             ("top_logprobs", given.top_logprobs != default.top_logprobs),
             ("seed", given.seed != default.seed),
             ("temperature", given.temperature != default.temperature),
@@ -161,30 +148,26 @@ impl RequestLimits<'_> {
         }
     }
 
-    /// Refuses what is too long by its size alone: no tokenizer makes fewer tokens of a text than this.
-    pub fn size(&self, bytes: usize, ids: usize) -> Result<()> {
-        let most = self.max_sequence.saturating_sub(self.new_tokens);
-        let (what, unit) = if ids > most { (ids, "tokens") } else { (bytes, "bytes") };
-        let fewest = self.tokenizer.map_or(bytes, |tokenizer| tokenizer.fewest_tokens(bytes));
-        if ids > most || fewest > most {
-            return Err(self.too_long(&format!("the prompt has {what} {unit}")));
-        }
-        Ok(())
-    }
-
-    /// `whole`: nothing is to follow the text.
+    /// `whole`: nothing is to follow the text. One that is too long by its bytes alone is not tokenized.
     fn encode(&self, text: &str, parse_special: bool, whole: bool) -> Result<Vec<u32>> {
         let tokenizer = self.tokenizer()?;
-        self.size(text.len(), 0)?;
-        match whole {
-            true => tokenizer.encode_whole(text, parse_special),
-            false => tokenizer.encode(text, true, parse_special),
-        }
+        self.fits(tokenizer.fewest_tokens(text.len()), text.len(), "bytes")?;
+        let ids = match whole {
+            true => tokenizer.encode_whole(text, parse_special)?,
+            false => tokenizer.encode(text, true, parse_special)?,
+        };
+        self.fits(ids.len(), ids.len(), "tokens").map(|()| ids)
     }
 
-    fn too_long(&self, what: &str) -> Error {
+    /// Whether a request may have `tokens` in its prompt, whose size is `size` `unit`.
+    fn fits(&self, tokens: usize, size: usize, unit: &str) -> Result<()> {
+        if tokens <= self.max_sequence.saturating_sub(self.new_tokens) {
+            return Ok(());
+        }
         let (limit, more) = (self.max_sequence, if self.new_tokens > 0 { " and a new token" } else { "" });
-        Error::new(Status::TooLong, format!("{what}; max_sequence_length = {limit} has to hold it{more}"))
+        let message =
+            format!("the prompt has {size} {unit}; max_sequence_length = {limit} has to hold it{more}");
+        Err(Error::new(Status::TooLong, message))
     }
 
     fn check_ids(&self, what: &str, ids: &[u32]) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use super::api::EmbeddingParams;
 use super::event::Embedding;
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, reserve};
 use crate::model::Pooling;
 use std::ops::Range;
 
@@ -31,11 +31,10 @@ impl Pooler {
 
     /// Takes the memory of the sum, and forgets what was added before.
     pub fn admit(&mut self) -> Result<()> {
-        let width = self.width;
         self.rows = 0;
         self.sum.clear();
-        self.sum.try_reserve_exact(width).map_err(|_| Error::out_of_memory("an embedding", 8 * width))?;
-        self.sum.resize(width, 0.0);
+        reserve(&mut self.sum, self.width, "an embedding")?;
+        self.sum.resize(self.width, 0.0);
         Ok(())
     }
 
@@ -68,13 +67,36 @@ impl Pooler {
         }
         let scale = if self.normalize && length > 0.0 { length } else { 1.0 };
         let mut values = Vec::new();
-        let width = self.width;
-        values.try_reserve_exact(width).map_err(|_| Error::out_of_memory("an embedding", 4 * width))?;
+        reserve(&mut values, self.width, "an embedding")?;
         values.extend(self.sum.iter().map(|x| (x / scale) as f32));
         Ok(Embedding { values, pooling: self.pooling })
     }
 }
 
 #[cfg(test)]
-#[path = "embedding_tests.rs"]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn of(row: &[f32]) -> Result<Embedding> {
+        let params = EmbeddingParams::default();
+        let mut pooler = Pooler::new(&params, Pooling::First, row.len());
+        pooler.admit()?;
+        pooler.add(row);
+        pooler.finish()
+    }
+
+    #[test]
+    fn the_models_pooling_is_the_default_and_lengths_are_one() {
+        let embedding = of(&[1e30, -2e30, 2e30]).unwrap();
+        assert_eq!(embedding.pooling, Pooling::First);
+        assert_eq!(embedding.values, [1.0 / 3.0, -2.0 / 3.0, 2.0 / 3.0]);
+    }
+
+    #[test]
+    fn zeros_stay_zeros_and_nan_is_an_error() {
+        assert_eq!(of(&[0.0, 0.0]).unwrap().values, [0.0, 0.0]);
+        for bad in [f32::NAN, f32::INFINITY] {
+            assert!(of(&[1.0, bad]).unwrap_err().message.contains("NaN"));
+        }
+    }
+}

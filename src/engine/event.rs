@@ -7,9 +7,10 @@ use crate::model::Pooling;
 pub use crate::sample::Logprob;
 
 /// The C API's numbers; also the index of the counter in `hub::Usage::outcomes`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FinishReason {
     /// Not finished (in token events).
+    #[default]
     None = 0,
     /// An end token or a stop token.
     Stop = 1,
@@ -52,7 +53,7 @@ pub struct Embedding {
 }
 
 /// Tokens and text of one request, in order; the terminal event (`finish != None`) is the last.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Event {
     pub request: RequestId,
     pub user_data: u64,
@@ -84,25 +85,6 @@ pub struct Event {
 #[allow(clippy::vec_box)]
 pub type Spare = Vec<Box<Event>>;
 
-impl Default for Event {
-    fn default() -> Self {
-        Self {
-            request: RequestId(0),
-            user_data: 0,
-            finish: FinishReason::None,
-            status: Status::Ok,
-            stop: None,
-            text: String::new(),
-            tokens: Vec::new(),
-            logprobs: Vec::new(),
-            logprobs_per_token: 0,
-            message: String::new(),
-            usage: Usage::default(),
-            embedding: None,
-        }
-    }
-}
-
 impl Merge for Event {
     const KEPT: usize = 512;
 
@@ -120,15 +102,13 @@ impl Merge for Event {
     }
 
     fn empty(&mut self) -> bool {
-        let heap = self.text.capacity() + 4 * self.tokens.capacity() + 8 * self.logprobs.capacity();
-        if heap > Self::KEPT {
+        let Self { mut text, mut tokens, mut logprobs, .. } = std::mem::take(self);
+        if text.capacity() + 4 * tokens.capacity() + 8 * logprobs.capacity() > Self::KEPT {
             return false;
         }
-        self.text.clear();
-        self.tokens.clear();
-        self.logprobs.clear();
-        let (text, tokens) = (std::mem::take(&mut self.text), std::mem::take(&mut self.tokens));
-        let logprobs = std::mem::take(&mut self.logprobs);
+        text.clear();
+        tokens.clear();
+        logprobs.clear();
         *self = Self { text, tokens, logprobs, ..Self::default() };
         true
     }

@@ -4,7 +4,7 @@ use super::api::*;
 use super::callback::{self, Log};
 use super::config::{self, RequestLimits};
 use super::core::{Core, Shared, deliver};
-use super::hub::{Hub, Phase, Place, Readable, Refused, dead};
+use super::hub::{Hub, Phase, Place, dead};
 use super::ids::next_salt;
 use super::loading;
 use super::memory::{self, MemoryPlan};
@@ -13,7 +13,7 @@ use super::signal::Signal;
 use super::stats::Recorder;
 use crate::base::clock::now_ns;
 use crate::base::sync::Mutex;
-use crate::base::{Error, Result, Status, fork, threads};
+use crate::base::{Error, Result, Status, fork, reserve, threads};
 use crate::kernels::{Pool, isa};
 use crate::model::{Facts, KvShape, Loaded};
 use crate::ops::{FusedOps, KvCache};
@@ -23,15 +23,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-impl Readable for Signal {
-    fn set(&self) {
-        Signal::set(self)
-    }
-    fn clear(&self) {
-        Signal::clear(self)
-    }
-}
-
 /// A running engine. Every method may be called from any thread, but those that wait not from a callback, and none in a
 /// forked child: `check_call` tells.
 pub struct Engine {
@@ -40,7 +31,6 @@ pub struct Engine {
     memory: MemoryPlan,
     max_batch_size: u32,
     default_timeout_ms: u32,
-    callback_mode: bool,
     made_in: u32,
 }
 
@@ -50,7 +40,7 @@ impl Engine {
     pub fn create(mut config: EngineConfig) -> Result<Self> {
         config::check(&config)?;
         let made_in = fork::generation();
-        let log = Log::new(config.log.take(), config.log_level);
+        let log = Log::new(config.log.take(), config.log_level)?;
         let pool = Pool::new(config::threads(config.threads)?)?;
         let ops = FusedOps::with_isa(pool.clone(), config.instructions.unwrap_or_else(isa))?;
         let loaded = match config.model.take() {
@@ -76,7 +66,6 @@ impl Engine {
             memory,
             max_batch_size: config.max_batch_size,
             default_timeout_ms: config.default_timeout_ms,
-            callback_mode: config.on_event.is_some(),
             made_in,
         };
         engine.start(config, ops)?;
@@ -113,9 +102,9 @@ impl Engine {
 
     /// All or nothing. Never waits for the engine thread.
     pub fn submit(&self, requests: Vec<RequestParams>) -> Result<Vec<RequestId>> {
-        if self.callback_mode && requests.iter().any(|request| request.poll_by_id) {
+        if self.shared.hub.signal().is_none() && requests.iter().any(|request| request.poll_by_id) {
             self.refused(Status::InvalidArgument, requests.len());
-            return Err(Error::invalid("poll_by_id: an engine in callback mode cannot be polled"));
+            return Err(Error::invalid("BN_REQUEST_POLL_BY_ID: an engine in callback mode cannot be polled"));
         }
         self.accept(requests)
     }
@@ -139,19 +128,13 @@ impl Engine {
         if n > most {
             return Err(Error::invalid(format!("{n} requests at once: queue_capacity is {most}")));
         }
-        let out_of_memory = |_| Error::out_of_memory("requests", n * size_of::<(Place, RequestId)>());
         let (mut prepared, mut ids) = (Vec::new(), Vec::new());
-        prepared.try_reserve_exact(n).map_err(out_of_memory)?;
-        ids.try_reserve_exact(n).map_err(out_of_memory)?;
+        reserve(&mut prepared, n, "requests")?;
+        reserve(&mut ids, n, "request ids")?;
         for (i, request) in requests.iter().enumerate() {
-            prepared.push(self.prepare(request).map_err(|mut error| {
-                if n > 1 {
-                    error.message = format!("request {i}: {}", error.message);
-                }
-                error
-            })?);
+            prepared.push(self.prepare(request).map_err(|error| in_batch(error, i, n))?);
         }
-        self.shared.hub.submit(prepared, &mut ids).map_err(|refused| self.refusal(refused))?;
+        self.shared.hub.submit(prepared, &mut ids)?;
         Ok(ids)
     }
 
@@ -178,29 +161,6 @@ impl Engine {
         let sequence = Sequence::new(params, prompt, max_new, facts, ends, now, timeout_ms)?;
         let place = Place { by_id: params.poll_by_id, user_data: params.user_data, reserved };
         Ok((place, Box::new(sequence)))
-    }
-
-    fn refusal(&self, refused: Refused) -> Error {
-        match refused {
-            Refused::Full => Error::new(
-                Status::QueueFull,
-                format!(
-                    "{} requests (queue_capacity) are unreleased; release finished ones, or raise it",
-                    self.shared.hub.capacity()
-                ),
-            ),
-            Refused::Memory { wanted, left, budget } => {
-                let ever = if wanted > budget { "even alone; lower max_new_tokens" } else { "now" };
-                let message = format!(
-                    "the request may need {wanted} bytes, and memory_limit_bytes leaves {left} of {budget}: it does \
-                     not fit {ever}"
-                );
-                Error::new(Status::MemoryLimit, message)
-            }
-            Refused::Closed(Phase::Dead) => dead(),
-            Refused::Closed(_) => Error::new(Status::Shutdown, "the engine is shutting down"),
-            Refused::Allocation(error) => error,
-        }
     }
 
     /// Elements of an embedding; `Unsupported` where the model makes none.
@@ -231,12 +191,7 @@ impl Engine {
         timeout: Option<Duration>,
         sink: &mut dyn FnMut(u64, &Event),
     ) -> Result<usize> {
-        if self.callback_mode {
-            return Err(Error::new(
-                Status::WrongMode,
-                "the engine delivers by callback; it cannot be polled",
-            ));
-        }
+        self.signal()?;
         if capacity == 0 {
             return Err(Error::invalid("capacity = 0 is out of range: at least 1"));
         }
@@ -300,11 +255,15 @@ impl Engine {
         }
     }
 
-    /// `Unsupported` in callback mode, which has none.
+    /// `WrongMode` in callback mode, which has none.
     pub fn wait_fd(&self) -> Result<i32> {
-        let signal = self.shared.hub.signal();
-        signal.map(Signal::fd).ok_or_else(|| {
-            Error::new(Status::WrongMode, "the engine delivers by callback; it has no wait descriptor")
+        self.signal().map(Signal::fd)
+    }
+
+    fn signal(&self) -> Result<&Signal> {
+        self.shared.hub.signal().ok_or_else(|| {
+            let message = "the engine delivers by callback; it cannot be polled and has no wait descriptor";
+            Error::new(Status::WrongMode, message)
         })
     }
 
@@ -313,29 +272,21 @@ impl Engine {
         if self.phase() == Phase::Dead {
             return Err(dead());
         }
-        self.begin_shutdown(mode);
-        Ok(())
-    }
-
-    fn begin_shutdown(&self, mode: ShutdownMode) {
         self.shared.hub.advance(Phase::Closing, mode == ShutdownMode::Cancel);
+        Ok(())
     }
 
     pub fn phase(&self) -> Phase {
         self.shared.hub.phase()
     }
 
-    /// Cancels what is left, wakes and waits for blocked pollers, joins every thread. Ids are dead after it.
-    /// `Reentrant` from a callback, and then nothing has happened; nothing in a forked child either.
+    /// Cancels what is left, wakes and waits for blocked pollers, joins every thread. Ids are dead after it. Where
+    /// `check_call` refuses a call that blocks, nothing happens.
     pub fn destroy(&self) -> Result<()> {
-        if self.is_forked() {
-            return Ok(());
-        }
-        if callback::inside() {
-            return Err(Error::new(Status::Reentrant, "an engine cannot be destroyed from a callback"));
-        }
+        self.check_call(true)?;
         self.shared.hub.leave_all();
-        self.begin_shutdown(ShutdownMode::Cancel);
+        // A dead engine has nothing to cancel.
+        let _ = self.shutdown(ShutdownMode::Cancel);
         let threads = std::mem::take(&mut *self.threads.lock());
         for handle in threads {
             // Both threads catch what they run; there is nothing to hear from them.
@@ -354,13 +305,9 @@ impl Engine {
         &self.shared.loaded
     }
 
-    fn is_forked(&self) -> bool {
-        self.made_in != fork::generation()
-    }
-
     /// `Forked` in a child of the process that made the engine; `Reentrant` inside a callback when `blocking`.
     pub fn check_call(&self, blocking: bool) -> Result<()> {
-        if self.is_forked() {
+        if self.made_in != fork::generation() {
             return Err(Error::new(Status::Forked, "the engine was made before this process was forked"));
         }
         if blocking && callback::inside() {
@@ -372,14 +319,22 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if self.is_forked() {
+        match self.destroy().map_err(|error| error.status) {
+            Ok(()) => {}
             // The threads do not exist here; their handles and locks are in an unknown state.
-            std::mem::forget(std::mem::take(self.threads.get_mut()));
-        } else if self.destroy().is_err() {
+            Err(Status::Forked) => std::mem::forget(std::mem::take(self.threads.get_mut())),
             // Inside a callback nothing can be joined; the threads end by themselves.
-            self.begin_shutdown(ShutdownMode::Cancel);
+            Err(_) => drop(self.shutdown(ShutdownMode::Cancel)),
         }
     }
+}
+
+/// Which request of a batch of `n` the error is about.
+pub fn in_batch(mut error: Error, at: usize, n: usize) -> Error {
+    if n > 1 {
+        error.message = format!("request {at}: {}", error.message);
+    }
+    error
 }
 
 /// Loads the model of `model_path`, as it is.

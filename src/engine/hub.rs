@@ -7,7 +7,7 @@
 
 use super::ids::{RequestId, Which};
 use super::slots::Slots;
-pub use super::slots::{Merge, OUTCOMES, Place, Stage};
+pub use super::slots::{Merge, Place, Stage, Usage};
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::base::{Error, Result, Status};
 use std::collections::VecDeque;
@@ -43,20 +43,6 @@ pub enum Phase {
     Destroyed,
 }
 
-/// Why `submit` refused.
-#[derive(Debug)]
-pub enum Refused {
-    Full,
-    /// The bytes wanted would pass the budget.
-    Memory {
-        wanted: u64,
-        left: u64,
-        budget: u64,
-    },
-    Closed(Phase),
-    Allocation(Error),
-}
-
 /// What host threads ask of the engine thread.
 #[derive(Debug, PartialEq)]
 pub enum Command<C> {
@@ -87,17 +73,6 @@ pub enum Rest {
     For(Duration),
     /// Sleeps until a command comes, or returns false when the hub is closing and every request has finished.
     UntilCommand,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Usage {
-    pub accepted: u64,
-    pub outcomes: [u64; OUTCOMES],
-    pub unreleased: usize,
-    pub unfinished: usize,
-    pub running: usize,
-    pub reserved: u64,
-    pub reserved_peak: u64,
 }
 
 struct State<E, C> {
@@ -169,24 +144,32 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
 
     /// Opens a slot for each of `requests` and queues them for the engine thread, or none. Their ids go to `ids`, which
     /// has room for them.
-    pub fn submit(
-        &self,
-        requests: Vec<(Place, C)>,
-        ids: &mut Vec<RequestId>,
-    ) -> std::result::Result<(), Refused> {
+    pub fn submit(&self, requests: Vec<(Place, C)>, ids: &mut Vec<RequestId>) -> Result<()> {
         let mut state = self.state.lock();
-        if state.phase != Phase::Open {
-            return Err(Refused::Closed(state.phase));
+        match state.phase {
+            Phase::Open => {}
+            Phase::Dead => return Err(dead()),
+            _ => return Err(Error::new(Status::Shutdown, "the engine is shutting down")),
         }
-        if requests.len() > self.capacity - state.slots.unreleased() {
-            return Err(Refused::Full);
+        let Usage { unreleased, reserved, .. } = *state.slots.usage();
+        let (capacity, budget) = (self.capacity, self.budget);
+        if requests.len() > capacity - unreleased {
+            let message = format!(
+                "{capacity} requests (queue_capacity) are unreleased; release finished ones, or raise it"
+            );
+            return Err(Error::new(Status::QueueFull, message));
         }
         let bytes = requests.iter().fold(0u64, |sum, (place, _)| sum.saturating_add(place.reserved));
-        let left = self.budget - state.slots.reserved().0;
+        let left = budget - reserved;
         if bytes > left {
-            return Err(Refused::Memory { wanted: bytes, left, budget: self.budget });
+            let ever = if bytes > budget { "even alone; lower max_new_tokens" } else { "now" };
+            let message = format!(
+                "the request may need {bytes} bytes, and memory_limit_bytes leaves {left} of {budget}: it does not \
+                 fit {ever}"
+            );
+            return Err(Error::new(Status::MemoryLimit, message));
         }
-        state.make_room(requests.len()).map_err(Refused::Allocation)?;
+        state.make_room(requests.len())?;
         for (place, mut cargo) in requests {
             let id = state.slots.open(place);
             cargo.name(id);
@@ -212,17 +195,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     }
 
     pub fn usage(&self) -> Usage {
-        let slots = &self.state.lock().slots;
-        let (reserved, reserved_peak) = slots.reserved();
-        Usage {
-            accepted: slots.accepted(),
-            outcomes: slots.outcomes(),
-            unreleased: slots.unreleased(),
-            unfinished: slots.unfinished(),
-            running: slots.running(),
-            reserved,
-            reserved_peak,
-        }
+        *self.state.lock().slots.usage()
     }
 
     pub fn phase(&self) -> Phase {
@@ -251,7 +224,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
             }
             // A flood of cancels is one command.
             Which::Any if state.ends_all() => {}
-            Which::Any if state.slots.unfinished() == 0 => {}
+            Which::Any if state.slots.usage().unfinished == 0 => {}
             Which::Any => self.tell(state, Command::EndAll { shutdown: false }),
         }
         Ok(())
@@ -281,7 +254,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     /// Memory came back.
     fn feed(&self, state: &mut State<E, C>) {
         if std::mem::take(&mut state.starved)
-            && state.slots.any_ready() > 0
+            && state.slots.usage().any_ready > 0
             && let Some(signal) = &self.signal
         {
             signal.set();
@@ -293,14 +266,14 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     pub fn exchange(&self, out: &mut Outbox<E>, commands: &mut VecDeque<Command<C>>, rest: Rest) -> bool {
         debug_assert!(commands.is_empty());
         let mut state = self.state.lock();
-        let before = state.slots.any_ready();
+        let before = state.slots.usage().any_ready;
         out.admitted.drain(..).for_each(|slot| state.slots.admit(slot));
         out.events.drain(..).for_each(|(slot, event)| state.slots.accept(slot, event));
         if out.spare.is_empty() {
             std::mem::swap(&mut out.spare, &mut state.slots.spare);
         }
         self.update_signal(&mut state);
-        self.ring_any(state.slots.any_ready().saturating_sub(before), state.any_waiters);
+        self.ring_any(state.slots.usage().any_ready.saturating_sub(before), state.any_waiters);
         match rest {
             Rest::For(time) if state.commands.is_empty() => {
                 state.asleep = true;
@@ -309,7 +282,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
             }
             Rest::UntilCommand => {
                 while state.commands.is_empty() {
-                    if state.phase > Phase::Open && state.slots.unfinished() == 0 {
+                    if state.phase > Phase::Open && state.slots.usage().unfinished == 0 {
                         return false;
                     }
                     state.asleep = true;
@@ -390,7 +363,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     fn update_signal(&self, state: &mut State<E, C>) {
         let Some(signal) = &self.signal else { return };
         let over = state.phase >= Phase::Drained;
-        let readable = state.slots.any_ready() > 0 || over;
+        let readable = state.slots.usage().any_ready > 0 || over;
         if readable && (over || !state.readable) {
             signal.set();
         } else if !readable && state.readable {
@@ -412,7 +385,7 @@ impl<E: Merge, C> State<E, C> {
     /// For `n` more requests, with a command to start each and one to end it.
     fn make_room(&mut self, n: usize) -> Result<()> {
         self.slots.make_room(n)?;
-        let most = 2 * n + self.slots.unfinished();
+        let most = 2 * n + self.slots.usage().unfinished;
         self.commands
             .try_reserve(most)
             .map_err(|_| Error::out_of_memory("the request queue", most * size_of::<Command<C>>()))
@@ -434,6 +407,10 @@ impl<E: Merge, C> State<E, C> {
 
 #[path = "hub_poll.rs"]
 mod poll;
+
+#[cfg(test)]
+#[path = "hub_support.rs"]
+mod support;
 
 #[cfg(all(test, loom))]
 #[path = "hub_loom.rs"]

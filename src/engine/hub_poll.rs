@@ -15,27 +15,23 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     ) -> Result<usize> {
         // A timeout too long for the clock is one for good.
         let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
-        let state = self.enter();
-        let (state, result) = match which {
-            Which::Any => self.poll_any(state, capacity, deadline, sink),
-            Which::One(id) => self.poll_one(state, id, deadline, true, &mut |slots, index| {
+        match which {
+            Which::Any => self.poll_any(capacity, deadline, sink),
+            Which::One(id) => self.poll_one(id, deadline, true, &mut |slots, index| {
                 let leased = slots.lease(index, self.budget)?;
                 Ok(leased.map(|(lease, event)| sink(lease, event)).is_some())
             }),
-        };
-        self.leave(state);
-        result
+        }
     }
 
     /// Waits for the next event of a request and moves it out.
     pub fn take_one(&self, id: RequestId) -> Result<Box<E>> {
         let mut event = None;
-        let (state, result) = self.poll_one(self.enter(), id, None, false, &mut |slots, index| {
+        self.poll_one(id, None, false, &mut |slots, index| {
             event = slots.take(index);
             Ok(event.is_some())
-        });
-        self.leave(state);
-        result.and_then(|_| event.ok_or_else(|| Error::internal("a poll without an event")))
+        })?;
+        event.ok_or_else(|| Error::internal("a poll without an event"))
     }
 
     /// `destroy` waits for who is between `enter` and `leave`.
@@ -52,36 +48,38 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         }
     }
 
-    fn poll_any<'a>(
-        &'a self,
-        mut state: MutexGuard<'a, State<E, C>>,
+    fn poll_any(
+        &self,
         capacity: usize,
         deadline: Option<Instant>,
         sink: &mut dyn FnMut(u64, &E),
-    ) -> (MutexGuard<'a, State<E, C>>, Result<usize>) {
-        loop {
+    ) -> Result<usize> {
+        let mut state = self.enter();
+        let result = loop {
             if state.leaving {
-                return (state, Err(shut_down()));
+                break Err(shut_down());
             }
             let count = self.lease_any(&mut state, capacity, sink);
             if !matches!(count, Ok(0)) {
                 self.update_signal(&mut state);
-                if state.slots.any_ready() > 0 && state.any_waiters > 0 {
+                if state.slots.usage().any_ready > 0 && state.any_waiters > 0 {
                     self.any_bell.notify_one();
                 }
-                return (state, count);
+                break count;
             }
             if let Err(error) = state.over() {
-                return (state, Err(error));
+                break Err(error);
             }
             state.any_waiters += 1;
             let in_time;
             (state, in_time) = wait(&self.any_bell, state, deadline);
             state.any_waiters -= 1;
             if !in_time {
-                return (state, Ok(0));
+                break Ok(0);
             }
-        }
+        };
+        self.leave(state);
+        result
     }
 
     fn lease_any(
@@ -109,26 +107,26 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     }
 
     /// `take` takes the slot's event where one waits; true where it did. `leaves`: returns when the engine is destroyed.
-    fn poll_one<'a>(
-        &'a self,
-        mut state: MutexGuard<'a, State<E, C>>,
+    fn poll_one(
+        &self,
         id: RequestId,
         deadline: Option<Instant>,
         leaves: bool,
         take: &mut dyn FnMut(&mut Slots<E>, usize) -> Result<bool>,
-    ) -> (MutexGuard<'a, State<E, C>>, Result<usize>) {
+    ) -> Result<usize> {
+        let mut state = self.enter();
         let mut bell = None;
         let result = loop {
             if leaves && state.leaving {
-                return (state, Err(shut_down()));
+                break Err(shut_down());
             }
             // May have been released meanwhile; then the slot may serve somebody else, and its wait is not ours.
             let index = match state.slots.find(id) {
                 Ok(index) => index,
-                Err(error) => return (state, Err(error)),
+                Err(error) => break Err(error),
             };
             if bell.is_none() && state.slots.is_polled(index) {
-                return (state, Err(Error::new(Status::Busy, "another thread is polling this request")));
+                break Err(Error::new(Status::Busy, "another thread is polling this request"));
             }
             match take(&mut state.slots, index) {
                 Ok(true) => {
@@ -144,10 +142,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
             if let Err(error) = state.over() {
                 break Err(error);
             }
-            if bell.is_none() {
-                bell = state.slots.begin_poll(index);
-            }
-            let Some(bell) = &bell else { break Err(Error::internal("a wait without a bell")) };
+            let bell = bell.get_or_insert_with(|| state.slots.begin_poll(index));
             let in_time;
             (state, in_time) = wait(bell, state, deadline);
             if !in_time {
@@ -159,7 +154,8 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         {
             state.slots.end_poll(index);
         }
-        (state, result)
+        self.leave(state);
+        result
     }
 
     /// Blocks until there are events that any poller may have and moves them out, freeing the slots of finished

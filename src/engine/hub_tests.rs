@@ -1,81 +1,9 @@
 use super::super::ids::LAST_GENERATION;
 use super::super::slots::lease_bytes;
+use super::support::*;
 use super::*;
 use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::thread;
-
-#[derive(Clone, Debug, PartialEq)]
-struct Note {
-    text: String,
-    last: bool,
-}
-
-impl Merge for Note {
-    fn merge(&mut self, next: &mut Self) {
-        self.text.push_str(&next.text);
-        self.last = next.last;
-    }
-    fn outcome(&self) -> usize {
-        self.last as usize
-    }
-    fn empty(&mut self) -> bool {
-        self.text.clear();
-        true
-    }
-}
-
-/// Edges, and whether it is readable.
-#[derive(Default)]
-struct Flag(AtomicUsize, AtomicBool);
-impl Readable for Arc<Flag> {
-    fn set(&self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-        self.1.store(true, Ordering::SeqCst);
-    }
-    fn clear(&self) {
-        assert!(self.1.swap(false, Ordering::SeqCst), "cleared twice");
-    }
-}
-
-#[derive(Debug, PartialEq)]
-struct Cargo(RequestId);
-impl Named for Cargo {
-    fn name(&mut self, id: RequestId) {
-        self.0 = id;
-    }
-}
-
-type TestHub = Hub<Note, Cargo, Arc<Flag>>;
-
-fn note(text: &str, last: bool) -> Note {
-    Note { text: text.into(), last }
-}
-
-fn hub(capacity: usize) -> (TestHub, Arc<Flag>) {
-    let flag = Arc::<Flag>::default();
-    (Hub::new(7, capacity, 1000 + lease_bytes::<Note>(), Some(flag.clone())), flag)
-}
-
-fn submit(hub: &TestHub, wanted: &[(bool, u64)]) -> std::result::Result<Vec<RequestId>, Refused> {
-    let place = |&(by_id, reserved)| (Place { by_id, reserved, user_data: 5 }, Cargo(RequestId(0)));
-    let mut ids = Vec::new();
-    hub.submit(wanted.iter().map(place).collect(), &mut ids).map(|()| ids)
-}
-
-fn open(hub: &TestHub, by_id: bool) -> RequestId {
-    submit(hub, &[(by_id, 10)]).unwrap()[0]
-}
-
-/// As the engine thread does after a step; returns the commands that came.
-fn publish(hub: &TestHub, id: RequestId, text: &str, last: bool) -> Vec<Command<Cargo>> {
-    let mut out = Outbox::default();
-    out.events.push((id.slot(), Box::new(note(text, last))));
-    let mut commands = VecDeque::new();
-    hub.exchange(&mut out, &mut commands, Rest::None);
-    commands.into()
-}
 
 /// Polls, gives back, and returns the texts.
 fn poll(hub: &TestHub, which: Which) -> Result<Vec<String>> {
@@ -90,33 +18,29 @@ fn poll(hub: &TestHub, which: Which) -> Result<Vec<String>> {
     Ok(out)
 }
 
-fn readable(flag: &Flag) -> bool {
-    flag.1.load(Ordering::SeqCst)
-}
-
 fn status<T>(result: Result<T>) -> Option<Status> {
     result.err().map(|error| error.status)
 }
 
 #[test]
 fn undelivered_events_of_a_request_become_one_in_order() {
-    let (hub, flag) = hub(4);
+    let hub = hub(4);
     let (a, b) = (open(&hub, false), open(&hub, false));
     publish(&hub, a, "one ", false);
     publish(&hub, b, "b", true);
     publish(&hub, a, "two", true);
-    assert!(readable(&flag));
+    assert!(readable(&hub));
     assert_eq!(poll(&hub, Which::Any).unwrap(), ["one two", "b"]);
-    assert!(!readable(&flag));
+    assert!(!readable(&hub));
     assert!(poll(&hub, Which::Any).unwrap().is_empty());
     assert_eq!(status(poll(&hub, Which::One(a))), Some(Status::Finished), "nothing will ever come");
 }
 
 #[test]
 fn ids_are_refused_once_released_reused_or_foreign() {
-    let (hub, _) = hub(1);
+    let hub = hub(1);
     let first = open(&hub, false);
-    assert!(matches!(submit(&hub, &[(false, 10)]), Err(Refused::Full)));
+    assert_eq!(status(submit(&hub, &[(false, 10)])), Some(Status::QueueFull));
     publish(&hub, first, "x", true);
     hub.release(first).unwrap();
     let second = open(&hub, false);
@@ -134,13 +58,13 @@ fn ids_are_refused_once_released_reused_or_foreign() {
 
 #[test]
 fn a_live_release_drops_events_and_frees_the_slot_at_the_terminal_one() {
-    let (hub, flag) = hub(1);
+    let hub = hub(1);
     let id = open(&hub, false);
     publish(&hub, id, "unread", false);
     hub.release(id).unwrap();
-    assert!(!readable(&flag));
+    assert!(!readable(&hub));
     assert_eq!(hub.lost(), [(id, 5)]);
-    assert!(matches!(submit(&hub, &[(false, 0)]), Err(Refused::Full)));
+    assert_eq!(status(submit(&hub, &[(false, 0)])), Some(Status::QueueFull));
     let told = publish(&hub, id, "late", true);
     assert_eq!(told, [Command::End(id)], "the engine is told once");
     let Usage { unreleased, reserved, reserved_peak, .. } = hub.usage();
@@ -151,37 +75,38 @@ fn a_live_release_drops_events_and_frees_the_slot_at_the_terminal_one() {
 
 #[test]
 fn poll_by_id_is_out_of_anys_reach() {
-    let (hub, flag) = hub(2);
+    let hub = hub(2);
     let mine = open(&hub, true);
     publish(&hub, mine, "m", false);
-    assert!(!readable(&flag));
+    assert!(!readable(&hub));
     assert!(poll(&hub, Which::Any).unwrap().is_empty());
     assert_eq!(poll(&hub, Which::One(mine)).unwrap(), ["m"]);
 }
 
 #[test]
 fn a_request_polled_by_its_id_leaves_no_trace_in_the_any_queue() {
-    let (hub, flag) = hub(2);
+    let hub = hub(2);
     let id = open(&hub, false);
     publish(&hub, id, "1", false);
     assert_eq!(poll(&hub, Which::One(id)).unwrap(), ["1"]);
-    assert!(!readable(&flag));
+    assert!(!readable(&hub));
     publish(&hub, id, "2", false);
-    assert!(readable(&flag));
+    assert!(readable(&hub));
     assert_eq!(poll(&hub, Which::Any).unwrap(), ["2"]);
     assert!(poll(&hub, Which::Any).unwrap().is_empty());
 }
 
 #[test]
 fn the_byte_budget_is_all_or_nothing() {
-    let (hub, _) = hub(8);
-    let left = |result| match result {
-        Err(Refused::Memory { left, .. }) => left - lease_bytes::<Note>(),
-        other => panic!("{other:?}"),
+    let hub = hub(8);
+    let leaves = |left, wanted: &[(bool, u64)]| {
+        let error = submit(&hub, wanted).unwrap_err();
+        let says = format!("leaves {} of", left + lease_bytes::<Note>());
+        assert!(error.status == Status::MemoryLimit && error.message.contains(&says), "{error}");
     };
-    assert_eq!(left(submit(&hub, &[(false, 600), (false, 600)])), 1000);
+    leaves(1000, &[(false, 600), (false, 600)]);
     let id = submit(&hub, &[(false, 600)]).unwrap()[0];
-    assert_eq!(left(submit(&hub, &[(false, 600)])), 400);
+    leaves(400, &[(false, 600)]);
     publish(&hub, id, "", true);
     hub.release(id).unwrap();
     submit(&hub, &[(false, 600)]).unwrap();
@@ -189,9 +114,8 @@ fn the_byte_budget_is_all_or_nothing() {
 
 #[test]
 fn a_second_poller_of_one_id_is_told_so() {
-    let (hub, _) = hub(2);
+    let hub = hub(2);
     let id = open(&hub, true);
-    let hub = Arc::new(hub);
     let waiting = {
         let hub = hub.clone();
         thread::spawn(move || {
@@ -210,9 +134,8 @@ fn a_second_poller_of_one_id_is_told_so() {
 
 #[test]
 fn destroy_waits_for_blocked_pollers() {
-    let (hub, flag) = hub(2);
+    let hub = hub(2);
     let id = open(&hub, true);
-    let hub = Arc::new(hub);
     let pollers: Vec<_> = [Which::Any, Which::One(id)]
         .into_iter()
         .map(|which| {
@@ -224,16 +147,16 @@ fn destroy_waits_for_blocked_pollers() {
         thread::yield_now();
     }
     hub.destroy();
-    assert!(readable(&flag));
+    assert!(readable(&hub));
     for poller in pollers {
         assert_eq!(poller.join().unwrap(), Status::Shutdown);
     }
-    assert!(matches!(submit(&hub, &[(false, 0)]), Err(Refused::Closed(Phase::Destroyed))));
+    assert_eq!(status(submit(&hub, &[(false, 0)])), Some(Status::Shutdown));
 }
 
 #[test]
 fn a_poller_takes_no_event_out_of_a_hub_that_is_destroyed() {
-    let (hub, _) = hub(2);
+    let hub = hub(2);
     let id = open(&hub, false);
     publish(&hub, id, "late", true);
     hub.leave_all();
@@ -245,21 +168,21 @@ fn a_poller_takes_no_event_out_of_a_hub_that_is_destroyed() {
 
 #[test]
 fn a_drained_hub_gives_what_is_left_and_then_says_so() {
-    let (hub, flag) = hub(2);
+    let hub = hub(2);
     let id = open(&hub, false);
     publish(&hub, id, "last", true);
     hub.advance(Phase::Drained, false);
-    let edges = flag.0.load(Ordering::SeqCst);
+    let before = edges(&hub);
     assert_eq!(poll(&hub, Which::Any).unwrap(), ["last"]);
-    assert!(readable(&flag), "an event loop has to learn of the end");
-    assert!(flag.0.load(Ordering::SeqCst) > edges, "so has one that waits for an edge");
+    assert!(readable(&hub), "an event loop has to learn of the end");
+    assert!(edges(&hub) > before, "so has one that waits for an edge");
     assert_eq!(status(poll(&hub, Which::Any)), Some(Status::Shutdown));
 }
 
 /// What was handed out must not move or change while other events come and go, the request's own ones included.
 #[test]
 fn an_event_stays_until_it_is_given_back() {
-    let (hub, _) = hub(300);
+    let hub = hub(300);
     let id = open(&hub, false);
     publish(&hub, id, "stay", false);
     let seen = Cell::new((std::ptr::null(), 0, 0));
@@ -281,7 +204,7 @@ fn an_event_stays_until_it_is_given_back() {
 
 #[test]
 fn events_that_nobody_gives_back_are_bounded_and_end_with_their_request() {
-    let (hub, flag) = hub(3);
+    let hub = hub(3);
     let [a, b] = [open(&hub, false), open(&hub, false)];
     // A request's first is part of what it has reserved.
     let budget = 2 + (1000 + lease_bytes::<Note>() - 20) / lease_bytes::<Note>();
@@ -293,12 +216,12 @@ fn events_that_nobody_gives_back_are_bounded_and_end_with_their_request() {
     assert_eq!(leases.len() as u64, budget);
     publish(&hub, a, "y", false);
     assert_eq!(status(poll(&hub, Which::Any)), Some(Status::MemoryLimit));
-    let edges = flag.0.load(Ordering::SeqCst);
+    let before = edges(&hub);
     // From the middle of a list, then from its ends.
     for n in [2, 0, leases.len() - 1] {
         hub.give_back(&mut [a, b].map(|id| (id, leases[n])).into_iter());
     }
-    assert!(flag.0.load(Ordering::SeqCst) > edges, "a loop that stopped at the error is woken");
+    assert!(edges(&hub) > before, "a loop that stopped at the error is woken");
     assert_eq!(poll(&hub, Which::Any).unwrap(), ["y"]);
     publish(&hub, a, "", true);
     hub.release(a).unwrap();
@@ -309,13 +232,13 @@ fn events_that_nobody_gives_back_are_bounded_and_end_with_their_request() {
 
 #[test]
 fn a_request_knows_its_place_in_the_queue() {
-    let (hub, _) = hub(3);
+    let hub = hub(3);
     let ids = [open(&hub, false), open(&hub, true), open(&hub, false)];
     let stages = |hub: &TestHub| ids.map(|id| hub.stage(id).unwrap());
     assert_eq!(stages(&hub), [Stage::Queued(0), Stage::Queued(1), Stage::Queued(2)]);
     let mut out = Outbox::default();
     out.admitted.push(ids[0].slot());
-    out.events.push((ids[1].slot(), Box::new(note("", true))));
+    out.events.push((ids[1].slot(), Box::new(Note { text: String::new(), last: true })));
     hub.exchange(&mut out, &mut VecDeque::new(), Rest::None);
     assert_eq!(stages(&hub), [Stage::Running, Stage::Finished, Stage::Queued(0)]);
     let Usage { accepted, outcomes, unfinished, running, .. } = hub.usage();
@@ -324,7 +247,7 @@ fn a_request_knows_its_place_in_the_queue() {
 
 #[test]
 fn a_flood_of_cancels_is_one_command() {
-    let (hub, _) = hub(3);
+    let hub = hub(3);
     hub.cancel(Which::Any).unwrap();
     let id = open(&hub, false);
     for _ in 0..3 {
@@ -338,7 +261,7 @@ fn a_flood_of_cancels_is_one_command() {
 
 #[test]
 fn a_slot_that_has_used_up_its_generations_is_retired() {
-    let (hub, _) = hub(2);
+    let hub = hub(2);
     let id = open(&hub, false);
     hub.state.lock().slots.set_generation(id.slot() as usize, LAST_GENERATION);
     let last = RequestId::new(7, LAST_GENERATION, id.slot());

@@ -8,7 +8,7 @@ const GENERATION_BITS: u32 = 28;
 pub const LAST_GENERATION: u32 = (1 << GENERATION_BITS) - 1;
 
 /// A request's handle: salted by its engine, generational, never 0 or `u64::MAX`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
 impl RequestId {

@@ -12,7 +12,7 @@ const LOAD_STACK: usize = 2 << 20;
 
 /// Opens a model that engines may share.
 pub fn open_model(config: ModelConfig) -> Result<Loaded> {
-    let log = Log::new(config.log, config.log_level);
+    let log = Log::new(config.log, config.log_level)?;
     let pool = Pool::new(config::threads(config.threads)?)?;
     load(&config.source, &config.options, &pool, &log, config.progress)
 }

@@ -19,4 +19,4 @@ mod sequence;
 mod signal;
 mod stats;
 
-pub use handle::Engine;
+pub use handle::{Engine, in_batch};

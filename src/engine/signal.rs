@@ -1,10 +1,11 @@
 //! The descriptor that an event loop waits on: readable while set.
 
+use super::hub::Readable;
 use crate::base::{Error, Result, Status};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// An eventfd on Linux, a pipe elsewhere; non-blocking, close-on-exec. Callers serialise `set` and `clear`.
+/// An eventfd on Linux, a pipe elsewhere; non-blocking, close-on-exec. Callers serialize `set` and `clear`.
 pub struct Signal {
     read: OwnedFd,
     #[cfg(not(target_os = "linux"))]
@@ -62,16 +63,16 @@ impl Signal {
     pub fn fd(&self) -> RawFd {
         self.read.as_raw_fd()
     }
+}
 
-    /// Makes the descriptor readable.
-    pub fn set(&self) {
+impl Readable for Signal {
+    fn set(&self) {
         let one = 1u64.to_ne_bytes();
         // SAFETY: `one` is 8 readable bytes. A full pipe or counter (EAGAIN) is readable already.
         unsafe { libc::write(self.write_end(), one.as_ptr().cast(), one.len()) };
     }
 
-    /// Makes it unreadable.
-    pub fn clear(&self) {
+    fn clear(&self) {
         let mut sink = [0u8; 8];
         // SAFETY: `sink` is 8 writable bytes; the descriptor does not block.
         unsafe { libc::read(self.fd(), sink.as_mut_ptr().cast(), sink.len()) };

@@ -30,7 +30,6 @@ pub enum Stage {
 
 /// Empty events kept for the engine thread.
 const SPARE: usize = 64;
-const NONE: u32 = u32::MAX;
 
 struct Slot<E> {
     generation: u32,
@@ -41,52 +40,33 @@ struct Slot<E> {
     finished: bool,
     /// Somebody has asked for its end already.
     cancelled: bool,
-    by_id: bool,
     in_any: bool,
     /// A thread waits for `bell`.
     polled: bool,
     /// Counts requests in their order of arrival.
     ticket: u64,
-    user_data: u64,
-    reserved: u64,
+    place: Place,
     pending: Option<Box<E>>,
-    /// The last of its leases, or `NONE`.
-    leases: u32,
+    /// The events that pollers hold, by lease, the oldest first. The address of an event's contents does not change.
+    leases: VecDeque<(u64, Box<E>)>,
     bell: Arc<Condvar>,
 }
 
-/// An event that a poller holds. The address of its contents does not change.
-struct Lease<E> {
-    generation: u32,
-    slot: u32,
-    previous: u32,
-    next: u32,
-    event: Option<Box<E>>,
-}
-
 /// Bytes that a lease takes besides what its event's request has reserved. That has room for one: requests that fill the
-/// budget can be polled.
+/// budget can be polled. A list of leases may be twice as long as it needs to be.
 pub fn lease_bytes<E: Merge>() -> u64 {
-    (size_of::<Lease<E>>() + size_of::<E>() + E::KEPT) as u64
+    (2 * size_of::<(u64, Box<E>)>() + size_of::<E>() + E::KEPT) as u64
 }
 
 pub struct Slots<E> {
     salt: u16,
     slots: Vec<Slot<E>>,
     free: Vec<u32>,
-    leases: Vec<Lease<E>>,
-    free_leases: Vec<u32>,
+    /// Leases are counted, so that none is ever issued twice.
+    last_lease: u64,
     /// Slots that had a pending event for any poller; entries may be stale.
     any: VecDeque<u32>,
-    /// Slots that have one now.
-    any_ready: usize,
-    unreleased: usize,
-    unfinished: usize,
-    running: usize,
-    tickets: u64,
-    outcomes: [u64; OUTCOMES],
-    reserved: u64,
-    reserved_peak: u64,
+    usage: Usage,
     pub spare: Vec<Box<E>>,
 }
 
@@ -99,57 +79,39 @@ pub struct Place {
     pub reserved: u64,
 }
 
+/// Counts of requests, and bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// So far; also the next request's ticket.
+    pub accepted: u64,
+    /// Finished so far, by outcome.
+    pub outcomes: [u64; OUTCOMES],
+    pub unreleased: usize,
+    pub unfinished: usize,
+    /// Of the unfinished ones.
+    pub running: usize,
+    /// With an event for any poller.
+    pub any_ready: usize,
+    /// Bytes, and the most that ever were.
+    pub reserved: u64,
+    pub reserved_peak: u64,
+}
+
 impl<E: Merge> Slots<E> {
     pub fn new(salt: u16) -> Self {
         Self {
             salt,
             slots: Vec::new(),
             free: Vec::new(),
-            leases: Vec::new(),
-            free_leases: Vec::new(),
+            last_lease: 0,
             any: VecDeque::new(),
-            any_ready: 0,
-            unreleased: 0,
-            unfinished: 0,
-            running: 0,
-            tickets: 0,
-            outcomes: [0; OUTCOMES],
-            reserved: 0,
-            reserved_peak: 0,
+            usage: Usage::default(),
             spare: Vec::new(),
         }
     }
 
-    pub fn unreleased(&self) -> usize {
-        self.unreleased
-    }
-
-    pub fn unfinished(&self) -> usize {
-        self.unfinished
-    }
-
-    /// Of the unfinished ones.
-    pub fn running(&self) -> usize {
-        self.running
-    }
-
-    pub fn any_ready(&self) -> usize {
-        self.any_ready
-    }
-
-    /// Requests accepted so far.
-    pub fn accepted(&self) -> u64 {
-        self.tickets
-    }
-
-    /// Requests finished so far, by outcome.
-    pub fn outcomes(&self) -> [u64; OUTCOMES] {
-        self.outcomes
-    }
-
-    /// Bytes reserved now, and the most that ever were.
-    pub fn reserved(&self) -> (u64, u64) {
-        (self.reserved, self.reserved_peak)
+    pub fn usage(&self) -> &Usage {
+        &self.usage
     }
 
     /// Makes room for `n` more requests, so that `open` allocates nothing.
@@ -169,19 +131,18 @@ impl<E: Merge> Slots<E> {
             (self.slots.len() - 1) as u32
         });
         let slot = &mut self.slots[index as usize];
-        (slot.open, slot.by_id, slot.user_data) = (true, place.by_id, place.user_data);
-        (slot.reserved, slot.ticket) = (place.reserved, self.tickets);
+        (slot.open, slot.place, slot.ticket) = (true, place, self.usage.accepted);
         let id = RequestId::new(self.salt, slot.generation, index);
-        self.tickets += 1;
-        self.unreleased += 1;
-        self.unfinished += 1;
+        self.usage.accepted += 1;
+        self.usage.unreleased += 1;
+        self.usage.unfinished += 1;
         self.reserve(place.reserved);
         id
     }
 
     fn reserve(&mut self, bytes: u64) {
-        self.reserved += bytes;
-        self.reserved_peak = self.reserved_peak.max(self.reserved);
+        self.usage.reserved += bytes;
+        self.usage.reserved_peak = self.usage.reserved_peak.max(self.usage.reserved);
     }
 
     pub fn find(&self, id: RequestId) -> Result<usize> {
@@ -220,7 +181,7 @@ impl<E: Merge> Slots<E> {
     }
 
     pub fn admit(&mut self, index: u32) {
-        self.running += 1;
+        self.usage.running += 1;
         self.slots[index as usize].running = true;
     }
 
@@ -231,9 +192,9 @@ impl<E: Merge> Slots<E> {
         let outcome = event.outcome();
         if outcome > 0 {
             slot.finished = true;
-            self.unfinished -= 1;
-            self.running -= usize::from(slot.running);
-            self.outcomes[outcome] += 1;
+            self.usage.unfinished -= 1;
+            self.usage.running -= usize::from(slot.running);
+            self.usage.outcomes[outcome] += 1;
         }
         if slot.discard {
             if slot.finished {
@@ -251,8 +212,8 @@ impl<E: Merge> Slots<E> {
             }
             None => {
                 slot.pending = Some(event);
-                if !slot.by_id {
-                    self.any_ready += 1;
+                if !slot.place.by_id {
+                    self.usage.any_ready += 1;
                     if !std::mem::replace(&mut slot.in_any, true) {
                         self.any.push_back(index);
                     }
@@ -271,7 +232,7 @@ impl<E: Merge> Slots<E> {
     pub fn next_any(&mut self) -> Option<usize> {
         while let Some(&index) = self.any.front() {
             let slot = &mut self.slots[index as usize];
-            if slot.pending.is_some() && !slot.by_id {
+            if slot.pending.is_some() && !slot.place.by_id {
                 return Some(index as usize);
             }
             slot.in_any = false;
@@ -284,8 +245,8 @@ impl<E: Merge> Slots<E> {
     pub fn take(&mut self, index: usize) -> Option<Box<E>> {
         let slot = &mut self.slots[index];
         let event = slot.pending.take()?;
-        if !slot.by_id {
-            self.any_ready -= 1;
+        if !slot.place.by_id {
+            self.usage.any_ready -= 1;
             if self.any.front() == Some(&(index as u32)) {
                 slot.in_any = false;
                 self.any.pop_front();
@@ -297,77 +258,39 @@ impl<E: Merge> Slots<E> {
     /// Moves the pending event to a poller: its lease, and the event, which stays where it is until `give_back`, the
     /// request's release or destroy. None where there is none. `MemoryLimit` where leases would pass `budget`.
     pub fn lease(&mut self, index: usize, budget: u64) -> Result<Option<(u64, &E)>> {
-        if self.slots[index].pending.is_none() {
+        let slot = &mut self.slots[index];
+        if slot.pending.is_none() {
             return Ok(None);
         }
-        let first = self.slots[index].leases == NONE;
-        if !first && self.reserved.saturating_add(lease_bytes::<E>()) > budget {
+        let (first, bytes) = (slot.leases.is_empty(), lease_bytes::<E>());
+        if !first && self.usage.reserved.saturating_add(bytes) > budget {
             return Err(Error::new(
                 Status::MemoryLimit,
                 "memory_limit_bytes leaves no room for another polled event: give events back by bn_events_free",
             ));
         }
-        let Some(at) = self.room_for_lease() else {
-            return Err(Error::out_of_memory("a polled event", size_of::<Lease<E>>()));
-        };
-        let event = self.take(index);
+        slot.leases.try_reserve(1).map_err(|_| Error::out_of_memory("a polled event", bytes as usize))?;
         if !first {
-            self.reserve(lease_bytes::<E>());
+            self.reserve(bytes);
         }
-        let next = std::mem::replace(&mut self.slots[index].leases, at);
-        if next != NONE {
-            self.leases[next as usize].previous = at;
-        }
-        let lease = &mut self.leases[at as usize];
-        (lease.slot, lease.previous, lease.next, lease.event) = (index as u32, NONE, next, event);
-        let handle = u64::from(lease.generation) << 32 | u64::from(at);
-        Ok(lease.event.as_deref().map(|event| (handle, event)))
-    }
-
-    fn room_for_lease(&mut self) -> Option<u32> {
-        if let Some(at) = self.free_leases.pop() {
-            return Some(at);
-        }
-        let at = self.leases.len();
-        self.leases.try_reserve(1).ok()?;
-        self.free_leases.try_reserve(at + 1).ok()?;
-        self.leases.push(Lease { generation: 1, slot: NONE, previous: NONE, next: NONE, event: None });
-        Some(at as u32)
+        self.last_lease += 1;
+        let event = self.take(index).map(|event| (self.last_lease, event));
+        let leases = &mut self.slots[index].leases;
+        leases.extend(event);
+        Ok(leases.back().map(|(lease, event)| (*lease, &**event)))
     }
 
     /// Frees a polled event of request `id`. What is no lease of that request (any more) is passed over.
-    pub fn give_back(&mut self, id: RequestId, handle: u64) {
-        let (at, generation) = (handle as u32, (handle >> 32) as u32);
+    pub fn give_back(&mut self, id: RequestId, lease: u64) {
         let Ok(index) = self.find(id) else { return };
-        match self.leases.get(at as usize) {
-            Some(lease)
-                if lease.generation == generation && lease.slot == index as u32 && lease.event.is_some() =>
-            {
-                if let Some(event) = self.end_lease(at) {
-                    self.keep(event);
-                }
+        let leases = &mut self.slots[index].leases;
+        let at = leases.binary_search_by_key(&lease, |(lease, _)| *lease);
+        if let Some((_, event)) = at.ok().and_then(|at| leases.remove(at)) {
+            if !leases.is_empty() {
+                self.usage.reserved -= lease_bytes::<E>();
             }
-            _ => {}
+            self.keep(event);
         }
-    }
-
-    fn end_lease(&mut self, at: u32) -> Option<Box<E>> {
-        let lease = &mut self.leases[at as usize];
-        let (slot, previous, next) = (lease.slot, lease.previous, lease.next);
-        lease.generation = lease.generation.wrapping_add(1).max(1);
-        let event = lease.event.take();
-        match previous {
-            NONE => self.slots[slot as usize].leases = next,
-            previous => self.leases[previous as usize].next = next,
-        }
-        if next != NONE {
-            self.leases[next as usize].previous = previous;
-        }
-        self.free_leases.push(at);
-        if self.slots[slot as usize].leases != NONE {
-            self.reserved -= lease_bytes::<E>();
-        }
-        event
     }
 
     /// Ends the request for its host. True where it is still live and the engine has to be told.
@@ -380,10 +303,9 @@ impl<E: Merge> Slots<E> {
         if let Some(event) = self.take(index) {
             self.keep(event);
         }
-        while self.slots[index].leases != NONE {
-            // Not kept: what a careless host still reads is to be found by its sanitizer, and no other request's text.
-            drop(self.end_lease(self.slots[index].leases));
-        }
+        // Not kept: what a careless host still reads is to be found by its sanitizer, and no other request's text.
+        let leases = std::mem::take(&mut self.slots[index].leases);
+        self.usage.reserved -= leases.len().saturating_sub(1) as u64 * lease_bytes::<E>();
         let live = !self.slots[index].finished;
         if !live {
             self.close(index);
@@ -394,8 +316,8 @@ impl<E: Merge> Slots<E> {
     /// Frees a released and finished slot for the next request.
     fn close(&mut self, index: usize) {
         let slot = &mut self.slots[index];
-        self.unreleased -= 1;
-        self.reserved -= slot.reserved;
+        self.usage.unreleased -= 1;
+        self.usage.reserved -= slot.place.reserved;
         (slot.open, slot.discard, slot.running, slot.finished) = (false, false, false, false);
         (slot.polled, slot.cancelled) = (false, false);
         if slot.generation < LAST_GENERATION {
@@ -408,13 +330,11 @@ impl<E: Merge> Slots<E> {
         self.slots[index].finished
     }
 
-    /// Begins the wait of one poller for the slot's bell; None where another waits already.
-    pub fn begin_poll(&mut self, index: usize) -> Option<Arc<Condvar>> {
+    /// Begins a poller's wait for the slot's bell, which no other waits for (`is_polled`).
+    pub fn begin_poll(&mut self, index: usize) -> Arc<Condvar> {
         let slot = &mut self.slots[index];
-        if std::mem::replace(&mut slot.polled, true) {
-            return None;
-        }
-        Some(slot.bell.clone())
+        slot.polled = true;
+        slot.bell.clone()
     }
 
     pub fn is_polled(&self, index: usize) -> bool {
@@ -433,7 +353,8 @@ impl<E: Merge> Slots<E> {
     /// Requests without a terminal event, each with its `user_data`.
     pub fn lost(&self) -> Vec<(RequestId, u64)> {
         let open = self.slots.iter().enumerate().filter(|(_, slot)| slot.open && !slot.finished);
-        open.map(|(i, slot)| (RequestId::new(self.salt, slot.generation, i as u32), slot.user_data)).collect()
+        open.map(|(i, slot)| (RequestId::new(self.salt, slot.generation, i as u32), slot.place.user_data))
+            .collect()
     }
 
     #[cfg(all(test, not(loom)))]
@@ -451,14 +372,12 @@ impl<E> Slot<E> {
             running: false,
             finished: false,
             cancelled: false,
-            by_id: false,
             in_any: false,
             polled: false,
             ticket: 0,
-            user_data: 0,
-            reserved: 0,
+            place: Place::default(),
             pending: None,
-            leases: NONE,
+            leases: VecDeque::new(),
             bell: Arc::new(Condvar::new()),
         }
     }

@@ -101,13 +101,6 @@ pub(super) fn choice<T: Copy>(field: &str, value: i32, family: &str, choices: &[
     })
 }
 
-pub(super) fn log_level(level: i32) -> Result<i32> {
-    if !(BN_LOG_OFF..=BN_LOG_DEBUG).contains(&level) {
-        return Err(Error::invalid(format!("log_level is {level}; it is a BN_LOG_*, 0 to {BN_LOG_DEBUG}")));
-    }
-    Ok(level)
-}
-
 pub(super) fn log_sink(call: bn_log_callback, context: *mut c_void) -> Option<LogSink> {
     let call = call?;
     let context = Context::new(context);
@@ -149,7 +142,7 @@ impl bn_engine_config {
             default_timeout_ms: self.default_timeout_ms,
             on_event: self.event_sink()?,
             log: log_sink(self.log, self.log_context),
-            log_level: log_level(self.log_level)?,
+            log_level: self.log_level,
         })
     }
 

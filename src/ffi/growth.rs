@@ -66,13 +66,8 @@ fn not_null<T: Grown>(pointer: *const T) -> Result<()> {
 /// # Safety
 /// `from` is NULL or points to `struct_size` readable bytes.
 pub unsafe fn read<T: Grown>(from: *const T) -> Result<T> {
-    not_null(from)?;
-    let bytes = from.cast::<u8>();
-    // SAFETY: the caller's struct begins with its size; C may hand us any alignment.
-    let size = unsafe { bytes.cast::<u32>().read_unaligned() } as usize;
-    check_size::<T>(size)?;
-    // SAFETY: as above.
-    unsafe { copy_in(from, size) }
+    // SAFETY: the caller's promise.
+    unsafe { copy_in(from, size_of_caller(from)?) }
 }
 
 /// # Safety
@@ -167,7 +162,7 @@ impl<T: Grown> Array<T> {
 /// # Safety
 /// `to` is NULL or points to `size` writable bytes.
 pub unsafe fn init<T: Grown>(to: *mut T, size: u32) -> Result<()> {
-    not_null(to.cast_const())?;
+    not_null(to)?;
     check_size::<T>(size as usize)?;
     // SAFETY: checked above, and the caller's promise.
     unsafe { put(to, size as usize, T::defaults(), size as usize) };
@@ -179,23 +174,23 @@ pub unsafe fn init<T: Grown>(to: *mut T, size: u32) -> Result<()> {
 /// # Safety
 /// `to` is NULL or points to `struct_size` writable bytes.
 pub unsafe fn write<T: Grown>(to: *mut T, value: T) -> Result<()> {
-    // SAFETY: as above.
-    let size = unsafe { size_of_caller(to) }?;
-    // SAFETY: as above.
-    unsafe { put(to, size, value, size) };
+    // SAFETY: the caller's promise.
+    unsafe {
+        let size = size_of_caller(to)?;
+        put(to, size, value, size);
+    }
     Ok(())
 }
 
-/// The checked `struct_size` of a caller's output struct.
+/// The checked `struct_size` of a caller's struct.
 ///
 /// # Safety
-/// `to` is NULL or points to at least four readable bytes.
-pub unsafe fn size_of_caller<T: Grown>(to: *mut T) -> Result<usize> {
-    not_null(to.cast_const())?;
-    // SAFETY: the struct begins with its size.
-    let size = unsafe { to.cast::<u32>().read_unaligned() } as usize;
-    check_size::<T>(size)?;
-    Ok(size)
+/// `pointer` is NULL or points to at least four readable bytes.
+pub unsafe fn size_of_caller<T: Grown>(pointer: *const T) -> Result<usize> {
+    not_null(pointer)?;
+    // SAFETY: the struct begins with its size; C may hand us any alignment.
+    let size = unsafe { pointer.cast::<u32>().read_unaligned() } as usize;
+    check_size::<T>(size).map(|()| size)
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! What stands around every export: no panic leaves, no bad pointer is read.
 
+use super::cancel;
+use super::growth::{self, Grown};
 use super::status::{BN_OK, bn_error, bn_status};
 use super::string::{BN_NUL_TERMINATED, bn_string};
-use super::{cancel, growth};
 use crate::base::{Error, Result, Status, panics};
 use std::ffi::CStr;
+use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs an export's body; a panic becomes `BN_ERR_INTERNAL`. Where `error` is not NULL, it says
@@ -19,10 +21,37 @@ pub unsafe fn guard(error: *mut bn_error, body: impl FnOnce() -> Result<()>) -> 
     }
     let result = caught(body);
     if !error.is_null() {
-        // SAFETY: checked above.
-        let _ = unsafe { growth::write(error, bn_error::from_result(&result)) };
+        // SAFETY: checked above: its size is the only one that there is.
+        unsafe { error.write_unaligned(bn_error::from_result(&result)) };
     }
     result.map_or_else(|error| error.status as i32, |()| BN_OK)
+}
+
+/// As [`guard`], for exports that take no `bn_error`.
+pub fn guard_only(body: impl FnOnce() -> Result<()>) -> bn_status {
+    // SAFETY: no error.
+    unsafe { guard(std::ptr::null_mut(), body) }
+}
+
+/// As [`guard`], for exports that write one value, to `*to`, when they succeed.
+///
+/// # Safety
+/// As [`guard`]; and `to` is NULL or points to a writable `T`.
+pub unsafe fn guard_out<T>(
+    error: *mut bn_error,
+    what: &str,
+    to: *mut T,
+    body: impl FnOnce() -> Result<T>,
+) -> bn_status {
+    let body = || {
+        out(what, to)?;
+        let value = body()?;
+        // SAFETY: checked above, and the caller's promise.
+        unsafe { to.write(value) };
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { guard(error, body) }
 }
 
 /// As [`guard`], for exports that return a number of their own, 0 or more, or else a negative
@@ -56,9 +85,13 @@ fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
 /// A caller's array. NULL is fine for a length of 0.
 ///
 /// # Safety
-/// `pointer` is NULL or points to `length` readable, initialised elements that nobody
+/// `pointer` is NULL or points to `length` readable, initialized elements that nobody
 /// changes for `'a`.
-pub unsafe fn slice<'a, T>(what: &str, pointer: *const T, length: usize) -> Result<&'a [T]> {
+pub unsafe fn slice<'a, T>(
+    what: &(impl Display + ?Sized),
+    pointer: *const T,
+    length: usize,
+) -> Result<&'a [T]> {
     if length == 0 {
         return Ok(&[]);
     }
@@ -79,7 +112,7 @@ pub unsafe fn slice<'a, T>(what: &str, pointer: *const T, length: usize) -> Resu
 ///
 /// # Safety
 /// As [`slice`]; and where `length` is `BN_NUL_TERMINATED`, `data` ends with a NUL.
-pub unsafe fn optional_text<'a>(what: &str, text: bn_string) -> Result<Option<&'a str>> {
+pub unsafe fn optional_text<'a>(what: &(impl Display + ?Sized), text: bn_string) -> Result<Option<&'a str>> {
     let bytes = match (text.data.is_null(), text.length) {
         (true, 0) => return Ok(None),
         // `BN_TEXT(getenv(..))` of what is not there.
@@ -97,7 +130,7 @@ pub unsafe fn optional_text<'a>(what: &str, text: bn_string) -> Result<Option<&'
 ///
 /// # Safety
 /// As [`optional_text`].
-pub unsafe fn text<'a>(what: &str, text: bn_string) -> Result<&'a str> {
+pub unsafe fn text<'a>(what: &(impl Display + ?Sized), text: bn_string) -> Result<&'a str> {
     // SAFETY: the caller's promise.
     unsafe { optional_text(what, text) }.map(Option::unwrap_or_default)
 }
@@ -109,6 +142,14 @@ pub fn flags(flags: u32, known: u32) -> Result<()> {
         unknown => {
             Err(Error::unsupported(format!("flags has {unknown:#x}, which this version does not know")))
         }
+    }
+}
+
+/// Refuses a `reserved` field of a `T` that a newer header may give a meaning.
+pub fn reserved<T: Grown>(value: u32) -> Result<()> {
+    match value {
+        0 => Ok(()),
+        _ => Err(Error::unsupported(format!("{}.reserved is {value}, not 0", T::NAME))),
     }
 }
 
@@ -134,30 +175,35 @@ pub unsafe fn copy_out<T: Copy>(
     capacity: usize,
     count: *mut usize,
 ) -> Result<()> {
-    let fits = from.len() <= capacity;
-    if fits && !from.is_empty() {
+    // SAFETY: the caller's promise.
+    unsafe { room(what, from.len(), capacity, count) }?;
+    if !from.is_empty() {
         out(what, to)?;
+        // SAFETY: checked above. Room for `capacity >= from.len()` elements; ours and theirs do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
     }
-    // SAFETY: the caller checked `count`.
+    // SAFETY: the caller's promise.
     unsafe { count.write(from.len()) };
-    if !fits {
-        return Err(Error::new(
-            Status::BufferTooSmall,
-            format!("{what} needs room for {}, has {capacity}", from.len()),
-        ));
-    }
-    if from.is_empty() {
+    Ok(())
+}
+
+/// `BufferTooSmall`, with `needed` in `*count`, where a caller's buffer has less room.
+///
+/// # Safety
+/// `count` is valid.
+pub unsafe fn room(what: &str, needed: usize, capacity: usize, count: *mut usize) -> Result<()> {
+    if needed <= capacity {
         return Ok(());
     }
-    // SAFETY: checked above. Room for `capacity >= from.len()` elements; ours and theirs do not overlap.
-    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
-    Ok(())
+    // SAFETY: the caller's promise.
+    unsafe { count.write(needed) };
+    let message = format!("{what} needs room for {needed}, has {capacity}");
+    Err(Error::new(Status::BufferTooSmall, message))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ffi::growth::Grown;
     use crate::ffi::status::BN_ERR_INTERNAL;
 
     #[test]

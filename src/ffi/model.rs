@@ -1,6 +1,6 @@
 //! `bn_model_config` and its way into `ModelConfig`; `bn_model_info`.
 
-use super::config::{choice, log_level, log_sink};
+use super::config::{choice, log_sink};
 use super::growth::{Grown, grown};
 use super::guard;
 use super::request::BN_POOLING_LAST;
@@ -83,9 +83,7 @@ impl bn_model_config {
     /// # Safety
     /// Pointers are NULL or as the fields say.
     pub(super) unsafe fn to_engine(&self) -> Result<ModelConfig> {
-        if self.reserved != 0 {
-            return Err(Error::unsupported(format!("bn_model_config.reserved is {}, not 0", self.reserved)));
-        }
+        guard::reserved::<Self>(self.reserved)?;
         // SAFETY: the caller's promise.
         let kernel_config = unsafe { path("kernel_config_path", self.kernel_config_path) }?;
         Ok(ModelConfig {
@@ -100,7 +98,7 @@ impl bn_model_config {
             },
             threads: self.threads,
             log: log_sink(self.log, self.log_context),
-            log_level: log_level(self.log_level)?,
+            log_level: self.log_level,
             progress: self.progress_sink(),
         })
     }

@@ -1,7 +1,7 @@
 //! The live engines and models of this process, by handle.
 //!
 //! A handle is the address of a small block that is never freed and never read: it only names an entry here. So a
-//! pointer that was destroyed, or invented, finds nothing and gives an error instead of undefined behaviour, and no later
+//! pointer that was destroyed, or invented, finds nothing and gives an error instead of undefined behavior, and no later
 //! object can get the same address. The price is the block (8 bytes and the allocator's overhead for each object ever
 //! made) and a look-up of about 20 ns per call.
 //!
@@ -9,7 +9,7 @@
 
 use super::types::{bn_engine, bn_model};
 use crate::base::sync::{Condvar, Mutex};
-use crate::base::{Error, Result, fork};
+use crate::base::{Error, Result, fork, reserve};
 use crate::engine::Engine;
 use crate::model::Loaded;
 use crate::text::chat;
@@ -44,13 +44,11 @@ impl<T> Handles<T> {
 
     fn insert(&self, object: T) -> Result<usize> {
         let object = Arc::new(object);
+        // Let go of before `object`, where it is refused.
         let mut table = self.write();
         let Table { live, retired } = &mut *table;
-        let total = live.len() + retired.len() + 1;
-        if live.try_reserve(1).and(retired.try_reserve(live.len() + 1)).is_err() {
-            drop(table);
-            return Err(Error::out_of_memory("a handle", total * size_of::<usize>()));
-        }
+        reserve(live, 1, "a handle")?;
+        reserve(retired, live.len() + 1, "a handle")?;
         let handle = Box::into_raw(Box::new(0u64)) as usize;
         live.push((handle, object));
         Ok(handle)
@@ -125,13 +123,10 @@ impl Drop for Inside {
 pub(super) fn begin() -> Result<()> {
     static WARM: AtomicBool = AtomicBool::new(false);
     fork::hold(&HOLD);
-    if WARM.load(Ordering::Acquire) {
-        return Ok(());
-    }
     let _held = MODELS.write();
-    if !WARM.load(Ordering::Acquire) {
+    if !WARM.load(Ordering::Relaxed) {
         chat::warm_up()?;
-        WARM.store(true, Ordering::Release);
+        WARM.store(true, Ordering::Relaxed);
     }
     Ok(())
 }
@@ -147,43 +142,33 @@ pub(super) fn insert_engine(engine: Engine) -> Result<*mut bn_engine> {
     ENGINES.insert(entry).map(|handle| handle as *mut bn_engine)
 }
 
-/// What a call asks of the engine before it begins.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Call {
-    /// From any thread, callbacks included.
-    Any,
-    /// Blocks: not from a callback.
-    Blocking,
-}
-
-fn enter(handle: *const bn_engine, call: Call) -> Result<Inside> {
+fn enter(handle: *const bn_engine, blocking: bool) -> Result<Inside> {
     let entry = ENGINES.find("engine", handle as usize, |entry| {
         entry.calls.fetch_add(1, Ordering::SeqCst);
         Inside(entry.clone())
     })?;
-    entry.0.engine.check_call(call == Call::Blocking)?;
+    entry.0.engine.check_call(blocking)?;
     Ok(entry)
 }
 
-pub(super) fn with<T>(
-    handle: *const bn_engine,
-    call: Call,
-    body: impl FnOnce(&Engine) -> Result<T>,
-) -> Result<T> {
-    body(&enter(handle, call)?.0.engine)
+/// A call from any thread, callbacks included.
+pub(super) fn with<T>(handle: *const bn_engine, body: impl FnOnce(&Engine) -> Result<T>) -> Result<T> {
+    body(&enter(handle, false)?.0.engine)
+}
+
+/// A call that blocks: not from a callback.
+pub(super) fn blocking<T>(handle: *const bn_engine, body: impl FnOnce(&Engine) -> Result<T>) -> Result<T> {
+    body(&enter(handle, true)?.0.engine)
 }
 
 /// Destroys the engine once, and returns when nobody is inside it any more.
 pub(super) fn destroy(handle: *mut bn_engine) -> Result<()> {
-    let inside = enter(handle, Call::Blocking)?;
+    let inside = enter(handle, true)?;
     let entry = inside.0.clone();
     if entry.destroying.swap(true, Ordering::SeqCst) {
         return Err(Error::invalid("engine is being destroyed by another thread"));
     }
-    if let Err(error) = entry.engine.destroy() {
-        entry.destroying.store(false, Ordering::SeqCst);
-        return Err(error);
-    }
+    entry.engine.destroy()?;
     // No call gets in any more, and none that is inside waits.
     ENGINES.remove(handle as usize);
     drop(inside);
@@ -223,7 +208,7 @@ mod tests {
     fn unknown_handles_are_refused() {
         for invented in [0x1000, 0] {
             let status = |error: Option<Error>| error.map(|e| e.status);
-            assert_eq!(status(enter(invented as *const _, Call::Any).err()), Some(Status::InvalidArgument));
+            assert_eq!(status(enter(invented as *const _, false).err()), Some(Status::InvalidArgument));
             assert_eq!(status(model(invented as *const _).err()), Some(Status::InvalidArgument));
             assert_eq!(status(free_model(invented as *mut _).err()), Some(Status::InvalidArgument));
         }

@@ -4,7 +4,7 @@ use super::config::choice;
 use super::growth::{self, Array, Grown, grown};
 use super::guard;
 use super::types::*;
-use crate::base::{Error, Result, Status};
+use crate::base::{Error, Result, Status, reserve};
 use crate::engine::api::{EmbeddingParams, Message, Pooling, Prompt, RequestParams, Stage};
 use crate::sample::SamplingParams;
 use crate::text::chat::MAX_MESSAGES;
@@ -169,10 +169,10 @@ impl bn_request_params {
     /// `from` is NULL or points to a struct as the header describes it, for `'a`.
     pub(super) unsafe fn take<'a>(from: *const Self, implied: u32) -> Result<RequestParams<'a>> {
         // SAFETY: the caller's promise.
-        let params = unsafe { growth::read(from) }?;
-        let params = Self { flags: params.flags | implied, ..params };
-        // SAFETY: the caller's promise.
-        unsafe { params.to_engine() }
+        unsafe {
+            let params = growth::read(from)?;
+            Self { flags: params.flags | implied, ..params }.to_engine()
+        }
     }
 
     /// # Safety
@@ -180,12 +180,7 @@ impl bn_request_params {
     unsafe fn to_engine<'a>(&self) -> Result<RequestParams<'a>> {
         let has = |flag| self.flags & flag != 0;
         guard::flags(self.flags, FLAGS)?;
-        if self.reserved != 0 {
-            return Err(Error::unsupported(format!(
-                "bn_request_params.reserved is {}, not 0",
-                self.reserved
-            )));
-        }
+        guard::reserved::<Self>(self.reserved)?;
         if has(BN_REQUEST_DROP_LATE) && self.queue_timeout_ms == 0 {
             return Err(Error::invalid("BN_REQUEST_DROP_LATE is set and needs queue_timeout_ms"));
         }
@@ -203,16 +198,17 @@ impl bn_request_params {
             }
         }
         // SAFETY: the caller's promise.
-        let stop_tokens = unsafe { guard::slice("stop_tokens", self.stop_tokens, self.stop_tokens_count) }?;
+        let (stop_tokens, prompt, stop_strings) = unsafe {
+            let tokens = guard::slice("stop_tokens", self.stop_tokens, self.stop_tokens_count)?;
+            (tokens, self.prompt()?, self.stop_strings()?)
+        };
         Ok(RequestParams {
-            // SAFETY: the caller's promise.
-            prompt: unsafe { self.prompt() }?,
+            prompt,
             embedding,
             max_new_tokens: self.max_new_tokens,
             sampling: self.sampling(),
             stop_tokens: Cow::Borrowed(stop_tokens),
-            // SAFETY: the caller's promise.
-            stop_strings: unsafe { self.stop_strings() }?,
+            stop_strings,
             ignore_eos: has(BN_REQUEST_IGNORE_EOS),
             echo_prompt: has(BN_REQUEST_ECHO_PROMPT),
             stream: !has(BN_REQUEST_NO_STREAM),
@@ -294,13 +290,8 @@ impl bn_request_params {
         // SAFETY: the caller's promise.
         let strings = unsafe { guard::slice("stop_strings", self.stop_strings, self.stop_strings_count) }?;
         let one = |(at, string): (usize, &bn_string)| {
-            let what = format!("stop_strings[{at}]");
             // SAFETY: the caller's promise.
-            let text = unsafe { guard::text(&what, *string) }?;
-            if text.is_empty() {
-                return Err(Error::invalid(format!("{what} is empty")));
-            }
-            Ok(Cow::Borrowed(text))
+            unsafe { guard::text(&format_args!("stop_strings[{at}]"), *string) }.map(Cow::Borrowed)
         };
         strings.iter().enumerate().map(one).collect()
     }
@@ -322,13 +313,12 @@ pub(super) unsafe fn conversation<'a>(
     }
     let from = Array::new(messages.cast_mut(), size, count)?;
     let mut out = Vec::new();
-    let bytes = size_of::<Message>() * count;
-    out.try_reserve_exact(count).map_err(|_| Error::out_of_memory("messages", bytes))?;
+    reserve(&mut out, count, "messages")?;
     for at in 0..count {
         // SAFETY: the caller's promise.
         let bn_chat_message { role, content } = unsafe { from.read(at) }?;
         // SAFETY: the caller's promise.
-        let text = |name, from| unsafe { guard::text(&format!("messages[{at}].{name}"), from) };
+        let text = |name, from| unsafe { guard::text(&format_args!("messages[{at}].{name}"), from) };
         out.push(Message { role: text("role", role)?, content: text("content", content)? });
     }
     Ok(out)

@@ -73,7 +73,7 @@ grown!(bn_error: 512; LARGEST = 512);
 
 impl bn_error {
     pub(super) fn from_result(result: &Result<(), Error>) -> Self {
-        let mut out = Self::defaults();
+        let mut out = Self { struct_size: size_of::<Self>() as u32, ..Self::defaults() };
         if let Err(error) = result {
             out.status = error.status as i32;
             // One byte stays 0.

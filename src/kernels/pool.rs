@@ -132,17 +132,17 @@ impl Pool {
 /// of the bandwidth that these reach.
 const PIECE: usize = 512 << 10;
 /// Tasks that it does in one go at least: each asks memory for what the next one reads, which nobody has done for the first.
-const NEIGHBOURS: usize = 4;
+const NEIGHBORS: usize = 4;
 /// Pieces for each thread at least, so that none waits long for the last.
 const PIECES: usize = 4;
 
 impl Pool {
     /// As `run`, for tasks that read `bytes` in all, one behind the other, and use them for `tokens` rows of activations:
-    /// a thread does neighbouring tasks in one go, the more of them the fewer rows there are.
+    /// a thread does neighboring tasks in one go, the more of them the fewer rows there are.
     pub fn run_in_order(&self, tasks: usize, bytes: usize, tokens: usize, task: &(dyn Fn(usize) + Sync)) {
         let most = tasks / (PIECES * self.threads());
         let span = PIECE.saturating_mul(tasks) / bytes.saturating_mul(tokens).max(1);
-        let span = span.max(NEIGHBOURS).min(most).max(1);
+        let span = span.max(NEIGHBORS).min(most).max(1);
         self.run(tasks.div_ceil(span), &|piece| {
             (piece * span..tasks.min((piece + 1) * span)).for_each(task);
         });

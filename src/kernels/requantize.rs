@@ -101,7 +101,7 @@ fn ternary(pool: &Pool, source: &Matrix) -> Result<Matrix> {
     let Matrix { rows, cols, .. } = *source;
     match source.dtype {
         DType::Ternary => return Ok(source.clone()),
-        DType::I2S => return relabelled(pool, source),
+        DType::I2S => return relabeled(pool, source),
         DType::F32 | DType::F16 | DType::BF16 => {}
         other => {
             return Err(Error::unsupported(format!(
@@ -133,7 +133,7 @@ fn ternary(pool: &Pool, source: &Matrix) -> Result<Matrix> {
 }
 
 /// I2_S as `Ternary`; its codes may be those of flattened rows or not.
-fn relabelled(pool: &Pool, source: &Matrix) -> Result<Matrix> {
+fn relabeled(pool: &Pool, source: &Matrix) -> Result<Matrix> {
     let n = source.rows * source.cols;
     let scale = f32::from_le_bytes([0, 1, 2, 3].map(|i| source.data[n / 4 + i]));
     let mut scales = reserve(source.rows)?;

@@ -175,7 +175,7 @@ impl Model for Decoder {
     }
 
     /// A row in f32, of everything whose memory stays from step to step: the residual, what is added to it or q, k and
-    /// v, attention's output, gate and up, the rotation's angles; besides, the widest activation normalised in
+    /// v, attention's output, gate and up, the rotation's angles; besides, the widest activation normalized in
     /// f32 and quantized to int8, twice in different orders or once and as 16 bits, with its scale and sum, or those of its
     /// blocks (for 32 columns, 4 bytes and 4 more for the other order, 2 for 16, at most); where projections have norms of their own, the input normed
     /// once more and the widest product by itself. That is more than a wanted hidden state takes: the residual, the row,

@@ -154,7 +154,7 @@ fn penalties_by_hand() {
         (&[], &[0], 1.0, 0.0, 0.5, 1),
         (&[], &[0, 1, 1], 1.0, 0.5, 0.0, 0),
         (&[], &[0, 0, 0, 1], 1.0, 0.5, 0.0, 1),
-        // Below 1 favours what was there; negative logits move the other way.
+        // Below 1 favors what was there; negative logits move the other way.
         (&[3], &[], 0.1, 0.0, 0.0, 3),
         (&[], &[2], 1.0, 0.0, -4.0, 2),
     ];

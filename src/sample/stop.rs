@@ -3,6 +3,8 @@
 use crate::base::{Error, Result, reserve};
 
 const STOP_STRINGS: &str = "stop strings";
+/// Bytes of one stop string; its matcher is several times as large.
+const MAX_STOP_STRING: usize = 1 << 16;
 
 /// A stop string and how much of it the text so far ends with (Knuth, Morris and Pratt 1977).
 struct Pattern {
@@ -58,16 +60,19 @@ pub struct StopMatcher {
 }
 
 impl StopMatcher {
-    /// `end_tokens` are the model's; leave them out (an empty slice) to ignore them. `InvalidArgument` for an
-    /// empty stop string, which would stop everything.
+    /// `end_tokens` are the model's; leave them out (an empty slice) to ignore them. `InvalidArgument` for a
+    /// stop string that is empty, which would stop everything, or too long.
     pub fn new(stop_tokens: &[u32], end_tokens: &[u32], stop_strings: &[impl AsRef<str>]) -> Result<Self> {
-        if let Some(i) = stop_strings.iter().position(|text| text.as_ref().is_empty()) {
-            return Err(Error::invalid(format!("stop_strings[{i}] is empty")));
-        }
         let mut patterns = Vec::new();
         reserve(&mut patterns, stop_strings.len(), STOP_STRINGS)?;
-        for text in stop_strings {
-            patterns.push(Pattern::new(text.as_ref())?);
+        for (i, text) in stop_strings.iter().map(AsRef::as_ref).enumerate() {
+            if !(1..=MAX_STOP_STRING).contains(&text.len()) {
+                let n = text.len();
+                return Err(Error::invalid(format!(
+                    "stop_strings[{i}] has {n} bytes, not 1 to {MAX_STOP_STRING}"
+                )));
+            }
+            patterns.push(Pattern::new(text)?);
         }
         Ok(Self {
             tokens: stop_tokens.iter().chain(end_tokens).copied().collect(),

@@ -128,7 +128,7 @@ impl Tokenizer {
 
     /// Token ids of `text`, with the BOS that the model's metadata asks for when `add_special`, and never with an
     /// EOS behind it: what stands there is to go on;
-    /// control tokens written out in the text are recognised only when `parse_special`, user-defined ones (which
+    /// control tokens written out in the text are recognized only when `parse_special`, user-defined ones (which
     /// stand for their text) always. A text that then begins with that BOS, as a chat template's does, gets no
     /// second one.
     ///

@@ -1,4 +1,4 @@
-//! SentencePiece's byte-pair encoding (`tokenizer.ggml.model` "llama"): of all neighbours that together are a
+//! SentencePiece's byte-pair encoding (`tokenizer.ggml.model` "llama"): of all neighbors that together are a
 //! token, the pair whose token scores best is merged, the leftmost among equals, until none is left. What is
 //! then no token is spelled in byte tokens.
 //!
@@ -45,7 +45,7 @@ struct Symbol {
 
 const NONE: u32 = u32::MAX;
 
-/// Two neighbours that are a token together.
+/// Two neighbors that are a token together.
 struct Pair {
     score: f32,
     left: u32,
@@ -199,7 +199,7 @@ impl Spm {
         Ok(())
     }
 
-    /// The symbol `left` and its neighbour, if they are a token.
+    /// The symbol `left` and its neighbor, if they are a token.
     fn pair(&self, text: &str, symbols: &[Symbol], left: u32) -> Option<Pair> {
         let Symbol { start, len, next, .. } = symbols[left as usize];
         let len = len + symbols.get(next as usize)?.len;

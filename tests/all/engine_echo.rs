@@ -1,4 +1,4 @@
-//! The engine's own behaviour on the echo model: events, limits, cancelling, shutting down, statistics.
+//! The engine's own behavior on the echo model: events, limits, cancelling, shutting down, statistics.
 
 use crate::engine_support::*;
 use bn_engine::base::Status;
@@ -88,7 +88,7 @@ fn what_a_request_may_not_ask_is_refused_by_name() {
     refused(&engine, tokens(vec![1, 258]), Status::InvalidArgument, "token id 258 at index 1");
     let mut request = text("x", 4);
     request.stop_strings = vec!["".into()];
-    refused(&engine, request, Status::InvalidArgument, "stop string");
+    refused(&engine, request, Status::InvalidArgument, "stop_strings[0]");
     let mut request = text("x", 4);
     request.sampling.temperature = f32::NAN;
     refused(&engine, request, Status::InvalidArgument, "temperature");

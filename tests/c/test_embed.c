@@ -131,9 +131,9 @@ TEST(what_an_embedding_may_not_ask_is_refused_by_name) {
         {BN_REQUEST_EMBED, 0, 1, BN_ERR_UNSUPPORTED, "reserved"},
         {0, BN_POOLING_MEAN, 0, BN_ERR_INVALID_ARGUMENT, "needs BN_REQUEST_EMBED"},
         {BN_REQUEST_EMBED_RAW, 0, 0, BN_ERR_INVALID_ARGUMENT, "BN_REQUEST_EMBED_RAW needs"},
-        {BN_REQUEST_EMBED | BN_REQUEST_ECHO_PROMPT, 0, 0, BN_ERR_INVALID_ARGUMENT, "echo_prompt is set"},
-        {BN_REQUEST_EMBED | BN_REQUEST_IGNORE_EOS, 0, 0, BN_ERR_INVALID_ARGUMENT, "ignore_eos is set"},
-        {BN_REQUEST_EMBED | BN_REQUEST_LOGPROBS, 0, 0, BN_ERR_INVALID_ARGUMENT, "logprobs is set"},
+        {BN_REQUEST_EMBED | BN_REQUEST_ECHO_PROMPT, 0, 0, BN_ERR_INVALID_ARGUMENT, "BN_REQUEST_ECHO_PROMPT is set"},
+        {BN_REQUEST_EMBED | BN_REQUEST_IGNORE_EOS, 0, 0, BN_ERR_INVALID_ARGUMENT, "BN_REQUEST_IGNORE_EOS is set"},
+        {BN_REQUEST_EMBED | BN_REQUEST_LOGPROBS, 0, 0, BN_ERR_INVALID_ARGUMENT, "BN_REQUEST_LOGPROBS is set"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bn_error error = {.struct_size = sizeof error};

@@ -138,7 +138,7 @@ fn floats(path: &Path) -> Vec<f32> {
     raw.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
 }
 
-/// Pooled, normalised hidden states that we did not compute.
+/// Pooled, normalized hidden states that we did not compute.
 pub struct Embeddings {
     pub case: String,
     pub model: String,

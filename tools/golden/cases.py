@@ -21,7 +21,7 @@ import json
 import os
 import sys
 
-os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # transformers compiles its BitNet quantisers
+os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # transformers compiles its BitNet quantizers
 
 import torch
 import transformers

@@ -16,7 +16,7 @@ import os
 import random
 import sys
 
-os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # transformers compiles its BitNet quantisers
+os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # transformers compiles its BitNet quantizers
 
 import numpy as np
 import torch
@@ -101,7 +101,7 @@ def names(layers, tied, per_layer=PER_LAYER):
 
 
 def to_interleaved(w, heads):
-    """Rows of q or k in the order of GGUF's `llama`: rope turns neighbours there, halves in transformers."""
+    """Rows of q or k in the order of GGUF's `llama`: rope turns neighbors there, halves in transformers."""
     d = w.shape[0] // heads
     return w.reshape(heads, 2, d // 2, w.shape[1]).swapaxes(1, 2).reshape(w.shape)
 

@@ -117,11 +117,11 @@ class Batches:
         return ids, out, pos, mask[:, None]
 
 
-# ---------------------------------------------------------------- optimiser
+# ---------------------------------------------------------------- optimizer
 
 
 def orthogonalize(g):
-    """Newton-Schulz towards the nearest orthogonal matrix (Muon's step)."""
+    """Newton-Schulz toward the nearest orthogonal matrix (Muon's step)."""
     tall = g.shape[0] > g.shape[1]
     x = g.T if tall else g
     x = x / (x.norm() + 1e-7)

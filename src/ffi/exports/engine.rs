@@ -4,8 +4,8 @@ use crate::engine::Engine;
 use crate::engine::api::{ShutdownMode, Stats};
 use crate::engine::hub::Phase;
 use crate::ffi::config::{bn_engine_config, choice};
-use crate::ffi::guard::{self, copy_out, guard, guard_number, out};
-use crate::ffi::registry::{self, Call};
+use crate::ffi::guard::{copy_out, guard, guard_number, guard_only, guard_out, out};
+use crate::ffi::registry;
 use crate::ffi::stats::bn_stats;
 use crate::ffi::status::{bn_error, bn_status};
 use crate::ffi::types::*;
@@ -19,7 +19,7 @@ use std::ffi::c_char;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_engine_config_init(config: *mut bn_engine_config, struct_size: u32) -> bn_status {
     // SAFETY: `struct_size` bytes are the caller's promise.
-    unsafe { guard(std::ptr::null_mut(), || growth::init(config, struct_size)) }
+    guard_only(|| unsafe { growth::init(config, struct_size) })
 }
 
 /// Makes an engine and writes it to `*out`: loads the model, if `config` has none that is open,
@@ -38,17 +38,13 @@ pub unsafe extern "C" fn bn_engine_create(
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
-        guard::out("out", out)?;
         registry::begin()?;
         // SAFETY: the caller's promise, as the header states it.
         let config = unsafe { growth::read(config)?.to_engine() }?;
-        let handle = registry::insert_engine(Engine::create(config)?)?;
-        // SAFETY: checked above.
-        unsafe { out.write(handle) };
-        Ok(())
+        registry::insert_engine(Engine::create(config)?)
     };
-    // SAFETY: the caller's promise for `error`.
-    unsafe { guard(error, body) }
+    // SAFETY: the caller's promise for `error` and `out`.
+    unsafe { guard_out(error, "out", out, body) }
 }
 
 /// Stops the acceptance of requests and returns at once. `mode` is `BN_SHUTDOWN_DRAIN` or
@@ -68,7 +64,7 @@ pub unsafe extern "C" fn bn_engine_shutdown(
     let body = || {
         let modes = [(BN_SHUTDOWN_DRAIN, ShutdownMode::Drain), (BN_SHUTDOWN_CANCEL, ShutdownMode::Cancel)];
         let mode = choice("mode", mode, "BN_SHUTDOWN", &modes)?;
-        registry::with(engine, Call::Any, |engine| engine.shutdown(mode))
+        registry::with(engine, |engine| engine.shutdown(mode))
     };
     // SAFETY: the caller's promise for `error`.
     unsafe { guard(error, body) }
@@ -87,9 +83,7 @@ pub unsafe extern "C" fn bn_engine_shutdown(
 /// happened; `BN_ERR_FORKED`: nothing happened.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_engine_destroy(engine: *mut bn_engine) -> bn_status {
-    let body = || if engine.is_null() { Ok(()) } else { registry::destroy(engine) };
-    // SAFETY: no error.
-    unsafe { guard(std::ptr::null_mut(), body) }
+    guard_only(|| if engine.is_null() { Ok(()) } else { registry::destroy(engine) })
 }
 
 /// Writes a handle of the engine's model to `*out`, to be freed with `bn_model_free`.
@@ -103,15 +97,11 @@ pub unsafe extern "C" fn bn_engine_model(
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
-        guard::out("out", out)?;
-        let model = registry::with(engine, Call::Any, |engine| Ok(engine.loaded().clone()))?;
-        let handle = registry::insert_model(model)?;
-        // SAFETY: checked above.
-        unsafe { out.write(handle) };
-        Ok(())
+        let model = registry::with(engine, |engine| Ok(engine.loaded().clone()))?;
+        registry::insert_model(model)
     };
-    // SAFETY: the caller's promise for `error`.
-    unsafe { guard(error, body) }
+    // SAFETY: the caller's promise for `error` and `out`.
+    unsafe { guard_out(error, "out", out, body) }
 }
 
 /// The state of an engine.
@@ -122,7 +112,7 @@ pub unsafe extern "C" fn bn_engine_model(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_engine_state(engine: *const bn_engine) -> i32 {
     let body = || {
-        registry::with(engine, Call::Any, |engine| {
+        registry::with(engine, |engine| {
             Ok(match engine.phase() {
                 Phase::Open => BN_STATE_RUNNING,
                 Phase::Closing => BN_STATE_DRAINING,
@@ -149,7 +139,7 @@ pub unsafe extern "C" fn bn_engine_state(engine: *const bn_engine) -> i32 {
 /// callback mode; `BN_ERR_FORKED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_engine_wait_fd(engine: *const bn_engine, error: *mut bn_error) -> i32 {
-    let body = || registry::with(engine, Call::Any, Engine::wait_fd);
+    let body = || registry::with(engine, Engine::wait_fd);
     // SAFETY: the caller's promise for `error`.
     unsafe { guard_number(error, body) }
 }
@@ -161,7 +151,7 @@ pub unsafe extern "C" fn bn_engine_wait_fd(engine: *const bn_engine, error: *mut
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_stats_init(stats: *mut bn_stats, struct_size: u32) -> bn_status {
     // SAFETY: `struct_size` bytes are the caller's promise.
-    unsafe { guard(std::ptr::null_mut(), || growth::init(stats, struct_size)) }
+    guard_only(|| unsafe { growth::init(stats, struct_size) })
 }
 
 /// Writes a snapshot of the engine's counters to `*out`, which `bn_stats_init` has prepared.
@@ -175,7 +165,7 @@ pub unsafe extern "C" fn bn_engine_stats(
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
-        registry::with(engine, Call::Any, |engine| {
+        registry::with(engine, |engine| {
             // SAFETY: the caller's promise.
             unsafe { growth::write(out, bn_stats::new(&engine.stats())) }
         })
@@ -238,7 +228,7 @@ unsafe fn page(
 ) -> bn_status {
     let body = || {
         out("length", length)?;
-        let page = registry::with(engine, Call::Any, |engine| Ok(render(&engine.stats())))?;
+        let page = registry::with(engine, |engine| Ok(render(&engine.stats())))?;
         // SAFETY: `length` was checked; `text` is the caller's promise.
         unsafe { copy_out("text", page.as_bytes(), text.cast(), capacity, length) }
     };

@@ -3,7 +3,7 @@
 use crate::engine::api::LATENCY_BOUNDS_NS;
 use crate::ffi::event::finish_name;
 use crate::ffi::growth;
-use crate::ffi::guard::guard;
+use crate::ffi::guard::guard_only;
 use crate::ffi::status::{self, bn_error, bn_status};
 use crate::ffi::types::BN_ABI_VERSION;
 use std::ffi::{CStr, c_char};
@@ -15,7 +15,7 @@ use std::ffi::{CStr, c_char};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_error_init(error: *mut bn_error, struct_size: u32) -> bn_status {
     // SAFETY: `struct_size` bytes are the caller's promise.
-    unsafe { guard(std::ptr::null_mut(), || growth::init(error, struct_size)) }
+    guard_only(|| unsafe { growth::init(error, struct_size) })
 }
 
 /// The name of a status, like `BN_ERR_QUEUE_FULL`, or `BN_ERR_UNKNOWN`. A static NUL-terminated

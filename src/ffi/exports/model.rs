@@ -2,7 +2,7 @@
 
 use crate::base::{Error, Result};
 use crate::engine::api::open_model;
-use crate::ffi::guard::{self, copy_out, guard, out, slice};
+use crate::ffi::guard::{self, copy_out, guard, guard_only, guard_out, out, slice};
 use crate::ffi::model::{bn_model_config, bn_model_info};
 use crate::ffi::request::conversation;
 use crate::ffi::status::{bn_error, bn_status};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_model_config_init(config: *mut bn_model_config, struct_size: u32) -> bn_status {
     // SAFETY: `struct_size` bytes are the caller's promise.
-    unsafe { guard(std::ptr::null_mut(), || growth::init(config, struct_size)) }
+    guard_only(|| unsafe { growth::init(config, struct_size) })
 }
 
 /// Loads a model and writes it to `*out`. It returns when the model is loaded; `progress` and
@@ -42,17 +42,13 @@ pub unsafe extern "C" fn bn_model_open(
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
-        guard::out("out", out)?;
         registry::begin()?;
         // SAFETY: the caller's promise, as the header states it.
         let config = unsafe { growth::read(config)?.to_engine() }?;
-        let handle = registry::insert_model(open_model(config)?)?;
-        // SAFETY: checked above.
-        unsafe { out.write(handle) };
-        Ok(())
+        registry::insert_model(open_model(config)?)
     };
-    // SAFETY: the caller's promise for `error`.
-    unsafe { guard(error, body) }
+    // SAFETY: the caller's promise for `error` and `out`.
+    unsafe { guard_out(error, "out", out, body) }
 }
 
 /// Frees a model handle. Engines that were made of the model keep it until they are destroyed.
@@ -62,9 +58,7 @@ pub unsafe extern "C" fn bn_model_open(
 /// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: not a live model.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_model_free(model: *mut bn_model) -> bn_status {
-    let body = || if model.is_null() { Ok(()) } else { registry::free_model(model) };
-    // SAFETY: no error.
-    unsafe { guard(std::ptr::null_mut(), body) }
+    guard_only(|| if model.is_null() { Ok(()) } else { registry::free_model(model) })
 }
 
 /// Prepares `*info` for `bn_model_get_info`. `struct_size` is `sizeof(bn_model_info)`.
@@ -74,7 +68,7 @@ pub unsafe extern "C" fn bn_model_free(model: *mut bn_model) -> bn_status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_model_info_init(info: *mut bn_model_info, struct_size: u32) -> bn_status {
     // SAFETY: `struct_size` bytes are the caller's promise.
-    unsafe { guard(std::ptr::null_mut(), || growth::init(info, struct_size)) }
+    guard_only(|| unsafe { growth::init(info, struct_size) })
 }
 
 /// Writes what is known of a model to `*out`, which `bn_model_info_init` has prepared.

@@ -1,12 +1,12 @@
 //! Requests: submit, poll, cancel, release, and all of it in one blocking call.
 
-use crate::base::{Error, Result, Status};
-use crate::engine::Engine;
+use crate::base::{Error, Result, Status, reserve};
 use crate::engine::api::{Embedding, Event, FinishReason, RequestId, RequestParams, Which};
+use crate::engine::{Engine, in_batch};
 use crate::ffi::event::{Completion, bn_event};
 use crate::ffi::growth::{self, Array};
-use crate::ffi::guard::{copy_out, guard, out, slice};
-use crate::ffi::registry::{self, Call};
+use crate::ffi::guard::{copy_out, guard, guard_only, guard_out, out, room, slice};
+use crate::ffi::registry;
 use crate::ffi::request::{BN_REQUEST_EMBED, bn_request_info, bn_request_params};
 use crate::ffi::status::{bn_error, bn_status};
 use crate::ffi::types::*;
@@ -22,7 +22,7 @@ pub unsafe extern "C" fn bn_request_params_init(
     struct_size: u32,
 ) -> bn_status {
     // SAFETY: `struct_size` bytes are the caller's promise.
-    unsafe { guard(std::ptr::null_mut(), || growth::init(params, struct_size)) }
+    guard_only(|| unsafe { growth::init(params, struct_size) })
 }
 
 /// Queues a request and writes its id to `*out`. It never waits for the model. The request's
@@ -74,7 +74,7 @@ unsafe fn submit(
     to: *mut bn_request,
 ) -> Result<()> {
     out("out", to)?;
-    let ids = registry::with(engine, Call::Any, |engine| {
+    let ids = registry::with(engine, |engine| {
         // SAFETY: the caller's promise.
         let requests = unsafe { take(from) };
         engine.submit(requests.inspect_err(|error| engine.refused(error.status, from.len()))?)
@@ -90,15 +90,11 @@ unsafe fn submit(
 /// Each of `from` is NULL or points to parameters as the header describes them.
 unsafe fn take<'a>(from: &[*const bn_request_params]) -> Result<Vec<RequestParams<'a>>> {
     let mut requests = Vec::new();
-    let bytes = std::mem::size_of_val(from);
-    requests.try_reserve_exact(from.len()).map_err(|_| Error::out_of_memory("a batch", bytes))?;
+    reserve(&mut requests, from.len(), "a batch")?;
     for (at, &params) in from.iter().enumerate() {
         // SAFETY: the caller's promise.
         let request = unsafe { bn_request_params::take(params, 0) };
-        requests.push(request.map_err(|error| match from.len() {
-            1 => error,
-            _ => Error::new(error.status, format!("request {at}: {error}")),
-        })?);
+        requests.push(request.map_err(|error| in_batch(error, at, from.len()))?);
     }
     Ok(requests)
 }
@@ -139,7 +135,6 @@ pub unsafe extern "C" fn bn_poll(
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
-        out("count", count)?;
         let to = Array::new(events, event_size, capacity)?;
         let timeout = match timeout_ms {
             BN_WAIT_FOREVER => None,
@@ -157,15 +152,10 @@ pub unsafe extern "C" fn bn_poll(
             unsafe { to.write(at, bn_event::new(event, lease)) };
             at += 1;
         };
-        let polled = registry::with(engine, Call::Blocking, |engine| {
-            engine.poll(one_or_any(which), capacity, timeout, &mut put)
-        })?;
-        // SAFETY: checked above.
-        unsafe { count.write(polled) };
-        Ok(())
+        registry::blocking(engine, |engine| engine.poll(one_or_any(which), capacity, timeout, &mut put))
     };
-    // SAFETY: the caller's promise for `error`.
-    unsafe { guard(error, body) }
+    // SAFETY: the caller's promise for `error` and `count`.
+    unsafe { guard_out(error, "count", count, body) }
 }
 
 fn one_or_any(which: bn_request) -> Which {
@@ -197,13 +187,12 @@ pub unsafe extern "C" fn bn_events_free(
                 )
             }
         });
-        registry::with(engine, Call::Any, |engine| {
+        registry::with(engine, |engine| {
             engine.give_back(&mut leases);
             Ok(())
         })
     };
-    // SAFETY: no error.
-    unsafe { guard(std::ptr::null_mut(), body) }
+    guard_only(body)
 }
 
 /// Asks the engine to end a request, or with `BN_ANY` all requests, and returns at once. A
@@ -219,7 +208,7 @@ pub unsafe extern "C" fn bn_cancel(
     which: bn_request,
     error: *mut bn_error,
 ) -> bn_status {
-    let body = || registry::with(engine, Call::Any, |engine| engine.cancel(one_or_any(which)));
+    let body = || registry::with(engine, |engine| engine.cancel(one_or_any(which)));
     // SAFETY: the caller's promise for `error`.
     unsafe { guard(error, body) }
 }
@@ -241,7 +230,7 @@ pub unsafe extern "C" fn bn_release(
     request: bn_request,
     error: *mut bn_error,
 ) -> bn_status {
-    let body = || registry::with(engine, Call::Any, |engine| engine.release(RequestId(request)));
+    let body = || registry::with(engine, |engine| engine.release(RequestId(request)));
     // SAFETY: the caller's promise for `error`.
     unsafe { guard(error, body) }
 }
@@ -253,7 +242,7 @@ pub unsafe extern "C" fn bn_release(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_request_info_init(info: *mut bn_request_info, struct_size: u32) -> bn_status {
     // SAFETY: `struct_size` bytes are the caller's promise.
-    unsafe { guard(std::ptr::null_mut(), || growth::init(info, struct_size)) }
+    guard_only(|| unsafe { growth::init(info, struct_size) })
 }
 
 /// Writes where a request is, its place in the queue included, to `*out`, which
@@ -270,7 +259,7 @@ pub unsafe extern "C" fn bn_request_get_info(
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
-        registry::with(engine, Call::Any, |engine| {
+        registry::with(engine, |engine| {
             let stage = engine.stage(RequestId(request))?;
             // SAFETY: the caller's promise.
             unsafe { growth::write(out, bn_request_info::of(stage)) }
@@ -299,17 +288,13 @@ pub unsafe extern "C" fn bn_generate(
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
-        crate::ffi::guard::out("out", out)?;
-        let event = registry::with(engine, Call::Blocking, |engine| {
+        registry::blocking(engine, |engine| {
             // SAFETY: the caller's promise.
-            finished(unsafe { generate(engine, params, 0) }?)
-        })?;
-        // SAFETY: checked above.
-        unsafe { out.write(Completion::hand_out(event)) };
-        Ok(())
+            finished(unsafe { generate(engine, params, 0) }?).map(Completion::hand_out)
+        })
     };
-    // SAFETY: the caller's promise for `error`.
-    unsafe { guard(error, body) }
+    // SAFETY: the caller's promise for `error` and `out`.
+    unsafe { guard_out(error, "out", out, body) }
 }
 
 /// # Safety
@@ -351,16 +336,9 @@ pub unsafe extern "C" fn bn_embed(
 ) -> bn_status {
     let body = || {
         out("count", count)?;
-        let embedding = registry::with(engine, Call::Blocking, |engine| {
-            let width = engine.embedding_size()?;
-            if capacity < width {
-                // SAFETY: checked above.
-                unsafe { count.write(width) };
-                return Err(Error::new(
-                    Status::BufferTooSmall,
-                    format!("values needs room for {width}, has {capacity}"),
-                ));
-            }
+        let embedding = registry::blocking(engine, |engine| {
+            // SAFETY: checked above.
+            unsafe { room("values", engine.embedding_size()?, capacity, count) }?;
             out("values", values)?;
             // SAFETY: the caller's promise.
             embedded(unsafe { generate(engine, params, BN_REQUEST_EMBED) }?)
@@ -385,11 +363,9 @@ fn embedded(event: Box<Event>) -> Result<Embedding> {
 /// [any thread]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_completion_free(completion: *mut bn_event) {
-    let body = || {
+    guard_only(|| {
         // SAFETY: the caller's promise.
         unsafe { Completion::free(completion) };
         Ok(())
-    };
-    // SAFETY: no error.
-    let _ = unsafe { guard(std::ptr::null_mut(), body) };
+    });
 }

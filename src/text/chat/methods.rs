@@ -202,7 +202,7 @@ pub fn replace(run: &Run, text: Piece, old: Piece, new: Piece, most: usize) -> O
     out.into_value()
 }
 
-/// One letter may become several, and change by its neighbours: where any is untrusted, all are.
+/// One letter may become several, and change by its neighbors: where any is untrusted, all are.
 pub fn change_case(run: &Run, how: &str, text: Piece) -> Outcome<Value> {
     // No character's other case is more than three characters, of three bytes at most where one has two.
     run.memory(text.len().saturating_mul(4))?;

@@ -1,0 +1,97 @@
+//! What both kinds of the hub's tests use: an event, a command, a wait descriptor that counts, and calls in short.
+
+use super::super::slots::lease_bytes;
+use super::*;
+use crate::base::sync::Arc;
+#[cfg(loom)]
+use loom::sync::atomic::AtomicUsize;
+#[cfg(not(loom))]
+use std::sync::atomic::AtomicUsize;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Note {
+    pub text: String,
+    pub last: bool,
+}
+
+impl Merge for Note {
+    fn merge(&mut self, next: &mut Self) {
+        self.text.push_str(&next.text);
+        self.last = next.last;
+    }
+    fn outcome(&self) -> usize {
+        self.last as usize
+    }
+    fn empty(&mut self) -> bool {
+        self.text.clear();
+        true
+    }
+}
+
+/// Edges, and whether it is readable.
+#[derive(Default)]
+pub struct Flag(AtomicUsize, AtomicBool);
+
+impl Readable for Flag {
+    fn set(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        self.1.store(true, Ordering::SeqCst);
+    }
+    fn clear(&self) {
+        assert!(self.1.swap(false, Ordering::SeqCst), "cleared twice");
+    }
+}
+
+#[derive(Debug, PartialEq)]
+pub struct Cargo(pub RequestId);
+
+impl Named for Cargo {
+    fn name(&mut self, id: RequestId) {
+        self.0 = id;
+    }
+}
+
+pub type TestHub = Arc<Hub<Note, Cargo, Flag>>;
+
+/// Its budget has room for 1000 bytes and a lease.
+pub fn hub(capacity: usize) -> TestHub {
+    Arc::new(Hub::new(7, capacity, 1000 + lease_bytes::<Note>(), Some(Flag::default())))
+}
+
+pub fn edges(hub: &TestHub) -> usize {
+    hub.signal().unwrap().0.load(Ordering::SeqCst)
+}
+
+pub fn readable(hub: &TestHub) -> bool {
+    hub.signal().unwrap().1.load(Ordering::SeqCst)
+}
+
+/// Submits a request for each of `wanted`: whether it is polled by its id, and the bytes that it reserves.
+pub fn submit(hub: &TestHub, wanted: &[(bool, u64)]) -> Result<Vec<RequestId>> {
+    let place = |&(by_id, reserved)| (Place { by_id, reserved, user_data: 5 }, Cargo(RequestId(0)));
+    let mut ids = Vec::new();
+    hub.submit(wanted.iter().map(place).collect(), &mut ids).map(|()| ids)
+}
+
+pub fn open(hub: &TestHub, by_id: bool) -> RequestId {
+    submit(hub, &[(by_id, 10)]).unwrap()[0]
+}
+
+/// As the engine thread does; returns whether there is more to do, and the commands that came.
+pub fn exchange(
+    hub: &TestHub,
+    events: &[(RequestId, &str, bool)],
+    rest: Rest,
+) -> (bool, Vec<Command<Cargo>>) {
+    let note =
+        |&(id, text, last): &(RequestId, &str, bool)| (id.slot(), Box::new(Note { text: text.into(), last }));
+    let mut out = Outbox { events: events.iter().map(note).collect(), ..Outbox::default() };
+    let mut commands = VecDeque::new();
+    let goes_on = hub.exchange(&mut out, &mut commands, rest);
+    (goes_on, commands.into())
+}
+
+/// Hands over one event after a step; returns the commands that came.
+pub fn publish(hub: &TestHub, id: RequestId, text: &str, last: bool) -> Vec<Command<Cargo>> {
+    exchange(hub, &[(id, text, last)], Rest::None).1
+}
