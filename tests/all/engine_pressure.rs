@@ -36,7 +36,7 @@ fn requests() -> Vec<RequestParams<'static>> {
         .enumerate()
         .map(|(i, prompt)| RequestParams {
             prompt: Prompt::Text(prompt.into()),
-            max_new_tokens: 4 + (i as u32 * 7) % 40,
+            max_new_tokens: 4 + (i as u32 * 7) % 110,
             ignore_eos: true,
             stream: i % 3 > 0,
             priority: (i * 37 % 256) as u8,
@@ -62,7 +62,7 @@ fn two_hundred_requests_under_pressure_are_bitwise_what_they_are_alone() {
         requests.iter().map(|r| ask(&engine, RequestParams { cache: false, ..r.clone() })).collect()
     };
     for (batch, tokens, threads) in [(16, 64, 2), (5, 512, 1)] {
-        let engine = narrow(40, |config| {
+        let engine = narrow(22, |config| {
             (config.max_batch_size, config.max_batch_tokens, config.threads) = (batch, tokens, threads);
         });
         let ids = engine.submit(requests.clone()).unwrap();
@@ -94,7 +94,7 @@ fn all_that_fit_by_what_they_use_run_at_once() {
     let ids = engine.submit((0..16).map(open).collect()).unwrap();
     let answers = collect(&engine, 16);
     let stats = engine.stats();
-    assert!(stats.mean_batch_size > 5.0, "{} at a time", stats.mean_batch_size);
+    assert!(stats.mean_batch_size > 4.0, "{} at a time", stats.mean_batch_size);
     for id in ids {
         let usage = answers[&id].usage;
         assert_eq!(
@@ -166,6 +166,9 @@ fn an_urgent_request_does_not_wait_for_the_batch() {
     let engine = demo(|config| config.max_batch_size = 2);
     let long = |i: usize| RequestParams { ignore_eos: true, user_data: i as u64, ..text("Once", 0) };
     let ids = engine.submit((0..2).map(long).collect()).unwrap();
+    while ids.iter().any(|&id| engine.stage(id).unwrap() != Stage::Running) {
+        std::thread::yield_now();
+    }
     let urgent = RequestParams { priority: 255, poll_by_id: true, ..text("1+1=", 4) };
     let event = engine.generate(urgent).unwrap();
     assert!(ids.iter().all(|&id| engine.stage(id).unwrap() != Stage::Finished), "it came first");
