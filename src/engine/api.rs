@@ -76,6 +76,9 @@ pub struct EngineConfig {
     pub memory_limit_bytes: u64,
     /// At most; 0: what the machine and `memory_limit_bytes` leave, up to a whole sequence for each place in the batch.
     pub kv_cache_bytes: u64,
+    /// What a request that streams may have given and nobody polled, in bytes as `memory_limit_bytes` counts them; then
+    /// it is paused, or ends (`RequestParams::end_unread`). 0: no limit.
+    pub max_unread_bytes: u64,
     /// Unreleased requests at a time. 1..=1048576.
     pub queue_capacity: u32,
     /// How long an idle engine's first step waits for company. 0..=1000000.
@@ -112,6 +115,7 @@ impl Default for EngineConfig {
             kv_type: KvType::F16,
             memory_limit_bytes: 0,
             kv_cache_bytes: 0,
+            max_unread_bytes: 4 << 20,
             queue_capacity: 1024,
             max_wait_us: 0,
             max_step_ms: 200,
@@ -175,6 +179,8 @@ pub struct RequestParams<'a> {
     pub timeout_ms: u32,
     /// From submit to admission; 0: none.
     pub queue_timeout_ms: u32,
+    /// Ends it where it would be paused because its output is not polled.
+    pub end_unread: bool,
     /// Ends it early, once its first token is not to be expected by `queue_timeout_ms`.
     pub drop_late: bool,
     /// 255 is the most urgent.
@@ -205,6 +211,7 @@ impl Default for RequestParams<'_> {
             user_data: 0,
             timeout_ms: 0,
             queue_timeout_ms: 0,
+            end_unread: false,
             drop_late: false,
             priority: PRIORITY_DEFAULT,
             cache: true,
@@ -281,6 +288,8 @@ pub struct Stats {
     pub queued: u64,
     pub running: u64,
     pub unreleased: u64,
+    /// How long the oldest queued request of priority 0 to 63, 64 to 127, 128 to 191 and 192 to 255 has waited.
+    pub queue_age_ns: [u64; 4],
     pub prompt_tokens: u64,
     pub generated_tokens: u64,
     pub steps: u64,

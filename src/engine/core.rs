@@ -3,6 +3,7 @@
 use super::api::{LOG_ERROR, LOG_WARN};
 use super::callback::Log;
 use super::event::{Event, FinishReason};
+use super::grants::{Claim, is_safe};
 use super::hub::{Command, Hub, Outbox, Phase, Rest};
 use super::ids::RequestId;
 use super::sequence::{Sequence, cancelled, too_late};
@@ -37,6 +38,10 @@ pub struct Core {
     /// Indexed by slot, which is also the scheduler's `SeqId`.
     sequences: Vec<Option<Box<Sequence>>>,
     active: usize,
+    /// Paused for want of a grant.
+    starved: Vec<SeqId>,
+    /// Of all sequences that have grants; kept for its memory.
+    claims: Vec<Claim>,
     deadlines: BinaryHeap<Reverse<(u64, RequestId)>>,
     // Reused from step to step.
     commands: VecDeque<Command<Box<Sequence>>>,
@@ -84,6 +89,10 @@ impl Core {
         }
         let (mut sequences, mut outbox, mut plan) = (Vec::new(), Outbox::default(), Plan::default());
         let (mut record, mut ended) = (StepLog::default(), Vec::new());
+        let (mut starved, mut claims) = (Vec::new(), Vec::new());
+        reserve(&mut starved, queue_capacity, QUEUE)?;
+        reserve(&mut claims, queue_capacity, QUEUE)?;
+        reserve(&mut outbox.slow, queue_capacity, QUEUE)?;
         // What ends goes out even where no memory is left.
         reserve(&mut sequences, queue_capacity, QUEUE)?;
         reserve(&mut outbox.events, queue_capacity, QUEUE)?;
@@ -102,6 +111,8 @@ impl Core {
             sampler,
             sequences,
             active: 0,
+            starved,
+            claims,
             deadlines: BinaryHeap::new(),
             commands: VecDeque::new(),
             plan,
@@ -135,21 +146,32 @@ impl Core {
         while self.exchange(rest) {
             let now = now_ns();
             self.expire(now);
+            self.pace();
             // What commands and deadlines ended is told before a pass that may be long.
             if !self.outbox.events.is_empty() {
                 self.exchange(Rest::None);
             }
             rest = match self.scheduler.ready_at(now) {
-                None => Rest::UntilCommand,
-                Some(at) if at > now => {
-                    let next = self.deadlines.peek().map_or(at, |Reverse((deadline, _))| at.min(*deadline));
-                    Rest::For(Duration::from_nanos(next.saturating_sub(now).max(1)))
+                None if self.active == 0 => {
+                    self.deadlines.clear();
+                    Rest::UntilCommand
                 }
+                None => self.rest_until(u64::MAX, now),
+                Some(at) if at > now => self.rest_until(at, now),
                 Some(_) => {
                     self.step(now);
                     Rest::None
                 }
             };
+        }
+    }
+
+    /// Until `at`, or the next deadline. Paused requests have deadlines too.
+    fn rest_until(&self, at: u64, now: u64) -> Rest {
+        let next = self.deadlines.peek().map_or(at, |Reverse((deadline, _))| at.min(*deadline));
+        match next {
+            u64::MAX => Rest::UntilCommand,
+            next => Rest::For(Duration::from_nanos(next.saturating_sub(now).max(1))),
         }
     }
 
@@ -170,6 +192,8 @@ impl Core {
                 self.end(SeqId(id.slot()), Some(cancelled("cancelled by the host")))
             }
             Command::End(_) => {}
+            Command::Resume(id) if self.holds(id) => self.go_on(SeqId(id.slot()), |s| s.unread = false),
+            Command::Resume(_) => {}
             Command::EndAll { shutdown: true } => self.end_all("the engine is shutting down"),
             Command::EndAll { shutdown: false } => self.end_all("cancelled by the host"),
         }
@@ -237,6 +261,9 @@ impl Core {
     fn end(&mut self, seq: SeqId, why: Option<(FinishReason, Error)>) {
         self.scheduler.cancel(seq, &Known(&self.sequences));
         let Some(sequence) = self.sequences[seq.0 as usize].take() else { return };
+        if sequence.starved {
+            self.starved.retain(|&starved| starved != seq);
+        }
         self.active -= 1;
         if let Some((FinishReason::Failed, error)) = &why {
             self.shared.log.write(LOG_WARN, format!("request {:#x} failed: {error}", sequence.id.0));
@@ -265,6 +292,7 @@ impl Core {
             }
         }
         self.drop_failed(&mut plan);
+        self.ask_for_grants(&mut plan);
         // Without a commit the sequences stand where they stood; who made the pass stop ends before the next.
         if !plan.is_empty()
             && let Some(step_ns) = self.run_entries(&plan.entries)
@@ -288,6 +316,83 @@ impl Core {
             self.record.waits.push(wait);
         }
         Ok(())
+    }
+
+    /// Who is to give a token and has no room for it is granted some, or paused.
+    fn ask_for_grants(&mut self, plan: &mut Plan) {
+        plan.retain(|entry| !entry.sample || self.is_granted(entry.seq));
+    }
+
+    fn is_granted(&mut self, seq: SeqId) -> bool {
+        if self.grant(seq) {
+            return true;
+        }
+        self.scheduler.pause(seq, &Known(&self.sequences));
+        if let Some(sequence) = self.sequences[seq.0 as usize].as_mut() {
+            sequence.starved = true;
+            self.starved.push(seq);
+        }
+        false
+    }
+
+    /// True where `seq` can give a token.
+    fn grant(&mut self, seq: SeqId) -> bool {
+        let Self { sequences, claims, starved, shared, .. } = self;
+        let Some(sequence) = &sequences[seq.0 as usize] else { return true };
+        let Some(bytes) = sequence.wants() else { return true };
+        // Nobody begins while others wait to go on.
+        let waits = !sequence.has_grants() && starved.iter().any(|&other| other != seq);
+        let granted = !waits
+            && shared.hub.grant(seq.0, bytes, |left| {
+                let mut claim = sequence.claim();
+                claim.need = claim.need.saturating_sub(bytes);
+                claims.clear();
+                let others = sequences.iter().flatten().filter(|s| s.has_grants() && s.id != sequence.id);
+                claims.extend(others.map(|s| s.claim()).chain([claim]));
+                is_safe(left, claims)
+            });
+        if granted && let Some(sequence) = &mut sequences[seq.0 as usize] {
+            sequence.grant(bytes);
+        }
+        granted
+    }
+
+    /// Pauses who gave more than was polled, and lets those go on for whom memory has come back.
+    fn pace(&mut self) {
+        let mut slow = std::mem::take(&mut self.outbox.slow);
+        for slot in slow.drain(..) {
+            let seq = SeqId(slot);
+            let Some(sequence) = self.sequences.get_mut(slot as usize).and_then(Option::as_mut) else {
+                continue;
+            };
+            sequence.unread = true;
+            match sequence.end_unread {
+                true => self.end(seq, Some(cancelled("its unread output passed max_unread_bytes"))),
+                false => self.scheduler.pause(seq, &Known(&self.sequences)),
+            }
+        }
+        self.outbox.slow = slow;
+        if !std::mem::take(&mut self.outbox.fed) {
+            return;
+        }
+        let mut at = 0;
+        while let Some(&seq) = self.starved.get(at) {
+            if self.grant(seq) {
+                self.starved.swap_remove(at);
+                self.go_on(seq, |s| s.starved = false);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Ends one of the reasons for which `seq` is paused.
+    fn go_on(&mut self, seq: SeqId, reason: impl FnOnce(&mut Sequence)) {
+        let Some(sequence) = self.sequences[seq.0 as usize].as_mut() else { return };
+        reason(sequence);
+        if !sequence.starved && !sequence.unread {
+            self.scheduler.resume(seq, now_ns());
+        }
     }
 
     /// Rows of sequences that failed are not run, or were not: nobody may find them in the cache.

@@ -79,6 +79,8 @@ pub struct Event {
     pub usage: Usage,
     /// Some where finish is Embedding.
     pub embedding: Option<Embedding>,
+    /// Bytes of the request's grants that are free again once the event is.
+    pub granted: u64,
 }
 
 /// Empty events to be used again; each is a box, as it moves on to a slot and a poller while its address stays.
@@ -95,10 +97,15 @@ impl Merge for Event {
         (self.finish, self.status, self.stop, self.usage) = (next.finish, next.status, next.stop, next.usage);
         std::mem::swap(&mut self.message, &mut next.message);
         self.embedding = next.embedding.take();
+        self.granted += next.granted;
     }
 
     fn outcome(&self) -> usize {
         self.finish as usize
+    }
+
+    fn granted(&self) -> u64 {
+        self.granted
     }
 
     fn empty(&mut self) -> bool {

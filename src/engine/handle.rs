@@ -18,7 +18,6 @@ use crate::kernels::{Pool, isa};
 use crate::model::{Facts, KvShape, Loaded};
 use crate::ops::{FusedOps, KvCache};
 use crate::schedule::{Scheduler, SchedulerConfig};
-use crate::text::Tokenizer;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -59,7 +58,13 @@ impl Engine {
             log.write(LOG_WARN, text);
         }
         let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
-        let hub = Hub::new(next_salt(), config.queue_capacity as usize, memory.for_requests(), signal);
+        let hub = Hub::new(
+            next_salt(),
+            config.queue_capacity as usize,
+            memory.for_requests(),
+            config.max_unread_bytes,
+            signal,
+        );
         let engine = Self {
             shared: Arc::new(Shared { hub, recorder: Recorder::new(claim), log, loaded }),
             threads: Mutex::new(Vec::new()),
@@ -150,17 +155,25 @@ impl Engine {
                 (asked, room) => asked.min(room),
             },
         };
-        let longest = self.shared.loaded.tokenizer.as_deref().map_or(0, Tokenizer::longest_token);
-        let reserved = memory::request_bytes(params, prompt.len(), max_new, longest, facts.hidden_size);
+        let longest = memory::longest_token(&self.shared.loaded);
+        let reserved = memory::request_bytes(params, prompt.len(), longest, facts.hidden_size);
         let timeout_ms = match params.timeout_ms {
             0 => self.default_timeout_ms,
             TIMEOUT_NONE => 0,
             ms => ms,
         };
         let ends = &self.shared.loaded.end_tokens;
-        let sequence = Sequence::new(params, prompt, max_new, facts, ends, now, timeout_ms)?;
-        let place = Place { by_id: params.poll_by_id, user_data: params.user_data, reserved };
-        Ok((place, Box::new(sequence)))
+        let mut sequence = Box::new(Sequence::new(params, prompt, max_new, facts, ends, now, timeout_ms)?);
+        sequence.takes(reserved, memory::token_bytes(params, longest));
+        let place = Place {
+            by_id: params.poll_by_id,
+            user_data: params.user_data,
+            reserved,
+            alone: reserved + sequence.claim().need,
+            priority: params.priority,
+            submitted_ns: now,
+        };
+        Ok((place, sequence))
     }
 
     /// Elements of an embedding; `Unsupported` where the model makes none.
@@ -245,6 +258,7 @@ impl Engine {
             queued: (hub.unfinished - hub.running) as u64,
             running: hub.running as u64,
             unreleased: hub.unreleased as u64,
+            queue_age_ns: self.shared.hub.queue_ages(now_ns()),
             kv_blocks_total: self.memory.blocks as u64,
             kv_bytes: self.memory.kv,
             max_sequence_length: self.memory.max_sequence as u64,

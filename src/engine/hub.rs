@@ -49,6 +49,8 @@ pub enum Command<C> {
     Start(C),
     /// Cancelled, or released while live.
     End(RequestId),
+    /// What it gave and nobody polled, for which it was paused, is polled.
+    Resume(RequestId),
     /// All that were started before.
     EndAll {
         shutdown: bool,
@@ -60,6 +62,10 @@ pub struct Outbox<E> {
     pub events: Vec<(u32, Box<E>)>,
     /// Slots whose requests were admitted.
     pub admitted: Vec<u32>,
+    /// Memory has come back for which a grant was refused; set by `exchange`.
+    pub fed: bool,
+    /// Slots whose requests gave more than their pollers took; filled by `exchange`.
+    pub slow: Vec<u32>,
     /// Empty events to be used again; refilled by `exchange`.
     pub spare: Vec<Box<E>>,
 }
@@ -79,6 +85,9 @@ struct State<E, C> {
     phase: Phase,
     /// Being destroyed: polls return without an event, which would be freed under their callers.
     leaving: bool,
+    /// The engine thread was refused a grant, and memory has come back since.
+    hungry: bool,
+    fed: bool,
     /// A poll left an event behind for want of memory: giving back wakes edge-triggered loops once more.
     starved: bool,
     slots: Slots<E>,
@@ -105,17 +114,20 @@ pub struct Hub<E, C, R> {
 
 impl<E> Default for Outbox<E> {
     fn default() -> Self {
-        Self { events: Vec::new(), admitted: Vec::new(), spare: Vec::new() }
+        Self { events: Vec::new(), admitted: Vec::new(), fed: false, slow: Vec::new(), spare: Vec::new() }
     }
 }
 
 impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
-    pub fn new(salt: u16, capacity: usize, budget: u64, signal: Option<R>) -> Self {
+    /// `max_unread`: see `Slots`.
+    pub fn new(salt: u16, capacity: usize, budget: u64, max_unread: u64, signal: Option<R>) -> Self {
         let state = State {
             phase: Phase::Open,
             leaving: false,
+            hungry: false,
+            fed: false,
             starved: false,
-            slots: Slots::new(salt),
+            slots: Slots::new(salt, max_unread),
             commands: VecDeque::new(),
             asleep: false,
             any_waiters: 0,
@@ -160,13 +172,22 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
             return Err(Error::new(Status::QueueFull, message));
         }
         let bytes = requests.iter().fold(0u64, |sum, (place, _)| sum.saturating_add(place.reserved));
-        let left = budget - reserved;
-        if bytes > left {
-            let ever = if bytes > budget { "even alone; lower max_new_tokens" } else { "now" };
-            let message = format!(
-                "the request may need {bytes} bytes, and memory_limit_bytes leaves {left} of {budget}: it does not \
-                 fit {ever}"
-            );
+        let alone = requests.iter().map(|(place, _)| place.alone).max().unwrap_or(0);
+        let left = budget.saturating_sub(reserved);
+        let message = if alone > budget {
+            format!(
+                "the request may need {alone} bytes, and memory_limit_bytes leaves {budget} for all requests: it does \
+                 not fit even alone; lower max_new_tokens, or let it stream"
+            )
+        } else if bytes > left {
+            format!(
+                "the request takes {bytes} bytes while it is queued, and memory_limit_bytes leaves {left} of {budget}: \
+                 it does not fit now"
+            )
+        } else {
+            String::new()
+        };
+        if !message.is_empty() {
             return Err(Error::new(Status::MemoryLimit, message));
         }
         state.make_room(requests.len())?;
@@ -230,6 +251,24 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         Ok(())
     }
 
+    /// Engine thread: bytes for what a request gives next, where the budget has room, and `safe` finds what is left then
+    /// enough. Where not, `exchange` returns when memory has come back.
+    pub fn grant(&self, slot: u32, bytes: u64, safe: impl FnOnce(u64) -> bool) -> bool {
+        let mut state = self.state.lock();
+        let left = self.budget.saturating_sub(state.slots.usage().reserved).checked_sub(bytes);
+        let granted = left.is_some_and(safe);
+        if granted {
+            state.slots.grant(slot as usize, bytes);
+        }
+        state.hungry |= !granted;
+        granted
+    }
+
+    /// See `Slots::queue_ages`.
+    pub fn queue_ages(&self, now: u64) -> [u64; 4] {
+        self.state.lock().slots.queue_ages(now)
+    }
+
     /// Retires `id`: its events are freed, and a live request is cancelled.
     pub fn release(&self, id: RequestId) -> Result<()> {
         let mut state = self.state.lock();
@@ -237,9 +276,9 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         let told = !state.slots.cancel(index);
         let live = state.slots.release(index);
         self.update_signal(&mut state);
-        self.feed(&mut state);
-        if live && !told {
-            self.tell(state, Command::End(id));
+        match live && !told {
+            true => self.tell(state, Command::End(id)),
+            false => self.feed(state),
         }
         Ok(())
     }
@@ -248,16 +287,32 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     pub fn give_back(&self, leases: &mut dyn Iterator<Item = (RequestId, u64)>) {
         let mut state = self.state.lock();
         leases.for_each(|(id, lease)| state.slots.give_back(id, lease));
-        self.feed(&mut state);
+        self.feed(state);
     }
 
     /// Memory came back.
-    fn feed(&self, state: &mut State<E, C>) {
+    fn feed(&self, mut state: MutexGuard<'_, State<E, C>>) {
         if std::mem::take(&mut state.starved)
             && state.slots.usage().any_ready > 0
             && let Some(signal) = &self.signal
         {
             signal.set();
+        }
+        if std::mem::take(&mut state.hungry) {
+            state.fed = true;
+            self.wake_engine(state);
+        }
+    }
+
+    /// Events were taken: requests that waited for that go on.
+    fn resume_drained(&self, state: &mut State<E, C>) {
+        if state.slots.drained.is_empty() {
+            return;
+        }
+        let State { slots, commands, .. } = state;
+        commands.extend(slots.drained.drain(..).map(Command::Resume));
+        if std::mem::take(&mut state.asleep) {
+            self.engine_bell.notify_one();
         }
     }
 
@@ -269,19 +324,20 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         let before = state.slots.usage().any_ready;
         out.admitted.drain(..).for_each(|slot| state.slots.admit(slot));
         out.events.drain(..).for_each(|(slot, event)| state.slots.accept(slot, event));
+        out.slow.append(&mut state.slots.slow);
         if out.spare.is_empty() {
             std::mem::swap(&mut out.spare, &mut state.slots.spare);
         }
         self.update_signal(&mut state);
         self.ring_any(state.slots.usage().any_ready.saturating_sub(before), state.any_waiters);
         match rest {
-            Rest::For(time) if state.commands.is_empty() => {
+            Rest::For(time) if state.commands.is_empty() && !state.fed => {
                 state.asleep = true;
                 state = self.engine_bell.wait_for(state, time);
                 state.asleep = false;
             }
             Rest::UntilCommand => {
-                while state.commands.is_empty() {
+                while state.commands.is_empty() && !state.fed {
                     if state.phase > Phase::Open && state.slots.usage().unfinished == 0 {
                         return false;
                     }
@@ -292,6 +348,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
             }
             _ => {}
         }
+        out.fed = std::mem::take(&mut state.fed);
         std::mem::swap(&mut state.commands, commands);
         self.urgent.store(false, Ordering::Relaxed);
         true
@@ -309,7 +366,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
             match command {
                 Command::End(id) => show(Some(*id)),
                 Command::EndAll { .. } => show(None),
-                Command::Start(_) => {}
+                Command::Start(_) | Command::Resume(_) => {}
             }
         }
     }
@@ -350,7 +407,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         while state.pollers > 0 {
             state = self.quiet.wait(state);
         }
-        state.slots = Slots::new(0);
+        state.slots = Slots::new(0, 0);
     }
 
     /// Requests without a terminal event, each with its `user_data`: what a dying engine still owes.
@@ -382,10 +439,10 @@ pub fn dead() -> Error {
 }
 
 impl<E: Merge, C> State<E, C> {
-    /// For `n` more requests, with a command to start each and one to end it.
+    /// For `n` more requests, with a command to start each, one to let it go on, and one to end it.
     fn make_room(&mut self, n: usize) -> Result<()> {
         self.slots.make_room(n)?;
-        let most = 2 * n + self.slots.usage().unfinished;
+        let most = 3 * n + 2 * self.slots.usage().unfinished;
         self.commands
             .try_reserve(most)
             .map_err(|_| Error::out_of_memory("the request queue", most * size_of::<Command<C>>()))

@@ -29,6 +29,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         let mut event = None;
         self.poll_one(id, None, false, &mut |slots, index| {
             event = slots.take(index);
+            event.iter().for_each(|event| slots.ungrant(index, event.granted()));
             Ok(event.is_some())
         })?;
         event.ok_or_else(|| Error::internal("a poll without an event"))
@@ -61,6 +62,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
             }
             let count = self.lease_any(&mut state, capacity, sink);
             if !matches!(count, Ok(0)) {
+                self.resume_drained(&mut state);
                 self.update_signal(&mut state);
                 if state.slots.usage().any_ready > 0 && state.any_waiters > 0 {
                     self.any_bell.notify_one();
@@ -130,6 +132,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
             }
             match take(&mut state.slots, index) {
                 Ok(true) => {
+                    self.resume_drained(&mut state);
                     self.update_signal(&mut state);
                     break Ok(1);
                 }
@@ -164,10 +167,16 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         let mut state = self.state.lock();
         loop {
             while let Some(index) = state.slots.next_any() {
-                out.extend(state.slots.take(index));
+                // Counted no more while the callback sees it.
+                if let Some(event) = state.slots.take(index) {
+                    state.slots.ungrant(index, event.granted());
+                    out.push(event);
+                }
             }
             if !out.is_empty() {
+                self.resume_drained(&mut state);
                 self.update_signal(&mut state);
+                self.feed(state);
                 return true;
             }
             if state.phase >= Phase::Drained {

@@ -22,6 +22,9 @@ impl Merge for Note {
     fn outcome(&self) -> usize {
         self.last as usize
     }
+    fn granted(&self) -> u64 {
+        self.text.len() as u64
+    }
     fn empty(&mut self) -> bool {
         self.text.clear();
         true
@@ -53,9 +56,9 @@ impl Named for Cargo {
 
 pub type TestHub = Arc<Hub<Note, Cargo, Flag>>;
 
-/// Its budget has room for 1000 bytes and a lease.
+/// Its budget has room for 1000 bytes and a lease; requests are slow with more than 10 bytes of text.
 pub fn hub(capacity: usize) -> TestHub {
-    Arc::new(Hub::new(7, capacity, 1000 + lease_bytes::<Note>(), Some(Flag::default())))
+    Arc::new(Hub::new(7, capacity, 1000 + lease_bytes::<Note>(), 10, Some(Flag::default())))
 }
 
 pub fn edges(hub: &TestHub) -> usize {
@@ -68,7 +71,10 @@ pub fn readable(hub: &TestHub) -> bool {
 
 /// Submits a request for each of `wanted`: whether it is polled by its id, and the bytes that it reserves.
 pub fn submit(hub: &TestHub, wanted: &[(bool, u64)]) -> Result<Vec<RequestId>> {
-    let place = |&(by_id, reserved)| (Place { by_id, reserved, user_data: 5 }, Cargo(RequestId(0)));
+    let place = |&(by_id, reserved)| {
+        let place = Place { by_id, reserved, alone: reserved, user_data: 5, ..Place::default() };
+        (place, Cargo(RequestId(0)))
+    };
     let mut ids = Vec::new();
     hub.submit(wanted.iter().map(place).collect(), &mut ids).map(|()| ids)
 }

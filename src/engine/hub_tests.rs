@@ -269,3 +269,46 @@ fn a_slot_that_has_used_up_its_generations_is_retired() {
     hub.release(last).unwrap();
     assert_ne!(open(&hub, false).slot(), id.slot());
 }
+
+#[test]
+fn who_gives_more_than_is_polled_is_told_and_goes_on_once_it_is() {
+    let hub = hub(2);
+    let id = open(&hub, false);
+    let mut out = Outbox::default();
+    let mut give = |text: &str| {
+        out.events.push((id.slot(), Box::new(Note { text: text.into(), last: false })));
+        let mut commands = VecDeque::new();
+        hub.exchange(&mut out, &mut commands, Rest::None);
+        (std::mem::take(&mut out.slow), Vec::from(commands))
+    };
+    assert_eq!(give("12345"), (vec![], vec![Command::Start(Cargo(id))]));
+    assert_eq!(give("67890"), (vec![], vec![]));
+    assert_eq!(give("x"), (vec![id.slot()], vec![]));
+    assert_eq!(give("y"), (vec![], vec![]), "it is told once");
+    assert_eq!(poll(&hub, Which::Any).unwrap(), ["1234567890xy"]);
+    assert_eq!(give("z"), (vec![], vec![Command::Resume(id)]));
+}
+
+#[test]
+fn grants_come_back_with_their_events_and_wake_who_was_refused() {
+    let hub = hub(2);
+    let id = open(&hub, false);
+    let grant = |bytes| hub.grant(id.slot(), bytes, |_| true);
+    assert!(grant(5) && !hub.grant(id.slot(), 5, |left| left > 10_000), "not safe");
+    assert!(!grant(100_000), "more than there is");
+    assert_eq!(hub.usage().reserved, 15);
+    publish(&hub, id, "12345", false);
+    let mut leases = Vec::new();
+    hub.poll(Which::Any, 1, Some(Duration::ZERO), &mut |lease, _| leases.push((id, lease))).unwrap();
+    let mut out = Outbox::default();
+    hub.exchange(&mut out, &mut VecDeque::new(), Rest::None);
+    assert!(!out.fed);
+    hub.give_back(&mut leases.into_iter());
+    hub.exchange(&mut out, &mut VecDeque::new(), Rest::UntilCommand);
+    assert!(out.fed, "and did not sleep");
+    assert_eq!(hub.usage().reserved, 10);
+    publish(&hub, id, "end", true);
+    assert!(grant(7));
+    hub.release(id).unwrap();
+    assert_eq!(hub.usage().reserved, 0);
+}

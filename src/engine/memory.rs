@@ -114,7 +114,7 @@ pub fn plan(
     let kv_type = kv_type(config, model)?;
     let block = cache::bytes_per_block(model.kv_shape(), kv_type, block_size)?;
     let free = free_memory::available(Path::new("/")).unwrap_or(FALLBACK).saturating_sub(workspace);
-    let requests = short_request_bytes(loaded).saturating_mul(config.queue_capacity.into());
+    let requests = requests_bytes(config, loaded);
     let kv_cache = config.kv_cache_bytes;
     let explicit = config.max_sequence_length != 0;
     let need = Need {
@@ -155,10 +155,21 @@ fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &dyn OpSet) -> u
     (passes as u64).saturating_add(config.queue_capacity as u64 * SLOT_BYTES)
 }
 
-/// Of a request that many of may wait: 64 tokens in, 16 out.
-fn short_request_bytes(loaded: &Loaded) -> u64 {
-    let longest = loaded.tokenizer.as_deref().map_or(0, Tokenizer::longest_token);
-    request_bytes(&RequestParams::default(), 64, 16, longest, loaded.model.facts().hidden_size)
+/// What requests take in a queue full of short ones, and when a full batch of them runs.
+fn requests_bytes(config: &EngineConfig, loaded: &Loaded) -> u64 {
+    let (params, longest) = (RequestParams::default(), longest_token(loaded));
+    let queued = request_bytes(&params, SHORT_PROMPT, longest, loaded.model.facts().hidden_size);
+    let running = u64::from(GRANT) * token_bytes(&params, longest);
+    let queued = queued.saturating_mul(config.queue_capacity.into());
+    queued.saturating_add(2 * running.saturating_mul(config.max_batch_size.into()))
+}
+
+/// Tokens of a prompt that many of may wait.
+const SHORT_PROMPT: usize = 64;
+
+/// Bytes of the longest token.
+pub fn longest_token(loaded: &Loaded) -> usize {
+    loaded.tokenizer.as_deref().map_or(0, Tokenizer::longest_token)
 }
 
 impl Need {
@@ -215,31 +226,46 @@ impl Need {
     }
 }
 
-/// The most that a request can hold from submit to release: its prompt, its output and its buffered events.
-///
-/// Output ids are held twice: by the sequence, and by events. `hidden_size` is the width of an embedding.
+/// Tokens that a request may give for each grant of `token_bytes`.
+pub const GRANT: u32 = 16;
+
+/// What a request holds from submit to release, whatever it gives: its prompt and two events, one pending and one polled
+/// with its lease. `hidden_size` is the width of an embedding.
 pub fn request_bytes(
     params: &RequestParams,
     prompt_tokens: usize,
-    max_new: u32,
     longest_token: usize,
     hidden_size: usize,
 ) -> u64 {
-    // Two events, one pending and one polled with its lease.
-    let fixed = 2 * size_of::<Event>() as u64 + 1024;
+    // The ids, and the keys of their blocks.
+    let prompt = 5 * prompt_tokens as u64;
+    let fixed = 2 * size_of::<Event>() as u64 + 1024 + prompt;
     if params.embedding.is_some() {
-        return fixed + 4 * prompt_tokens as u64 + Pooler::bytes(hidden_size);
+        return fixed + Pooler::bytes(hidden_size);
     }
-    let logprobs = if params.sampling.logprobs { 1 + params.sampling.top_logprobs as u64 } else { 0 };
-    let echoed = if params.echo_prompt { prompt_tokens as u64 } else { 0 };
-    let delivered = max_new as u64 + echoed;
-    // A byte that is no UTF-8 becomes three.
-    let per_token = 4 + 8 * logprobs + 3 * longest_token as u64;
     // A stop string, its pattern's copy, four bytes of fallback for each of its bytes, and what is held back.
     let stops: usize = params.stop_strings.iter().map(|s| 8 * s.len() + 160).sum();
-    let fixed = fixed + stops as u64 + 8 * params.stop_tokens.len() as u64;
-    // Three times: a vector that grows is copied to one twice as long while the old one is still there.
-    fixed + 4 * prompt_tokens as u64 + 2 * 4 * max_new as u64 + 3 * delivered * per_token
+    let echoed = if params.echo_prompt { prompt_tokens as u64 } else { 0 };
+    fixed
+        + stops as u64
+        + 8 * params.stop_tokens.len() as u64
+        + echoed * delivered_bytes(params, longest_token)
+}
+
+/// What a generated token takes until its event is freed, and of these [`KEPT_BYTES`] until the request is released.
+pub fn token_bytes(params: &RequestParams, longest_token: usize) -> u64 {
+    KEPT_BYTES + delivered_bytes(params, longest_token)
+}
+
+/// Of each generated token until the release: its id, in a vector that may be twice as long as it need be.
+pub const KEPT_BYTES: u64 = 12;
+
+/// A token in an event. Three times: a vector that grows is copied to one twice as long while the old one is still
+/// there.
+fn delivered_bytes(params: &RequestParams, longest_token: usize) -> u64 {
+    let logprobs = if params.sampling.logprobs { 1 + params.sampling.top_logprobs as u64 } else { 0 };
+    // A byte that is no UTF-8 becomes three.
+    3 * (4 + 8 * logprobs + 3 * longest_token as u64)
 }
 
 #[cfg(test)]

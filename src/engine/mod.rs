@@ -1,5 +1,6 @@
 //! The threads: requests in and events out (`hub`), the step loop (`core`), delivery, statistics, memory, shutdown.
 
+mod grants;
 pub mod hub;
 mod ids;
 mod loading;

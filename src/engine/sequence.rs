@@ -3,8 +3,10 @@
 use super::api::{Pooling, RequestParams};
 use super::embedding::Pooler;
 use super::event::{Event, FinishReason, Spare, Usage};
+use super::grants::Claim;
 use super::hub::Named;
 use super::ids::RequestId;
+use super::memory::{GRANT, KEPT_BYTES};
 use crate::base::{Error, Result, Status, reserve};
 use crate::model::Facts;
 use crate::sample::{Logprob, Sampler, SamplingParams, StopMatcher};
@@ -27,6 +29,18 @@ pub struct Sequence {
     /// Clamped to what `max_sequence_length` leaves. 1 for an embedding: to the scheduler it is a prompt and one new
     /// token, which is never drawn, nor run, so it needs no position.
     pub max_new: u32,
+    /// Bytes held from submit to release.
+    pub reserved: u64,
+    /// For each token that it gives.
+    token_bytes: u64,
+    /// Tokens that it may give before it needs a grant.
+    credit: u32,
+    granted: u64,
+    /// Paused: for want of a grant; because its output is not polled.
+    pub starved: bool,
+    pub unread: bool,
+    /// It ends where others are paused for unread output.
+    pub end_unread: bool,
     priority: u8,
     drop_late: bool,
     reuse: Reuse,
@@ -73,6 +87,13 @@ impl Sequence {
             prompt,
             output: Vec::new(),
             max_new,
+            reserved: 0,
+            token_bytes: 0,
+            credit: 0,
+            granted: 0,
+            starved: false,
+            unread: false,
+            end_unread: params.end_unread,
             priority: params.priority,
             drop_late: params.drop_late,
             reuse: Reuse { limit: reusable(params, facts), shared: params.cache, salt: params.cache_salt },
@@ -101,6 +122,34 @@ impl Sequence {
             first_by_ns: if self.drop_late { self.queue_deadline_ns } else { 0 },
             reuse: self.reuse,
         }
+    }
+
+    /// What it takes of memory: `reserved` until its release, and `token_bytes` for each token that it gives.
+    pub fn takes(&mut self, reserved: u64, token_bytes: u64) {
+        (self.reserved, self.token_bytes) = (reserved, token_bytes);
+    }
+
+    /// What it may still ask for: events that stream come back as they are polled.
+    pub fn claim(&self) -> Claim {
+        let left = u64::from(self.max_new).saturating_sub(self.output.len() as u64 + u64::from(self.credit));
+        let need = match self.stream {
+            true => left * KEPT_BYTES + left.min(2 * u64::from(GRANT)) * (self.token_bytes - KEPT_BYTES),
+            false => left * self.token_bytes,
+        };
+        Claim { need: if self.pooler.is_some() { 0 } else { need }, held: self.reserved + self.granted }
+    }
+
+    /// The bytes of the grant without which it cannot give a token; None where it needs none.
+    pub fn wants(&self) -> Option<u64> {
+        (self.credit == 0 && self.pooler.is_none()).then_some(u64::from(GRANT) * self.token_bytes)
+    }
+
+    pub fn grant(&mut self, bytes: u64) {
+        (self.credit, self.granted) = (self.credit + GRANT, self.granted + bytes);
+    }
+
+    pub fn has_grants(&self) -> bool {
+        self.granted > 0
     }
 
     /// Why it ends at `now`, if a deadline of its has passed.
@@ -212,6 +261,8 @@ impl Sequence {
         let token = sampler.sample(sampling, logits, prompt, output, position, &mut event.logprobs)?;
         self.output.push(token);
         event.tokens.push(token);
+        self.credit = self.credit.saturating_sub(1);
+        event.granted += self.token_bytes.saturating_sub(KEPT_BYTES);
         let gap = self.tick(now);
         self.stop_rules(token, tokenizer, event)?;
         Ok(gap)
@@ -306,6 +357,7 @@ impl Sequence {
             (event.finish, event.status, event.message) = (reason, error.status, error.message);
         }
         event.usage = self.usage(now);
+        event.granted += u64::from(self.credit) * self.token_bytes;
         event
     }
 

@@ -11,6 +11,8 @@ pub trait Merge {
     fn merge(&mut self, next: &mut Self);
     /// How it ends its request, an index below `OUTCOMES`; 0 where the request goes on.
     fn outcome(&self) -> usize;
+    /// Bytes of its request's grants that come back with it.
+    fn granted(&self) -> u64;
     /// Bytes of buffers that an empty one may keep.
     const KEPT: usize = 0;
     /// Empties it for its memory; false where that is more than `KEPT`.
@@ -41,11 +43,15 @@ struct Slot<E> {
     /// Somebody has asked for its end already.
     cancelled: bool,
     in_any: bool,
+    /// The engine thread was told that the pending event is too large to go on.
+    slow: bool,
     /// A thread waits for `bell`.
     polled: bool,
     /// Counts requests in their order of arrival.
     ticket: u64,
     place: Place,
+    /// Bytes beyond `Place::reserved`.
+    granted: u64,
     pending: Option<Box<E>>,
     /// The events that pollers hold, by lease, the oldest first. The address of an event's contents does not change.
     leases: VecDeque<(u64, Box<E>)>,
@@ -67,6 +73,11 @@ pub struct Slots<E> {
     /// Slots that had a pending event for any poller; entries may be stale.
     any: VecDeque<u32>,
     usage: Usage,
+    /// Live requests whose pending event is larger than this are slow; 0: none is.
+    max_unread: u64,
+    /// Slots that became slow, and requests that are so no more.
+    pub slow: Vec<u32>,
+    pub drained: Vec<RequestId>,
     pub spare: Vec<Box<E>>,
 }
 
@@ -75,8 +86,12 @@ pub struct Slots<E> {
 pub struct Place {
     pub by_id: bool,
     pub user_data: u64,
-    /// Bytes that it may hold until it is released.
+    /// Bytes that it holds until it is released, whatever it gives.
     pub reserved: u64,
+    /// The most that it takes where nothing else is held.
+    pub alone: u64,
+    pub priority: u8,
+    pub submitted_ns: u64,
 }
 
 /// Counts of requests, and bytes.
@@ -98,9 +113,12 @@ pub struct Usage {
 }
 
 impl<E: Merge> Slots<E> {
-    pub fn new(salt: u16) -> Self {
+    pub fn new(salt: u16, max_unread: u64) -> Self {
         Self {
             salt,
+            max_unread,
+            slow: Vec::new(),
+            drained: Vec::new(),
             slots: Vec::new(),
             free: Vec::new(),
             last_lease: 0,
@@ -122,6 +140,8 @@ impl<E: Merge> Slots<E> {
         let made = self.slots.try_reserve(more).and(self.free.try_reserve(spare));
         // Each slot stands in `any` once at most.
         let made = made.and(self.any.try_reserve(total.saturating_sub(self.any.len())));
+        let made = made.and(self.slow.try_reserve(total.saturating_sub(self.slow.len())));
+        let made = made.and(self.drained.try_reserve(total.saturating_sub(self.drained.len())));
         made.map_err(|_| Error::out_of_memory("request slots", total * size_of::<Slot<E>>()))
     }
 
@@ -143,6 +163,30 @@ impl<E: Merge> Slots<E> {
     fn reserve(&mut self, bytes: u64) {
         self.usage.reserved += bytes;
         self.usage.reserved_peak = self.usage.reserved_peak.max(self.usage.reserved);
+    }
+
+    /// Bytes for what an unfinished request gives next.
+    pub fn grant(&mut self, index: usize, bytes: u64) {
+        self.slots[index].granted += bytes;
+        self.reserve(bytes);
+    }
+
+    /// Grants that are free again.
+    pub fn ungrant(&mut self, index: usize, bytes: u64) {
+        let granted = &mut self.slots[index].granted;
+        let bytes = bytes.min(*granted);
+        *granted -= bytes;
+        self.usage.reserved -= bytes;
+    }
+
+    /// How long the oldest queued request of each quarter of the priorities has waited; 0 without one.
+    pub fn queue_ages(&self, now: u64) -> [u64; 4] {
+        let mut ages = [0; 4];
+        for slot in self.slots.iter().filter(|slot| slot.open && !slot.running && !slot.finished) {
+            let age = &mut ages[usize::from(slot.place.priority / 64)];
+            *age = (*age).max(now.saturating_sub(slot.place.submitted_ns));
+        }
+        ages
     }
 
     pub fn find(&self, id: RequestId) -> Result<usize> {
@@ -208,6 +252,10 @@ impl<E: Merge> Slots<E> {
         match &mut slot.pending {
             Some(pending) => {
                 pending.merge(&mut event);
+                let large = self.max_unread > 0 && pending.granted() > self.max_unread;
+                if large && !slot.finished && !std::mem::replace(&mut slot.slow, true) {
+                    self.slow.push(index);
+                }
                 self.keep(event);
             }
             None => {
@@ -245,6 +293,9 @@ impl<E: Merge> Slots<E> {
     pub fn take(&mut self, index: usize) -> Option<Box<E>> {
         let slot = &mut self.slots[index];
         let event = slot.pending.take()?;
+        if std::mem::take(&mut slot.slow) && !slot.finished && !slot.discard {
+            self.drained.push(RequestId::new(self.salt, slot.generation, index as u32));
+        }
         if !slot.place.by_id {
             self.usage.any_ready -= 1;
             if self.any.front() == Some(&(index as u32)) {
@@ -289,6 +340,7 @@ impl<E: Merge> Slots<E> {
             if !leases.is_empty() {
                 self.usage.reserved -= lease_bytes::<E>();
             }
+            self.ungrant(index, event.granted());
             self.keep(event);
         }
     }
@@ -317,7 +369,8 @@ impl<E: Merge> Slots<E> {
     fn close(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         self.usage.unreleased -= 1;
-        self.usage.reserved -= slot.place.reserved;
+        self.usage.reserved -= slot.place.reserved + std::mem::take(&mut slot.granted);
+        slot.slow = false;
         (slot.open, slot.discard, slot.running, slot.finished) = (false, false, false, false);
         (slot.polled, slot.cancelled) = (false, false);
         if slot.generation < LAST_GENERATION {
@@ -373,9 +426,11 @@ impl<E> Slot<E> {
             finished: false,
             cancelled: false,
             in_any: false,
+            slow: false,
             polled: false,
             ticket: 0,
             place: Place::default(),
+            granted: 0,
             pending: None,
             leases: VecDeque::new(),
             bell: Arc::new(Condvar::new()),

@@ -55,6 +55,10 @@ pub struct bn_engine_config {
     /// groups have free, or what `memory_limit_bytes` leaves, but no more than `max_batch_size`
     /// requests of `max_sequence_length` take.
     pub kv_cache_bytes: u64,
+    /// The most bytes, as `memory_limit_bytes` counts them, that a request may have streamed and
+    /// nobody polled. Beyond that it is paused until it is polled, while others go on, or ends
+    /// (`BN_REQUEST_END_UNREAD`). Default 4194304; 0: no limit.
+    pub max_unread_bytes: u64,
     /// Microseconds that an idle engine waits for more requests before its first step, 0
     /// (default) to 1000000.
     pub max_wait_us: u32,
@@ -85,7 +89,7 @@ pub struct bn_engine_config {
 }
 
 grown!(
-    bn_engine_config: 136, priority_ageing_ms: EngineConfig::default().priority_ageing_ms, max_batch_size: EngineConfig::default().max_batch_size,
+    bn_engine_config: 144, max_unread_bytes: EngineConfig::default().max_unread_bytes, priority_ageing_ms: EngineConfig::default().priority_ageing_ms, max_batch_size: EngineConfig::default().max_batch_size,
     max_batch_tokens: EngineConfig::default().max_batch_tokens,
     kv_block_size: EngineConfig::default().kv_block_size,
     queue_capacity: EngineConfig::default().queue_capacity,
@@ -134,6 +138,7 @@ impl bn_engine_config {
             kv_type: choice("kv_type", self.kv_type, "BN_KV", &kv_types)?,
             memory_limit_bytes: self.memory_limit_bytes,
             kv_cache_bytes: self.kv_cache_bytes,
+            max_unread_bytes: self.max_unread_bytes,
             queue_capacity: self.queue_capacity,
             max_wait_us: self.max_wait_us,
             max_step_ms: self.max_step_ms,

@@ -40,6 +40,10 @@ pub const BN_REQUEST_NO_CACHE: u32 = 1 << 8;
 /// those that are served are served in time.
 pub const BN_REQUEST_DROP_LATE: u32 = 1 << 9;
 
+/// End the request, as `BN_FINISH_CANCELLED`, where it would be paused because its output is not
+/// polled (`max_unread_bytes`).
+pub const BN_REQUEST_END_UNREAD: u32 = 1 << 10;
+
 /// The default of `bn_request_params.priority`.
 pub const BN_PRIORITY_DEFAULT: u32 = 128;
 /// The most urgent `bn_request_params.priority`.
@@ -72,7 +76,8 @@ const FLAGS: u32 = BN_REQUEST_NO_STREAM
     | BN_REQUEST_EMBED
     | BN_REQUEST_EMBED_RAW
     | BN_REQUEST_NO_CACHE
-    | BN_REQUEST_DROP_LATE;
+    | BN_REQUEST_DROP_LATE
+    | BN_REQUEST_END_UNREAD;
 
 /// One request. `bn_request_params_init` fills in the defaults; then set one of `prompt`,
 /// `prompt_tokens` and `messages`. Nothing that it points to is needed after the call that
@@ -218,6 +223,7 @@ impl bn_request_params {
             timeout_ms: self.timeout_ms,
             queue_timeout_ms: self.queue_timeout_ms,
             drop_late: has(BN_REQUEST_DROP_LATE),
+            end_unread: has(BN_REQUEST_END_UNREAD),
             priority: self.priority()?,
             cache: !has(BN_REQUEST_NO_CACHE),
             cache_salt: self.cache_salt,

@@ -127,9 +127,12 @@ pub struct bn_stats {
     pub sessions: u64,
     /// Blocks of the KV cache that they hold.
     pub session_blocks: u64,
+    /// Nanoseconds that the oldest queued request of priority 0 to 63, 64 to 127, 128 to 191 and
+    /// 192 to 255 has waited; 0 without one.
+    pub queue_age_ns: [u64; 4],
 }
 
-grown!(bn_stats: 1256);
+grown!(bn_stats: 1288);
 
 /// A struct with fields of the same names as `$of`'s.
 macro_rules! same {
@@ -151,7 +154,7 @@ impl bn_stats {
             last_batch_size mean_batch_size batch_utilization kv_blocks_used kv_blocks_total kv_bytes
             memory_used_bytes memory_limit_bytes memory_peak_bytes generated_tokens_per_second
             prompt_tokens_per_second max_sequence_length kv_blocks_cached kv_evictions cached_tokens
-            recomputed_tokens preemptions pauses paused sessions session_blocks;
+            recomputed_tokens preemptions pauses paused sessions session_blocks queue_age_ns;
             struct_size: 0,
             reserved: 0,
             queue_wait: bn_latency::new(&of.queue_wait),

@@ -184,13 +184,22 @@ impl Plan {
         self.entries.push(entry);
     }
 
+    /// Leaves the rows out that are not to run.
+    pub fn retain(&mut self, mut keep: impl FnMut(&PlanEntry) -> bool) {
+        let (work, decode_rows) = (&mut self.work, &mut self.decode_rows);
+        self.entries.retain(|entry| {
+            let kept = keep(entry);
+            if !kept {
+                work.sub(Work::span(entry.start, entry.rows));
+                *decode_rows -= u32::from(entry.decode);
+            }
+            kept
+        });
+    }
+
     /// Takes the rows of a sequence out again that lost its blocks.
     fn drop_seq(&mut self, seq: SeqId) {
-        if let Some(at) = self.entries.iter().position(|entry| entry.seq == seq) {
-            let entry = self.entries.remove(at);
-            self.work.sub(Work::span(entry.start, entry.rows));
-            self.decode_rows -= u32::from(entry.decode);
-        }
+        self.retain(|entry| entry.seq != seq);
     }
 }
 

@@ -70,7 +70,7 @@ fn structs(facts: &mut Facts) {
         bn_engine_config {
             struct_size, delivery_mode, model, model_path, threads, instructions, max_batch_size,
             max_batch_tokens, max_sequence_length, kv_block_size, kv_type, queue_capacity,
-            memory_limit_bytes, kv_cache_bytes, max_wait_us, max_step_ms, target_itl_ms, priority_ageing_ms,
+            memory_limit_bytes, kv_cache_bytes, max_unread_bytes, max_wait_us, max_step_ms, target_itl_ms, priority_ageing_ms,
             default_timeout_ms, log_level, on_event,
             on_event_context, log, log_context,
         }
@@ -84,7 +84,7 @@ fn structs(facts: &mut Facts) {
             memory_used_bytes, memory_limit_bytes, memory_peak_bytes, generated_tokens_per_second,
             prompt_tokens_per_second, queue_wait, time_to_first_token, inter_token, end_to_end,
             completed_embedding, kv_bytes, max_sequence_length, kv_blocks_cached, kv_evictions,
-            cached_tokens, recomputed_tokens, preemptions, pauses, paused, sessions, session_blocks,
+            cached_tokens, recomputed_tokens, preemptions, pauses, paused, sessions, session_blocks, queue_age_ns,
         }
         bn_request_params {
             struct_size, flags, prompt, prompt_tokens, prompt_tokens_count, messages,
@@ -116,7 +116,7 @@ fn constants(facts: &mut Facts) {
         BN_SAMPLING_TEMPERATURE BN_SAMPLING_TOP_K BN_SAMPLING_TOP_P BN_SAMPLING_MIN_P
         BN_SAMPLING_REPETITION_PENALTY BN_REQUEST_NO_STREAM BN_REQUEST_POLL_BY_ID
         BN_REQUEST_ECHO_PROMPT BN_REQUEST_IGNORE_EOS BN_REQUEST_LOGPROBS BN_REQUEST_PARSE_SPECIAL
-        BN_REQUEST_EMBED BN_REQUEST_EMBED_RAW BN_REQUEST_NO_CACHE BN_REQUEST_DROP_LATE
+        BN_REQUEST_EMBED BN_REQUEST_EMBED_RAW BN_REQUEST_NO_CACHE BN_REQUEST_DROP_LATE BN_REQUEST_END_UNREAD
         BN_PRIORITY_DEFAULT
         BN_PRIORITY_MAX BN_POOLING_MODEL BN_POOLING_LAST BN_POOLING_MEAN
         BN_POOLING_FIRST BN_MAX_STOPS BN_STAGE_QUEUED BN_STAGE_RUNNING BN_STAGE_FINISHED

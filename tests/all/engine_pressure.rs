@@ -202,3 +202,90 @@ fn a_request_may_say_how_long_it_waits() {
     assert_eq!(dropped.finish, FinishReason::TimedOut as i32);
     assert!(dropped.message.contains("given up"), "{}", dropped.message);
 }
+
+/// A demo engine whose requests have so many bytes together.
+fn poor(bytes: u64, change: impl FnOnce(&mut EngineConfig)) -> Engine {
+    let free = demo(|config| config.queue_capacity = 64).stats();
+    demo(|config| {
+        config.queue_capacity = 64;
+        config.memory_limit_bytes = free.memory_used_bytes + bytes;
+        config.kv_cache_bytes = free.kv_bytes;
+        change(config);
+    })
+}
+
+#[test]
+fn short_of_memory_for_outputs_requests_wait_and_are_whole() {
+    let whole = |i: usize| RequestParams {
+        ignore_eos: true,
+        stream: false,
+        user_data: i as u64,
+        ..text(["Once", "1+1=", "The machine"][i % 3], 100)
+    };
+    let plenty = demo(|_| ());
+    let ids = plenty.submit((0..24).map(whole).collect()).unwrap();
+    let expected = collect(&plenty, 24);
+    let expected: Vec<_> = ids.iter().map(|id| &expected[id]).collect();
+    let engine = poor(300_000, |_| ());
+    let ids = engine.submit((0..24).map(whole).collect()).unwrap();
+    let mut answers = HashMap::new();
+    while answers.len() < 24 {
+        // Released at once: what a finished request holds, nobody else can have.
+        let mut ended = Vec::new();
+        engine
+            .poll(Which::Any, 1, Some(std::time::Duration::from_secs(60)), &mut |_, event| {
+                ended.push(event.request);
+                let mut answer = Answer::default();
+                answer.add(event);
+                answers.insert(event.request, answer);
+            })
+            .unwrap();
+        assert!(!ended.is_empty(), "{} of 24 ended, and no more", answers.len());
+        ended.iter().for_each(|&id| engine.release(id).unwrap());
+    }
+    for (id, expected) in ids.iter().zip(expected) {
+        assert_eq!((&answers[id].text, &answers[id].tokens), (&expected.text, &expected.tokens));
+    }
+    let stats = engine.stats();
+    assert!(stats.pauses > 0 && stats.paused == 0, "{} pauses", stats.pauses);
+    assert!(stats.memory_peak_bytes <= stats.memory_limit_bytes);
+    let error = engine.submit(vec![RequestParams { max_new_tokens: 0, ..whole(0) }; 2]).map(drop);
+    assert!(error.is_ok(), "the longest fits alone");
+    let most =
+        poor(40_000, |_| ()).submit(vec![RequestParams { max_new_tokens: 0, ..whole(0) }]).unwrap_err();
+    assert!(
+        most.status == bn_engine::base::Status::MemoryLimit && most.message.contains("not fit even alone"),
+        "{most}"
+    );
+}
+
+#[test]
+fn who_does_not_poll_waits_and_the_others_go_on() {
+    let engine = demo(|config| config.max_unread_bytes = 4000);
+    let long =
+        |end_unread| RequestParams { ignore_eos: true, end_unread, poll_by_id: true, ..text("Once", 0) };
+    let ids = engine.submit(vec![long(false), long(true)]).unwrap();
+    for i in 0..20 {
+        let other = ask(&engine, RequestParams { user_data: i, ignore_eos: true, ..text("Twice", 60) });
+        assert_eq!(other.usage.generated_tokens, 60);
+    }
+    assert_eq!(engine.stats().paused, 1);
+    let mut answers = [Answer::default(), Answer::default()];
+    for (id, answer) in ids.iter().zip(&mut answers) {
+        while answer.finish == 0 {
+            let mut leases = Vec::new();
+            engine
+                .poll(Which::One(*id), 1, Some(std::time::Duration::from_secs(60)), &mut |lease, event| {
+                    leases.push((*id, lease));
+                    answer.add(event);
+                })
+                .unwrap();
+            assert_eq!(leases.len(), 1);
+            engine.give_back(&mut leases.into_iter());
+        }
+    }
+    assert_eq!(answers[0].finish, FinishReason::Length as i32);
+    assert_eq!(answers[1].finish, FinishReason::Cancelled as i32);
+    assert!(answers[1].message.contains("max_unread_bytes"), "{}", answers[1].message);
+    assert!(answers[0].tokens.starts_with(&answers[1].tokens) && answers[1].tokens.len() > 5);
+}
