@@ -58,7 +58,7 @@ LINK := -L$(LIB) -lbn_engine -Wl,-rpath,$(abspath $(LIB)) -lpthread
 # System libraries of the Rust code, besides libc and the unwinder, which the C compiler links itself.
 STATIC_LIBS := -lutil -lrt -lpthread -lm -ldl
 
-EXAMPLES := hello demo callbacks event_loop embed bench
+EXAMPLES := hello demo callbacks event_loop embed bench loadgen
 C_TESTS := $(wildcard tests/c/test_*.c) tests/c/harness.c
 C_TEST_FLAGS := $(C11) -D_GNU_SOURCE -DBN_DEMO_MODEL='"$(abspath models/bn-demo.gguf)"' \
 	-DBN_DEMO_PROMPTS='"$(abspath tests/golden/demo_prompts.json)"' -DBN_GOLDEN_MODELS='"$(abspath tests/golden/models)"'
@@ -119,6 +119,9 @@ examples: $(EXAMPLES:%=$(C)/%)
 
 $(C)/%: examples-c/%.c include/bn_engine.h | lib
 	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $< -o $@ $(LINK)
+
+$(C)/loadgen: examples-c/loadgen.h $(wildcard examples-c/load*.c) include/bn_engine.h | lib
+	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $(filter %.c,$^) -o $@ $(LINK) -lm
 
 demo: $(C)/demo
 	@$(C)/demo
