@@ -69,7 +69,7 @@ request *draw_open(const load *l, double rate, uint64_t seed, size_t *count) {
     const options *o = &l->options;
     size_t room = 1024;
     request *requests = allocate(room, sizeof *requests);
-    double typical = idle_first(l, (uint32_t)o->prompt) + o->output * idle_gap(l, l->max_batch);
+    double typical = at(&l->first, l->typical) + o->output * at(&l->gap, l->max_batch);
     double deadline = o->deadline_ms > 0 ? o->deadline_ms : fmax(1e4 * typical, 1);
     double due = 0;
     for (*count = 0;; ++*count) {

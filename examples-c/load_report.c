@@ -3,13 +3,18 @@
 
 #include <math.h>
 
+static void print_curve(FILE *f, const curve *c, const char *form) {
+    for (int i = 0; i < c->count; i++) fprintf(f, form, i > 0 ? ", " : "", c->x[i], c->y[i] * 1e3);
+}
+
 void print_head(const load *l) {
     printf("capacity %.1f requests/s, %.0f tokens/s, with %u at a time\n", l->capacity, l->capacity_tokens,
            l->capacity_at);
-    printf("idle: first token after %.3f ms + %.4f ms for each of the prompt; between tokens at batch", l->first_at * 1e3,
-           l->first_per_token * 1e3);
-    for (int i = 0; i < l->gap_count; i++) printf("%s %d: %.3f", i > 0 ? "," : "", 1 << i, l->gaps[i] * 1e3);
-    printf(" ms\n\n%5s %9s %9s %9s %9s %9s %5s %30s %26s %6s\n", "load", "offered", "done", "tokens", "good",
+    printf("idle, ms to the first token by prompt tokens: ");
+    print_curve(stdout, &l->first, "%s%.0f: %.3f");
+    printf("\nidle, ms between tokens by batch: ");
+    print_curve(stdout, &l->gap, "%s%.0f: %.3f");
+    printf("\n\n%5s %9s %9s %9s %9s %9s %5s %30s %26s %6s\n", "load", "offered", "done", "tokens", "good",
            "good tok", "good", "first token, ms", "between tokens, ms", "mean");
     printf("%5s %9s %9s %9s %9s %9s %5s %10s %9s %9s %8s %8s %8s %6s\n", "%", "/s", "/s", "/s", "/s", "/s", "%", "p50",
            "p90", "p99", "p50", "p90", "p99", "batch");
@@ -66,9 +71,10 @@ void write_json(FILE *f, const load *l, const level *levels, int count) {
             o->priority_share, o->cancel_share);
     fprintf(f, "  \"capacity_per_s\": %.3f, \"capacity_tokens_per_s\": %.2f, \"capacity_at\": %u,\n", l->capacity,
             l->capacity_tokens, l->capacity_at);
-    fprintf(f, "  \"idle_first_ms\": %.5f, \"idle_first_ms_per_token\": %.6f, \"idle_gap_ms\": {", l->first_at * 1e3,
-            l->first_per_token * 1e3);
-    for (int i = 0; i < l->gap_count; i++) fprintf(f, "%s\"%d\": %.5f", i > 0 ? ", " : "", 1 << i, l->gaps[i] * 1e3);
+    fprintf(f, "  \"idle_first_ms\": {");
+    print_curve(f, &l->first, "%s\"%.0f\": %.5f");
+    fprintf(f, "},\n  \"idle_gap_ms\": {");
+    print_curve(f, &l->gap, "%s\"%.0f\": %.5f");
     fprintf(f, "},\n  \"levels\": [\n");
     for (int i = 0; i < count; i++) json_level(f, &levels[i]), fprintf(f, i + 1 < count ? ",\n" : "\n");
     fprintf(f, "  ]\n}\n");

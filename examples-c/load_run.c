@@ -10,15 +10,14 @@
 
 enum { ROOM = 256, POOL = 32768, PATIENCE = 60 }; // PATIENCE: seconds without an event at the end
 
-static void submit(run *r, size_t i) {
+// False: it was refused.
+static bool submit(run *r, size_t i) {
     const load *l = r->load;
     request *q = &r->requests[i];
-    static uint32_t *ids; // one thread submits
     bn_request_params params;
-    if (ids == NULL) ids = allocate(l->longest, sizeof *ids);
-    fill_prompt(l, q, ids);
+    fill_prompt(l, q, l->ids);
     check(bn_request_params_init(&params, sizeof params), "params", NULL);
-    params.prompt_tokens = ids;
+    params.prompt_tokens = l->ids;
     params.prompt_tokens_count = q->prompt;
     params.max_new_tokens = q->output;
     params.timeout_ms = q->timeout_ms;
@@ -29,6 +28,7 @@ static void submit(run *r, size_t i) {
 #endif
     q->status = bn_submit(l->engine, &params, &q->id, NULL);
     if (q->status == BN_OK) atomic_fetch_add(&r->accepted, 1);
+    return q->status == BN_OK;
 }
 
 static void take(run *r, const bn_event *e, double time) {
@@ -73,11 +73,6 @@ static run begin(load *l, request *requests) {
     return (run){.load = l, .requests = requests, .start = now(), .from = INFINITY, .to = INFINITY};
 }
 
-static void must_submit(run *r, size_t i) {
-    submit(r, i);
-    check(r->requests[i].status, "submit", NULL);
-}
-
 static int ascending(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -89,30 +84,30 @@ static double median(double *values, size_t count) {
 }
 
 // The median of a few requests, one after another.
-static double first_alone(load *l, uint32_t prompt, uint64_t seed) {
+static double first_alone(load *l, uint32_t prompt) {
     enum { TIMES = 7 };
     double firsts[TIMES];
     for (int i = 0; i < TIMES; i++) {
-        request q = {.seed = seed + (uint64_t)i, .prompt = prompt, .output = 1};
+        request q = {.seed = ++l->seed, .prompt = prompt, .output = 1};
         run r = begin(l, &q);
-        must_submit(&r, 0);
+        submit(&r, 0);
+        check(q.status, "submit", NULL);
         while (r.finished == 0) collect(&r, BN_WAIT_FOREVER);
         firsts[i] = q.first;
     }
     return median(firsts, TIMES);
 }
 
-// Seconds from a token to the next with `batch` requests, while all of them have started and none has ended. 0: they
-// do not all fit.
-static double gap_once(load *l, uint32_t batch, uint64_t seed) {
+// From a token to the next with `batch` requests, while all of them have started and none has ended. 0: they do not
+// all fit.
+static double gap_once(load *l, uint32_t batch) {
     request *requests = allocate(batch, sizeof *requests);
     run r = begin(l, requests);
     for (uint32_t i = 0; i < batch; i++) {
-        uint32_t prompt = (uint32_t)fmin(l->options.prompt, l->longest / 2);
-        requests[i] = (request){.seed = seed + i, .prompt = prompt, .output = (uint32_t)fmin(64, l->longest / 2)};
-        must_submit(&r, i);
+        requests[i] = (request){.seed = ++l->seed, .prompt = l->typical, .output = (uint32_t)fmin(64, l->longest / 2)};
+        submit(&r, i);
     }
-    while (r.finished < batch) {
+    while (r.finished < r.accepted) {
         collect(&r, BN_WAIT_FOREVER);
         if (r.from == INFINITY && r.started == batch && r.finished == 0) r.from = now() - r.start;
         if (r.to == INFINITY && r.finished > 0) r.to = now() - r.start;
@@ -121,82 +116,65 @@ static double gap_once(load *l, uint32_t batch, uint64_t seed) {
     return r.window_tokens > batch ? (r.to - r.from) * batch / (double)r.window_tokens : 0;
 }
 
-static double line(double x0, double y0, double x1, double y1, double x) {
-    return y0 + (y1 - y0) * (x - x0) / (x1 - x0);
+static void add_point(curve *c, double x, double y) {
+    c->x[c->count] = x;
+    c->y[c->count++] = y;
 }
 
-double idle_first(const load *l, uint32_t prompt) {
-    return fmax(l->first_at + l->first_per_token * prompt, l->first_least);
-}
-
-double idle_gap(const load *l, double batch) {
+double at(const curve *c, double x) {
     int i = 0;
-    while (i + 2 < l->gap_count && batch > (double)(UINT32_C(2) << i)) i++;
-    if (l->gap_count < 2 || batch <= 1) return l->gaps[0];
-    double x = (double)(UINT32_C(1) << i);
-    return line(x, l->gaps[i], 2 * x, l->gaps[i + 1], batch);
+    if (c->count < 2 || x <= c->x[0]) return c->y[0];
+    while (i + 2 < c->count && x > c->x[i + 1]) i++;
+    return c->y[i] + (c->y[i + 1] - c->y[i]) * (x - c->x[i]) / (c->x[i + 1] - c->x[i]);
 }
 
 void measure_idle(load *l) {
-    enum { POINTS = 4, TIMES = 3 };
-    double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
-    uint64_t seed = (uint64_t)l->options.seed;
-    first_alone(l, 1, seed); // warm
-    l->first_least = INFINITY;
-    for (int i = 0; i < POINTS; i++) { // up to the longest that is likely
-        double x = fmax(1, fmin(l->longest / 2, l->options.prompt * 4) * i / (POINTS - 1));
-        double y = first_alone(l, (uint32_t)x, seed + 100 * (uint64_t)i);
-        n++, sx += x, sy += y, sxx += x * x, sxy += x * y;
-        l->first_least = fmin(l->first_least, y);
-    }
-    l->first_per_token = n * sxx > sx * sx ? fmax((n * sxy - sx * sy) / (n * sxx - sx * sx), 0) : 0;
-    l->first_at = (sy - l->first_per_token * sx) / n;
-    for (uint32_t batch = 1; batch <= l->max_batch && l->gap_count < BATCHES; batch *= 2) {
+    enum { TIMES = 3 };
+    first_alone(l, 1); // warm
+    for (uint32_t prompt = 1; prompt <= 8 * l->typical && prompt < l->longest; prompt *= 4)
+        add_point(&l->first, prompt, first_alone(l, prompt));
+    for (uint32_t batch = 1; batch <= l->max_batch; batch *= 2) {
         double gaps[TIMES];
-        for (int i = 0; i < TIMES; i++) gaps[i] = gap_once(l, batch, seed + batch);
+        for (int i = 0; i < TIMES; i++) gaps[i] = gap_once(l, batch);
         double gap = median(gaps, TIMES);
         if (gap <= 0) break;
-        l->gaps[l->gap_count++] = gap;
+        add_point(&l->gap, batch, gap);
     }
-    if (l->gap_count == 0) check(BN_ERR_TOO_LONG, "the requests are too short to measure gaps", NULL);
+    if (l->gap.count == 0) check(BN_ERR_MEMORY_LIMIT, "no request of the median lengths fits", NULL);
 }
 
-// Tokens a second with `at_once` requests at a time, after the first ones have made place for others.
+// Tokens a second with `at_once` requests at a time, after the first ones have made place for others. Requests that
+// are refused are left out.
 static double closed_loop(load *l, uint32_t at_once, double seconds, uint64_t seed) {
     run r = begin(l, draw_closed(l, POOL, seed));
     double end = seconds;
-    size_t submitted = 0;
-    for (; now() - r.start < end && submitted < POOL; collect(&r, 100)) {
-        while (submitted < r.finished + at_once && submitted < POOL) must_submit(&r, submitted++);
+    for (size_t next = 0; now() - r.start < end && next < POOL; collect(&r, 100)) {
+        while (r.accepted < r.finished + at_once && next < POOL)
+            if (!submit(&r, next++)) break;
         if (r.from != INFINITY || (r.finished < at_once && now() - r.start < seconds)) continue;
         r.from = now() - r.start;
         end = r.from + seconds;
     }
     double rate = (double)r.window_tokens / (now() - r.start - r.from);
     check(bn_cancel(l->engine, BN_ANY, NULL), "cancel", NULL);
-    while (r.finished < submitted) collect(&r, BN_WAIT_FOREVER);
+    while (r.finished < r.accepted) collect(&r, BN_WAIT_FOREVER);
     free(r.requests);
     return rate;
 }
 
-static double mean_output(load *l) {
-    double tokens = 0;
-    request *requests = draw_closed(l, POOL, 1);
-    for (size_t i = 0; i < POOL; i++) tokens += requests[i].output;
-    free(requests);
-    return tokens / POOL;
-}
-
 // The best of several numbers of requests at a time, then measured again for longer: the best of a few is too good.
 void measure_capacity(load *l) {
-    double best = 0, seconds = fmax(l->options.seconds / 8, 0.5);
+    double best = 0, outputs = 0, seconds = fmax(l->options.seconds / 8, 0.1);
     uint64_t seed = (uint64_t)l->options.seed + 1;
     for (uint32_t at_once = 1; at_once <= 2 * l->max_batch; at_once *= 2) {
         double rate = closed_loop(l, at_once, seconds, seed);
         if (rate > best) best = rate, l->capacity_at = at_once;
     }
     l->capacity_tokens = closed_loop(l, l->capacity_at, 4 * seconds, seed + 1);
-    l->capacity = l->capacity_tokens / mean_output(l);
+    request *requests = draw_closed(l, POOL, seed);
+    for (size_t i = 0; i < POOL; i++) outputs += requests[i].output;
+    free(requests);
+    l->capacity = l->capacity_tokens * POOL / outputs;
 }
 
 // -- open loops: this thread submits and cancels, another polls -----------------------------------------
@@ -263,8 +241,8 @@ static void times(double out[3], const histogram *h) {
 
 static bool is_good(const load *l, const request *q, double batch) {
     const options *o = &l->options;
-    double first = o->ttft_ms > 0 ? o->ttft_ms * 1e-3 : 10 * idle_first(l, q->prompt);
-    double gap = o->gap_ms > 0 ? o->gap_ms * 1e-3 : 2 * idle_gap(l, batch);
+    double first = o->ttft_ms > 0 ? o->ttft_ms * 1e-3 : 10 * at(&l->first, q->prompt);
+    double gap = o->gap_ms > 0 ? o->gap_ms * 1e-3 : 2 * at(&l->gap, batch);
     double mean = q->tokens > 1 ? (q->last - q->first) / (q->tokens - 1) : 0;
     return q->finish == BN_FINISH_LENGTH && q->first - q->due <= first && mean <= gap;
 }

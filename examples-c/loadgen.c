@@ -40,7 +40,7 @@ static const struct {
     double *value, least, most;
     const char *meaning;
 } numbers[] = {
-    {"--seconds", &chosen.seconds, 0.5, 86400, "of arrivals at each level"},
+    {"--seconds", &chosen.seconds, 0.1, 86400, "of arrivals at each level"},
     {"--threads", &chosen.threads, 1, 256, "of the engine"},
     {"--max-batch", &chosen.max_batch, 1, 4096, "requests in a forward pass"},
     {"--memory-limit", &chosen.memory_mib, 1, 1e9, "of the engine, in MiB"},
@@ -143,6 +143,9 @@ static void start(load *l) {
     l->vocabulary = (uint32_t)info.vocab_size;
     l->longest = (uint32_t)stats.max_sequence_length;
     l->max_batch = config.max_batch_size;
+    l->typical = (uint32_t)fmin(o->prompt, l->longest / 2);
+    l->ids = allocate(l->longest, sizeof *l->ids);
+    l->seed = UINT64_C(1) << 63; // other prompts than the load's
     size_t shared = (size_t)o->prefixes * (size_t)o->prefix_tokens;
     l->prefixes = allocate(shared + 1, sizeof *l->prefixes);
     uint64_t state = (uint64_t)o->seed;
@@ -178,6 +181,7 @@ int main(int argc, char **argv) {
     write_file(chosen.plot, write_plot, &l, levels, count);
     check(bn_engine_destroy(l.engine), "destroy", NULL);
     free(l.prefixes);
+    free(l.ids);
     if (!sound) fprintf(stderr, "requests were lost or torn, or never ended\n");
     return !sound;
 }

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-enum { LEVELS = 16, BATCHES = 16, STATUSES = 32, REASONS = 16 };
+enum { LEVELS = 16, POINTS = 16, STATUSES = 32, REASONS = 16 };
 
 typedef struct {
     const char *model, *json, *plot; // NULL: the embedded model; none; none
@@ -41,16 +41,20 @@ typedef struct {
     uint64_t counts[2048], total;
 } histogram;
 
-// Where prompts come from, and what the engine takes.
+typedef struct {
+    double x[POINTS], y[POINTS];
+    int count;
+} curve;
+
+// The engine, and what is known of it.
 typedef struct {
     options options;
     bn_engine *engine;
-    uint32_t vocabulary, longest, max_batch;
-    uint32_t *prefixes;   // `options.prefixes` of `options.prefix_tokens` ids
-    double first_at, first_per_token; // idle time to the first token
-    double first_least;
-    double gaps[BATCHES]; // idle time between tokens, by batch size 1, 2, 4, ...
-    int gap_count;
+    uint32_t vocabulary, longest, max_batch, typical; // `typical`: the median prompt
+    uint32_t *prefixes; // `options.prefixes` of `options.prefix_tokens` ids
+    uint32_t *ids;      // room for a prompt
+    uint64_t seed;      // of the last idle request
+    curve first, gap;   // idle: to the first token by the prompt's length, between tokens by batch size
     double capacity, capacity_tokens; // requests and tokens a second
     uint32_t capacity_at;             // requests at a time
 } load;
@@ -92,8 +96,7 @@ void fill_prompt(const load *l, const request *q, uint32_t *ids);
 // load_run.c
 void measure_idle(load *l);
 void measure_capacity(load *l);
-double idle_first(const load *l, uint32_t prompt);
-double idle_gap(const load *l, double batch);
+double at(const curve *c, double x); // between and beyond the points on straight lines
 level run_level(load *l, int percent);
 
 // load_report.c
