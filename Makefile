@@ -207,13 +207,20 @@ tsan: test-tsan
 $(C)/tests: $(C_TESTS) tests/c/harness.h include/bn_engine.h | lib
 	@$(CC) $(C_TEST_FLAGS) $(CFLAGS) $(C_TESTS) -o $@ $(LINK)
 
-test-c: $(C)/tests $(EXAMPLES:%=$(C)/%)
+# Programs of their own: they look at the process as a whole.
+$(C)/cycles $(C)/soak: $(C)/%: tests/c/%.c tests/c/process.h include/bn_engine.h | lib
+	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $< -o $@ $(LINK)
+
+test-c: $(C)/tests $(EXAMPLES:%=$(C)/%) $(C)/cycles
 	$(call say,C tests)
 	@$(C)/tests
 	@for example in hello demo callbacks embed; do $(C)/$$example > $(C)/$$example.out || exit 1; done
 	@printf '17+25=\n1+1=\n' | $(C)/event_loop > $(C)/event_loop.out
 	@echo "the examples run"
-	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) tests/c/unload.c -o $(C)/unload -ldl
+	@$(C)/loadgen --seconds 0.5 --max-batch 8 --levels 50,150 --json $(C)/load.json --plot $(C)/load.svg \
+		builtin:echo > $(C)/loadgen.out
+	@$(C)/cycles
+	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) tests/c/unload.c -o $(C)/unload -ldl -lpthread
 	@$(C)/unload $(LIB)/$(SONAME)
 
 # The same tests with a check for memory errors and leaks: AddressSanitizer where it links and runs.
