@@ -208,7 +208,7 @@ $(C)/tests: $(C_TESTS) tests/c/harness.h include/bn_engine.h | lib
 	@$(CC) $(C_TEST_FLAGS) $(CFLAGS) $(C_TESTS) -o $@ $(LINK)
 
 # Programs of their own: they look at the process as a whole.
-$(C)/cycles $(C)/soak: $(C)/%: tests/c/%.c tests/c/process.h include/bn_engine.h | lib
+$(C)/cycles $(C)/soak: $(C)/%: tests/c/%.c tests/c/program.h tests/c/process.h include/bn_engine.h | lib
 	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $< -o $@ $(LINK)
 
 test-c: $(C)/tests $(EXAMPLES:%=$(C)/%) $(C)/cycles

@@ -1,26 +1,10 @@
 // Engines made and destroyed many times, each with a request: no thread, descriptor or memory stays behind, but the
 // handles, which are never used again.
-#include "bn_engine.h"
-#include "process.h"
+#include "program.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
-#include <time.h>
 
 enum { ALONE = 2000, SHARING = 200, HANDLES = 128, MOST_KIB = 65536 }; // HANDLES: bytes, of an engine and a model
-
-#define CHECK(condition)                                                  \
-    do {                                                                  \
-        if (condition) break;                                             \
-        fprintf(stderr, "cycles.c:%d: %s does not hold\n", __LINE__, #condition); \
-        exit(1);                                                          \
-    } while (0)
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 // Every other engine answers before it is destroyed; the rest are destroyed with a request under way.
 static void once(bn_model *model, const char *path, bool wait) {
@@ -28,23 +12,23 @@ static void once(bn_model *model, const char *path, bool wait) {
     bn_request_params params;
     bn_engine *engine = NULL;
     bn_request request;
-    CHECK(bn_engine_config_init(&config, sizeof config) == BN_OK);
+    CHECK_OK(bn_engine_config_init(&config, sizeof config));
     config.model = model;
     if (path != NULL) config.model_path = BN_TEXT(path);
     config.threads = 2;
-    CHECK(bn_engine_create(&config, &engine, NULL) == BN_OK);
-    CHECK(bn_request_params_init(&params, sizeof params) == BN_OK);
+    CHECK_OK(bn_engine_create(&config, &engine, NULL));
+    CHECK_OK(bn_request_params_init(&params, sizeof params));
     params.prompt = BN_STRING("17+25=");
     params.max_new_tokens = 4;
     if (wait) {
         bn_event *answer = NULL;
-        CHECK(bn_generate(engine, &params, &answer, NULL) == BN_OK);
+        CHECK_OK(bn_generate(engine, &params, &answer, NULL));
         CHECK(answer->tokens_count > 0);
         bn_completion_free(answer);
     } else {
-        CHECK(bn_submit(engine, &params, &request, NULL) == BN_OK);
+        CHECK_OK(bn_submit(engine, &params, &request, NULL));
     }
-    CHECK(bn_engine_destroy(engine) == BN_OK);
+    CHECK_OK(bn_engine_destroy(engine));
 }
 
 static void cycles(const char *what, bn_model *model, const char *path, int count) {
@@ -67,9 +51,9 @@ int main(void) {
     bn_model_config config;
     bn_model *model = NULL;
     cycles("engines with a model of their own", NULL, "builtin:echo", ALONE);
-    CHECK(bn_model_config_init(&config, sizeof config) == BN_OK);
-    CHECK(bn_model_open(&config, &model, NULL) == BN_OK);
+    CHECK_OK(bn_model_config_init(&config, sizeof config));
+    CHECK_OK(bn_model_open(&config, &model, NULL));
     cycles("engines of one model", model, NULL, SHARING);
-    CHECK(bn_model_free(model) == BN_OK);
+    CHECK_OK(bn_model_free(model));
     return 0;
 }
