@@ -83,37 +83,43 @@ static double median(double *values, size_t count) {
     return values[count / 2];
 }
 
-// The median of a few requests, one after another.
+// The median of a few requests, one after another, in about a second.
 static double first_alone(load *l, uint32_t prompt) {
     enum { TIMES = 7 };
-    double firsts[TIMES];
-    for (int i = 0; i < TIMES; i++) {
+    double firsts[TIMES], begun = now();
+    size_t count = 0;
+    while (count < TIMES && (count == 0 || now() - begun < 1)) {
         request q = {.seed = ++l->seed, .prompt = prompt, .output = 1};
         run r = begin(l, &q);
         submit(&r, 0);
         check(q.status, "submit", NULL);
         while (r.finished == 0) collect(&r, BN_WAIT_FOREVER);
-        firsts[i] = q.first;
+        firsts[count++] = q.first;
     }
-    return median(firsts, TIMES);
+    return median(firsts, count);
 }
 
-// From a token to the next with `batch` requests, while all of them have started and none has ended. 0: they do not
-// all fit.
-static double gap_once(load *l, uint32_t batch) {
+// From a token to the next with `batch` requests, over a few tokens of each while all of them run. 0: they do not all
+// fit.
+static double gap_alone(load *l, uint32_t batch) {
+    enum { TOKENS = 64 };
     request *requests = allocate(batch, sizeof *requests);
     run r = begin(l, requests);
     for (uint32_t i = 0; i < batch; i++) {
-        requests[i] = (request){.seed = ++l->seed, .prompt = l->typical, .output = (uint32_t)fmin(64, l->longest / 2)};
+        requests[i] = (request){.seed = ++l->seed, .prompt = l->typical, .output = (uint32_t)fmin(l->longest - l->typical, 1024)};
         submit(&r, i);
     }
     while (r.finished < r.accepted) {
         collect(&r, BN_WAIT_FOREVER);
-        if (r.from == INFINITY && r.started == batch && r.finished == 0) r.from = now() - r.start;
-        if (r.to == INFINITY && r.finished > 0) r.to = now() - r.start;
+        double time = now() - r.start;
+        if (r.from == INFINITY && r.started == batch && r.finished == 0) r.from = time;
+        if (r.to == INFINITY && (r.window_tokens >= TOKENS * batch || r.finished > 0 || r.accepted < batch)) {
+            r.to = time;
+            check(bn_cancel(l->engine, BN_ANY, NULL), "cancel", NULL);
+        }
     }
     free(requests);
-    return r.window_tokens > batch ? (r.to - r.from) * batch / (double)r.window_tokens : 0;
+    return r.window_tokens > 0 ? (r.to - r.from) * batch / (double)r.window_tokens : 0;
 }
 
 static void add_point(curve *c, double x, double y) {
@@ -129,14 +135,11 @@ double at(const curve *c, double x) {
 }
 
 void measure_idle(load *l) {
-    enum { TIMES = 3 };
     first_alone(l, 1); // warm
     for (uint32_t prompt = 1; prompt <= 8 * l->typical && prompt < l->longest; prompt *= 4)
         add_point(&l->first, prompt, first_alone(l, prompt));
     for (uint32_t batch = 1; batch <= l->max_batch; batch *= 2) {
-        double gaps[TIMES];
-        for (int i = 0; i < TIMES; i++) gaps[i] = gap_once(l, batch);
-        double gap = median(gaps, TIMES);
+        double gap = gap_alone(l, batch);
         if (gap <= 0) break;
         add_point(&l->gap, batch, gap);
     }
