@@ -42,8 +42,8 @@ static void json_times(FILE *f, const char *name, const double times[3]) {
 }
 
 static void json_level(FILE *f, const level *v) {
-    fprintf(f, "    {\"load_percent\": %d, \"rate\": %.3f, \"offered_per_s\": %.3f, \"completed_per_s\": %.3f, "
-               "\"tokens_per_s\": %.2f, \"good_per_s\": %.3f, \"good_tokens_per_s\": %.2f, \"good_percent\": %.2f,\n     ",
+    fprintf(f, "    {\"load_percent\": %d, \"rate\": %.3f, \"offered_per_s\": %.3f, "
+               "\"completed_per_s\": %.3f, \"tokens_per_s\": %.2f, \"good_per_s\": %.3f, \"good_tokens_per_s\": %.2f, \"good_percent\": %.2f,\n     ",
             v->percent, v->rate, v->offered, v->completed, v->tokens, v->good, v->good_tokens, v->good_share);
     json_times(f, "first_token_ms", v->first);
     json_times(f, "between_tokens_ms", v->gap);
@@ -123,8 +123,8 @@ static double scale(panel *p, int count) {
 static void plot_axes(FILE *f, const panel *p, double step, const level *levels, int count) {
     fprintf(f, "<text x=\"0\" y=\"-20\" class=\"title\">%s</text>\n", p->title);
     for (double v = p->low; v <= p->high * 1.001; v = p->logarithmic ? v * step : v + step)
-        fprintf(f, "<path class=\"grid\" d=\"M0 %.1fH%d\"/><text x=\"-8\" y=\"%.1f\" class=\"end\">%g</text>\n", up(p, v),
-                WIDTH, up(p, v) + 4, v);
+        fprintf(f, "<path class=\"grid\" d=\"M0 %.1fH%d\"/><text x=\"-8\" y=\"%.1f\" class=\"end\">%g</text>\n",
+                up(p, v), WIDTH, up(p, v) + 4, v);
     for (int i = 0; i < count; i++)
         fprintf(f, "<text x=\"%.1f\" y=\"%d\" class=\"mid\">%d%%</text>\n", across(levels, count, i), HEIGHT + 20,
                 levels[i].percent);
@@ -157,8 +157,8 @@ void write_plot(FILE *f, const load *l, const level *levels, int count) {
         panels[1].values[0][i] = levels[i].first[2] * 1e3;
         panels[1].values[1][i] = levels[i].gap[2] * 1e3;
     }
-    fprintf(f, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\">\n<style>text {font: 13px sans-serif} "
-               ".title {font-weight: bold} .end {text-anchor: end} .mid {text-anchor: middle} "
+    fprintf(f, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\">\n"
+               "<style>text {font: 13px sans-serif} .title {font-weight: bold} .end {text-anchor: end} .mid {text-anchor: middle} "
                ".grid {stroke: #ddd}</style>\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
             PANELS * (WIDTH + LEFT) + 30, HEIGHT + TOP + 80);
     for (int i = 0; i < PANELS; i++) {

@@ -69,6 +69,12 @@ static size_t collect(run *r, int32_t wait_ms) {
 
 // -- closed loops: one thread ------------------------------------------------------------------------
 
+static void collect_some(run *r) {
+    if (collect(r, PATIENCE * 1000) > 0) return;
+    fprintf(stderr, "no event within %d s: of %zu requests %zu have ended\n", PATIENCE, r->accepted, r->finished);
+    exit(1);
+}
+
 static run begin(load *l, request *requests) {
     return (run){.load = l, .requests = requests, .start = now(), .from = INFINITY, .to = INFINITY};
 }
@@ -93,7 +99,7 @@ static double first_alone(load *l, uint32_t prompt) {
         run r = begin(l, &q);
         submit(&r, 0);
         check(q.status, "submit", NULL);
-        while (r.finished == 0) collect(&r, BN_WAIT_FOREVER);
+        while (r.finished == 0) collect_some(&r);
         firsts[count++] = q.first;
     }
     return median(firsts, count);
@@ -103,14 +109,15 @@ static double first_alone(load *l, uint32_t prompt) {
 // fit.
 static double gap_alone(load *l, uint32_t batch) {
     enum { TOKENS = 64 };
+    uint32_t output = (uint32_t)fmin(l->longest - l->typical, 1024); // it is cancelled before
     request *requests = allocate(batch, sizeof *requests);
     run r = begin(l, requests);
     for (uint32_t i = 0; i < batch; i++) {
-        requests[i] = (request){.seed = ++l->seed, .prompt = l->typical, .output = (uint32_t)fmin(l->longest - l->typical, 1024)};
+        requests[i] = (request){.seed = ++l->seed, .prompt = l->typical, .output = output};
         submit(&r, i);
     }
     while (r.finished < r.accepted) {
-        collect(&r, BN_WAIT_FOREVER);
+        collect_some(&r);
         double time = now() - r.start;
         if (r.from == INFINITY && r.started == batch && r.finished == 0) r.from = time;
         if (r.to == INFINITY && (r.window_tokens >= TOKENS * batch || r.finished > 0 || r.accepted < batch)) {
@@ -160,7 +167,7 @@ static double closed_loop(load *l, uint32_t at_once, double seconds, uint64_t se
     }
     double rate = (double)r.window_tokens / (now() - r.start - r.from);
     check(bn_cancel(l->engine, BN_ANY, NULL), "cancel", NULL);
-    while (r.finished < r.accepted) collect(&r, BN_WAIT_FOREVER);
+    while (r.finished < r.accepted) collect_some(&r);
     free(r.requests);
     return rate;
 }

@@ -31,7 +31,8 @@ double now(void) {
 
 static options chosen = {
     .seed = 1, .seconds = 10, .prompt = 64, .output = 32, .spread = 0.6,
-    .prefixes = 4, .prefix_tokens = 64, .prefix_share = 30, .deadline_share = 5, .priority_share = 20, .cancel_share = 2,
+    .prefixes = 4, .prefix_tokens = 64, .prefix_share = 30,
+    .deadline_share = 5, .priority_share = 20, .cancel_share = 2,
     .levels = {50, 80, 100, 150}, .level_count = 4,
 };
 

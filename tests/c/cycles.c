@@ -40,7 +40,8 @@ static void cycles(const char *what, bn_model *model, const char *path, int coun
     double each = (now() - begin) * 1e3 / count;
     heap = heap_bytes() - heap;
     kib = resident_kib() - kib;
-    printf("%d %s made and destroyed, %.2f ms each; heap %+ld bytes, resident %+ld KiB\n", count, what, each, heap, kib);
+    printf("%d %s made and destroyed, %.2f ms each; heap %+ld bytes, resident %+ld KiB\n", count, what, each, heap,
+           kib);
     CHECK(count_threads() == threads);
     CHECK(count_fds() == fds);
     CHECK(heap <= HANDLES * count);
