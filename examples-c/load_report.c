@@ -8,9 +8,9 @@ static void print_curve(FILE *f, const curve *c, const char *form) {
 }
 
 void print_head(const load *l) {
-    printf("capacity %.1f requests/s, %.0f tokens/s, with %u at a time\n", l->capacity, l->capacity_tokens,
-           l->capacity_at);
-    printf("idle, ms to the first token by prompt tokens: ");
+    printf("capacity %.1f requests/s, %.0f tokens/s", l->capacity, l->capacity_tokens);
+    if (l->capacity_at > 0) printf(", with %u at a time", l->capacity_at);
+    printf("\nidle, ms to the first token by prompt tokens: ");
     print_curve(stdout, &l->first, "%s%.0f: %.3f");
     printf("\nidle, ms between tokens by batch: ");
     print_curve(stdout, &l->gap, "%s%.0f: %.3f");

@@ -176,14 +176,17 @@ static double closed_loop(load *l, uint32_t at_once, double seconds, uint64_t se
 void measure_capacity(load *l) {
     double best = 0, outputs = 0, seconds = fmax(l->options.seconds / 8, 0.1);
     uint64_t seed = (uint64_t)l->options.seed + 1;
+    request *requests = draw_closed(l, POOL, seed);
+    for (size_t i = 0; i < POOL; i++) outputs += requests[i].output;
+    free(requests);
+    l->capacity = l->options.capacity;
+    l->capacity_tokens = l->capacity * outputs / POOL;
+    if (l->capacity > 0) return;
     for (uint32_t at_once = 1; at_once <= 2 * l->max_batch; at_once *= 2) {
         double rate = closed_loop(l, at_once, seconds, seed);
         if (rate > best) best = rate, l->capacity_at = at_once;
     }
     l->capacity_tokens = closed_loop(l, l->capacity_at, 4 * seconds, seed + 1);
-    request *requests = draw_closed(l, POOL, seed);
-    for (size_t i = 0; i < POOL; i++) outputs += requests[i].output;
-    free(requests);
     l->capacity = l->capacity_tokens * POOL / outputs;
 }
 

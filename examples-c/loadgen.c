@@ -42,6 +42,7 @@ static const struct {
     const char *meaning;
 } numbers[] = {
     {"--seconds", &chosen.seconds, 0.1, 86400, "of arrivals at each level"},
+    {"--capacity", &chosen.capacity, 0.001, 1e9, "requests/s that are 100%; otherwise it is measured"},
     {"--threads", &chosen.threads, 1, 256, "of the engine"},
     {"--max-batch", &chosen.max_batch, 1, 4096, "requests in a forward pass"},
     {"--memory-limit", &chosen.memory_mib, 1, 1e9, "of the engine, in MiB"},

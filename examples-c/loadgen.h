@@ -14,7 +14,7 @@ enum { LEVELS = 16, POINTS = 16, STATUSES = 32, REASONS = 16 };
 typedef struct {
     const char *model, *json, *plot; // NULL: the embedded model; none; none
     double threads, max_batch, memory_mib, queue, target_itl_ms; // 0: the engine's default
-    double seed, seconds;
+    double seed, seconds, capacity; // requests a second; 0: to be measured
     double prompt, output, spread; // medians of the lengths in tokens, sigma of their logarithms
     double prefixes, prefix_tokens;
     double prefix_share, deadline_share, priority_share, cancel_share; // percent of the requests
@@ -56,7 +56,7 @@ typedef struct {
     uint64_t seed;      // of the last idle request
     curve first, gap;   // idle: to the first token by the prompt's length, between tokens by batch size
     double capacity, capacity_tokens; // requests and tokens a second
-    uint32_t capacity_at;             // requests at a time
+    uint32_t capacity_at;             // requests at a time; 0: the capacity was given
 } load;
 
 // Requests on their way, from `start` on. Rates are of what came from `from` up to `to`.
