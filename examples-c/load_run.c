@@ -89,25 +89,19 @@ static double median(double *values, size_t count) {
     return values[count / 2];
 }
 
-// The median of a few requests, one after another, in about a second.
-static double first_alone(load *l, uint32_t prompt) {
-    enum { TIMES = 7 };
-    double firsts[TIMES], begun = now();
-    size_t count = 0;
-    while (count < TIMES && (count == 0 || now() - begun < 1)) {
-        request q = {.seed = ++l->seed, .prompt = prompt, .output = 1};
-        run r = begin(l, &q);
-        submit(&r, 0);
-        check(q.status, "submit", NULL);
-        while (r.finished == 0) collect_some(&r);
-        firsts[count++] = q.first;
-    }
-    return median(firsts, count);
+// To the first token of a request alone.
+static double first_once(load *l, uint32_t prompt) {
+    request q = {.seed = ++l->seed, .prompt = prompt, .output = 1};
+    run r = begin(l, &q);
+    submit(&r, 0);
+    check(q.status, "submit", NULL);
+    while (r.finished == 0) collect_some(&r);
+    return q.first;
 }
 
 // From a token to the next with `batch` requests, over a few tokens of each while all of them run. 0: they do not all
 // fit.
-static double gap_alone(load *l, uint32_t batch) {
+static double gap_once(load *l, uint32_t batch) {
     enum { TOKENS = 64 };
     uint32_t output = (uint32_t)fmin(l->longest - l->typical, 1024); // it is cancelled before
     request *requests = allocate(batch, sizeof *requests);
@@ -129,9 +123,15 @@ static double gap_alone(load *l, uint32_t batch) {
     return r.window_tokens > 0 ? (r.to - r.from) * batch / (double)r.window_tokens : 0;
 }
 
-static void add_point(curve *c, double x, double y) {
+// The median of a few times, in about a second. False: it cannot be measured.
+static bool add_point(load *l, curve *c, uint32_t x, double (*once)(load *, uint32_t)) {
+    enum { TIMES = 7 };
+    double times[TIMES], begun = now();
+    size_t count = 0;
+    while (count < TIMES && (count == 0 || now() - begun < 1)) times[count++] = once(l, x);
     c->x[c->count] = x;
-    c->y[c->count++] = y;
+    c->y[c->count] = median(times, count);
+    return c->y[c->count] > 0 && ++c->count < POINTS;
 }
 
 double at(const curve *c, double x) {
@@ -142,14 +142,11 @@ double at(const curve *c, double x) {
 }
 
 void measure_idle(load *l) {
-    first_alone(l, 1); // warm
+    first_once(l, 1); // warm
     for (uint32_t prompt = 1; prompt <= 8 * l->typical && prompt < l->longest; prompt *= 4)
-        add_point(&l->first, prompt, first_alone(l, prompt));
-    for (uint32_t batch = 1; batch <= l->max_batch; batch *= 2) {
-        double gap = gap_alone(l, batch);
-        if (gap <= 0) break;
-        add_point(&l->gap, batch, gap);
-    }
+        if (!add_point(l, &l->first, prompt, first_once)) break;
+    for (uint32_t batch = 1; batch <= l->max_batch; batch *= 2)
+        if (!add_point(l, &l->gap, batch, gap_once)) break;
     if (l->gap.count == 0) check(BN_ERR_MEMORY_LIMIT, "no request of the median lengths fits", NULL);
 }
 
@@ -172,9 +169,11 @@ static double closed_loop(load *l, uint32_t at_once, double seconds, uint64_t se
     return rate;
 }
 
-// The best of several numbers of requests at a time, then measured again for longer: the best of a few is too good.
+// The best of several numbers of requests at a time, each tried twice in turn with the others, since machines drift; then
+// the median of longer runs, since the best of many is too good.
 void measure_capacity(load *l) {
-    double best = 0, outputs = 0, seconds = fmax(l->options.seconds / 8, 0.1);
+    enum { ROUNDS = 2, TIMES = 3 };
+    double best = 0, outputs = 0, rates[TIMES], seconds = fmax(l->options.seconds / 16, 0.15);
     uint64_t seed = (uint64_t)l->options.seed + 1;
     request *requests = draw_closed(l, POOL, seed);
     for (size_t i = 0; i < POOL; i++) outputs += requests[i].output;
@@ -182,11 +181,14 @@ void measure_capacity(load *l) {
     l->capacity = l->options.capacity;
     l->capacity_tokens = l->capacity * outputs / POOL;
     if (l->capacity > 0) return;
-    for (uint32_t at_once = 1; at_once <= 2 * l->max_batch; at_once *= 2) {
-        double rate = closed_loop(l, at_once, seconds, seed);
-        if (rate > best) best = rate, l->capacity_at = at_once;
+    for (int round = 0; round < ROUNDS; round++) {
+        for (uint32_t at_once = 1; at_once <= 2 * l->max_batch; at_once *= 2) {
+            double rate = closed_loop(l, at_once, seconds, seed);
+            if (rate > best) best = rate, l->capacity_at = at_once;
+        }
     }
-    l->capacity_tokens = closed_loop(l, l->capacity_at, 4 * seconds, seed + 1);
+    for (uint64_t i = 0; i < TIMES; i++) rates[i] = closed_loop(l, l->capacity_at, 3 * seconds, seed + i);
+    l->capacity_tokens = median(rates, TIMES);
     l->capacity = l->capacity_tokens * POOL / outputs;
 }
 
