@@ -83,8 +83,9 @@ impl Scheduler {
             return Try::No(HeldBack::Prefix);
         }
         let slot = &self.slots[seq];
-        let may_preempt = self.is_urgent(seq) || now.saturating_sub(slot.since) >= PATIENCE_NS;
-        if !may_preempt && self.cache.pool().available() < slot.need && self.plans < slot.retry {
+        let (alone, patient) = (self.running.len() == 0, now.saturating_sub(slot.since) >= PATIENCE_NS);
+        let may_preempt = self.is_urgent(seq) || patient;
+        if !alone && !may_preempt && self.cache.pool().available() < slot.need && self.plans < slot.retry {
             return Try::No(HeldBack::Blocks);
         }
         let mut table = std::mem::take(&mut self.found);
