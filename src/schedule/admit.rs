@@ -47,10 +47,12 @@ impl Scheduler {
                     if plan.held_back == HeldBack::Nothing {
                         plan.held_back = why;
                     }
-                    if plan.refused.is_some() {
+                    // Shorter steps come only when fewer run, so nobody is let past it for ever.
+                    let out_of_time = why == HeldBack::Time;
+                    if plan.refused.is_some() || out_of_time && self.is_patient(seq, now) {
                         break;
                     }
-                    passed |= why == HeldBack::Blocks;
+                    passed |= out_of_time || why == HeldBack::Blocks;
                     at += 1;
                 }
             }
@@ -83,8 +85,8 @@ impl Scheduler {
             return Try::No(HeldBack::Prefix);
         }
         let slot = &self.slots[seq];
-        let (alone, patient) = (self.running.len() == 0, now.saturating_sub(slot.since) >= PATIENCE_NS);
-        let may_preempt = self.is_urgent(seq) || patient;
+        let alone = self.running.len() == 0;
+        let may_preempt = self.is_urgent(seq) || self.is_patient(seq, now);
         if !alone && !may_preempt && self.cache.pool().available() < slot.need && self.plans < slot.retry {
             return Try::No(HeldBack::Blocks);
         }
@@ -131,6 +133,11 @@ impl Scheduler {
     /// It comes before the last of the running ones, and is of a higher priority.
     fn is_urgent(&self, seq: SeqId) -> bool {
         self.running.last().is_some_and(|last| self.outranks(seq, last))
+    }
+
+    /// It was passed long enough.
+    fn is_patient(&self, seq: SeqId, now: u64) -> bool {
+        now.saturating_sub(self.slots[seq].since) >= PATIENCE_NS
     }
 
     fn outranks(&self, seq: SeqId, other: SeqId) -> bool {
@@ -233,7 +240,7 @@ impl Scheduler {
         if fits && self.running.len() < slots {
             return true;
         }
-        let patient = now.saturating_sub(self.slots[seq].since) >= PATIENCE_NS;
+        let patient = self.is_patient(seq, now);
         // From the last in line on, as many as give the room.
         let (mut victims, mut gained) = (0, 0);
         for victim in self.running.iter().rev() {
