@@ -42,7 +42,7 @@ impl Expected {
 
     pub fn check(self, world: &mut World, plan: &Plan) {
         let admitted = |seq| plan.admitted.iter().any(|admission| admission.seq == seq);
-        if let Some(head) = self.head {
+        if let Some(head) = self.head.filter(|head| !plan.late.contains(head)) {
             world.tally.heads += 1;
             assert!(admitted(head), "{head:?} is first in line and has room");
         }
@@ -51,7 +51,7 @@ impl Expected {
             live.fitting *= u32::from(!plan.admitted.is_empty());
         }
         for seq in self.fit {
-            if !admitted(seq) && plan.admitted.is_empty() {
+            if plan.admitted.is_empty() && !plan.late.contains(&seq) {
                 let fitting = world.requests.get(seq).fitting + 1;
                 world.requests.get_mut(seq).fitting = fitting;
                 assert!(fitting <= RETRY, "{seq:?} has had room for {fitting} plans");
@@ -117,7 +117,8 @@ fn must_admit(world: &World, head: SeqId, running: &[SeqId]) -> bool {
 impl World {
     /// The plan against the model, which follows it.
     pub fn check_plan(&mut self, plan: &Plan) {
-        assert!(!plan.is_empty() && plan.refused.is_none(), "work left and nothing planned");
+        assert!(!plan.is_empty() || !plan.late.is_empty(), "work left and nothing planned");
+        assert_eq!(plan.refused, None);
         self.follow(plan);
         let (mut work, mut seen) = (Work::default(), vec![false; self.requests.0.len()]);
         for (at, entry) in plan.entries.iter().enumerate() {
@@ -135,8 +136,27 @@ impl World {
             let waits = self.requests.get(seq).decodes() && !seen[seq.0 as usize];
             assert!(!waits, "the decode row of {seq:?} waits");
         }
-        assert!(seen[running[0].0 as usize] || work.rows == u64::from(config.max_batch_tokens));
+        let first = running.first().is_none_or(|seq| seen[seq.0 as usize]);
+        assert!(first || work.rows == u64::from(config.max_batch_tokens));
+        self.check_late(plan);
         self.check_counts();
+    }
+
+    /// Who has a time for its first token, and has not begun.
+    fn check_late(&self, plan: &Plan) {
+        for &seq in &plan.late {
+            let live = self.requests.get(seq);
+            assert!(
+                live.state == State::Waiting && live.request.first_by_ns > 0 && !live.ran,
+                "{seq:?} is not late"
+            );
+        }
+        let waiting = self.requests.line(State::Waiting);
+        for &seq in waiting.first() {
+            let live = self.requests.get(seq);
+            let late = live.request.first_by_ns > 0 && live.request.first_by_ns < self.now && !live.ran;
+            assert!(!late || live.since == self.now || plan.late.contains(&seq), "{seq:?} is late");
+        }
     }
 
     fn check_entry(&self, entry: &PlanEntry) {
@@ -148,7 +168,7 @@ impl World {
         assert_eq!(entry.sample, end == live.known, "{entry:?}");
         assert!(end <= live.known && end <= live.bound(), "{entry:?} goes too far");
         assert!(table.len() >= blocks(self, end), "{entry:?} has no blocks");
-        self.memory.check(table, live);
+        self.memory.check(table, live.root, &live.whole[..live.computed as usize]);
         let first = (entry.start / self.setting.config.block_size) as usize;
         for &block in &table[first..blocks(self, end)] {
             assert_eq!(self.scheduler.pool().references(block), 1, "{entry:?} writes to a shared block");

@@ -37,12 +37,15 @@ impl Memory {
         table[position / self.size] as usize * self.size + position % self.size
     }
 
-    /// Asserts that all positions that a sequence has computed are its own: its next row attends to them.
-    pub fn check(&self, table: &[u32], live: &Live) {
-        for position in 0..live.computed {
-            let (at, found) = (position as usize, self.cells[self.at(table, position)]);
-            let own = Cell { token: live.whole[at], position, hash: live.hashes[at] };
-            assert_eq!(found, own, "position {position} of {live:?} lies wrong in the blocks {table:?}");
+    /// Asserts that the blocks begin with these tokens, of a sequence whose hashes begin with `root`: its next row
+    /// attends to all of them.
+    pub fn check(&self, table: &[u32], root: u64, tokens: &[u32]) {
+        let mut hash = root;
+        for (position, &token) in (0..).zip(tokens) {
+            hash = mix(hash, u64::from(token));
+            let found = self.cells[self.at(table, position)];
+            let own = Cell { token, position, hash };
+            assert_eq!(found, own, "position {position} of {tokens:?} lies wrong in the blocks {table:?}");
         }
     }
 

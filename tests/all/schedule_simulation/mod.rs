@@ -10,7 +10,9 @@ mod checks;
 mod memory;
 mod model;
 mod rng;
+mod router;
 mod scenarios;
+mod sessions;
 mod tally;
 mod world;
 

@@ -13,9 +13,7 @@ pub struct Live {
     pub rank: Rank,
     /// The prompt and the output that the request computes alone.
     pub whole: Vec<u32>,
-    /// `hashes[p]` covers the tokens `0..=p`.
-    pub hashes: Vec<u64>,
-    /// Before the first token. Different wherever nothing may be shared.
+    /// The hash before the first token. Different wherever nothing may be shared.
     pub root: u64,
     pub seed: u64,
     /// Tokens that are known: the prompt and what was sampled.
@@ -24,6 +22,8 @@ pub struct Live {
     pub ends_after: u32,
     pub state: State,
     pub computed: u32,
+    /// It has computed something.
+    pub ran: bool,
     pub since: u64,
     /// Committed steps since it came, less those in which it was paused, and how many they may be.
     pub life: u64,
@@ -44,25 +44,24 @@ impl Live {
     ) -> Self {
         let Reuse { shared, salt, .. } = request.reuse;
         let root = mix(if shared { salt } else { unique }, u64::from(shared));
-        let (mut whole, mut hashes, mut hash) = (prompt.to_vec(), Vec::new(), root);
+        let (mut whole, mut hash) = (prompt.to_vec(), root);
         for at in 0..prompt.len() + request.max_new as usize {
             if at == whole.len() {
                 whole.push(sampled(seed, hash));
             }
             hash = mix(hash, u64::from(whole[at]));
-            hashes.push(hash);
         }
         Self {
             request,
             rank,
             whole,
-            hashes,
             root,
             seed,
             known: request.prompt_len,
             ends_after,
             state: State::Waiting,
             computed: 0,
+            ran: false,
             since: request.arrived_ns,
             life: 0,
             allowed: 0,

@@ -4,6 +4,7 @@ use super::checks::Expected;
 use super::memory::Memory;
 use super::model::{Live, Prompts, Requests, sampled};
 use super::rng::Rng;
+use super::router::Router;
 use super::tally::Tally;
 use bn_engine::base::Status;
 use bn_engine::cache::blocks_for;
@@ -83,6 +84,7 @@ pub struct World {
     pub rng: Rng,
     pub scheduler: Scheduler,
     pub memory: Memory,
+    pub router: Router,
     pub requests: Requests,
     pub tally: Tally,
     prompts: Prompts,
@@ -98,9 +100,12 @@ impl World {
         let mut rng = Rng(seed);
         let setting = Setting::draw(&mut rng);
         let SchedulerConfig { blocks, block_size, .. } = setting.config;
+        let mut scheduler = Scheduler::new(setting.config).unwrap();
+        scheduler.cache_mut().log_events(1 + rng.below(40) as usize).unwrap();
         Self {
             seed,
-            scheduler: Scheduler::new(setting.config).unwrap(),
+            scheduler,
+            router: Router::default(),
             memory: Memory::new(blocks, block_size),
             requests: Requests((0..setting.requests).map(|_| None).collect()),
             tally: Tally::default(),
@@ -159,6 +164,7 @@ impl World {
             self.step();
             self.check_lives();
         }
+        self.drop_sessions();
         assert_eq!(self.scheduler.counts().blocks_used, 0);
         assert_eq!(self.accepted, self.ended);
         assert!(self.requests.iter().next().is_none());
@@ -173,7 +179,9 @@ impl World {
         };
         let priority = if rng.one_in(2) { 128 } else { rng.next() as u8 };
         let max_new = 1 + rng.below(self.setting.max_new.into()) as u32;
-        Request { prompt_len: prompt.len() as u32, max_new, priority, arrived_ns: self.now, reuse }
+        let first_by_ns = if rng.one_in(8) { self.now + rng.below(3_000_000_000) } else { 0 };
+        let prompt_len = prompt.len() as u32;
+        Request { prompt_len, max_new, priority, arrived_ns: self.now, first_by_ns, reuse }
     }
 
     fn submit(&mut self) {
@@ -228,7 +236,7 @@ impl World {
     fn disturb(&mut self) {
         let seq = SeqId(self.rng.below(self.requests.0.len() as u64) as u32);
         let state = self.requests.0[seq.0 as usize].as_ref().map_or(State::Absent, |live| live.state);
-        match self.rng.below(8) {
+        match self.rng.below(10) {
             0 => {
                 let given = self.scheduler.cancel(seq, &self.requests);
                 assert_eq!(given, state);
@@ -247,6 +255,7 @@ impl World {
                     assert!(self.scheduler.block_table(seq).is_empty());
                 }
             }
+            2 | 3 => self.drop_or_touch(),
             _ => {
                 self.scheduler.resume(seq, self.now);
                 if state == State::Paused {
@@ -294,7 +303,14 @@ impl World {
             }
             _ => self.finish_step(&mut plan, ns),
         }
+        for &seq in &plan.late {
+            assert_eq!(self.scheduler.cancel(seq, &self.requests), State::Waiting);
+            self.tally.late += 1;
+            self.end(seq);
+        }
         self.scheduler.check().unwrap();
+        self.check_sessions();
+        self.check_router();
     }
 
     fn finish_step(&mut self, plan: &mut Plan, ns: u64) {
@@ -312,6 +328,7 @@ impl World {
             }
             let hash = self.memory.run(table, live, entry.start, entry.rows);
             live.computed += entry.rows;
+            live.ran = true;
             if entry.sample {
                 let token = sampled(live.seed, hash);
                 assert_eq!(
@@ -334,6 +351,9 @@ impl World {
         }
         for seq in ended {
             self.check_life(self.requests.get(seq));
+            if self.requests.get(seq).generated() > 0 {
+                self.keep_some(seq);
+            }
             self.tally.preempted_once(self.scheduler.preemptions(seq));
             assert_eq!(self.scheduler.cancel(seq, &self.requests), State::Running);
             self.end(seq);
