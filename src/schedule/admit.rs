@@ -3,11 +3,12 @@
 use super::slots::Leader;
 use super::*;
 
-/// Waiting sequences that a plan tries to admit.
+/// Waiting sequences that a plan tries to admit in vain.
 const LOOK: usize = 16;
 /// Late ones that a plan gives up.
 const GIVE_UP: usize = 256;
-/// Plans for which one that did not fit is not tried again, unless there is as much room as it needs.
+/// Plans for which one that did not fit is not tried again, unless there is as much room as it needed, or somebody gave
+/// back blocks.
 const RETRY: u64 = 16;
 /// Positions that are worth waiting for while another sequence computes them.
 const WORTH: u32 = 16;
@@ -40,10 +41,10 @@ impl Scheduler {
                 at += 1;
                 continue;
             }
-            looks += 1;
             match self.try_admit(seq, plan, tokens, now) {
                 Try::Admitted => self.events.passed += u64::from(passed),
                 Try::No(why) => {
+                    looks += 1;
                     if plan.held_back == HeldBack::Nothing {
                         plan.held_back = why;
                     }
@@ -87,7 +88,8 @@ impl Scheduler {
         let slot = &self.slots[seq];
         let alone = self.running.len() == 0;
         let may_preempt = self.is_urgent(seq) || self.is_patient(seq, now);
-        if !alone && !may_preempt && self.cache.pool().available() < slot.need && self.plans < slot.retry {
+        let same = self.cache.pool().available() < slot.need && self.freed + RETRY < slot.retry;
+        if !alone && !may_preempt && same && self.plans < slot.retry {
             return Try::No(HeldBack::Blocks);
         }
         let mut table = std::mem::take(&mut self.found);
