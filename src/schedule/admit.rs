@@ -86,10 +86,9 @@ impl Scheduler {
             return Try::No(HeldBack::Prefix);
         }
         let slot = &self.slots[seq];
-        let alone = self.running.len() == 0;
         let may_preempt = self.is_urgent(seq) || self.is_patient(seq, now);
         let same = self.cache.pool().available() < slot.need && self.freed + RETRY < slot.retry;
-        if !alone && !may_preempt && same && self.plans < slot.retry {
+        if !may_preempt && same && self.plans < slot.retry {
             return Try::No(HeldBack::Blocks);
         }
         let mut table = std::mem::take(&mut self.found);

@@ -46,16 +46,16 @@ impl Expected {
             world.tally.heads += 1;
             assert!(admitted(head), "{head:?} is first in line and has room");
         }
-        for live in world.requests.iter_mut() {
+        if !plan.admitted.is_empty() {
             // Somebody else may have taken the room.
-            live.fitting *= u32::from(!plan.admitted.is_empty());
+            return;
         }
-        for seq in self.fit {
-            if plan.admitted.is_empty() && !plan.late.contains(&seq) {
-                let fitting = world.requests.get(seq).fitting + 1;
-                world.requests.get_mut(seq).fitting = fitting;
-                assert!(fitting <= RETRY, "{seq:?} has had room for {fitting} plans");
-            }
+        for (slot, live) in world.requests.0.iter_mut().enumerate() {
+            let (seq, Some(live)) = (SeqId(slot as u32), live) else { continue };
+            let fits = self.fit.contains(&seq) && !plan.late.contains(&seq);
+            live.fitting = if fits { live.fitting + 1 } else { 0 };
+            world.tally.fitting = world.tally.fitting.max(live.fitting);
+            assert!(live.fitting <= RETRY, "{seq:?} has had room for {} plans", live.fitting);
         }
     }
 }

@@ -24,6 +24,8 @@ pub struct Tally {
     pub copied: u64,
     pub ended: u64,
     pub preempted_most: u32,
+    /// Plans in a row that left somebody waiting who fitted.
+    pub fitting: u32,
     /// The longest life as a share of what is allowed.
     pub life: f64,
     events: Events,
@@ -111,12 +113,14 @@ impl Tally {
         let states = self.cancelled.iter_mut().chain(&mut self.paused);
         states.zip(other.cancelled.iter().chain(&other.paused)).for_each(|(sum, more)| *sum += more);
         self.preempted_most = self.preempted_most.max(other.preempted_most);
+        self.fitting = self.fitting.max(other.fitting);
         self.life = self.life.max(other.life);
     }
 
     pub fn print(&self) {
         self.counts().iter().for_each(|(what, n)| println!("{n:>12} {what}"));
         println!("{:>12} preemptions of one request at most", self.preempted_most);
+        println!("{:>12} plans at most left room for one that waited", self.fitting);
         println!("{:>12.3} of the steps allowed at most", self.life);
     }
 
