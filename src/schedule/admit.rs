@@ -3,11 +3,12 @@
 use super::slots::Leader;
 use super::*;
 
-/// Waiting sequences that a plan tries to admit.
+/// Waiting sequences that a plan tries to admit in vain.
 const LOOK: usize = 16;
 /// Late ones that a plan gives up.
 const GIVE_UP: usize = 256;
-/// Plans for which one that did not fit is not tried again, unless there is as much room as it needs.
+/// Plans for which one that did not fit is not tried again, unless there is as much room as it needed, or somebody gave
+/// back blocks.
 const RETRY: u64 = 16;
 /// Positions that are worth waiting for while another sequence computes them.
 const WORTH: u32 = 16;
@@ -40,17 +41,19 @@ impl Scheduler {
                 at += 1;
                 continue;
             }
-            looks += 1;
             match self.try_admit(seq, plan, tokens, now) {
                 Try::Admitted => self.events.passed += u64::from(passed),
                 Try::No(why) => {
+                    looks += 1;
                     if plan.held_back == HeldBack::Nothing {
                         plan.held_back = why;
                     }
-                    if plan.refused.is_some() {
+                    // Shorter steps come only when fewer run, so nobody is let past it for ever.
+                    let out_of_time = why == HeldBack::Time;
+                    if plan.refused.is_some() || out_of_time && self.is_patient(seq, now) {
                         break;
                     }
-                    passed |= why == HeldBack::Blocks;
+                    passed |= out_of_time || why == HeldBack::Blocks;
                     at += 1;
                 }
             }
@@ -83,8 +86,9 @@ impl Scheduler {
             return Try::No(HeldBack::Prefix);
         }
         let slot = &self.slots[seq];
-        let may_preempt = self.is_urgent(seq) || now.saturating_sub(slot.since) >= PATIENCE_NS;
-        if !may_preempt && self.cache.pool().available() < slot.need && self.plans < slot.retry {
+        let may_preempt = self.is_urgent(seq) || self.is_patient(seq, now);
+        let same = self.cache.pool().available() < slot.need && self.freed + RETRY < slot.retry;
+        if !may_preempt && same && self.plans < slot.retry {
             return Try::No(HeldBack::Blocks);
         }
         let mut table = std::mem::take(&mut self.found);
@@ -130,6 +134,11 @@ impl Scheduler {
     /// It comes before the last of the running ones, and is of a higher priority.
     fn is_urgent(&self, seq: SeqId) -> bool {
         self.running.last().is_some_and(|last| self.outranks(seq, last))
+    }
+
+    /// It was passed long enough.
+    fn is_patient(&self, seq: SeqId, now: u64) -> bool {
+        now.saturating_sub(self.slots[seq].since) >= PATIENCE_NS
     }
 
     fn outranks(&self, seq: SeqId, other: SeqId) -> bool {
@@ -232,7 +241,7 @@ impl Scheduler {
         if fits && self.running.len() < slots {
             return true;
         }
-        let patient = now.saturating_sub(self.slots[seq].since) >= PATIENCE_NS;
+        let patient = self.is_patient(seq, now);
         // From the last in line on, as many as give the room.
         let (mut victims, mut gained) = (0, 0);
         for victim in self.running.iter().rev() {

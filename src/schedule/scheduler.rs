@@ -26,6 +26,8 @@ pub struct Scheduler {
     tickets: u64,
     /// Plans made.
     pub(super) plans: u64,
+    /// Plans that were made when a sequence gave back its blocks last.
+    pub(super) freed: u64,
     /// Blocks that the cache has of a waiting sequence; kept for its memory.
     pub(super) found: Vec<u32>,
     /// Prompts of a step, and their rows; kept for its memory.
@@ -64,6 +66,7 @@ impl Scheduler {
             hold_until: 0,
             tickets: 0,
             plans: 0,
+            freed: 0,
             found: Vec::new(),
             chunks,
         })
@@ -175,6 +178,7 @@ impl Scheduler {
                 let slot = &mut self.slots[seq];
                 self.cache.release_all(self.lanes.table_mut(slot.lane));
                 self.lanes.give_back(slot.lane);
+                self.freed = self.plans;
                 (slot.lane, slot.computed, slot.indexed) = (NONE, 0, 0);
             }
         }

@@ -35,6 +35,6 @@ mod notices;
 mod ops_fused;
 mod ops_invariance;
 mod ops_plain;
-// mod schedule_simulation;
+mod schedule_simulation;
 mod text_chat;
 mod text_stack;

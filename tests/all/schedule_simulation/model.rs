@@ -1,0 +1,195 @@
+//! What a request is expected to do, kept apart from the scheduler.
+
+use super::rng::{Rng, mix};
+use bn_engine::schedule::{Rank, Request, Reuse, SeqId, State, Tokens};
+
+/// Different tokens: few, so that unrelated texts often begin alike.
+const VOCAB: u64 = 3;
+
+/// A live request, and the model of where it stands.
+#[derive(Clone, Debug)]
+pub struct Live {
+    pub request: Request,
+    pub rank: Rank,
+    /// The prompt and the output that the request computes alone.
+    pub whole: Vec<u32>,
+    /// The hash before the first token. Different wherever nothing may be shared.
+    pub root: u64,
+    pub seed: u64,
+    /// Tokens that are known: the prompt and what was sampled.
+    pub known: u32,
+    /// New tokens after which it ends of itself.
+    pub ends_after: u32,
+    pub state: State,
+    pub computed: u32,
+    /// It has computed something.
+    pub ran: bool,
+    pub since: u64,
+    /// Committed steps since it came, less those in which it was paused, and how many they may be.
+    pub life: u64,
+    pub allowed: u64,
+    /// Plans in a row that did not admit it although it fitted.
+    pub fitting: u32,
+}
+
+impl Live {
+    /// `unique` tells requests apart that share nothing.
+    pub fn new(
+        request: Request,
+        rank: Rank,
+        prompt: &[u32],
+        ends_after: u32,
+        seed: u64,
+        unique: u64,
+    ) -> Self {
+        let Reuse { shared, salt, .. } = request.reuse;
+        let root = mix(if shared { salt } else { unique }, u64::from(shared));
+        let (mut whole, mut hash) = (prompt.to_vec(), root);
+        for at in 0..prompt.len() + request.max_new as usize {
+            if at == whole.len() {
+                whole.push(sampled(seed, hash));
+            }
+            hash = mix(hash, u64::from(whole[at]));
+        }
+        Self {
+            request,
+            rank,
+            whole,
+            root,
+            seed,
+            known: request.prompt_len,
+            ends_after,
+            state: State::Waiting,
+            computed: 0,
+            ran: false,
+            since: request.arrived_ns,
+            life: 0,
+            allowed: 0,
+            fitting: 0,
+        }
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.state == State::Running
+    }
+
+    pub fn decodes(&self) -> bool {
+        self.known > self.request.prompt_len && self.computed + 1 == self.known
+    }
+
+    /// Positions that it computes at most: the last token needs none.
+    pub fn bound(&self) -> u32 {
+        self.request.prompt_len + self.request.max_new - 1
+    }
+
+    pub fn generated(&self) -> u32 {
+        self.known - self.request.prompt_len
+    }
+
+    pub fn outranks(&self, other: &Live) -> bool {
+        self.rank < other.rank && self.request.priority > other.request.priority
+    }
+
+    /// `other` may compute now what this one begins with.
+    pub fn may_follow(&self, other: &Live) -> bool {
+        let known = |live: &Live| live.known as usize;
+        let common = self.whole[..known(self)].iter().zip(&other.whole[..known(other)]);
+        other.is_running()
+            && !other.decodes()
+            && other.rank < self.rank
+            && other.root == self.root
+            && common.take_while(|(a, b)| a == b).count() >= 16
+    }
+}
+
+/// The token drawn after everything that `hash` covers.
+pub fn sampled(seed: u64, hash: u64) -> u32 {
+    (mix(seed, hash) % VOCAB) as u32
+}
+
+/// All live requests by slot.
+pub struct Requests(pub Vec<Option<Live>>);
+
+impl Requests {
+    pub fn get(&self, seq: SeqId) -> &Live {
+        self.0[seq.0 as usize].as_ref().expect("a live request")
+    }
+
+    pub fn get_mut(&mut self, seq: SeqId) -> &mut Live {
+        self.0[seq.0 as usize].as_mut().expect("a live request")
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (SeqId, &Live)> {
+        self.0.iter().enumerate().filter_map(|(i, live)| Some((SeqId(i as u32), live.as_ref()?)))
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Live> {
+        self.0.iter_mut().flatten()
+    }
+
+    /// Those in `state`, first in line first.
+    pub fn line(&self, state: State) -> Vec<SeqId> {
+        let mut line: Vec<_> = self.iter().filter(|(_, live)| live.state == state).collect();
+        line.sort_unstable_by_key(|(_, live)| live.rank);
+        line.into_iter().map(|(seq, _)| seq).collect()
+    }
+}
+
+impl Tokens for Requests {
+    fn token(&self, seq: SeqId, position: u32) -> u32 {
+        let live = self.get(seq);
+        assert!(position < live.known, "{seq:?} was asked for the token {position} of {}", live.known);
+        live.whole[position as usize]
+    }
+}
+
+/// Prompts that begin like one another, repeat one another and go on where earlier requests ended.
+pub struct Prompts {
+    bases: Vec<Vec<u32>>,
+    /// The last prompts given, and the last texts ended.
+    recent: Vec<Vec<u32>>,
+    ended: Vec<Vec<u32>>,
+    most: usize,
+}
+
+const KEPT: usize = 6;
+
+impl Prompts {
+    pub fn new(rng: &mut Rng, most: u32) -> Self {
+        let most = most as usize;
+        let bases = (0..4).map(|_| (0..most).map(|_| token(rng)).collect()).collect();
+        Self { bases, recent: Vec::new(), ended: Vec::new(), most }
+    }
+
+    pub fn draw(&mut self, rng: &mut Rng) -> Vec<u32> {
+        let base = match rng.below(8) {
+            0..3 if !self.recent.is_empty() => return rng.pick(&self.recent).clone(),
+            3..5 if !self.ended.is_empty() => rng.pick(&self.ended).clone(),
+            _ => {
+                let base = rng.pick(&self.bases);
+                base[..rng.below(base.len() as u64) as usize].to_vec()
+            }
+        };
+        let mut prompt = base;
+        let tail = 1 + rng.below(1 + self.most as u64 / 4);
+        prompt.extend((0..tail).map(|_| token(rng)));
+        prompt.truncate(self.most);
+        keep(&mut self.recent, prompt.clone(), rng);
+        prompt
+    }
+
+    pub fn ended(&mut self, text: &[u32], rng: &mut Rng) {
+        keep(&mut self.ended, text.to_vec(), rng);
+    }
+}
+
+fn token(rng: &mut Rng) -> u32 {
+    rng.below(VOCAB) as u32
+}
+
+fn keep(texts: &mut Vec<Vec<u32>>, text: Vec<u32>, rng: &mut Rng) {
+    if texts.len() == KEPT {
+        texts.swap_remove(rng.below(KEPT as u64) as usize);
+    }
+    texts.push(text);
+}

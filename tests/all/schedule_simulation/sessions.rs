@@ -1,0 +1,44 @@
+//! Sessions: what finished requests leave under a name.
+
+use super::rng::mix;
+use super::world::World;
+use bn_engine::schedule::SeqId;
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+impl World {
+    /// Now and then what a request computed is kept, right before it goes.
+    pub fn keep_some(&mut self, seq: SeqId) {
+        if self.rng.one_in(8) {
+            let name = self.rng.pick(&NAMES);
+            self.scheduler.keep_session(name, seq, &self.requests).unwrap();
+            let Some((session, _)) = self.scheduler.session(name) else { return };
+            self.tally.kept += u64::from(session.tokens.len() as u32 == self.requests.get(seq).computed);
+        }
+    }
+
+    pub fn drop_or_touch(&mut self) {
+        let name = self.rng.pick(&NAMES);
+        match self.rng.one_in(2) {
+            true => _ = self.scheduler.drop_session(name),
+            false => self.scheduler.touch_session(name),
+        }
+    }
+
+    pub fn drop_sessions(&mut self) {
+        NAMES.iter().for_each(|name| _ = self.scheduler.drop_session(name));
+        assert_eq!(self.scheduler.session_counts(), (0, 0));
+    }
+
+    /// Each has its own text in its blocks, and all of them leave half of the memory.
+    pub fn check_sessions(&self) {
+        let sessions = NAMES.iter().filter_map(|name| self.scheduler.session(name));
+        let (mut count, mut blocks) = (0, 0);
+        for (session, table) in sessions {
+            self.memory.check(table, mix(session.salt, 1), &session.tokens);
+            (count, blocks) = (count + 1, blocks + table.len());
+        }
+        assert_eq!(self.scheduler.session_counts(), (count, blocks));
+        assert!(blocks <= self.setting.config.blocks as usize / 2);
+    }
+}

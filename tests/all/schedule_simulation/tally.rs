@@ -1,0 +1,133 @@
+//! How often each thing happened: a simulation that does not get there proves nothing of it.
+
+use bn_engine::cache::CacheCounts;
+use bn_engine::schedule::{Events, Scheduler};
+
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    pub worlds: u64,
+    pub steps: u64,
+    /// In which the first in line had to come in.
+    pub heads: u64,
+    pub failed_passes: u64,
+    pub dropped: u64,
+    /// By state: absent, waiting, paused, running.
+    pub cancelled: [u64; 4],
+    pub paused: [u64; 4],
+    pub resumes: u64,
+    pub late: u64,
+    /// Sessions of all that a request had computed.
+    pub kept: u64,
+    /// Events that the log had no room for.
+    pub cleared: u64,
+    pub too_long: u64,
+    pub copied: u64,
+    pub ended: u64,
+    pub preempted_most: u32,
+    /// Plans in a row that left somebody waiting who fitted.
+    pub fitting: u32,
+    /// The longest life as a share of what is allowed.
+    pub life: f64,
+    events: Events,
+    cache: CacheCounts,
+}
+
+impl Tally {
+    pub fn preempted_once(&mut self, times: u32) {
+        self.ended += 1;
+        self.preempted_most = self.preempted_most.max(times);
+    }
+
+    pub fn take(&mut self, scheduler: &Scheduler) {
+        (self.events, self.cache) = (scheduler.events(), scheduler.cache_counts());
+    }
+
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        let (e, [absent, waiting, paused, running]) = (&self.events, self.cancelled);
+        vec![
+            ("worlds", self.worlds),
+            ("steps", self.steps),
+            ("requests that ended", self.ended),
+            ("preemptions", e.preemptions),
+            ("preemptions for others", e.preempted_for_others),
+            ("pauses", e.pauses),
+            ("pauses of waiting", self.paused[1]),
+            ("pauses of running", self.paused[3]),
+            ("ends of a pause", self.resumes),
+            ("resumed", e.resumed),
+            ("positions found in the cache", e.cached_positions),
+            ("positions of first admissions", e.prompt_positions),
+            ("rows computed again", e.recomputed_rows),
+            ("blocks gone on in", e.copies),
+            ("blocks copied", self.copied),
+            ("followed", e.followed),
+            ("passed", e.passed),
+            ("merged", self.cache.merged),
+            ("evictions", self.cache.evictions),
+            ("late", self.late),
+            ("sessions kept", self.kept),
+            ("sessions that gave way", e.dropped_sessions),
+            ("event logs that overflowed", self.cleared),
+            ("refused as too long", self.too_long),
+            ("passes that failed", self.failed_passes),
+            ("entries that failed", self.dropped),
+            ("cancels of nobody", absent),
+            ("cancels of waiting", waiting),
+            ("cancels of paused", paused),
+            ("cancels of running", running),
+            ("heads that must come in", self.heads),
+        ]
+    }
+
+    pub fn add(&mut self, other: &Tally) {
+        let (e, o) = (&mut self.events, &other.events);
+        for (sum, more) in [
+            (&mut self.worlds, other.worlds),
+            (&mut self.steps, other.steps),
+            (&mut self.heads, other.heads),
+            (&mut self.failed_passes, other.failed_passes),
+            (&mut self.dropped, other.dropped),
+            (&mut self.resumes, other.resumes),
+            (&mut self.too_long, other.too_long),
+            (&mut self.late, other.late),
+            (&mut self.kept, other.kept),
+            (&mut self.cleared, other.cleared),
+            (&mut e.dropped_sessions, o.dropped_sessions),
+            (&mut self.copied, other.copied),
+            (&mut self.ended, other.ended),
+            (&mut e.preemptions, o.preemptions),
+            (&mut e.preempted_for_others, o.preempted_for_others),
+            (&mut e.pauses, o.pauses),
+            (&mut e.resumed, o.resumed),
+            (&mut e.cached_positions, o.cached_positions),
+            (&mut e.prompt_positions, o.prompt_positions),
+            (&mut e.recomputed_rows, o.recomputed_rows),
+            (&mut e.copies, o.copies),
+            (&mut e.followed, o.followed),
+            (&mut e.passed, o.passed),
+            (&mut self.cache.merged, other.cache.merged),
+            (&mut self.cache.evictions, other.cache.evictions),
+        ] {
+            *sum += more;
+        }
+        let states = self.cancelled.iter_mut().chain(&mut self.paused);
+        states.zip(other.cancelled.iter().chain(&other.paused)).for_each(|(sum, more)| *sum += more);
+        self.preempted_most = self.preempted_most.max(other.preempted_most);
+        self.fitting = self.fitting.max(other.fitting);
+        self.life = self.life.max(other.life);
+    }
+
+    pub fn print(&self) {
+        self.counts().iter().for_each(|(what, n)| println!("{n:>12} {what}"));
+        println!("{:>12} preemptions of one request at most", self.preempted_most);
+        println!("{:>12} plans at most left room for one that waited", self.fitting);
+        println!("{:>12.3} of the steps allowed at most", self.life);
+    }
+
+    /// Each often enough to mean something.
+    pub fn assert_all(&self, least: u64) {
+        for (what, n) in self.counts() {
+            assert!(n >= least, "{what}: only {n}");
+        }
+    }
+}
