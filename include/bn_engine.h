@@ -292,6 +292,19 @@
  */
 #define BN_REQUEST_NO_CACHE (1u << 8)
 
+/**
+ * With `queue_timeout_ms`: end the request while it is queued, as `BN_FINISH_TIMED_OUT`, as soon
+ * as its first token is not to be expected by then. Under more load than the machine can bear,
+ * those that are served are served in time.
+ */
+#define BN_REQUEST_DROP_LATE (1u << 9)
+
+/**
+ * End the request, as `BN_FINISH_CANCELLED`, where it would be paused because its output is not
+ * polled (`max_unread_bytes`).
+ */
+#define BN_REQUEST_END_UNREAD (1u << 10)
+
 /** The default of `bn_request_params.priority`. */
 #define BN_PRIORITY_DEFAULT (128u)
 
@@ -661,8 +674,8 @@ typedef struct bn_event {
     uint32_t prompt_tokens;
     /** Generated tokens, an end token included. */
     uint32_t generated_tokens;
-    /** Always 0. */
-    uint32_t reserved;
+    /** Of the prompt's tokens, those that the prefix cache had: they were not computed again. */
+    uint32_t cached_tokens;
     /** Nanoseconds from submit to admission. */
     uint64_t queued_ns;
     /** Nanoseconds from admission to the end of the prompt. */
@@ -742,6 +755,25 @@ typedef struct bn_engine_config {
      * have free.
      */
     uint64_t memory_limit_bytes;
+    /**
+     * The most bytes of the KV cache. 0 (default): half of what the machine and its control
+     * groups have free, or what `memory_limit_bytes` leaves, but no more than `max_batch_size`
+     * requests of `max_sequence_length` take.
+     */
+    uint64_t kv_cache_bytes;
+    /**
+     * The most bytes, as `memory_limit_bytes` counts them, that a request may have streamed and
+     * nobody polled. Beyond that it is paused until it is polled, while others go on, or ends
+     * (`BN_REQUEST_END_UNREAD`). Default 4194304; 0: no limit.
+     */
+    uint64_t max_unread_bytes;
+    /**
+     * Changes of the prefix cache that wait for `bn_kv_events`, at most 1048576. 0 (default):
+     * none are kept.
+     */
+    uint32_t kv_events_capacity;
+    /** Must be 0. */
+    uint32_t reserved;
     /**
      * Microseconds that an idle engine waits for more requests before its first step, 0
      * (default) to 1000000.
@@ -884,6 +916,36 @@ typedef struct bn_stats {
     uint64_t kv_bytes;
     /** The most tokens of one request, prompt and output together. */
     uint64_t max_sequence_length;
+    /**
+     * Blocks of the KV cache that no request uses now, with prefixes that a later one may take.
+     */
+    uint64_t kv_blocks_cached;
+    /** Cached blocks that were given up because others needed the room. */
+    uint64_t kv_evictions;
+    /** Prompt tokens that the prefix cache had. `prompt_tokens` does not count them. */
+    uint64_t cached_tokens;
+    /**
+     * Tokens computed again because their request was interrupted. `prompt_tokens` does not count
+     * them.
+     */
+    uint64_t recomputed_tokens;
+    /**
+     * Times that a running request was interrupted, for KV blocks or for one of higher priority.
+     */
+    uint64_t preemptions;
+    /** Times that a request was paused because its output was not polled or memory was short. */
+    uint64_t pauses;
+    /** Requests paused now; they count as running. */
+    uint64_t paused;
+    /** Sessions kept now. */
+    uint64_t sessions;
+    /** Blocks of the KV cache that they hold. */
+    uint64_t session_blocks;
+    /**
+     * Nanoseconds that the oldest queued request of priority 0 to 63, 64 to 127, 128 to 191 and
+     * 192 to 255 has waited; 0 without one.
+     */
+    uint64_t queue_age_ns[4];
 } bn_stats;
 
 /**
@@ -993,6 +1055,13 @@ typedef struct bn_request_params {
     int32_t pooling;
     /** Must be 0. */
     uint32_t reserved;
+    /**
+     * A name of 1 to 256 bytes. When the request ends, what it has computed is kept in the KV
+     * cache under this name, and what had the name before is not: the next turn of a conversation
+     * finds it however busy the engine was meanwhile. Sessions hold at most half of the KV cache
+     * together; the one that was not used for longest goes first. Not set (default): none.
+     */
+    struct bn_string session;
 } bn_request_params;
 
 /** Where a request is: `bn_request_info_init`, then `bn_request_get_info`. */

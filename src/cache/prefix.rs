@@ -349,6 +349,14 @@ impl PrefixCache {
         }
     }
 
+    /// The next `drain_events` begins anew.
+    pub fn tell_all_again(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.clear();
+            self.tell(CacheEvent::Cleared);
+        }
+    }
+
     /// Hands the changes since the last call to `sink`; where these were too many, all that is there.
     pub fn drain_events(&mut self, sink: &mut dyn FnMut(CacheEvent)) {
         let Some(log) = &mut self.log else { return };
@@ -370,10 +378,7 @@ impl PrefixCache {
             self.leave(block);
             self.pool.forget(block);
         }
-        if let Some(log) = &mut self.log {
-            log.clear();
-            self.tell(CacheEvent::Cleared);
-        }
+        self.tell_all_again();
     }
 
     /// Invariant 1, and that every block of the index can be found there, with a parent that is in it too and is held at

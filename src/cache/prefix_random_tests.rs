@@ -130,7 +130,7 @@ impl Naive {
             }
             let holder = &mut self.holders[at];
             holder.text.push(token);
-            if holder.text.len() % SIZE == 0 {
+            if holder.text.len().is_multiple_of(SIZE) {
                 self.store_full(at);
             }
         }

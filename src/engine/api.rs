@@ -10,6 +10,7 @@ pub use super::event::{Embedding, Event, FinishReason, Logprob, Usage};
 pub use super::hub::Stage;
 pub use super::ids::{RequestId, Which};
 pub use super::loading::open_model;
+pub use crate::cache::CacheEvent;
 pub use crate::kernels::Isa;
 pub use crate::kernels::attention::KvType;
 pub use crate::model::{LoadOptions, Pooling, Source, WeightType};
@@ -76,6 +77,8 @@ pub struct EngineConfig {
     pub memory_limit_bytes: u64,
     /// At most; 0: what the machine and `memory_limit_bytes` leave, up to a whole sequence for each place in the batch.
     pub kv_cache_bytes: u64,
+    /// Changes of the prefix cache that wait for `Engine::kv_events`, at most; 0: nobody asks. 0..=1048576.
+    pub kv_events_capacity: u32,
     /// What a request that streams may have given and nobody polled, in bytes as `memory_limit_bytes` counts them; then
     /// it is paused, or ends (`RequestParams::end_unread`). 0: no limit.
     pub max_unread_bytes: u64,
@@ -116,6 +119,7 @@ impl Default for EngineConfig {
             memory_limit_bytes: 0,
             kv_cache_bytes: 0,
             max_unread_bytes: 4 << 20,
+            kv_events_capacity: 0,
             queue_capacity: 1024,
             max_wait_us: 0,
             max_step_ms: 200,
@@ -189,6 +193,8 @@ pub struct RequestParams<'a> {
     pub cache: bool,
     /// Requests with different ones share no prefix.
     pub cache_salt: u64,
+    /// When it ends, what it has computed is kept under this name (1 to 256 bytes), and what had it before is not.
+    pub session: Option<Cow<'a, str>>,
 }
 
 /// Of requests that set none.
@@ -216,6 +222,7 @@ impl Default for RequestParams<'_> {
             priority: PRIORITY_DEFAULT,
             cache: true,
             cache_salt: 0,
+            session: None,
         }
     }
 }

@@ -20,6 +20,7 @@ pub fn check(config: &EngineConfig) -> Result<()> {
     in_range("max_wait_us", config.max_wait_us.into(), 0, 1_000_000)?;
     in_range("max_step_ms", config.max_step_ms.into(), 1, 60_000)?;
     in_range("target_itl_ms", config.target_itl_ms.into(), 0, 60_000)?;
+    in_range("kv_events_capacity", config.kv_events_capacity.into(), 0, 1 << 20)?;
     in_range("priority_ageing_ms", config.priority_ageing_ms.into(), 0, 3_600_000)?;
     if ![16, 32, 64, 128].contains(&config.kv_block_size) {
         let size = config.kv_block_size;
@@ -47,6 +48,14 @@ pub fn threads(asked: u32) -> Result<usize> {
     }
 }
 
+/// Sessions have names of 1 to 256 bytes.
+pub fn session_name(name: &str) -> Result<()> {
+    match name.len() {
+        1..=256 => Ok(()),
+        n => Err(Error::invalid(format!("a session's name has {n} bytes, not 1 to 256"))),
+    }
+}
+
 /// What a request is checked against.
 pub struct RequestLimits<'a> {
     pub vocab_size: usize,
@@ -62,6 +71,7 @@ pub struct RequestLimits<'a> {
 impl RequestLimits<'_> {
     /// Checks everything about `params` but room in the queue, and returns the prompt's ids.
     pub fn prompt_ids(&self, params: &RequestParams) -> Result<Vec<u32>> {
+        params.session.as_deref().map_or(Ok(()), session_name)?;
         match params.embedding {
             Some(_) => self.embedding(params)?,
             None => self.generation(params)?,

@@ -2,10 +2,12 @@
 
 use super::api::{LOG_ERROR, LOG_WARN};
 use super::callback::Log;
+use super::calls::Work;
 use super::event::{Event, FinishReason};
-use super::grants::{Claim, is_safe};
+use super::grants::Claim;
 use super::hub::{Command, Hub, Outbox, Phase, Rest};
 use super::ids::RequestId;
+use super::kv_events::KvEvents;
 use super::sequence::{Sequence, cancelled, too_late};
 use super::signal::Signal;
 use super::stats::{Recorder, StepLog};
@@ -22,8 +24,9 @@ use std::time::Duration;
 
 /// All that threads share.
 pub struct Shared {
-    pub hub: Hub<Event, Box<Sequence>, Signal>,
+    pub hub: Hub<Event, Work, Signal>,
     pub recorder: Recorder,
+    pub kv_events: KvEvents,
     pub log: Log,
     pub loaded: Loaded,
 }
@@ -42,9 +45,12 @@ pub struct Core {
     starved: Vec<SeqId>,
     /// Of all sequences that have grants; kept for its memory.
     claims: Vec<Claim>,
+    /// See `sessions::shape`; None until somebody asks.
+    fingerprint: Option<u64>,
+    max_batch_tokens: usize,
     deadlines: BinaryHeap<Reverse<(u64, RequestId)>>,
     // Reused from step to step.
-    commands: VecDeque<Command<Box<Sequence>>>,
+    commands: VecDeque<Command<Work>>,
     plan: Plan,
     batch: RaggedBatch,
     outputs: Outputs,
@@ -113,6 +119,8 @@ impl Core {
             active: 0,
             starved,
             claims,
+            fingerprint: None,
+            max_batch_tokens,
             deadlines: BinaryHeap::new(),
             commands: VecDeque::new(),
             plan,
@@ -178,6 +186,7 @@ impl Core {
     /// Hands over what the last step made, takes the commands that came and obeys them. False: nothing is left to do.
     fn exchange(&mut self, rest: Rest) -> bool {
         self.shared.recorder.record(&mut self.record, self.scheduler.snapshot());
+        self.shared.kv_events.take_from(self.scheduler.cache_mut());
         let mut commands = std::mem::take(&mut self.commands);
         let goes_on = self.shared.hub.exchange(&mut self.outbox, &mut commands, rest);
         commands.drain(..).for_each(|command| self.obey(command));
@@ -185,9 +194,10 @@ impl Core {
         goes_on
     }
 
-    fn obey(&mut self, command: Command<Box<Sequence>>) {
+    fn obey(&mut self, command: Command<Work>) {
         match command {
-            Command::Start(sequence) => self.start(sequence),
+            Command::Start(Work::Sequence(sequence)) => self.start(sequence),
+            Command::Start(Work::Call(call)) => self.answer(call),
             Command::End(id) if self.holds(id) => {
                 self.end(SeqId(id.slot()), Some(cancelled("cancelled by the host")))
             }
@@ -209,6 +219,9 @@ impl Core {
         let (seq, request) = (SeqId(id.slot()), sequence.request());
         let deadlines = [sequence.queue_deadline_ns, sequence.deadline_ns];
         let remembered = deadlines.into_iter().try_for_each(|deadline| self.remember(deadline, id));
+        if let Some(name) = &sequence.session {
+            self.scheduler.touch_session(name);
+        }
         self.sequences[slot] = Some(sequence);
         self.active += 1;
         let queued = self.scheduler.submit(seq, request, &Known(&self.sequences)).and(remembered);
@@ -259,6 +272,9 @@ impl Core {
 
     /// Frees a sequence's blocks and queues its terminal event.
     fn end(&mut self, seq: SeqId, why: Option<(FinishReason, Error)>) {
+        if why.as_ref().is_none_or(|(reason, _)| *reason != FinishReason::Failed) {
+            self.keep_session(seq);
+        }
         self.scheduler.cancel(seq, &Known(&self.sequences));
         let Some(sequence) = self.sequences[seq.0 as usize].take() else { return };
         if sequence.starved {
@@ -316,83 +332,6 @@ impl Core {
             self.record.waits.push(wait);
         }
         Ok(())
-    }
-
-    /// Who is to give a token and has no room for it is granted some, or paused.
-    fn ask_for_grants(&mut self, plan: &mut Plan) {
-        plan.retain(|entry| !entry.sample || self.is_granted(entry.seq));
-    }
-
-    fn is_granted(&mut self, seq: SeqId) -> bool {
-        if self.grant(seq) {
-            return true;
-        }
-        self.scheduler.pause(seq, &Known(&self.sequences));
-        if let Some(sequence) = self.sequences[seq.0 as usize].as_mut() {
-            sequence.starved = true;
-            self.starved.push(seq);
-        }
-        false
-    }
-
-    /// True where `seq` can give a token.
-    fn grant(&mut self, seq: SeqId) -> bool {
-        let Self { sequences, claims, starved, shared, .. } = self;
-        let Some(sequence) = &sequences[seq.0 as usize] else { return true };
-        let Some(bytes) = sequence.wants() else { return true };
-        // Who begins waits for those that wait already, in their order.
-        let waits = !sequence.has_grants() && starved.first().is_some_and(|&first| first != seq);
-        let granted = !waits
-            && shared.hub.grant(seq.0, bytes, |left| {
-                let mut claim = sequence.claim();
-                claim.need = claim.need.saturating_sub(bytes);
-                claims.clear();
-                let others = sequences.iter().flatten().filter(|s| s.has_grants() && s.id != sequence.id);
-                claims.extend(others.map(|s| s.claim()).chain([claim]));
-                is_safe(left, claims)
-            });
-        if granted && let Some(sequence) = &mut sequences[seq.0 as usize] {
-            sequence.grant(bytes);
-        }
-        granted
-    }
-
-    /// Pauses who gave more than was polled, and lets those go on for whom memory has come back.
-    fn pace(&mut self) {
-        let mut slow = std::mem::take(&mut self.outbox.slow);
-        for slot in slow.drain(..) {
-            let seq = SeqId(slot);
-            let Some(sequence) = self.sequences.get_mut(slot as usize).and_then(Option::as_mut) else {
-                continue;
-            };
-            sequence.unread = true;
-            match sequence.end_unread {
-                true => self.end(seq, Some(cancelled("its unread output passed max_unread_bytes"))),
-                false => self.scheduler.pause(seq, &Known(&self.sequences)),
-            }
-        }
-        self.outbox.slow = slow;
-        if !std::mem::take(&mut self.outbox.fed) {
-            return;
-        }
-        let mut at = 0;
-        while let Some(&seq) = self.starved.get(at) {
-            if self.grant(seq) {
-                self.starved.remove(at);
-                self.go_on(seq, |s| s.starved = false);
-            } else {
-                at += 1;
-            }
-        }
-    }
-
-    /// Ends one of the reasons for which `seq` is paused.
-    fn go_on(&mut self, seq: SeqId, reason: impl FnOnce(&mut Sequence)) {
-        let Some(sequence) = self.sequences[seq.0 as usize].as_mut() else { return };
-        reason(sequence);
-        if !sequence.starved && !sequence.unread {
-            self.scheduler.resume(seq, now_ns());
-        }
     }
 
     /// Rows of sequences that failed are not run, or were not: nobody may find them in the cache.
@@ -549,7 +488,7 @@ impl Core {
         hub.exchange(&mut self.outbox, &mut queued, Rest::None);
         commands.append(&mut queued);
         for command in commands {
-            if let Command::Start(sequence) = command {
+            if let Command::Start(Work::Sequence(sequence)) = command {
                 sequences.push(sequence);
             }
         }
@@ -570,6 +509,11 @@ impl Core {
         hub.exchange(&mut self.outbox, &mut VecDeque::new(), Rest::None);
     }
 }
+
+#[path = "core_pacing.rs"]
+mod pacing;
+#[path = "core_sessions.rs"]
+mod sessions;
 
 /// Whether every sequence of a pass that runs was cancelled, or has passed its deadline: asked between layers.
 fn all_ended(shared: &Shared, sequences: &mut [Option<Box<Sequence>>], entries: &[PlanEntry]) -> bool {

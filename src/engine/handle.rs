@@ -2,10 +2,12 @@
 
 use super::api::*;
 use super::callback::{self, Log};
+use super::calls::{Ask, Call, Work};
 use super::config::{self, RequestLimits};
 use super::core::{Core, Shared, deliver};
 use super::hub::{Hub, Phase, Place, dead};
 use super::ids::next_salt;
+use super::kv_events::KvEvents;
 use super::loading;
 use super::memory::{self, MemoryPlan, RequestBytes};
 use super::sequence::Sequence;
@@ -66,7 +68,13 @@ impl Engine {
             signal,
         );
         let engine = Self {
-            shared: Arc::new(Shared { hub, recorder: Recorder::new(claim), log, loaded }),
+            shared: Arc::new(Shared {
+                kv_events: KvEvents::new(config.kv_events_capacity as usize),
+                hub,
+                recorder: Recorder::new(claim),
+                log,
+                loaded,
+            }),
             threads: Mutex::new(Vec::new()),
             memory,
             max_batch_size: config.max_batch_size,
@@ -82,7 +90,7 @@ impl Engine {
         let KvShape { layers, kv_heads, head_dim, .. } = self.shared.loaded.model.kv_shape();
         let MemoryPlan { kv_type, blocks, .. } = self.memory;
         let kv = KvCache::new(kv_type, layers, kv_heads, head_dim, blocks, block_size)?;
-        let scheduler = Scheduler::new(SchedulerConfig {
+        let mut scheduler = Scheduler::new(SchedulerConfig {
             max_batch_size: config.max_batch_size,
             max_batch_tokens: config.max_batch_tokens,
             max_step_ns: config.max_step_ms as u64 * 1_000_000,
@@ -92,6 +100,7 @@ impl Engine {
             target_itl_ns: config.target_itl_ms as u64 * 1_000_000,
             ageing_ns: config.priority_ageing_ms as u64 * 1_000_000,
         })?;
+        self.shared.kv_events.begin(scheduler.cache_mut())?;
         let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
         let queue = config.queue_capacity as usize;
         let core = Core::new(self.shared.clone(), ops, kv, scheduler, batch, tokens, queue)?;
@@ -144,7 +153,7 @@ impl Engine {
     }
 
     /// A checked, tokenized request.
-    fn prepare(&self, params: &RequestParams) -> Result<(Place, Box<Sequence>)> {
+    fn prepare(&self, params: &RequestParams) -> Result<(Place, Work)> {
         let now = now_ns();
         let (facts, limits) = (self.facts(), self.limits(params.embedding.is_some()));
         let prompt = limits.prompt_ids(params)?;
@@ -174,7 +183,7 @@ impl Engine {
             priority: params.priority,
             submitted_ns: now,
         };
-        Ok((place, sequence))
+        Ok((place, Work::Sequence(sequence)))
     }
 
     /// Elements of an embedding; `Unsupported` where the model makes none.
@@ -242,6 +251,43 @@ impl Engine {
             Status::NotFound => Error::new(Status::Shutdown, "the engine was destroyed meanwhile"),
             _ => error,
         })
+    }
+
+    /// Has the engine thread do something and waits for it, between two steps.
+    fn call(&self, ask: Ask) -> Result<Vec<u8>> {
+        let (reply, answer) = std::sync::mpsc::sync_channel(1);
+        self.shared.hub.call(Work::Call(Call { ask, reply }))?;
+        answer.recv().unwrap_or_else(|_| Err(dead()))
+    }
+
+    /// Gives up what a session holds. `NotFound` where there is none of this name.
+    pub fn drop_session(&self, name: &str) -> Result<()> {
+        self.call(Ask::DropSession(name.to_owned())).map(drop)
+    }
+
+    /// A session as bytes, for an engine with the same model and KV type.
+    pub fn save_session(&self, name: &str) -> Result<Vec<u8>> {
+        self.call(Ask::SaveSession(name.to_owned()))
+    }
+
+    /// Makes a session of what `save_session` gave. `InvalidArgument` for anything else; `MemoryLimit` where it does not
+    /// fit.
+    pub fn restore_session(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        config::session_name(name)?;
+        let mut copy = Vec::new();
+        crate::base::reserve(&mut copy, bytes.len(), "a restored session")?;
+        copy.extend_from_slice(bytes);
+        self.call(Ask::RestoreSession(name.to_owned(), copy)).map(drop)
+    }
+
+    /// Hands up to `capacity` changes of the prefix cache to `sink`, oldest first.
+    pub fn kv_events(&self, capacity: usize, sink: &mut dyn FnMut(CacheEvent)) -> Result<()> {
+        self.shared.kv_events.read(capacity, sink)
+    }
+
+    /// Forgets every prefix that no request and no session holds.
+    pub fn clear_cache(&self) -> Result<()> {
+        self.call(Ask::ClearCache).map(drop)
     }
 
     pub fn stats(&self) -> Stats {

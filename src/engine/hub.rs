@@ -215,6 +215,16 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         self.wake_engine(state);
     }
 
+    /// Queues what is no request.
+    pub fn call(&self, cargo: C) -> Result<()> {
+        let mut state = self.state.lock();
+        state.over()?;
+        state.commands.try_reserve(1).map_err(|_| Error::out_of_memory("a call", size_of::<Command<C>>()))?;
+        state.commands.push_back(Command::Start(cargo));
+        self.wake_engine(state);
+        Ok(())
+    }
+
     pub fn usage(&self) -> Usage {
         *self.state.lock().slots.usage()
     }

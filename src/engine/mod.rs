@@ -1,8 +1,10 @@
 //! The threads: requests in and events out (`hub`), the step loop (`core`), delivery, statistics, memory, shutdown.
 
+mod calls;
 mod grants;
 pub mod hub;
 mod ids;
+mod kv_events;
 mod loading;
 mod slots;
 
@@ -17,6 +19,7 @@ mod free_memory;
 mod handle;
 mod memory;
 mod sequence;
+mod session_file;
 mod signal;
 mod stats;
 

@@ -4,7 +4,6 @@ use super::api::{Pooling, RequestParams};
 use super::embedding::Pooler;
 use super::event::{Event, FinishReason, Spare, Usage};
 use super::grants::Claim;
-use super::hub::Named;
 use super::ids::RequestId;
 use super::memory::{GRANT, KEPT_BYTES, RequestBytes};
 use crate::base::{Error, Result, Status, reserve};
@@ -43,6 +42,8 @@ pub struct Sequence {
     pub unread: bool,
     /// It ends where others are paused for unread output.
     pub end_unread: bool,
+    /// Kept under this name when it ends.
+    pub session: Option<Box<str>>,
     priority: u8,
     drop_late: bool,
     reuse: Reuse,
@@ -97,6 +98,7 @@ impl Sequence {
             starved: false,
             unread: false,
             end_unread: params.end_unread,
+            session: params.session.as_deref().map(Into::into),
             priority: params.priority,
             drop_late: params.drop_late,
             reuse: Reuse { limit: reusable(params, facts), shared: params.cache, salt: params.cache_salt },
@@ -386,12 +388,6 @@ fn reusable(params: &RequestParams, facts: &Facts) -> u32 {
     match params.embedding.as_ref().map(|e| e.pooling.unwrap_or(facts.pooling)) {
         Some(Pooling::Mean | Pooling::First) => 0,
         Some(Pooling::Last) | None => u32::MAX,
-    }
-}
-
-impl Named for Box<Sequence> {
-    fn name(&mut self, id: RequestId) {
-        self.id = id;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::event::bn_event;
 use super::growth::grown;
+use super::guard;
 use super::model::path;
 use super::registry;
 use super::types::*;
@@ -59,6 +60,11 @@ pub struct bn_engine_config {
     /// nobody polled. Beyond that it is paused until it is polled, while others go on, or ends
     /// (`BN_REQUEST_END_UNREAD`). Default 4194304; 0: no limit.
     pub max_unread_bytes: u64,
+    /// Changes of the prefix cache that wait for `bn_kv_events`, at most 1048576. 0 (default):
+    /// none are kept.
+    pub kv_events_capacity: u32,
+    /// Must be 0.
+    pub reserved: u32,
     /// Microseconds that an idle engine waits for more requests before its first step, 0
     /// (default) to 1000000.
     pub max_wait_us: u32,
@@ -89,7 +95,7 @@ pub struct bn_engine_config {
 }
 
 grown!(
-    bn_engine_config: 144, max_unread_bytes: EngineConfig::default().max_unread_bytes, priority_ageing_ms: EngineConfig::default().priority_ageing_ms, max_batch_size: EngineConfig::default().max_batch_size,
+    bn_engine_config: 152, max_unread_bytes: EngineConfig::default().max_unread_bytes, priority_ageing_ms: EngineConfig::default().priority_ageing_ms, max_batch_size: EngineConfig::default().max_batch_size,
     max_batch_tokens: EngineConfig::default().max_batch_tokens,
     kv_block_size: EngineConfig::default().kv_block_size,
     queue_capacity: EngineConfig::default().queue_capacity,
@@ -118,6 +124,7 @@ impl bn_engine_config {
     /// # Safety
     /// Pointers are NULL or as the fields say.
     pub(super) unsafe fn to_engine(&self) -> Result<EngineConfig> {
+        guard::reserved::<Self>(self.reserved)?;
         // SAFETY: the caller's promise.
         let model_path = unsafe { path("model_path", self.model_path) }?;
         let model = match (self.model.is_null(), model_path) {
@@ -139,6 +146,7 @@ impl bn_engine_config {
             memory_limit_bytes: self.memory_limit_bytes,
             kv_cache_bytes: self.kv_cache_bytes,
             max_unread_bytes: self.max_unread_bytes,
+            kv_events_capacity: self.kv_events_capacity,
             queue_capacity: self.queue_capacity,
             max_wait_us: self.max_wait_us,
             max_step_ms: self.max_step_ms,

@@ -15,6 +15,7 @@ pub mod model;
 mod registry;
 mod report;
 pub mod request;
+pub mod session;
 pub mod stats;
 pub mod status;
 pub mod string;

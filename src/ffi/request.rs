@@ -157,10 +157,15 @@ pub struct bn_request_params {
     pub pooling: i32,
     /// Must be 0.
     pub reserved: u32,
+    /// A name of 1 to 256 bytes. When the request ends, what it has computed is kept in the KV
+    /// cache under this name, and what had the name before is not: the next turn of a conversation
+    /// finds it however busy the engine was meanwhile. Sessions hold at most half of the KV cache
+    /// together; the one that was not used for longest goes first. Not set (default): none.
+    pub session: bn_string,
 }
 
 grown!(
-    bn_request_params: 176, priority: BN_PRIORITY_DEFAULT, message_size: size_of::<bn_chat_message>(),
+    bn_request_params: 192, priority: BN_PRIORITY_DEFAULT, message_size: size_of::<bn_chat_message>(),
     max_new_tokens: RequestParams::default().max_new_tokens, top_p: SamplingParams::default().top_p,
     repetition_penalty: SamplingParams::default().repetition_penalty
 );
@@ -227,6 +232,8 @@ impl bn_request_params {
             priority: self.priority()?,
             cache: !has(BN_REQUEST_NO_CACHE),
             cache_salt: self.cache_salt,
+            // SAFETY: the caller's promise.
+            session: unsafe { guard::optional_text("session", self.session) }?.map(Cow::Borrowed),
         })
     }
 

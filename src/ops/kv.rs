@@ -6,6 +6,7 @@ use crate::base::{Error, Result};
 use crate::kernels::attention::{KvType, TILE};
 use candle_core::{CpuStorage, Device, InplaceOp1, Layout, Tensor, WithDType};
 use half::f16;
+use std::cell::RefCell;
 
 impl KvCache {
     /// `layers` tensors of zeros, whose pages the system gives when they are first written.
@@ -26,6 +27,32 @@ impl KvCache {
             KvType::Int8 => zeros::<u8>(&shape),
         });
         Ok(Self { kind, layers: layers.collect::<Result<_>>()?, blocks, block_size })
+    }
+
+    /// Bytes of a block in all layers.
+    pub fn block_len(&self) -> usize {
+        let bytes = |layer: &Tensor| layer.elem_count() * layer.dtype().size_in_bytes();
+        self.layers.iter().map(bytes).sum::<usize>() / self.blocks.max(1)
+    }
+
+    /// Appends the bytes of a block: K and V of each layer.
+    pub fn read_block(&self, block: u32, out: &mut Vec<u8>) -> Result<()> {
+        let read = Access { block: block as usize, blocks: self.blocks, data: RefCell::new(Data::Out(out)) };
+        self.layers.iter().try_for_each(|layer| ours("a KV block", layer.inplace_op1(&read)))
+    }
+
+    /// Writes what `read_block` gave.
+    pub fn write_block(&mut self, block: u32, bytes: &[u8]) -> Result<()> {
+        if bytes.len() != self.block_len() {
+            return Err(Error::internal(format!(
+                "{} bytes for a KV block of {}",
+                bytes.len(),
+                self.block_len()
+            )));
+        }
+        let write =
+            Access { block: block as usize, blocks: self.blocks, data: RefCell::new(Data::In(bytes)) };
+        self.layers.iter().try_for_each(|layer| ours("a KV block", layer.inplace_op1(&write)))
     }
 
     /// Copies blocks, from and to, one pair after the other, in all layers.
@@ -67,6 +94,51 @@ impl KvCache {
             KvType::Int8 => row,
         };
         Some([2, blocks, kv_heads, block_size, width])
+    }
+}
+
+enum Data<'a> {
+    Out(&'a mut Vec<u8>),
+    /// What is not written yet.
+    In(&'a [u8]),
+}
+
+/// Moves a block's bytes, layer by layer.
+struct Access<'a> {
+    block: usize,
+    blocks: usize,
+    data: RefCell<Data<'a>>,
+}
+
+impl InplaceOp1 for Access<'_> {
+    fn name(&self) -> &'static str {
+        "kv-block"
+    }
+
+    fn cpu_fwd(&self, kv: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
+        let kv = bytes_mut(kv, layout)?;
+        let half = kv.len() / 2;
+        let size = half / self.blocks;
+        if self.block >= self.blocks {
+            candle_core::bail!("KV block {} is out of range; there are {}", self.block, self.blocks);
+        }
+        for from in [self.block * size, half + self.block * size] {
+            let bytes = &mut kv[from..from + size];
+            match &mut *self.data.borrow_mut() {
+                Data::Out(out) => {
+                    if out.try_reserve(size).is_err() {
+                        candle_core::bail!("no memory for a KV block of {size} bytes");
+                    }
+                    out.extend_from_slice(bytes);
+                }
+                Data::In(data) => {
+                    let (part, rest) = data.split_at(size);
+                    bytes.copy_from_slice(part);
+                    *data = rest;
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -245,8 +245,8 @@ impl Scheduler {
         // From the last in line on, as many as give the room.
         let (mut victims, mut gained) = (0, 0);
         for victim in self.running.iter().rev() {
-            let rank = self.slots[seq].rank < self.slots[victim].rank;
-            if !(rank && patient && !fits) && !self.outranks(seq, victim) {
+            let passed = patient && !fits && self.slots[seq].rank < self.slots[victim].rank;
+            if !passed && !self.outranks(seq, victim) {
                 return false;
             }
             victims += 1;

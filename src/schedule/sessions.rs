@@ -5,7 +5,7 @@
 
 use super::{Scheduler, SeqId, Tokens};
 use crate::base::{Error, Result};
-use crate::cache::BlockTable;
+use crate::cache::{BlockTable, NONE, Place, chain};
 use std::collections::HashMap;
 
 /// A prefix that is held.
@@ -61,6 +61,82 @@ impl Scheduler {
         session.used = self.sessions.uses;
         self.sessions.blocks += session.table.len();
         self.sessions.by_name.insert(name.into(), session);
+    }
+
+    /// Makes a session of `known` tokens, whose blocks `write` fills one after the other. `MemoryLimit` where sessions, or
+    /// running sequences, leave too few.
+    pub fn restore_session(
+        &mut self,
+        name: &str,
+        known: &[u32],
+        salt: u64,
+        write: &mut dyn FnMut(u32) -> Result<()>,
+    ) -> Result<()> {
+        let blocks = self.blocks_for(known.len() as u32);
+        if blocks > self.session_room() || blocks > self.cache.pool().available() {
+            let (room, available) = (self.session_room(), self.cache.pool().available());
+            let message = format!(
+                "a session of {blocks} KV blocks: sessions may hold {room} together, and {available} are not in use"
+            );
+            return Err(Error::new(crate::base::Status::MemoryLimit, message));
+        }
+        let mut session = Session { tokens: Vec::new(), salt, table: Vec::new(), used: 0 };
+        crate::base::reserve(&mut session.table, blocks, SESSION)?;
+        crate::base::reserve(&mut session.tokens, known.len(), SESSION)?;
+        self.sessions.by_name.try_reserve(1).map_err(|_| Error::out_of_memory(SESSION, name.len()))?;
+        session.tokens.extend_from_slice(known);
+        let mut table = BlockTable::new();
+        crate::base::reserve(&mut table, blocks, SESSION)?;
+        let result = self.fill(&mut table, &session, write);
+        if result.is_ok() {
+            session.table.extend_from_slice(&table);
+            self.hold_session(name, session);
+        }
+        self.cache.release_all(&mut table);
+        result
+    }
+
+    /// Takes blocks for a session, has them written, and puts them into the index.
+    fn fill(
+        &mut self,
+        table: &mut BlockTable,
+        session: &Session,
+        write: &mut dyn FnMut(u32) -> Result<()>,
+    ) -> Result<()> {
+        let size = self.config.block_size as usize;
+        let (mut parent, mut parent_key) = (NONE, session.salt);
+        let mut indexed = true;
+        for part in session.tokens.chunks(size) {
+            let Some(block) = self.cache.take() else {
+                return Err(Error::internal("KV blocks that were available are not"));
+            };
+            table.push(block);
+            write(block)?;
+            let place = Place { salt: session.salt, parent, parent_key };
+            if !indexed {
+                continue;
+            }
+            if part.len() < size {
+                self.cache.store_part(block, place, part);
+                break;
+            }
+            let key = chain(parent_key, part);
+            match self.cache.store(block, place, part, key) {
+                Some(stored) => {
+                    table.pop();
+                    table.push(stored);
+                    (parent, parent_key) = (stored, key);
+                }
+                // Other contents have this key: what follows is held, and not found.
+                None => indexed = false,
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets every prefix that nobody holds.
+    pub fn clear_cache(&mut self) {
+        self.cache.clear();
     }
 
     /// Blocks that sessions may hold.

@@ -70,7 +70,7 @@ fn structs(facts: &mut Facts) {
         bn_engine_config {
             struct_size, delivery_mode, model, model_path, threads, instructions, max_batch_size,
             max_batch_tokens, max_sequence_length, kv_block_size, kv_type, queue_capacity,
-            memory_limit_bytes, kv_cache_bytes, max_unread_bytes, max_wait_us, max_step_ms, target_itl_ms, priority_ageing_ms,
+            memory_limit_bytes, kv_cache_bytes, max_unread_bytes, kv_events_capacity, reserved, max_wait_us, max_step_ms, target_itl_ms, priority_ageing_ms,
             default_timeout_ms, log_level, on_event,
             on_event_context, log, log_context,
         }
@@ -92,8 +92,9 @@ fn structs(facts: &mut Facts) {
             stop_strings_count, user_data, seed, cache_salt, max_new_tokens, timeout_ms,
             queue_timeout_ms, priority, temperature, top_k,
             top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, top_logprobs,
-            pooling, reserved,
+            pooling, reserved, session,
         }
+        bn_kv_event { struct_size, kind, hash, parent_hash }
         bn_request_info { struct_size, stage, queue_position }
     }
     facts.add("sizeof(bn_request)", size_of::<bn_request>() as i128);
@@ -119,7 +120,7 @@ fn constants(facts: &mut Facts) {
         BN_REQUEST_EMBED BN_REQUEST_EMBED_RAW BN_REQUEST_NO_CACHE BN_REQUEST_DROP_LATE BN_REQUEST_END_UNREAD
         BN_PRIORITY_DEFAULT
         BN_PRIORITY_MAX BN_POOLING_MODEL BN_POOLING_LAST BN_POOLING_MEAN
-        BN_POOLING_FIRST BN_MAX_STOPS BN_STAGE_QUEUED BN_STAGE_RUNNING BN_STAGE_FINISHED
+        BN_POOLING_FIRST BN_MAX_STOPS BN_KV_STORED BN_KV_REMOVED BN_KV_CLEARED BN_STAGE_QUEUED BN_STAGE_RUNNING BN_STAGE_FINISHED
         BN_EVENT_TOKENS BN_EVENT_COMPLETED BN_FINISH_NONE BN_FINISH_STOP BN_FINISH_STOP_STRING
         BN_FINISH_LENGTH BN_FINISH_CANCELLED BN_FINISH_TIMED_OUT BN_FINISH_FAILED
         BN_FINISH_EMBEDDING BN_TOKENIZE_ADD_SPECIAL BN_TOKENIZE_PARSE_SPECIAL

@@ -292,3 +292,102 @@ fn who_does_not_poll_waits_and_the_others_go_on() {
     assert!(answers[1].message.contains("max_unread_bytes"), "{}", answers[1].message);
     assert!(answers[0].tokens.starts_with(&answers[1].tokens) && answers[1].tokens.len() > 5);
 }
+
+fn chat<'a>(tokens: &[u32], session: &'a str) -> RequestParams<'a> {
+    RequestParams {
+        prompt: Prompt::Tokens(tokens.to_vec().into()),
+        max_new_tokens: 6,
+        ignore_eos: true,
+        session: Some(session.into()),
+        ..Default::default()
+    }
+}
+
+/// Fills the cache with other prefixes, several times over.
+fn crowd(engine: &Engine) {
+    let other = |i: usize| RequestParams { ignore_eos: true, ..text(&STORY[..10 + i], 200) };
+    for round in 0..4 {
+        engine.submit((0..8).map(|i| other(8 * round + i)).collect()).unwrap();
+        collect(engine, 8);
+    }
+}
+
+#[test]
+fn a_session_outlives_the_crowd_and_moves_to_another_engine() {
+    let engine = narrow(24, |config| config.max_batch_size = 4);
+    let mut tokens: Vec<u32> = (0..60).map(|i| 40 + i * 7 % 60).collect();
+    let first = ask(&engine, chat(&tokens, "anna"));
+    tokens.extend(&first.tokens);
+    assert_eq!((engine.stats().sessions, engine.stats().session_blocks), (1, 5));
+    crowd(&engine);
+    assert!(engine.stats().kv_evictions > 24);
+    let saved = engine.save_session("anna").unwrap();
+    assert_eq!(engine.save_session("bert").unwrap_err().status, bn_engine::base::Status::NotFound);
+    tokens.extend([50, 51, 52]);
+    let (expected, plain) = (ask(&engine, chat(&tokens, "anna")), ask(&demo(|_| ()), chat(&tokens, "anna")));
+    assert_eq!(
+        expected.usage.prompt_tokens - expected.usage.cached_tokens,
+        4,
+        "the last answer's end, and what is new"
+    );
+    assert_eq!((&expected.text, &expected.tokens), (&plain.text, &plain.tokens));
+    // The saved turn on another engine, and on one that must not take it.
+    let other = narrow(24, |_| ());
+    other.restore_session("carl", &saved).unwrap();
+    let moved = ask(&other, chat(&tokens, "carl"));
+    assert_eq!((moved.usage.cached_tokens, moved.tokens), (expected.usage.cached_tokens, expected.tokens));
+    let wrong = |engine: &Engine, bytes: &[u8], says: &str| {
+        let error = engine.restore_session("dora", bytes).unwrap_err();
+        assert!(error.message.contains(says), "{error} should say {says}");
+        assert_eq!(engine.stats().sessions, if says == "fit" { 1 } else { engine.stats().sessions });
+    };
+    wrong(&other, &saved[..saved.len() - 1], "damaged");
+    wrong(&narrow(24, |config| config.kv_type = KvType::Int8), &saved, "its KV cache has type");
+    wrong(&echo(|config| config.kv_block_size = 16), &saved, "its KV cache has type");
+    engine.drop_session("anna").unwrap();
+    assert!(engine.drop_session("anna").is_err());
+    assert_eq!((engine.stats().sessions, engine.stats().session_blocks), (0, 0));
+    engine.clear_cache().unwrap();
+    assert_eq!(engine.stats().kv_blocks_cached, 0);
+}
+
+#[test]
+fn sessions_take_half_of_the_cache_and_give_way_to_one_that_needs_all() {
+    let engine = narrow(24, |config| config.max_batch_size = 4);
+    let tokens = |who: u32| (0..60).map(|i| 40 + (i * 7 + who) % 60).collect::<Vec<u32>>();
+    for (who, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
+        ask(&engine, chat(&tokens(who as u32), name));
+    }
+    let stats = engine.stats();
+    assert_eq!((stats.sessions, stats.session_blocks), (2, 10), "5 blocks each, 12 at most");
+    assert!(engine.save_session("a").is_err() && engine.save_session("d").is_ok());
+    let all = ask(&engine, RequestParams { ignore_eos: true, ..text("Once", 0) });
+    assert_eq!(all.usage.prompt_tokens + all.usage.generated_tokens, 256);
+    assert_eq!(engine.stats().sessions, 1, "16 blocks beside 8 free and cached ones");
+}
+
+#[test]
+fn a_router_hears_of_each_block_by_its_hash() {
+    let engine = narrow(24, |config| config.kv_events_capacity = 100);
+    let tokens: Vec<u32> = (0..40).map(|i| 40 + i * 7 % 60).collect();
+    let salt = 5;
+    ask(&engine, RequestParams { cache_salt: salt, session: None, ..chat(&tokens, "") });
+    let heard = |engine: &Engine| {
+        let mut events = Vec::new();
+        engine.kv_events(1000, &mut |event| events.push(event)).unwrap();
+        events
+    };
+    let first = bn_engine::cache::chain(salt, &tokens[..16]);
+    let second = bn_engine::cache::chain(first, &tokens[16..32]);
+    let stored = |key, parent_key| CacheEvent::Stored { key, parent_key };
+    assert_eq!(heard(&engine), [stored(first, salt), stored(second, first)]);
+    assert_eq!(heard(&engine), []);
+    crowd(&engine);
+    let events = heard(&engine);
+    let removed = |key| events.iter().position(|&event| event == CacheEvent::Removed { key });
+    let told_anew = events.first() == Some(&CacheEvent::Cleared);
+    assert!(told_anew || removed(second) < removed(first), "a leaf goes before its parent");
+    engine.clear_cache().unwrap();
+    assert_eq!(heard(&engine).last(), Some(&CacheEvent::Cleared));
+    assert!(demo(|_| ()).kv_events(1, &mut |_| ()).is_err());
+}

@@ -7,3 +7,4 @@ pub mod engine;
 pub mod info;
 pub mod model;
 pub mod request;
+pub mod session;

@@ -1,0 +1,112 @@
+//! Sessions: kept when their request ends, saved and restored for hosts that ask.
+
+use super::super::calls::{Ask, Call};
+use super::super::session_file::{self, Shape};
+use super::*;
+use crate::schedule::Session;
+use xxhash_rust::xxh64::xxh64;
+
+/// Tokens whose K and V stand for the model in a saved session.
+const PROBE: u32 = 16;
+
+impl Core {
+    /// Keeps what an ending sequence has computed, where it belongs to a session.
+    pub(super) fn keep_session(&mut self, seq: SeqId) {
+        let Some(sequence) = self.sequences[seq.0 as usize].as_ref() else { return };
+        let Some(name) = &sequence.session else { return };
+        if let Err(error) = self.scheduler.keep_session(name, seq, &Known(&self.sequences)) {
+            self.shared.log.write(LOG_WARN, format!("session {name:?} is not kept: {error}"));
+        }
+    }
+
+    pub(super) fn answer(&mut self, call: Call) {
+        let result = panics::catch(|| self.obey_call(call.ask))
+            .unwrap_or_else(|text| Err(Error::internal(format!("a call panicked: {text}"))));
+        // Who asked waits for this, or has gone with the process.
+        let _ = call.reply.send(result);
+    }
+
+    fn obey_call(&mut self, ask: Ask) -> Result<Vec<u8>> {
+        match ask {
+            Ask::DropSession(name) => match self.scheduler.drop_session(&name) {
+                true => Ok(Vec::new()),
+                false => Err(no_session(&name)),
+            },
+            Ask::SaveSession(name) => self.save(&name),
+            Ask::RestoreSession(name, bytes) => self.restore(&name, &bytes).map(|()| Vec::new()),
+            Ask::ClearCache => {
+                self.scheduler.clear_cache();
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    fn save(&mut self, name: &str) -> Result<Vec<u8>> {
+        let shape = self.shape()?;
+        let (Session { tokens, salt, .. }, table) =
+            self.scheduler.session(name).ok_or_else(|| no_session(name))?;
+        session_file::encode(&shape, tokens, *salt, &mut |index, out| self.kv.read_block(table[index], out))
+    }
+
+    fn restore(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
+        let shape = self.shape()?;
+        let vocab = self.shared.loaded.model.facts().vocab_size;
+        let saved = session_file::decode(bytes, &shape, vocab)?;
+        let kv = &mut self.kv;
+        let mut parts = saved.blocks.chunks_exact(shape.block_bytes as usize);
+        let write = &mut |block| match parts.next() {
+            Some(bytes) => kv.write_block(block, bytes),
+            None => Err(Error::internal("a session has too few blocks")),
+        };
+        self.scheduler.restore_session(name, &saved.tokens, saved.salt, write)
+    }
+
+    /// What a saved session has to fit. The model is known by what it computes: K and V of a few tokens in a block of
+    /// their own.
+    fn shape(&mut self) -> Result<Shape> {
+        let (kind, block_size) = (self.kv.kind, self.kv.block_size as u32);
+        let block_bytes = self.kv.block_len() as u64;
+        let fingerprint = self.fingerprint.map_or_else(|| self.probe(), Ok)?;
+        self.fingerprint = Some(fingerprint);
+        Ok(Shape { fingerprint, kind, block_size, block_bytes })
+    }
+
+    fn probe(&mut self) -> Result<u64> {
+        let block = self.scheduler.cache_mut().take().ok_or_else(|| {
+            Error::new(Status::Busy, "every KV block is in use: saving a session takes one for a moment")
+        })?;
+        let result = self.probe_in(block);
+        self.scheduler.cache_mut().release(block);
+        result
+    }
+
+    fn probe_in(&mut self, block: u32) -> Result<u64> {
+        let vocab = self.shared.loaded.model.facts().vocab_size as u32;
+        let rows = PROBE.min(self.kv.block_size as u32).min(self.max_batch_tokens as u32);
+        let mut bytes = Vec::new();
+        reserve(&mut bytes, self.kv.block_len(), "a saved session")?;
+        bytes.resize(self.kv.block_len(), 0);
+        self.kv.write_block(block, &bytes)?;
+        for start in (0..PROBE).step_by(rows as usize) {
+            let batch = &mut self.batch;
+            batch.clear();
+            batch.reserve(rows as usize, 1)?;
+            batch.seqs.push(SeqRows { row: 0, rows, table: 0, table_len: 1 });
+            batch.block_tables.push(block);
+            batch.tokens.extend((start..start + rows).map(|at| at * 7 % vocab));
+            batch.positions.extend(start..start + rows);
+            let Self { ops, batch, kv, shared, outputs, .. } = self;
+            shared.loaded.model.forward(ops, batch, kv, &mut || false, outputs)?;
+        }
+        bytes.clear();
+        self.kv.read_block(block, &mut bytes)?;
+        Ok(xxh64(&bytes, 0))
+    }
+}
+
+fn no_session(name: &str) -> Error {
+    Error::new(
+        Status::NotFound,
+        format!("there is no session {name:?}: it was dropped, or gave way to others"),
+    )
+}

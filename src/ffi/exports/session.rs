@@ -1,0 +1,138 @@
+//! Sessions and the prefix cache.
+
+use crate::engine::Engine;
+use crate::ffi::growth::Array;
+use crate::ffi::guard::{self, copy_out, guard, out};
+use crate::ffi::registry;
+use crate::ffi::session::bn_kv_event;
+use crate::ffi::status::{bn_error, bn_status};
+use crate::ffi::types::*;
+
+/// Drops a session: its KV blocks are free for others, and its name is forgotten. Requests that
+/// run go on.
+///
+/// Waits for the engine between two steps.
+/// [any thread, not from a callback]
+/// @return `BN_OK`; `BN_ERR_NOT_FOUND`: no session has this name; `BN_ERR_INVALID_ARGUMENT`;
+/// `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_REENTRANT`; `BN_ERR_FORKED`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_session_drop(
+    engine: *mut bn_engine,
+    name: bn_string,
+    error: *mut bn_error,
+) -> bn_status {
+    let body = || {
+        // SAFETY: the caller's promise.
+        let name = unsafe { guard::text("name", name) }?;
+        registry::blocking(engine, |engine| engine.drop_session(name))
+    };
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
+}
+
+/// Writes a session to `data`, which has room for `capacity` bytes, and its size to `*length`: its
+/// tokens and their keys and values, for `bn_session_restore` on an engine with the same model,
+/// `kv_type` and `kv_block_size`. To ask for the size alone, pass NULL and 0: the call returns
+/// `BN_ERR_BUFFER_TOO_SMALL`.
+///
+/// Waits for the engine between two steps.
+/// [any thread, not from a callback]
+/// @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*length` was written; `BN_ERR_NOT_FOUND`: no
+/// session has this name; `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_OUT_OF_MEMORY`;
+/// `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_REENTRANT`;
+/// `BN_ERR_FORKED`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_session_save(
+    engine: *mut bn_engine,
+    name: bn_string,
+    data: *mut u8,
+    capacity: usize,
+    length: *mut usize,
+    error: *mut bn_error,
+) -> bn_status {
+    let body = || {
+        out("length", length)?;
+        // SAFETY: the caller's promise.
+        let name = unsafe { guard::text("name", name) }?;
+        let saved = registry::blocking(engine, |engine| engine.save_session(name))?;
+        // SAFETY: `length` was checked; `data` is the caller's promise.
+        unsafe { copy_out("data", &saved, data, capacity, length) }
+    };
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
+}
+
+/// Makes a session of `size` bytes that `bn_session_save` wrote. A session that had this name goes.
+/// Only load what you have saved: the checksum tells damage, not malice, and whoever writes a
+/// session chooses what the model has read.
+///
+/// Waits for the engine between two steps.
+/// [any thread, not from a callback]
+/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: no session, a damaged one, or one of another model,
+/// `kv_type`, `kv_block_size` or version, as `error` says; `BN_ERR_MEMORY_LIMIT`: it does not fit
+/// into the KV cache now; `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_OUT_OF_MEMORY`;
+/// `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_REENTRANT`; `BN_ERR_FORKED`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_session_restore(
+    engine: *mut bn_engine,
+    name: bn_string,
+    data: *const u8,
+    size: usize,
+    error: *mut bn_error,
+) -> bn_status {
+    let body = || {
+        // SAFETY: the caller's promise.
+        let (name, data) = unsafe { (guard::text("name", name)?, guard::slice("data", data, size)?) };
+        registry::blocking(engine, |engine| engine.restore_session(name, data))
+    };
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
+}
+
+/// Forgets every prefix in the KV cache that no request and no session uses now.
+///
+/// Waits for the engine between two steps.
+/// [any thread, not from a callback]
+/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`;
+/// `BN_ERR_REENTRANT`; `BN_ERR_FORKED`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_cache_clear(engine: *mut bn_engine, error: *mut bn_error) -> bn_status {
+    let body = || registry::blocking(engine, Engine::clear_cache);
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
+}
+
+/// Writes up to `capacity` changes of what the prefix cache holds to `events`, oldest first, and
+/// their number to `*count`. For routers that send a request where its prefix is cached. Needs
+/// `bn_engine_config.kv_events_capacity`. Never waits.
+///
+/// [any thread]
+/// @return `BN_OK`, also for none; `BN_ERR_WRONG_MODE`: `kv_events_capacity` is 0;
+/// `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_FORKED`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_kv_events(
+    engine: *mut bn_engine,
+    events: *mut bn_kv_event,
+    event_size: usize,
+    capacity: usize,
+    count: *mut usize,
+    error: *mut bn_error,
+) -> bn_status {
+    let body = || {
+        out("count", count)?;
+        let to = Array::new(events, event_size, capacity)?;
+        let mut n = 0;
+        registry::with(engine, |engine| {
+            engine.kv_events(capacity, &mut |event| {
+                // SAFETY: `n` is below `capacity`, for which there is room by the caller's promise.
+                unsafe { to.write(n, bn_kv_event::of(event)) };
+                n += 1;
+            })
+        })?;
+        // SAFETY: checked above.
+        unsafe { count.write(n) };
+        Ok(())
+    };
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
+}
