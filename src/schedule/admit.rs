@@ -246,7 +246,7 @@ impl Scheduler {
         let (mut victims, mut gained) = (0, 0);
         for victim in self.running.iter().rev() {
             let rank = self.slots[seq].rank < self.slots[victim].rank;
-            if !(rank && patient && !fits) && !self.outranks(seq, victim) {
+            if !(self.outranks(seq, victim) || rank && patient && !fits) {
                 return false;
             }
             victims += 1;

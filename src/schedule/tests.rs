@@ -350,7 +350,7 @@ fn a_long_prompt_leaves_rows_to_a_short_one() {
 fn a_batch_keeps_the_target_between_tokens() {
     let mut b =
         Bench::new(SchedulerConfig { target_itl_ns: 3_500_000, max_step_ns: 100_000_000, ..config() });
-    let mut step = |b: &mut Bench| {
+    let step = |b: &mut Bench| {
         b.plan();
         let ns = 1_000_000 * b.plan.work.rows;
         b.s.commit(&b.plan, ns, &b.texts);

@@ -101,7 +101,7 @@ fn must_admit(world: &World, head: SeqId, running: &[SeqId]) -> bool {
     }
     for (n, &seq) in running.iter().rev().enumerate() {
         let victim = world.requests.get(seq);
-        if !(patient && live.rank < victim.rank) && !live.outranks(victim) {
+        if !(live.outranks(victim) || patient && live.rank < victim.rank) {
             return false;
         }
         let table = world.scheduler.block_table(seq);
@@ -152,7 +152,7 @@ impl World {
             );
         }
         let waiting = self.requests.line(State::Waiting);
-        for &seq in waiting.first() {
+        if let Some(&seq) = waiting.first() {
             let live = self.requests.get(seq);
             let late = live.request.first_by_ns > 0 && live.request.first_by_ns < self.now && !live.ran;
             assert!(!late || live.since == self.now || plan.late.contains(&seq), "{seq:?} is late");

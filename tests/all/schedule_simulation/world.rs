@@ -342,8 +342,8 @@ impl World {
                 }
             }
         }
-        if let Some(entry) = plan.entries.get(spoilt).copied() {
-            plan.entries.retain(|other| *other != entry);
+        if let Some(spoilt) = plan.entries.get(spoilt).map(|entry| entry.seq) {
+            plan.retain(|entry| entry.seq != spoilt);
         }
         self.scheduler.commit(plan, ns, &self.requests);
         for live in self.requests.iter_mut().filter(|live| live.state != State::Paused) {
