@@ -4,6 +4,7 @@
 #   make quick     only the kernels' tests, seconds after a change in src/kernels (TEST=part of a test's name)
 #   make bench     the machine's limits, each kernel's share of them, throughput by batch size, the engine's own cost
 #                  (QUICK=1: a shorter run; BENCH_ARGS: for target/c/bench; docs/performance.md)
+#   make soak      random calls from many threads on engines that are full (SECONDS=60 for each model)
 #   make install   PREFIX=/usr/local DESTDIR=, and make uninstall
 #   make docs      the header as HTML in target/docs (needs doxygen)
 #   make header    generate include/bn_engine.h from src/ffi
@@ -32,6 +33,8 @@ DOCDIR ?= $(PREFIX)/share/doc/bn_engine
 PROFILE ?= release
 # For `make quick`: part of the tests' names
 TEST ?=
+# For `make soak`
+SECONDS ?= 60
 # For `make bench`: QUICK=1, a number of threads, arguments of target/c/bench
 QUICK ?=
 BENCH_THREADS ?=
@@ -58,7 +61,7 @@ LINK := -L$(LIB) -lbn_engine -Wl,-rpath,$(abspath $(LIB)) -lpthread
 # System libraries of the Rust code, besides libc and the unwinder, which the C compiler links itself.
 STATIC_LIBS := -lutil -lrt -lpthread -lm -ldl
 
-EXAMPLES := hello demo callbacks event_loop embed bench
+EXAMPLES := hello demo callbacks event_loop embed bench loadgen
 C_TESTS := $(wildcard tests/c/test_*.c) tests/c/harness.c
 C_TEST_FLAGS := $(C11) -D_GNU_SOURCE -DBN_DEMO_MODEL='"$(abspath models/bn-demo.gguf)"' \
 	-DBN_DEMO_PROMPTS='"$(abspath tests/golden/demo_prompts.json)"' -DBN_GOLDEN_MODELS='"$(abspath tests/golden/models)"'
@@ -69,7 +72,7 @@ comma := ,
 say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all rust lib convert examples demo bench header parity docs notices lint header-lint clean install uninstall package
-.PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan
+.PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan soak
 
 all: lib convert examples
 
@@ -119,6 +122,9 @@ examples: $(EXAMPLES:%=$(C)/%)
 
 $(C)/%: examples-c/%.c include/bn_engine.h | lib
 	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $< -o $@ $(LINK)
+
+$(C)/loadgen: examples-c/loadgen.h $(wildcard examples-c/load*.c) include/bn_engine.h | lib
+	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $(filter %.c,$^) -o $@ $(LINK) -lm
 
 demo: $(C)/demo
 	@$(C)/demo
@@ -204,14 +210,26 @@ tsan: test-tsan
 $(C)/tests: $(C_TESTS) tests/c/harness.h include/bn_engine.h | lib
 	@$(CC) $(C_TEST_FLAGS) $(CFLAGS) $(C_TESTS) -o $@ $(LINK)
 
-test-c: $(C)/tests $(EXAMPLES:%=$(C)/%)
+# Programs of their own: they look at the process as a whole.
+$(C)/cycles $(C)/soak: $(C)/%: tests/c/%.c tests/c/program.h tests/c/process.h include/bn_engine.h | lib
+	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $< -o $@ $(LINK)
+
+test-c: $(C)/tests $(EXAMPLES:%=$(C)/%) $(C)/cycles $(C)/soak
 	$(call say,C tests)
 	@$(C)/tests
 	@for example in hello demo callbacks embed; do $(C)/$$example > $(C)/$$example.out || exit 1; done
 	@printf '17+25=\n1+1=\n' | $(C)/event_loop > $(C)/event_loop.out
 	@echo "the examples run"
-	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) tests/c/unload.c -o $(C)/unload -ldl
+	@$(C)/loadgen --seconds 0.5 --max-batch 8 --levels 50,150 --json $(C)/load.json --plot $(C)/load.svg \
+		builtin:echo > $(C)/loadgen.out
+	@$(C)/cycles
+	@$(C)/soak 3
+	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) tests/c/unload.c -o $(C)/unload -ldl -lpthread
 	@$(C)/unload $(LIB)/$(SONAME)
+
+soak: $(C)/soak
+	@$(C)/soak $(SECONDS)
+	@$(C)/soak $(SECONDS) builtin:echo
 
 # The same tests with a check for memory errors and leaks: AddressSanitizer where it links and runs.
 test-checked: $(C)/tests

@@ -340,8 +340,8 @@ impl Core {
         let Self { sequences, claims, starved, shared, .. } = self;
         let Some(sequence) = &sequences[seq.0 as usize] else { return true };
         let Some(bytes) = sequence.wants() else { return true };
-        // Nobody begins while others wait to go on.
-        let waits = !sequence.has_grants() && starved.iter().any(|&other| other != seq);
+        // Who begins waits for those that wait already, in their order.
+        let waits = !sequence.has_grants() && starved.first().is_some_and(|&first| first != seq);
         let granted = !waits
             && shared.hub.grant(seq.0, bytes, |left| {
                 let mut claim = sequence.claim();
@@ -378,7 +378,7 @@ impl Core {
         let mut at = 0;
         while let Some(&seq) = self.starved.get(at) {
             if self.grant(seq) {
-                self.starved.swap_remove(at);
+                self.starved.remove(at);
                 self.go_on(seq, |s| s.starved = false);
             } else {
                 at += 1;

@@ -7,7 +7,7 @@ use super::core::{Core, Shared, deliver};
 use super::hub::{Hub, Phase, Place, dead};
 use super::ids::next_salt;
 use super::loading;
-use super::memory::{self, MemoryPlan};
+use super::memory::{self, MemoryPlan, RequestBytes};
 use super::sequence::Sequence;
 use super::signal::Signal;
 use super::stats::Recorder;
@@ -156,7 +156,7 @@ impl Engine {
             },
         };
         let longest = memory::longest_token(&self.shared.loaded);
-        let reserved = memory::request_bytes(params, prompt.len(), longest, facts.hidden_size);
+        let bytes = RequestBytes::new(params, prompt.len(), longest, facts.hidden_size);
         let timeout_ms = match params.timeout_ms {
             0 => self.default_timeout_ms,
             TIMEOUT_NONE => 0,
@@ -164,12 +164,13 @@ impl Engine {
         };
         let ends = &self.shared.loaded.end_tokens;
         let mut sequence = Box::new(Sequence::new(params, prompt, max_new, facts, ends, now, timeout_ms)?);
-        sequence.takes(reserved, memory::token_bytes(params, longest));
+        sequence.takes(bytes);
         let place = Place {
             by_id: params.poll_by_id,
             user_data: params.user_data,
-            reserved,
-            alone: reserved + sequence.claim().need,
+            reserved: bytes.reserved(),
+            kept: bytes.kept,
+            alone: bytes.reserved() + sequence.claim().need,
             priority: params.priority,
             submitted_ns: now,
         };

@@ -72,7 +72,8 @@ pub fn readable(hub: &TestHub) -> bool {
 /// Submits a request for each of `wanted`: whether it is polled by its id, and the bytes that it reserves.
 pub fn submit(hub: &TestHub, wanted: &[(bool, u64)]) -> Result<Vec<RequestId>> {
     let place = |&(by_id, reserved)| {
-        let place = Place { by_id, reserved, alone: reserved, user_data: 5, ..Place::default() };
+        let place =
+            Place { by_id, reserved, kept: reserved, alone: reserved, user_data: 5, ..Place::default() };
         (place, Cargo(RequestId(0)))
     };
     let mut ids = Vec::new();

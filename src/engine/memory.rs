@@ -157,9 +157,10 @@ fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &dyn OpSet) -> u
 
 /// What requests take in a queue full of short ones, and when a full batch of them runs.
 fn requests_bytes(config: &EngineConfig, loaded: &Loaded) -> u64 {
-    let (params, longest) = (RequestParams::default(), longest_token(loaded));
-    let queued = request_bytes(&params, SHORT_PROMPT, longest, loaded.model.facts().hidden_size);
-    let running = u64::from(GRANT) * token_bytes(&params, longest);
+    let longest = longest_token(loaded);
+    let one =
+        RequestBytes::new(&RequestParams::default(), SHORT_PROMPT, longest, loaded.model.facts().hidden_size);
+    let (queued, running) = (one.reserved(), u64::from(GRANT) * one.token);
     let queued = queued.saturating_mul(config.queue_capacity.into());
     queued.saturating_add(2 * running.saturating_mul(config.max_batch_size.into()))
 }
@@ -229,35 +230,49 @@ impl Need {
 /// Tokens that a request may give for each grant of `token_bytes`.
 pub const GRANT: u32 = 16;
 
-/// What a request holds from submit to release, whatever it gives: its prompt and two events, one pending and one polled
-/// with its lease. `hidden_size` is the width of an embedding.
-pub fn request_bytes(
-    params: &RequestParams,
-    prompt_tokens: usize,
-    longest_token: usize,
-    hidden_size: usize,
-) -> u64 {
-    // The ids, and the keys of their blocks.
-    let prompt = 5 * prompt_tokens as u64;
-    let fixed = 2 * size_of::<Event>() as u64 + 1024 + prompt;
-    if params.embedding.is_some() {
-        return fixed + Pooler::bytes(hidden_size);
+/// What a request takes.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestBytes {
+    /// From submit to release: two events, one pending and one polled with its lease.
+    pub kept: u64,
+    /// From submit to its end: the prompt's ids and what it was asked to do.
+    pub prompt: u64,
+    /// Until the last event is freed: an echoed prompt, an embedding.
+    pub delivered: u64,
+    /// A generated token until its event is freed, and of these [`KEPT_BYTES`] until the request ends.
+    pub token: u64,
+}
+
+impl RequestBytes {
+    /// `hidden_size` is the width of an embedding.
+    pub fn new(
+        params: &RequestParams,
+        prompt_tokens: usize,
+        longest_token: usize,
+        hidden_size: usize,
+    ) -> Self {
+        let tokens = prompt_tokens as u64;
+        let kept = 2 * size_of::<Event>() as u64 + 512;
+        // A stop string, its pattern's copy, four bytes of fallback for each of its bytes, and what is held back.
+        let stops: usize = params.stop_strings.iter().map(|s| 8 * s.len() + 160).sum();
+        // The ids, and the keys of their blocks.
+        let prompt = 512 + 5 * tokens + stops as u64 + 8 * params.stop_tokens.len() as u64;
+        let token = KEPT_BYTES + delivered_bytes(params, longest_token);
+        let delivered = match params.embedding {
+            Some(_) => Pooler::bytes(hidden_size),
+            None if params.echo_prompt => tokens * delivered_bytes(params, longest_token),
+            None => 0,
+        };
+        Self { kept, prompt, delivered, token }
     }
-    // A stop string, its pattern's copy, four bytes of fallback for each of its bytes, and what is held back.
-    let stops: usize = params.stop_strings.iter().map(|s| 8 * s.len() + 160).sum();
-    let echoed = if params.echo_prompt { prompt_tokens as u64 } else { 0 };
-    fixed
-        + stops as u64
-        + 8 * params.stop_tokens.len() as u64
-        + echoed * delivered_bytes(params, longest_token)
+
+    /// At submit.
+    pub fn reserved(&self) -> u64 {
+        self.kept + self.prompt + self.delivered
+    }
 }
 
-/// What a generated token takes until its event is freed, and of these [`KEPT_BYTES`] until the request is released.
-pub fn token_bytes(params: &RequestParams, longest_token: usize) -> u64 {
-    KEPT_BYTES + delivered_bytes(params, longest_token)
-}
-
-/// Of each generated token until the release: its id, in a vector that may be twice as long as it need be.
+/// Of each generated token until the end: its id, in a vector that may be twice as long as it need be.
 pub const KEPT_BYTES: u64 = 12;
 
 /// A token in an event. Three times: a vector that grows is copied to one twice as long while the old one is still

@@ -6,7 +6,7 @@ use super::event::{Event, FinishReason, Spare, Usage};
 use super::grants::Claim;
 use super::hub::Named;
 use super::ids::RequestId;
-use super::memory::{GRANT, KEPT_BYTES};
+use super::memory::{GRANT, KEPT_BYTES, RequestBytes};
 use crate::base::{Error, Result, Status, reserve};
 use crate::model::Facts;
 use crate::sample::{Logprob, Sampler, SamplingParams, StopMatcher};
@@ -29,8 +29,10 @@ pub struct Sequence {
     /// Clamped to what `max_sequence_length` leaves. 1 for an embedding: to the scheduler it is a prompt and one new
     /// token, which is never drawn, nor run, so it needs no position.
     pub max_new: u32,
-    /// Bytes held from submit to release.
+    /// Bytes held from submit to the end.
     pub reserved: u64,
+    /// Of these, what the last event takes with it.
+    extra_bytes: u64,
     /// For each token that it gives.
     token_bytes: u64,
     /// Tokens that it may give before it needs a grant.
@@ -88,6 +90,7 @@ impl Sequence {
             output: Vec::new(),
             max_new,
             reserved: 0,
+            extra_bytes: 0,
             token_bytes: 0,
             credit: 0,
             granted: 0,
@@ -124,9 +127,10 @@ impl Sequence {
         }
     }
 
-    /// What it takes of memory: `reserved` until its release, and `token_bytes` for each token that it gives.
-    pub fn takes(&mut self, reserved: u64, token_bytes: u64) {
-        (self.reserved, self.token_bytes) = (reserved, token_bytes);
+    /// What it takes of memory.
+    pub fn takes(&mut self, bytes: RequestBytes) {
+        (self.reserved, self.extra_bytes, self.token_bytes) =
+            (bytes.reserved(), bytes.delivered, bytes.token);
     }
 
     /// What it may still ask for: events that stream come back as they are polled.
@@ -357,7 +361,7 @@ impl Sequence {
             (event.finish, event.status, event.message) = (reason, error.status, error.message);
         }
         event.usage = self.usage(now);
-        event.granted += u64::from(self.credit) * self.token_bytes;
+        event.granted += self.extra_bytes;
         event
     }
 

@@ -86,8 +86,10 @@ pub struct Slots<E> {
 pub struct Place {
     pub by_id: bool,
     pub user_data: u64,
-    /// Bytes that it holds until it is released, whatever it gives.
+    /// Bytes that it holds until it ends, whatever it gives.
     pub reserved: u64,
+    /// Of these, until it is released.
+    pub kept: u64,
     /// The most that it takes where nothing else is held.
     pub alone: u64,
     pub priority: u8,
@@ -268,6 +270,19 @@ impl<E: Merge> Slots<E> {
                 }
             }
         }
+        if outcome > 0 {
+            self.shrink(index as usize);
+        }
+    }
+
+    /// Of a finished request only its events are left.
+    fn shrink(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        let events = slot.leases.iter().map(|(_, event)| event).chain(&slot.pending);
+        let in_events: u64 = events.map(|event| event.granted()).sum();
+        let free = slot.place.reserved - slot.place.kept + slot.granted;
+        (slot.place.reserved, slot.granted) = (slot.place.kept, in_events.min(free));
+        self.usage.reserved -= free - slot.granted;
     }
 
     fn keep(&mut self, mut event: Box<E>) {

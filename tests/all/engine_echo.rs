@@ -255,10 +255,11 @@ fn callbacks_come_in_order_on_one_thread_and_may_call_back() {
 #[test]
 fn memory_in_use_never_passes_the_limit() {
     let limit = 8 << 20;
-    let engine = echo(|config| config.memory_limit_bytes = limit);
-    let mut accepted = 0;
+    let engine = echo(|config| (config.memory_limit_bytes, config.queue_capacity) = (limit, 4096));
+    let (mut accepted, prompt) = (0, "hold".repeat(100));
     let refused = loop {
-        let mut request = text("hold", 400);
+        // Longer than those for which a small limit has room.
+        let mut request = text(&prompt, 50);
         request.ignore_eos = true;
         match engine.submit(vec![request]) {
             Ok(_) => accepted += 1,

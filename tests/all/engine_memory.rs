@@ -111,5 +111,6 @@ fn a_small_limit_has_room_for_a_queue_of_short_requests() {
     engine.submit((0..1024).map(|_| ids(8, 4)).collect()).unwrap();
     collect(&engine, 1024);
     let stats = engine.stats();
+    assert_eq!(stats.pauses, 0);
     assert!(stats.memory_peak_bytes <= limit && stats.kv_bytes > limit / 2, "{stats:?}");
 }

@@ -203,15 +203,22 @@ fn a_request_may_say_how_long_it_waits() {
     assert!(dropped.message.contains("given up"), "{}", dropped.message);
 }
 
-/// A demo engine whose requests have so many bytes together.
-fn poor(bytes: u64, change: impl FnOnce(&mut EngineConfig)) -> Engine {
-    let free = demo(|config| config.queue_capacity = 64).stats();
-    demo(|config| {
-        config.queue_capacity = 64;
-        config.memory_limit_bytes = free.memory_used_bytes + bytes;
-        config.kv_cache_bytes = free.kv_bytes;
-        change(config);
-    })
+/// A demo engine with a limit that leaves requests no more than they need: room for a queue of short ones, and for 32
+/// tokens of each in the batch.
+fn poor() -> Engine {
+    let small = |config: &mut EngineConfig| (config.queue_capacity, config.max_batch_size) = (24, 24);
+    let free = demo(small).stats();
+    let limited = |more: u64| {
+        demo(|config| {
+            small(config);
+            config.memory_limit_bytes = free.memory_used_bytes + more;
+        })
+    };
+    // Requests come first, and KV has the rest: so there is no more for them than they need, as long as KV lacks some.
+    let mut engines = (0..).map(|n| limited(n << 14));
+    let engine = engines.find(|engine| 2 * engine.stats().kv_blocks_total > free.kv_blocks_total).unwrap();
+    assert!(engine.stats().kv_blocks_total < free.kv_blocks_total);
+    engine
 }
 
 #[test]
@@ -220,13 +227,13 @@ fn short_of_memory_for_outputs_requests_wait_and_are_whole() {
         ignore_eos: true,
         stream: false,
         user_data: i as u64,
-        ..text(["Once", "1+1=", "The machine"][i % 3], 100)
+        ..text(["Once", "1+1=", "The machine"][i % 3], 0)
     };
     let plenty = demo(|_| ());
     let ids = plenty.submit((0..24).map(whole).collect()).unwrap();
     let expected = collect(&plenty, 24);
     let expected: Vec<_> = ids.iter().map(|id| &expected[id]).collect();
-    let engine = poor(300_000, |_| ());
+    let engine = poor();
     let ids = engine.submit((0..24).map(whole).collect()).unwrap();
     let mut answers = HashMap::new();
     while answers.len() < 24 {
@@ -247,16 +254,12 @@ fn short_of_memory_for_outputs_requests_wait_and_are_whole() {
         assert_eq!((&answers[id].text, &answers[id].tokens), (&expected.text, &expected.tokens));
     }
     let stats = engine.stats();
-    assert!(stats.pauses > 0 && stats.paused == 0, "{} pauses", stats.pauses);
+    assert!(stats.pauses > 0 && stats.paused == 0, "{stats:?}");
     assert!(stats.memory_peak_bytes <= stats.memory_limit_bytes);
-    let error = engine.submit(vec![RequestParams { max_new_tokens: 0, ..whole(0) }; 2]).map(drop);
-    assert!(error.is_ok(), "the longest fits alone");
-    let most =
-        poor(40_000, |_| ()).submit(vec![RequestParams { max_new_tokens: 0, ..whole(0) }]).unwrap_err();
-    assert!(
-        most.status == bn_engine::base::Status::MemoryLimit && most.message.contains("not fit even alone"),
-        "{most}"
-    );
+    let huge = RequestParams { stop_strings: vec!["x".repeat(60_000).into(); 2], ..whole(0) };
+    let error = engine.submit(vec![huge]).unwrap_err();
+    assert_eq!(error.status, bn_engine::base::Status::MemoryLimit);
+    assert!(error.message.contains("does not fit even alone"), "{error}");
 }
 
 #[test]

@@ -1,7 +1,6 @@
 // strsignal, pipe2, clock_gettime: compiled with -D_GNU_SOURCE.
 #include "harness.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -267,21 +266,4 @@ double seconds(void) {
 void sleep_ms(int ms) {
     struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
     nanosleep(&time, NULL);
-}
-
-static int count_entries(const char *path) {
-    DIR *folder = opendir(path);
-    if (folder == NULL) return -1;
-    int count = 0;
-    while (readdir(folder) != NULL) count++;
-    closedir(folder);
-    return count - 2;
-}
-
-int count_threads(void) {
-    return count_entries("/proc/self/task");
-}
-
-int count_fds(void) {
-    return count_entries("/proc/self/fd");
 }

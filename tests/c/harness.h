@@ -4,6 +4,7 @@
 #define HARNESS_H
 
 #include "bn_engine.h"
+#include "process.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -103,8 +104,5 @@ answer *run(bn_engine *engine, const bn_request_params *params);
 bn_stats stats(bn_engine *engine);
 double seconds(void);
 void sleep_ms(int ms);
-// Entries of /proc/self/task and /proc/self/fd, or -1 where there is no such thing.
-int count_threads(void);
-int count_fds(void);
 
 #endif

@@ -83,7 +83,7 @@ pub fn collect(engine: &Engine, n: usize) -> HashMap<RequestId, Answer> {
             })
             .expect("poll");
         engine.give_back(&mut leases.into_iter());
-        assert!(got > 0, "nothing for a minute; {} of {n} ended", done.len());
+        assert!(got > 0, "nothing for a minute; {} of {n} ended: {:?}", done.len(), engine.stats());
     }
     for &id in &done {
         engine.release(id).expect("release");

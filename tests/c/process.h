@@ -1,0 +1,48 @@
+// What this process holds: threads, descriptors and memory. -1 where the system does not say.
+#ifndef PROCESS_H
+#define PROCESS_H
+
+#include <dirent.h>
+#include <stdio.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+static inline int count_entries(const char *path) {
+    DIR *folder = opendir(path);
+    if (folder == NULL) return -1;
+    int count = 0;
+    while (readdir(folder) != NULL) count++;
+    closedir(folder);
+    return count - 2;
+}
+
+static inline int count_threads(void) {
+    return count_entries("/proc/self/task");
+}
+
+static inline int count_fds(void) {
+    return count_entries("/proc/self/fd");
+}
+
+static inline long resident_kib(void) {
+    FILE *status = fopen("/proc/self/status", "r");
+    char line[128];
+    long kib = -1;
+    if (status == NULL) return kib;
+    while (kib < 0 && fgets(line, sizeof line, status) != NULL) sscanf(line, "VmRSS: %ld kB", &kib);
+    fclose(status);
+    return kib;
+}
+
+// Bytes that malloc has given out. Unlike the resident ones they do not depend on what it keeps for later.
+static inline long heap_bytes(void) {
+#if defined __GLIBC__ && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
+    struct mallinfo2 info = mallinfo2();
+    return (long)(info.uordblks + info.hblkhd);
+#else
+    return -1;
+#endif
+}
+
+#endif
