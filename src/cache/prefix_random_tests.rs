@@ -99,7 +99,7 @@ impl Naive {
             let (salt, text) = self.known.remove(&block).expect("idle and unknown");
             let child =
                 |(s, known): &Content| *s == salt && known.len() > text.len() && known.starts_with(&text);
-            assert!(text.len() % SIZE > 0 || !self.known.values().any(child), "not a leaf");
+            assert!(!text.len().is_multiple_of(SIZE) || !self.known.values().any(child), "not a leaf");
         }
         assert!(!self.known.contains_key(&block) && self.holders_of(block) == 0);
         Some(block)

@@ -5,8 +5,8 @@ use super::*;
 
 /// Waiting sequences that a plan tries to admit in vain.
 const LOOK: usize = 16;
-/// Late ones that a plan gives up.
-const GIVE_UP: usize = 256;
+/// Late ones that a plan gives up, and those that wait for another's prefix that it looks past.
+const LOOK_PAST: usize = 256;
 /// Plans for which one that did not fit is not tried again, unless there is as much room as it needed, or somebody gave
 /// back blocks.
 const RETRY: u64 = 16;
@@ -35,8 +35,7 @@ impl Scheduler {
         while looks < LOOK
             && let Some(seq) = self.waiting.get(at)
         {
-            if self.is_late(seq, tokens, now) && plan.late.len() < GIVE_UP && plan.late.try_reserve(1).is_ok()
-            {
+            if self.is_late(seq, tokens, now) && at < LOOK_PAST && plan.late.try_reserve(1).is_ok() {
                 plan.late.push(seq);
                 at += 1;
                 continue;
@@ -44,7 +43,7 @@ impl Scheduler {
             match self.try_admit(seq, plan, tokens, now) {
                 Try::Admitted => self.events.passed += u64::from(passed),
                 Try::No(why) => {
-                    looks += 1;
+                    looks += usize::from(why != HeldBack::Prefix || at >= LOOK_PAST);
                     if plan.held_back == HeldBack::Nothing {
                         plan.held_back = why;
                     }
@@ -64,7 +63,7 @@ impl Scheduler {
     fn is_late(&self, seq: SeqId, tokens: &dyn Tokens, now: u64) -> bool {
         let slot = &self.slots[seq];
         let by = slot.request.first_by_ns;
-        if by == 0 || slot.peak > 0 {
+        if by == 0 || slot.admitted {
             return false;
         }
         let late = |cached: u32| now.saturating_add(self.first_token_ns(seq, cached) as u64) > by;
@@ -305,7 +304,7 @@ impl Scheduler {
         }
         self.waiting.remove(&self.slots, seq);
         let slot = &mut self.slots[seq];
-        let resumed = slot.peak > 0;
+        let resumed = std::mem::replace(&mut slot.admitted, true);
         (slot.state, slot.lane, slot.computed) = (State::Running, lane, cached);
         (slot.indexed, slot.leader) = (what.blocks as u32, None);
         self.running.insert(&self.slots, seq);

@@ -48,6 +48,8 @@ pub(super) struct Slot {
     pub keys: Vec<u64>,
     /// Of the last block of the known tokens where it is not full.
     pub tail_key: u64,
+    /// It ran before.
+    pub admitted: bool,
     pub preemptions: u32,
     /// Since when it waits.
     pub since: u64,

@@ -6,6 +6,7 @@ use ::bn_engine::ffi::event::*;
 use ::bn_engine::ffi::exports::model::*;
 use ::bn_engine::ffi::model::*;
 use ::bn_engine::ffi::request::*;
+use ::bn_engine::ffi::session::*;
 use ::bn_engine::ffi::stats::{BN_LATENCY_BUCKETS, bn_latency, bn_stats};
 use ::bn_engine::ffi::status::*;
 use ::bn_engine::ffi::types::*;

@@ -21,7 +21,7 @@ impl Bench {
     }
 
     /// Runs until `seq` has sampled its first token.
-    fn until_first(&mut self, seq: u32) {
+    fn run_to_first(&mut self, seq: u32) {
         while !self.step().iter().any(|&(entry, _, _, sample, _)| entry == seq && sample) {}
     }
 }
@@ -35,7 +35,7 @@ fn an_equal_prompt_takes_whole_blocks_and_copies_the_last() {
     for (len, shared, copied) in [(40, 2, 7), (48, 2, 15), (41, 2, 8), (16, 0, 15), (17, 1, 0), (3, 0, 2)] {
         let mut b = roomy();
         b.submit_same(0, &text(len));
-        b.until_first(0);
+        b.run_to_first(0);
         b.submit_same(1, &text(len));
         b.plan();
         // The last row is computed again, for the logits.
@@ -71,7 +71,7 @@ fn two_that_compute_the_same_in_one_step_end_with_the_same_blocks() {
 fn a_next_turn_takes_the_turns_before() {
     let mut b = roomy();
     b.submit_same(0, &text(40));
-    b.until_first(0);
+    b.run_to_first(0);
     (0..5).for_each(|_| _ = b.step());
     let computed = b.s.computed(SeqId(0)).unwrap();
     assert_eq!(computed, 45);
@@ -95,7 +95,7 @@ fn who_begins_like_a_prompt_in_flight_waits_for_it_and_then_has_it() {
     b.cancel(3);
     b.step();
     assert_eq!(b.admitted(), [(4, 0)]);
-    b.until_first(0);
+    b.run_to_first(0);
     b.step();
     assert_eq!((b.admitted(), b.s.events().followed), (vec![(1, 199), (2, 199)], 3));
 }
@@ -118,7 +118,7 @@ fn followers_of_who_is_cancelled_or_paused_go_on_with_what_it_left() {
         // One goes on, and now leads the other.
         b.step();
         assert_eq!((b.admitted(), b.state(2)), (vec![(1, 128)], State::Waiting));
-        b.until_first(1);
+        b.run_to_first(1);
         b.step();
         assert_eq!(b.admitted(), [(2, 199)]);
     }
@@ -142,7 +142,7 @@ fn a_request_shares_only_what_it_may() {
     ] {
         let mut b = roomy();
         b.submit_text(0, &text(40), first);
-        b.until_first(0);
+        b.run_to_first(0);
         b.submit_text(1, &text(40), second);
         b.step();
         assert_eq!(b.admitted(), [(1, cached)], "{first:?}, {second:?}");
@@ -153,11 +153,11 @@ fn a_request_shares_only_what_it_may() {
 fn what_ended_is_forgotten_when_others_need_the_room() {
     let mut b = Bench::new(config());
     b.submit_same(0, &text(100));
-    b.until_first(0);
+    b.run_to_first(0);
     b.cancel(0);
     assert_eq!((b.s.counts().blocks_cached, b.s.counts().blocks_used), (7, 0));
     b.submit_same(1, &[3; 120]);
-    b.until_first(1);
+    b.run_to_first(1);
     b.cancel(1);
     // Its last blocks went first.
     assert_eq!(b.s.cache_counts().evictions, 5);
@@ -170,13 +170,13 @@ fn what_ended_is_forgotten_when_others_need_the_room() {
 fn a_session_keeps_what_others_would_take() {
     let mut b = Bench::new(config());
     b.submit_same(0, &text(70));
-    b.until_first(0);
+    b.run_to_first(0);
     b.s.keep_session("chat", SeqId(0), &b.texts).unwrap();
     b.cancel(0);
     let (session, blocks) = b.s.session("chat").unwrap();
     assert_eq!((session.tokens.clone(), blocks.len(), b.s.session_counts()), (text(70), 5, (1, 5)));
     b.submit_same(1, &[3; 79]);
-    b.until_first(1);
+    b.run_to_first(1);
     b.cancel(1);
     b.submit_same(2, &text(75));
     b.step();
@@ -184,7 +184,7 @@ fn a_session_keeps_what_others_would_take() {
     b.cancel(2);
     // More than half of the memory is for no session, and who runs alone has all of it.
     b.submit_same(3, &[4; 140]);
-    b.until_first(3);
+    b.run_to_first(3);
     assert_eq!((b.s.session_counts(), b.s.events().dropped_sessions), ((0, 0), 1));
     b.s.keep_session("chat", SeqId(3), &b.texts).unwrap();
     assert!(b.s.session("chat").is_none() && !b.s.drop_session("chat"));
@@ -194,7 +194,7 @@ fn a_session_keeps_what_others_would_take() {
 fn who_kept_nothing_for_others_has_no_session() {
     let mut b = Bench::new(config());
     b.submit_text(0, &text(40), Reuse { shared: false, ..Reuse::default() });
-    b.until_first(0);
+    b.run_to_first(0);
     b.s.keep_session("chat", SeqId(0), &b.texts).unwrap();
     b.s.keep_session("chat", SeqId(9), &b.texts).unwrap();
     assert!(b.s.session("chat").is_none());

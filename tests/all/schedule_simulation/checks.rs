@@ -16,6 +16,7 @@ pub struct Expected {
     head: Option<SeqId>,
     /// Fit as it is.
     fit: Vec<SeqId>,
+    preemptions: u64,
 }
 
 impl Expected {
@@ -37,10 +38,13 @@ impl Expected {
                 fit = waiting.into_iter().take(LOOK).filter(fits).collect();
             }
         }
-        Self { head, fit }
+        Self { head, fit, preemptions: world.scheduler.events().preemptions }
     }
 
     pub fn check(self, world: &mut World, plan: &Plan) {
+        if self.preemptions == world.scheduler.events().preemptions {
+            world.check_time(plan);
+        }
         let admitted = |seq| plan.admitted.iter().any(|admission| admission.seq == seq);
         if let Some(head) = self.head.filter(|head| !plan.late.contains(head)) {
             world.tally.heads += 1;
@@ -101,7 +105,7 @@ fn must_admit(world: &World, head: SeqId, running: &[SeqId]) -> bool {
     }
     for (n, &seq) in running.iter().rev().enumerate() {
         let victim = world.requests.get(seq);
-        if !(patient && live.rank < victim.rank) && !live.outranks(victim) {
+        if !(live.outranks(victim) || patient && live.rank < victim.rank) {
             return false;
         }
         let table = world.scheduler.block_table(seq);
@@ -152,7 +156,7 @@ impl World {
             );
         }
         let waiting = self.requests.line(State::Waiting);
-        for &seq in waiting.first() {
+        if let Some(&seq) = waiting.first() {
             let live = self.requests.get(seq);
             let late = live.request.first_by_ns > 0 && live.request.first_by_ns < self.now && !live.ran;
             assert!(!late || live.since == self.now || plan.late.contains(&seq), "{seq:?} is late");
@@ -173,6 +177,27 @@ impl World {
         for &block in &table[first..blocks(self, end)] {
             assert_eq!(self.scheduler.pool().references(block), 1, "{entry:?} writes to a shared block");
         }
+    }
+
+    /// Invariant 4's second half: beside decode rows, prompts take what is left of the target for a step, or three
+    /// quarters of what decoding takes, where that is more. A row that the first in line always has may go beyond.
+    fn check_time(&mut self, plan: &Plan) {
+        let (decodes, prompts) = plan.entries.split_at(plan.decode_rows as usize);
+        if decodes.is_empty() || prompts.is_empty() {
+            return;
+        }
+        let mut work = Work::default();
+        decodes.iter().for_each(|entry| work.add(Work::span(entry.start, entry.rows)));
+        let (time, config) = (self.scheduler.step_time(), &self.setting.config);
+        let target = match config.target_itl_ns {
+            0 => config.max_step_ns,
+            ns => ns.min(config.max_step_ns),
+        };
+        let bound = (0.875 * target as f64).max(1.75 * time.predict(work));
+        let row = prompts.iter().map(|entry| time.extra(Work::span(entry.start, 1))).fold(0.0, f64::max);
+        let predicted = time.predict(plan.work);
+        assert!(predicted <= 1.0001 * (bound + row), "{predicted} ns for a step of at most {bound}");
+        self.tally.beside += 1;
     }
 
     /// What the plan changes of who runs.

@@ -81,7 +81,7 @@ impl Machine {
     }
 
     /// Nanoseconds from now to the first token of `seq`, and each step's.
-    fn to_first(&mut self, seq: SeqId) -> (u64, Vec<u64>) {
+    fn run_to_first(&mut self, seq: SeqId) -> (u64, Vec<u64>) {
         let (from, mut steps) = (self.now, Vec::new());
         while self.first[seq.0 as usize].is_none() {
             steps.push(self.step());
@@ -96,11 +96,11 @@ fn a_short_prompt_behind_a_long_one_takes_twice_its_time_and_a_step() {
     for prompt in [1, 64, 300, 1000] {
         let mut machine = Machine::new(config(), cost);
         let seq = machine.submit(prompt, 1);
-        let alone = machine.to_first(seq).0;
+        let alone = machine.run_to_first(seq).0;
         let long = machine.submit(20_000, 1);
         machine.step();
         let seq = machine.submit(prompt, 1);
-        let (beside, steps) = machine.to_first(seq);
+        let (beside, steps) = machine.run_to_first(seq);
         assert!(machine.first[long.0 as usize].is_none());
         println!("{prompt} tokens: {alone} ns alone, {beside} ns in the steps {steps:?}");
         let longest = steps.iter().max().copied().unwrap_or(0);
@@ -125,11 +125,11 @@ fn a_long_prompt_behind_ever_new_short_ones_moves_a_quarter_of_each_step() {
 fn a_prompt_beside_decoding_that_takes_too_long_is_soon_done() {
     let mut machine = Machine::new(config(), Cost(1e8, 1e7, 10.0));
     let others: Vec<SeqId> = (0..28).map(|_| machine.submit(8, 100)).collect();
-    others.iter().for_each(|&seq| _ = machine.to_first(seq));
+    others.iter().for_each(|&seq| _ = machine.run_to_first(seq));
     let decode = machine.step();
     assert!(decode > config().max_step_ns);
     let seq = machine.submit(64, 1);
-    let (_, steps) = machine.to_first(seq);
+    let (_, steps) = machine.run_to_first(seq);
     println!("{decode} ns without a prompt, {steps:?} with one");
     assert!(steps.len() <= 4, "{} steps", steps.len());
     let most = decode as f64 * 1.76;

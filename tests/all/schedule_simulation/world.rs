@@ -143,7 +143,7 @@ impl World {
         if self.rng.one_in(arrivals) {
             self.submit();
         }
-        if self.rng.one_in(16) {
+        if self.rng.one_in(12) {
             self.disturb();
         }
         self.step();
@@ -234,7 +234,11 @@ impl World {
 
     /// A cancel, a pause or a resume of anybody, whether or not there is one.
     fn disturb(&mut self) {
-        let seq = SeqId(self.rng.below(self.requests.0.len() as u64) as u32);
+        let live: Vec<SeqId> = self.requests.iter().map(|(seq, _)| seq).collect();
+        let seq = match live.is_empty() || self.rng.one_in(8) {
+            true => SeqId(self.rng.below(self.requests.0.len() as u64) as u32),
+            false => *self.rng.pick(&live),
+        };
         let state = self.requests.0[seq.0 as usize].as_ref().map_or(State::Absent, |live| live.state);
         match self.rng.below(10) {
             0 => {
@@ -342,8 +346,8 @@ impl World {
                 }
             }
         }
-        if let Some(entry) = plan.entries.get(spoilt).copied() {
-            plan.entries.retain(|other| *other != entry);
+        if let Some(spoilt) = plan.entries.get(spoilt).map(|entry| entry.seq) {
+            plan.retain(|entry| entry.seq != spoilt);
         }
         self.scheduler.commit(plan, ns, &self.requests);
         for live in self.requests.iter_mut().filter(|live| live.state != State::Paused) {
