@@ -59,7 +59,7 @@ fn short_comments(lines: &[String]) -> String {
 }
 
 /// In the order in which the header tells them.
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 14] = [
     "status.rs",
     "string.rs",
     "types.rs",
@@ -68,9 +68,11 @@ const SOURCES: [&str; 12] = [
     "request.rs",
     "event.rs",
     "stats.rs",
+    "session.rs",
     "exports/model.rs",
     "exports/engine.rs",
     "exports/request.rs",
+    "exports/session.rs",
     "exports/info.rs",
 ];
 

@@ -371,6 +371,18 @@
 /** Number of `bn_latency.buckets`. */
 #define BN_LATENCY_BUCKETS (24)
 
+/** The cache has a block now. */
+#define BN_KV_STORED (1)
+
+/** The cache has a block no more. */
+#define BN_KV_REMOVED (2)
+
+/**
+ * Forget all blocks: what the cache has follows. After `bn_cache_clear`, and where more changes
+ * came than `kv_events_capacity` holds.
+ */
+#define BN_KV_CLEARED (3)
+
 /** For `bn_model_tokenize`: put in front what submitting a text puts there (BOS). */
 #define BN_TOKENIZE_ADD_SPECIAL (1u << 0)
 
@@ -1074,6 +1086,23 @@ typedef struct bn_request_info {
     uint64_t queue_position;
 } bn_request_info;
 
+/**
+ * A change of what the prefix cache has, for `bn_kv_events`. A block holds the keys and values of
+ * `kv_block_size` tokens. Its hash is XXH64 of these tokens as little-endian 32-bit numbers, with
+ * the hash of the block before it as the seed; for the first block, the seed is the request's
+ * `cache_salt`. So a router that knows a prompt's tokens can tell how much of it an engine has.
+ */
+typedef struct bn_kv_event {
+    /** `sizeof(bn_kv_event)` of the library, or of the caller where that is smaller. */
+    uint32_t struct_size;
+    /** `BN_KV_*`. */
+    int32_t kind;
+    /** For `BN_KV_STORED` and `BN_KV_REMOVED`: the block's hash. */
+    uint64_t hash;
+    /** For `BN_KV_STORED`: the hash of the block before it, or the salt. */
+    uint64_t parent_hash;
+} bn_kv_event;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -1545,6 +1574,81 @@ bn_status bn_embed(struct bn_engine *engine,
  * [any thread]
  */
 void bn_completion_free(struct bn_event *completion);
+
+/**
+ * Drops a session: its KV blocks are free for others, and its name is forgotten. Requests that
+ * run go on.
+ *
+ * Waits for the engine between two steps.
+ * [not from a callback]
+ * @return `BN_OK`; `BN_ERR_NOT_FOUND`: no session has this name; `BN_ERR_INVALID_ARGUMENT`;
+ * `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_REENTRANT`; `BN_ERR_FORKED`.
+ */
+bn_status bn_session_drop(struct bn_engine *engine, struct bn_string name, struct bn_error *error);
+
+/**
+ * Writes a session to `data`, which has room for `capacity` bytes, and its size to `*length`: its
+ * tokens and their keys and values, for `bn_session_restore` on an engine with the same model,
+ * `kv_type` and `kv_block_size`. To ask for the size alone, pass NULL and 0: the call returns
+ * `BN_ERR_BUFFER_TOO_SMALL`.
+ *
+ * Waits for the engine between two steps.
+ * [not from a callback]
+ * @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*length` was written; `BN_ERR_NOT_FOUND`: no
+ * session has this name; `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_OUT_OF_MEMORY`;
+ * `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_REENTRANT`;
+ * `BN_ERR_FORKED`.
+ */
+bn_status bn_session_save(struct bn_engine *engine,
+                          struct bn_string name,
+                          uint8_t *data,
+                          size_t capacity,
+                          size_t *length,
+                          struct bn_error *error);
+
+/**
+ * Makes a session of `size` bytes that `bn_session_save` wrote. A session that had this name goes.
+ * Only load what you have saved: the checksum tells damage, not malice, and whoever writes a
+ * session chooses what the model has read.
+ *
+ * Waits for the engine between two steps.
+ * [not from a callback]
+ * @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: no session, a damaged one, or one of another model,
+ * `kv_type`, `kv_block_size` or version, as `error` says; `BN_ERR_MEMORY_LIMIT`: it does not fit
+ * into the KV cache now; `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_OUT_OF_MEMORY`;
+ * `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_REENTRANT`; `BN_ERR_FORKED`.
+ */
+bn_status bn_session_restore(struct bn_engine *engine,
+                             struct bn_string name,
+                             const uint8_t *data,
+                             size_t size,
+                             struct bn_error *error);
+
+/**
+ * Forgets every prefix in the KV cache that no request and no session uses now.
+ *
+ * Waits for the engine between two steps.
+ * [not from a callback]
+ * @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`;
+ * `BN_ERR_REENTRANT`; `BN_ERR_FORKED`.
+ */
+bn_status bn_cache_clear(struct bn_engine *engine, struct bn_error *error);
+
+/**
+ * Writes up to `capacity` changes of what the prefix cache holds to `events`, oldest first, and
+ * their number to `*count`. For routers that send a request where its prefix is cached. Needs
+ * `bn_engine_config.kv_events_capacity`. Never waits.
+ *
+ * [any thread]
+ * @return `BN_OK`, also for none; `BN_ERR_WRONG_MODE`: `kv_events_capacity` is 0;
+ * `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_FORKED`.
+ */
+bn_status bn_kv_events(struct bn_engine *engine,
+                       struct bn_kv_event *events,
+                       size_t event_size,
+                       size_t capacity,
+                       size_t *count,
+                       struct bn_error *error);
 
 /**
  * Prepares `*error`. `struct_size` is `sizeof(bn_error)`.

@@ -185,13 +185,18 @@ impl Core {
 
     /// Hands over what the last step made, takes the commands that came and obeys them. False: nothing is left to do.
     fn exchange(&mut self, rest: Rest) -> bool {
-        self.shared.recorder.record(&mut self.record, self.scheduler.snapshot());
-        self.shared.kv_events.take_from(self.scheduler.cache_mut());
+        self.tell();
         let mut commands = std::mem::take(&mut self.commands);
         let goes_on = self.shared.hub.exchange(&mut self.outbox, &mut commands, rest);
         commands.drain(..).for_each(|command| self.obey(command));
         self.commands = commands;
         goes_on
+    }
+
+    /// What statistics and routers want to know.
+    fn tell(&mut self) {
+        self.shared.recorder.record(&mut self.record, self.scheduler.snapshot());
+        self.shared.kv_events.take_from(self.scheduler.cache_mut());
     }
 
     fn obey(&mut self, command: Command<Work>) {

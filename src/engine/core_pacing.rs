@@ -25,7 +25,7 @@ impl Core {
     fn grant(&mut self, seq: SeqId) -> bool {
         let Self { sequences, claims, starved, shared, .. } = self;
         let Some(sequence) = &sequences[seq.0 as usize] else { return true };
-        let Some(bytes) = sequence.wants() else { return true };
+        let Some(wants @ (_, bytes)) = sequence.wants() else { return true };
         // Who begins waits for those that wait already, in their order.
         let waits = !sequence.has_grants() && starved.first().is_some_and(|&first| first != seq);
         let granted = !waits
@@ -38,7 +38,7 @@ impl Core {
                 is_safe(left, claims)
             });
         if granted && let Some(sequence) = &mut sequences[seq.0 as usize] {
-            sequence.grant(bytes);
+            sequence.grant(wants);
         }
         granted
     }

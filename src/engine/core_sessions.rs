@@ -22,6 +22,7 @@ impl Core {
     pub(super) fn answer(&mut self, call: Call) {
         let result = panics::catch(|| self.obey_call(call.ask))
             .unwrap_or_else(|text| Err(Error::internal(format!("a call panicked: {text}"))));
+        self.tell();
         // Who asked waits for this, or has gone with the process.
         let _ = call.reply.send(result);
     }

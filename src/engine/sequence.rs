@@ -145,13 +145,15 @@ impl Sequence {
         Claim { need: if self.pooler.is_some() { 0 } else { need }, held: self.reserved + self.granted }
     }
 
-    /// The bytes of the grant without which it cannot give a token; None where it needs none.
-    pub fn wants(&self) -> Option<u64> {
-        (self.credit == 0 && self.pooler.is_none()).then_some(u64::from(GRANT) * self.token_bytes)
+    /// The tokens, and their bytes, of the grant without which it cannot give one; None where it needs none.
+    pub fn wants(&self) -> Option<(u32, u64)> {
+        let tokens = GRANT.min(self.max_new.saturating_sub(self.output.len() as u32)).max(1);
+        let needs = self.credit == 0 && self.pooler.is_none();
+        needs.then_some((tokens, u64::from(tokens) * self.token_bytes))
     }
 
-    pub fn grant(&mut self, bytes: u64) {
-        (self.credit, self.granted) = (self.credit + GRANT, self.granted + bytes);
+    pub fn grant(&mut self, (tokens, bytes): (u32, u64)) {
+        (self.credit, self.granted) = (self.credit + tokens, self.granted + bytes);
     }
 
     pub fn has_grants(&self) -> bool {

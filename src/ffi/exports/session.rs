@@ -12,7 +12,7 @@ use crate::ffi::types::*;
 /// run go on.
 ///
 /// Waits for the engine between two steps.
-/// [any thread, not from a callback]
+/// [not from a callback]
 /// @return `BN_OK`; `BN_ERR_NOT_FOUND`: no session has this name; `BN_ERR_INVALID_ARGUMENT`;
 /// `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_REENTRANT`; `BN_ERR_FORKED`.
 #[unsafe(no_mangle)]
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn bn_session_drop(
 /// `BN_ERR_BUFFER_TOO_SMALL`.
 ///
 /// Waits for the engine between two steps.
-/// [any thread, not from a callback]
+/// [not from a callback]
 /// @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*length` was written; `BN_ERR_NOT_FOUND`: no
 /// session has this name; `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_OUT_OF_MEMORY`;
 /// `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_REENTRANT`;
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn bn_session_save(
 /// session chooses what the model has read.
 ///
 /// Waits for the engine between two steps.
-/// [any thread, not from a callback]
+/// [not from a callback]
 /// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: no session, a damaged one, or one of another model,
 /// `kv_type`, `kv_block_size` or version, as `error` says; `BN_ERR_MEMORY_LIMIT`: it does not fit
 /// into the KV cache now; `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_OUT_OF_MEMORY`;
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn bn_session_restore(
 /// Forgets every prefix in the KV cache that no request and no session uses now.
 ///
 /// Waits for the engine between two steps.
-/// [any thread, not from a callback]
+/// [not from a callback]
 /// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`;
 /// `BN_ERR_REENTRANT`; `BN_ERR_FORKED`.
 #[unsafe(no_mangle)]

@@ -209,7 +209,8 @@ impl World {
             assert!(live.request.reuse.shared || admission.cached == 0, "{admission:?} found something");
             // Who was preempted in this plan too, stands at 0 below.
             (live.state, live.computed) = (State::Running, admission.cached);
-            live.fitting = 0;
+            assert_eq!(admission.resumed, live.ran, "{admission:?}");
+            (live.fitting, live.ran) = (0, true);
         }
         for slot in 0..self.requests.0.len() {
             let (seq, now) = (SeqId(slot as u32), self.now);
