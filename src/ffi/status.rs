@@ -17,13 +17,14 @@ pub const BN_ERR_INVALID_ARGUMENT: i32 = -1;
 pub const BN_ERR_NOT_FOUND: i32 = -2;
 /// A field, flag, model or file feature that this version does not support.
 pub const BN_ERR_UNSUPPORTED: i32 = -3;
-/// Another thread is polling this request now.
+/// Another thread is polling this request now, or every KV block is in use (`bn_session_save`,
+/// `bn_session_restore`).
 pub const BN_ERR_BUSY: i32 = -4;
 /// `queue_capacity` requests are unreleased. Release finished ones, or try again later.
 pub const BN_ERR_QUEUE_FULL: i32 = -5;
 /// The system refused an allocation or a thread.
 pub const BN_ERR_OUT_OF_MEMORY: i32 = -6;
-/// `memory_limit_bytes` does not allow it.
+/// `memory_limit_bytes`, or the size of the KV cache, does not allow it.
 pub const BN_ERR_MEMORY_LIMIT: i32 = -7;
 /// A file could not be opened or mapped, or is not a regular file.
 pub const BN_ERR_IO: i32 = -8;
