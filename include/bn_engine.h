@@ -70,7 +70,9 @@
  */
 #define BN_ERR_INVALID_ARGUMENT (-1)
 
-/** No such request: the engine never issued it, or it was released. */
+/**
+ * No such request: the engine never issued it, or it was released. Or no session of this name.
+ */
 #define BN_ERR_NOT_FOUND (-2)
 
 /** A field, flag, model or file feature that this version does not support. */
@@ -100,7 +102,9 @@
  */
 #define BN_ERR_BAD_MODEL (-9)
 
-/** The call belongs to the other delivery mode. */
+/**
+ * The call belongs to the other delivery mode, or to a feature that `bn_engine_config` turns off.
+ */
 #define BN_ERR_WRONG_MODE (-10)
 
 /** The call is not allowed from a callback. */
@@ -758,8 +762,8 @@ typedef struct bn_engine_config {
     uint32_t max_batch_tokens;
     /**
      * The most tokens of one request, prompt and output together: 2 to the model's context
-     * length. 0 (default): the context length, or less where the free memory holds no more;
-     * `bn_stats.max_sequence_length` says how much.
+     * length. 0 (default): the context length, or without `memory_limit_bytes` less if the KV cache
+     * holds no more; `bn_stats.max_sequence_length` says how much.
      */
     uint32_t max_sequence_length;
     /** Tokens per block of the KV cache: 16, 32 (default), 64 or 128. */
@@ -1652,8 +1656,8 @@ bn_status bn_session_save(struct bn_engine *engine,
  * [not from a callback]
  * @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: no session, a damaged one, or one of another model,
  * `kv_type`, `kv_block_size` or version, as `error` says, or `name` is too long;
- * `BN_ERR_MEMORY_LIMIT`: it needs more blocks than sessions may hold or requests leave now;
- * `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_OUT_OF_MEMORY`;
+ * `BN_ERR_MEMORY_LIMIT`: it needs more KV blocks than sessions may hold together, or than requests
+ * and sessions leave now; `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_OUT_OF_MEMORY`;
  * `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_REENTRANT`; `BN_ERR_FORKED`.
  */
 bn_status bn_session_restore(struct bn_engine *engine,

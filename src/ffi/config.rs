@@ -37,8 +37,8 @@ pub struct bn_engine_config {
     /// prompts are run in chunks.
     pub max_batch_tokens: u32,
     /// The most tokens of one request, prompt and output together: 2 to the model's context
-    /// length. 0 (default): the context length, or less where the free memory holds no more;
-    /// `bn_stats.max_sequence_length` says how much.
+    /// length. 0 (default): the context length, or without `memory_limit_bytes` less if the KV cache
+    /// holds no more; `bn_stats.max_sequence_length` says how much.
     pub max_sequence_length: u32,
     /// Tokens per block of the KV cache: 16, 32 (default), 64 or 128.
     pub kv_block_size: u32,

@@ -72,8 +72,8 @@ pub unsafe extern "C" fn bn_session_save(
 /// [not from a callback]
 /// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: no session, a damaged one, or one of another model,
 /// `kv_type`, `kv_block_size` or version, as `error` says, or `name` is too long;
-/// `BN_ERR_MEMORY_LIMIT`: it needs more blocks than sessions may hold or requests leave now;
-/// `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_OUT_OF_MEMORY`;
+/// `BN_ERR_MEMORY_LIMIT`: it needs more KV blocks than sessions may hold together, or than requests
+/// and sessions leave now; `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_OUT_OF_MEMORY`;
 /// `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_REENTRANT`; `BN_ERR_FORKED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_session_restore(
