@@ -925,7 +925,7 @@ typedef struct bn_stats {
     double mean_batch_size;
     /** `mean_batch_size` over `max_batch_size`, 0 to 1. */
     double batch_utilization;
-    /** Blocks of the KV cache that requests use now. */
+    /** Blocks of the KV cache that requests and sessions hold now. */
     uint64_t kv_blocks_used;
     /** Blocks of the KV cache. */
     uint64_t kv_blocks_total;

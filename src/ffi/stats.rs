@@ -80,7 +80,7 @@ pub struct bn_stats {
     pub mean_batch_size: f64,
     /// `mean_batch_size` over `max_batch_size`, 0 to 1.
     pub batch_utilization: f64,
-    /// Blocks of the KV cache that requests use now.
+    /// Blocks of the KV cache that requests and sessions hold now.
     pub kv_blocks_used: u64,
     /// Blocks of the KV cache.
     pub kv_blocks_total: u64,
