@@ -343,7 +343,7 @@ impl Core {
     fn drop_failed(&self, plan: &mut Plan) {
         let failed = |seq: SeqId| self.ended.iter().any(|(ended, why)| *ended == seq && why.is_some());
         if !self.ended.is_empty() {
-            plan.entries.retain(|entry| !failed(entry.seq));
+            plan.retain(|entry| !failed(entry.seq));
         }
     }
 

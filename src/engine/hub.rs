@@ -85,9 +85,6 @@ struct State<E, C> {
     phase: Phase,
     /// Being destroyed: polls return without an event, which would be freed under their callers.
     leaving: bool,
-    /// The most that any live request may need beyond what it has reserved: so much is kept free, so that they can all
-    /// come to their ends, one after the other at least.
-    largest_need: u64,
     /// The engine thread was refused a grant, and memory has come back since.
     hungry: bool,
     fed: bool,
@@ -127,7 +124,6 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         let state = State {
             phase: Phase::Open,
             leaving: false,
-            largest_need: 0,
             hungry: false,
             fed: false,
             starved: false,
@@ -167,7 +163,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
             Phase::Dead => return Err(dead()),
             _ => return Err(Error::new(Status::Shutdown, "the engine is shutting down")),
         }
-        let Usage { unreleased, unfinished, reserved, .. } = *state.slots.usage();
+        let Usage { unreleased, reserved, .. } = *state.slots.usage();
         let (capacity, budget) = (self.capacity, self.budget);
         if requests.len() > capacity - unreleased {
             let message = format!(
@@ -177,8 +173,9 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         }
         let bytes = requests.iter().fold(0u64, |sum, (place, _)| sum.saturating_add(place.reserved));
         let alone = requests.iter().map(|(place, _)| place.alone).max().unwrap_or(0);
-        let need = requests.iter().map(|(place, _)| place.alone - place.reserved).max().unwrap_or(0);
-        let need = if unfinished == 0 { need } else { need.max(state.largest_need) };
+        let need = requests.iter().map(|(place, _)| place.need()).max().unwrap_or(0);
+        // Without a limit nobody asks, and nothing is looked for.
+        let need = if budget == u64::MAX { 0 } else { need.max(state.slots.largest_need()) };
         let left = budget.saturating_sub(reserved).saturating_sub(need);
         let message = if alone > budget {
             format!(
@@ -197,7 +194,6 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
             return Err(Error::new(Status::MemoryLimit, message));
         }
         state.make_room(requests.len())?;
-        state.largest_need = need;
         for (place, mut cargo) in requests {
             let id = state.slots.open(place);
             cargo.name(id);

@@ -43,6 +43,7 @@ impl KvEvents {
         if lost {
             waiting.clear();
             cache.tell_all_again();
+            cache.drain_events(&mut |event| waiting.push_back(event));
         }
     }
 

@@ -73,6 +73,9 @@ pub struct Slots<E> {
     /// Slots that had a pending event for any poller; entries may be stale.
     any: VecDeque<u32>,
     usage: Usage,
+    /// The most that an unfinished request may need: so much is kept free, so that all of them can come to their ends, one
+    /// after the other at least. None: to be found anew.
+    largest_need: Option<u64>,
     /// Live requests whose pending event is larger than this are slow; 0: none is.
     max_unread: u64,
     /// Slots that became slow, and requests that are so no more.
@@ -94,6 +97,13 @@ pub struct Place {
     pub alone: u64,
     pub priority: u8,
     pub submitted_ns: u64,
+}
+
+impl Place {
+    /// What it may need beyond what it has reserved.
+    pub fn need(&self) -> u64 {
+        self.alone.saturating_sub(self.reserved)
+    }
 }
 
 /// Counts of requests, and bytes.
@@ -119,6 +129,7 @@ impl<E: Merge> Slots<E> {
         Self {
             salt,
             max_unread,
+            largest_need: Some(0),
             slow: Vec::new(),
             drained: Vec::new(),
             slots: Vec::new(),
@@ -158,6 +169,7 @@ impl<E: Merge> Slots<E> {
         self.usage.accepted += 1;
         self.usage.unreleased += 1;
         self.usage.unfinished += 1;
+        self.largest_need = self.largest_need.map(|most| most.max(place.need()));
         self.reserve(place.reserved);
         id
     }
@@ -165,6 +177,11 @@ impl<E: Merge> Slots<E> {
     fn reserve(&mut self, bytes: u64) {
         self.usage.reserved += bytes;
         self.usage.reserved_peak = self.usage.reserved_peak.max(self.usage.reserved);
+    }
+
+    pub fn largest_need(&mut self) -> u64 {
+        let live = self.slots.iter().filter(|slot| slot.open && !slot.finished);
+        *self.largest_need.get_or_insert_with(|| live.map(|slot| slot.place.need()).max().unwrap_or(0))
     }
 
     /// Bytes for what an unfinished request gives next.
@@ -241,6 +258,7 @@ impl<E: Merge> Slots<E> {
             self.usage.unfinished -= 1;
             self.usage.running -= usize::from(slot.running);
             self.usage.outcomes[outcome] += 1;
+            self.largest_need = self.largest_need.filter(|&most| most > slot.place.need());
         }
         if slot.discard {
             if slot.finished {

@@ -73,6 +73,10 @@ impl Scheduler {
         write: &mut dyn FnMut(u32) -> Result<()>,
     ) -> Result<()> {
         let blocks = self.blocks_for(known.len() as u32);
+        while blocks <= self.session_room()
+            && blocks > self.cache.pool().available()
+            && self.drop_oldest_session()
+        {}
         if blocks > self.session_room() || blocks > self.cache.pool().available() {
             let (room, available) = (self.session_room(), self.cache.pool().available());
             let message = format!(
