@@ -70,13 +70,18 @@
  */
 #define BN_ERR_INVALID_ARGUMENT (-1)
 
-/** No such request: the engine never issued it, or it was released. */
+/**
+ * No such request: the engine never issued it, or it was released. Or no session of this name.
+ */
 #define BN_ERR_NOT_FOUND (-2)
 
 /** A field, flag, model or file feature that this version does not support. */
 #define BN_ERR_UNSUPPORTED (-3)
 
-/** Another thread is polling this request now. */
+/**
+ * Another thread is polling this request now, or every KV block is in use (`bn_session_save`,
+ * `bn_session_restore`).
+ */
 #define BN_ERR_BUSY (-4)
 
 /** `queue_capacity` requests are unreleased. Release finished ones, or try again later. */
@@ -85,7 +90,7 @@
 /** The system refused an allocation or a thread. */
 #define BN_ERR_OUT_OF_MEMORY (-6)
 
-/** `memory_limit_bytes` does not allow it. */
+/** `memory_limit_bytes`, or the size of the KV cache, does not allow it. */
 #define BN_ERR_MEMORY_LIMIT (-7)
 
 /** A file could not be opened or mapped, or is not a regular file. */
@@ -97,7 +102,9 @@
  */
 #define BN_ERR_BAD_MODEL (-9)
 
-/** The call belongs to the other delivery mode. */
+/**
+ * The call belongs to the other delivery mode, or to a feature that `bn_engine_config` turns off.
+ */
 #define BN_ERR_WRONG_MODE (-10)
 
 /** The call is not allowed from a callback. */
@@ -288,19 +295,19 @@
 
 /**
  * Take nothing from the prefix cache and leave nothing there: every token of the prompt is
- * computed. Results are the same.
+ * computed. Results are the same. `session` keeps nothing then.
  */
 #define BN_REQUEST_NO_CACHE (1u << 8)
 
 /**
- * With `queue_timeout_ms`: end the request while it is queued, as `BN_FINISH_TIMED_OUT`, as soon
- * as its first token is not to be expected by then. Under more load than the machine can bear,
- * those that are served are served in time.
+ * Needs `queue_timeout_ms`: end the request while it is queued, as `BN_FINISH_TIMED_OUT`, as soon
+ * as its first token is predicted to come later than that. So in overload, no time is spent on
+ * requests that would be late anyway.
  */
 #define BN_REQUEST_DROP_LATE (1u << 9)
 
 /**
- * End the request, as `BN_FINISH_CANCELLED`, where it would be paused because its output is not
+ * End the request, as `BN_FINISH_CANCELLED`, when it would be paused because its output is not
  * polled (`max_unread_bytes`).
  */
 #define BN_REQUEST_END_UNREAD (1u << 10)
@@ -329,7 +336,9 @@
 /** The request waits for admission. */
 #define BN_STAGE_QUEUED (0)
 
-/** The request runs: it takes part in forward passes. */
+/**
+ * The request was admitted. It takes part in forward passes, unless it is paused or interrupted.
+ */
 #define BN_STAGE_RUNNING (1)
 
 /** The request has finished. Its last event may still wait to be polled. */
@@ -356,10 +365,13 @@
 /** `max_new_tokens` or the engine's `max_sequence_length`. */
 #define BN_FINISH_LENGTH (3)
 
-/** Cancelled by `bn_cancel`, a shutdown or destroy. */
+/**
+ * Cancelled by `bn_cancel`, a shutdown or destroy, or for unread output
+ * (`BN_REQUEST_END_UNREAD`).
+ */
 #define BN_FINISH_CANCELLED (4)
 
-/** Its timeout passed. */
+/** Its timeout passed, or was bound to (`BN_REQUEST_DROP_LATE`). */
 #define BN_FINISH_TIMED_OUT (5)
 
 /** It failed; `status` and `message` say why. */
@@ -371,15 +383,15 @@
 /** Number of `bn_latency.buckets`. */
 #define BN_LATENCY_BUCKETS (24)
 
-/** The cache has a block now. */
+/** A block came into the cache. */
 #define BN_KV_STORED (1)
 
-/** The cache has a block no more. */
+/** A block left the cache. */
 #define BN_KV_REMOVED (2)
 
 /**
- * Forget all blocks: what the cache has follows. After `bn_cache_clear`, and where more changes
- * came than `kv_events_capacity` holds.
+ * Forget all blocks; what is in the cache follows as `BN_KV_STORED`. After `bn_cache_clear`, and
+ * when changes were lost because they were not read in time.
  */
 #define BN_KV_CLEARED (3)
 
@@ -686,9 +698,12 @@ typedef struct bn_event {
     uint32_t prompt_tokens;
     /** Generated tokens, an end token included. */
     uint32_t generated_tokens;
-    /** Of the prompt's tokens, those that the prefix cache had: they were not computed again. */
+    /**
+     * Of the prompt's tokens, those that were in the prefix cache at admission and were not
+     * computed again.
+     */
     uint32_t cached_tokens;
-    /** Nanoseconds from submit to admission. */
+    /** Nanoseconds from submit to the first admission. */
     uint64_t queued_ns;
     /** Nanoseconds from admission to the end of the prompt. */
     uint64_t prefill_ns;
@@ -747,8 +762,8 @@ typedef struct bn_engine_config {
     uint32_t max_batch_tokens;
     /**
      * The most tokens of one request, prompt and output together: 2 to the model's context
-     * length. 0 (default): the context length, or less where the free memory holds no more;
-     * `bn_stats.max_sequence_length` says how much.
+     * length. 0 (default): the context length, or without `memory_limit_bytes` less if the KV cache
+     * holds no more; `bn_stats.max_sequence_length` says how much.
      */
     uint32_t max_sequence_length;
     /** Tokens per block of the KV cache: 16, 32 (default), 64 or 128. */
@@ -758,30 +773,34 @@ typedef struct bn_engine_config {
      * which takes half the memory of F16 and rounds more. `builtin:echo` has no such choice.
      */
     int32_t kv_type;
-    /** The most unreleased requests, 1 to 1048576, default 1024. */
+    /**
+     * The most unreleased requests, 1 to 1048576, default 1024: queued, running, and finished ones
+     * that were not released. One more is refused with `BN_ERR_QUEUE_FULL`.
+     */
     uint32_t queue_capacity;
     /**
-     * The most bytes for weights, KV cache, workspace, queued prompts and events together. The
-     * weights count whole, also those of a shared model. 0 (default): no limit. Then the KV cache
-     * takes at most half of the memory that the machine and the control groups of the process
-     * have free.
+     * The most bytes for weights, KV cache, workspace, prompts, outputs and events together. The
+     * weights count whole, also those of a shared model. A prompt counts from submit on, an output
+     * as it grows, 16 tokens at a time: a request that gets no more memory is paused until others
+     * give some back, and is never shortened for it. 0 (default): no limit. Then the KV cache takes
+     * at most half of the memory that the machine and the control groups of the process have free.
      */
     uint64_t memory_limit_bytes;
     /**
-     * The most bytes of the KV cache. 0 (default): half of what the machine and its control
-     * groups have free, or what `memory_limit_bytes` leaves, but no more than `max_batch_size`
-     * requests of `max_sequence_length` take.
+     * The most bytes of the KV cache. It never takes more than `memory_limit_bytes` leaves, or
+     * without that limit, half of what the machine and its control groups have free, nor more than
+     * `max_batch_size` requests of `max_sequence_length` need. 0 (default): these bounds alone.
      */
     uint64_t kv_cache_bytes;
     /**
-     * The most bytes, as `memory_limit_bytes` counts them, that a request may have streamed and
-     * nobody polled. Beyond that it is paused until it is polled, while others go on, or ends
-     * (`BN_REQUEST_END_UNREAD`). Default 4194304; 0: no limit.
+     * The most bytes of output, as `memory_limit_bytes` counts them, that a request may have
+     * streamed without a poll (or callback) taking them. Beyond that it is paused until they are
+     * taken, while others go on, or ends (`BN_REQUEST_END_UNREAD`). Default 4194304; 0: no limit.
      */
     uint64_t max_unread_bytes;
     /**
-     * Changes of the prefix cache that wait for `bn_kv_events`, at most 1048576. 0 (default):
-     * none are kept.
+     * Changes of the prefix cache to keep for `bn_kv_events`, at most 1048576. There is always
+     * room for twice as many as the cache has blocks. 0 (default): none are kept.
      */
     uint32_t kv_events_capacity;
     /** Must be 0. */
@@ -793,20 +812,24 @@ typedef struct bn_engine_config {
     uint32_t max_wait_us;
     /**
      * Milliseconds that a step with running answers should not exceed, 1 to 60000, default 200.
-     * Prompts are cut into chunks to hold it, but always get a fair part of a step: where running
-     * answers alone take that long, up to three quarters of their time is added.
+     * Prompts are cut into chunks to keep the predicted time of a step below seven eighths of it.
+     * But they may always add three quarters of the time that the running answers take, so that
+     * they get on: where answers alone take more than half of the target, a step may exceed it.
      */
     uint32_t max_step_ms;
     /**
-     * The time between two tokens of an answer to aim at, in milliseconds, up to 60000: no more
-     * requests run together than keep it. 0 (default): as many as fit, for throughput.
+     * The time between two tokens of an answer to aim at, in milliseconds, up to 60000. A request
+     * waits while a step of all running answers and its own is predicted to take longer, and the
+     * lower of this and `max_step_ms` is the target for a step with prompts. It is an aim: at least
+     * one request runs, and those that run are not interrupted for it. 0 (default): as many run as
+     * fit, for throughput.
      */
     uint32_t target_itl_ms;
     /**
      * How much later a request of priority 255 may be submitted than one of priority 0 and still
      * come first, in milliseconds, up to 3600000, default 30000. Priorities between are worth
-     * proportionally less. So a request of the lowest priority waits for work that is older or
-     * came within this time, and for no other.
+     * proportionally less. So a request of the lowest priority waits for work that came before it
+     * or within this time after it, and for no other. 0: requests come in their order of arrival.
      */
     uint32_t priority_ageing_ms;
     /** The timeout of requests that set none, in milliseconds from submit. 0 (default): none. */
@@ -880,11 +903,13 @@ typedef struct bn_stats {
     /** Requests finished as `BN_FINISH_FAILED`. */
     uint64_t completed_failed;
     /**
-     * Requests waiting for admission now. Together with `running`: those accepted and not
-     * finished.
+     * Requests waiting for their first admission now. Together with `running`: those accepted and
+     * not finished.
      */
     uint64_t queued;
-    /** Requests running now. */
+    /**
+     * Requests that were admitted and have not finished, paused and interrupted ones included.
+     */
     uint64_t running;
     /** Requests that count against `queue_capacity` now. */
     uint64_t unreleased;
@@ -900,7 +925,7 @@ typedef struct bn_stats {
     double mean_batch_size;
     /** `mean_batch_size` over `max_batch_size`, 0 to 1. */
     double batch_utilization;
-    /** Blocks of the KV cache in use now. */
+    /** Blocks of the KV cache that requests and sessions hold now. */
     uint64_t kv_blocks_used;
     /** Blocks of the KV cache. */
     uint64_t kv_blocks_total;
@@ -929,29 +954,33 @@ typedef struct bn_stats {
     /** The most tokens of one request, prompt and output together. */
     uint64_t max_sequence_length;
     /**
-     * Blocks of the KV cache that no request uses now, with prefixes that a later one may take.
+     * Blocks of the KV cache that no request and no session uses now, with prefixes that a later
+     * request may take.
      */
     uint64_t kv_blocks_cached;
-    /** Cached blocks that were given up because others needed the room. */
+    /** Cached blocks that were given up because requests needed the room. */
     uint64_t kv_evictions;
-    /** Prompt tokens that the prefix cache had. `prompt_tokens` does not count them. */
+    /** Prompt tokens that were in the prefix cache. `prompt_tokens` does not count them. */
     uint64_t cached_tokens;
     /**
-     * Tokens computed again because their request was interrupted. `prompt_tokens` does not count
-     * them.
+     * Tokens computed again because their request was interrupted or paused. `prompt_tokens` does
+     * not count them.
      */
     uint64_t recomputed_tokens;
     /**
      * Times that a running request was interrupted, for KV blocks or for one of higher priority.
      */
     uint64_t preemptions;
-    /** Times that a request was paused because its output was not polled or memory was short. */
+    /**
+     * Times that a request was paused because its output was not polled or memory was short. It
+     * gives up its KV blocks meanwhile.
+     */
     uint64_t pauses;
     /** Requests paused now; they count as running. */
     uint64_t paused;
     /** Sessions kept now. */
     uint64_t sessions;
-    /** Blocks of the KV cache that they hold. */
+    /** Blocks of the KV cache that they hold. A block that several share counts for each. */
     uint64_t session_blocks;
     /**
      * Nanoseconds that the oldest queued request of priority 0 to 63, 64 to 127, 128 to 191 and
@@ -1011,8 +1040,9 @@ typedef struct bn_request_params {
      */
     uint64_t seed;
     /**
-     * Requests with different salts share no part of the prefix cache, so that nobody can tell
-     * from timing what another one has asked. Default 0.
+     * Requests with different salts share no part of the prefix cache, so that a client cannot
+     * tell from timing what clients with other salts have asked. Default 0: all requests that set
+     * none share.
      */
     uint64_t cache_salt;
     /**
@@ -1031,9 +1061,11 @@ typedef struct bn_request_params {
      */
     uint32_t queue_timeout_ms;
     /**
-     * 0 to `BN_PRIORITY_MAX`, the most urgent. Default `BN_PRIORITY_DEFAULT`. Where a request of
-     * higher priority does not fit, those of the lowest are interrupted for it, and go on later
-     * with the same output. `priority_ageing_ms` bounds how long a low priority waits.
+     * 0 to `BN_PRIORITY_MAX`, the most urgent. Default `BN_PRIORITY_DEFAULT`. Requests are ordered
+     * by arrival and priority; `priority_ageing_ms` says what priorities are worth, and bounds how
+     * long a low one waits. If a request finds no room, running ones that are behind it and of a
+     * lower priority are interrupted for it, the last one first. They go on later, with the same
+     * output.
      */
     uint32_t priority;
     /** 0 to 100. 0 (default): always the most likely token. */
@@ -1068,10 +1100,13 @@ typedef struct bn_request_params {
     /** Must be 0. */
     uint32_t reserved;
     /**
-     * A name of 1 to 256 bytes. When the request ends, what it has computed is kept in the KV
-     * cache under this name, and what had the name before is not: the next turn of a conversation
-     * finds it however busy the engine was meanwhile. Sessions hold at most half of the KV cache
-     * together; the one that was not used for longest goes first. Not set (default): none.
+     * A name of 1 to 256 bytes. When the request ends, the keys and values of its prompt and output
+     * are kept in the KV cache under this name, in place of what had the name before: the next turn
+     * of a conversation, with the same `cache_salt`, finds them however busy the engine was
+     * meanwhile. Nothing changes if the request fails, ends while it does not run, or needs more
+     * than half of the KV cache. That is what all sessions may hold together: the least recently
+     * used goes first, also to make room for a request that does not fit alone. Not set (default):
+     * none.
      */
     struct bn_string session;
 } bn_request_params;
@@ -1082,15 +1117,19 @@ typedef struct bn_request_info {
     uint32_t struct_size;
     /** `BN_STAGE_*`. */
     int32_t stage;
-    /** For `BN_STAGE_QUEUED`: the number of queued requests before it. Otherwise 0. */
+    /**
+     * For `BN_STAGE_QUEUED`: the number of queued requests that were submitted before it, whatever
+     * their priorities are. Otherwise 0.
+     */
     uint64_t queue_position;
 } bn_request_info;
 
 /**
- * A change of what the prefix cache has, for `bn_kv_events`. A block holds the keys and values of
- * `kv_block_size` tokens. Its hash is XXH64 of these tokens as little-endian 32-bit numbers, with
- * the hash of the block before it as the seed; for the first block, the seed is the request's
- * `cache_salt`. So a router that knows a prompt's tokens can tell how much of it an engine has.
+ * A change of what is in the prefix cache, for `bn_kv_events`. A block holds the keys and values
+ * of `kv_block_size` tokens; only full blocks are told. A block's hash is XXH64 of its tokens as
+ * little-endian 32-bit numbers, with the hash of the block before it as the seed; for the first
+ * block, the seed is the request's `cache_salt`. So a router that knows a prompt's tokens can tell
+ * how much of it an engine has.
  */
 typedef struct bn_kv_event {
     /** `sizeof(bn_kv_event)` of the library, or of the caller where that is smaller. */
@@ -1576,8 +1615,8 @@ bn_status bn_embed(struct bn_engine *engine,
 void bn_completion_free(struct bn_event *completion);
 
 /**
- * Drops a session: its KV blocks are free for others, and its name is forgotten. Requests that
- * run go on.
+ * Drops a session: its name is forgotten. Its KV blocks stay in the prefix cache until others need
+ * the room. Requests that use them go on.
  *
  * Waits for the engine between two steps.
  * [not from a callback]
@@ -1588,9 +1627,10 @@ bn_status bn_session_drop(struct bn_engine *engine, struct bn_string name, struc
 
 /**
  * Writes a session to `data`, which has room for `capacity` bytes, and its size to `*length`: its
- * tokens and their keys and values, for `bn_session_restore` on an engine with the same model,
- * `kv_type` and `kv_block_size`. To ask for the size alone, pass NULL and 0: the call returns
- * `BN_ERR_BUFFER_TOO_SMALL`.
+ * tokens, their keys and values, and its `cache_salt`, for `bn_session_restore` on an engine with
+ * the same model, `kv_type` and `kv_block_size`. To ask for the size alone, pass NULL and 0: the
+ * call returns `BN_ERR_BUFFER_TOO_SMALL`. The size changes when a request of the session ends.
+ * Each call makes a copy of the session for a moment, which `memory_limit_bytes` does not count.
  *
  * Waits for the engine between two steps.
  * [not from a callback]
@@ -1607,15 +1647,17 @@ bn_status bn_session_save(struct bn_engine *engine,
                           struct bn_error *error);
 
 /**
- * Makes a session of `size` bytes that `bn_session_save` wrote. A session that had this name goes.
- * Only load what you have saved: the checksum tells damage, not malice, and whoever writes a
- * session chooses what the model has read.
+ * Makes a session of `size` bytes that `bn_session_save` wrote, in place of one that had this name.
+ * Other sessions go if it needs their room. Only load what you have saved: the checksum tells
+ * damage, not malice, and whoever writes a session chooses what the model has read, for every
+ * request of its `cache_salt` that begins with its tokens.
  *
  * Waits for the engine between two steps.
  * [not from a callback]
  * @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: no session, a damaged one, or one of another model,
- * `kv_type`, `kv_block_size` or version, as `error` says; `BN_ERR_MEMORY_LIMIT`: it does not fit
- * into the KV cache now; `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_OUT_OF_MEMORY`;
+ * `kv_type`, `kv_block_size` or version, as `error` says, or `name` is too long;
+ * `BN_ERR_MEMORY_LIMIT`: it needs more KV blocks than sessions may hold together, or than requests
+ * and sessions leave now; `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_OUT_OF_MEMORY`;
  * `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_REENTRANT`; `BN_ERR_FORKED`.
  */
 bn_status bn_session_restore(struct bn_engine *engine,
@@ -1635,8 +1677,9 @@ bn_status bn_session_restore(struct bn_engine *engine,
 bn_status bn_cache_clear(struct bn_engine *engine, struct bn_error *error);
 
 /**
- * Writes up to `capacity` changes of what the prefix cache holds to `events`, oldest first, and
- * their number to `*count`. For routers that send a request where its prefix is cached. Needs
+ * Writes up to `capacity` changes of what is in the prefix cache to `events`, oldest first, and
+ * their number to `*count`. `event_size` is `sizeof(bn_kv_event)`. Each change is returned once.
+ * For routers that send a request where its prefix is cached. Needs
  * `bn_engine_config.kv_events_capacity`. Never waits.
  *
  * [any thread]

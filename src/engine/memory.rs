@@ -5,7 +5,7 @@ use super::embedding::Pooler;
 use super::event::Event;
 use super::free_memory::{self, CLAIMS, Claim};
 use crate::base::{Error, Result, Status};
-use crate::cache;
+use crate::cache::{self, PrefixCache};
 use crate::kernels::attention::KvType;
 use crate::model::{Loaded, Model};
 use crate::ops::OpSet;
@@ -21,6 +21,8 @@ pub struct MemoryPlan {
     pub weights: u64,
     pub workspace: u64,
     pub kv: u64,
+    /// Of the bookkeeping of its blocks.
+    pub index: u64,
     pub kv_type: KvType,
     pub blocks: usize,
     /// Tokens of the longest sequence that the blocks hold, at most what was asked for.
@@ -31,19 +33,19 @@ pub struct MemoryPlan {
 
 impl fmt::Display for MemoryPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { weights, workspace, kv, kv_type, blocks, limit, .. } = self;
+        let Self { weights, workspace, kv, index, kv_type, blocks, limit, .. } = self;
         let limit = if *limit == 0 { "no limit".into() } else { format!("limit {limit}") };
         write!(
             f,
-            "memory in bytes: weights and tables {weights}, workspace {workspace}, KV {kv} in {blocks} blocks of \
-             {kv_type:?}, {limit}"
+            "memory in bytes: weights and tables {weights}, workspace {workspace}, KV {kv} and its index {index} in \
+             {blocks} blocks of {kv_type:?}, {limit}"
         )
     }
 }
 
 impl MemoryPlan {
     pub fn fixed(&self) -> u64 {
-        self.weights + self.workspace + self.kv
+        self.weights + self.workspace + self.kv + self.index
     }
 
     /// Bytes that queued prompts and buffered events may take together.
@@ -84,6 +86,8 @@ struct Need {
     weights: u64,
     workspace: u64,
     block: u64,
+    /// Of a block's bookkeeping.
+    index: u64,
     /// 0: none.
     limit: u64,
     /// What the machine has free beside the workspace.
@@ -121,6 +125,7 @@ pub fn plan(
         weights,
         workspace,
         block,
+        index: PrefixCache::block_bytes(block_size) as u64,
         limit,
         free,
         requests,
@@ -133,7 +138,19 @@ pub fn plan(
     let (blocks, claim) = CLAIMS.claim(block, |others| need.blocks(others))?;
     let max_sequence = max_sequence.min(blocks.saturating_mul(block_size));
     let kv = blocks as u64 * block;
-    Ok((MemoryPlan { weights, workspace, kv, kv_type, blocks, max_sequence, limit }, claim))
+    Ok((
+        MemoryPlan {
+            weights,
+            workspace,
+            kv,
+            index: blocks as u64 * need.index,
+            kv_type,
+            blocks,
+            max_sequence,
+            limit,
+        },
+        claim,
+    ))
 }
 
 /// Where the system does not say what is free.
@@ -183,9 +200,10 @@ impl Need {
     fn blocks(&self, claimed: u64) -> Result<usize> {
         let free = self.free.saturating_sub(claimed);
         let room = if self.limit == 0 { free / 2 } else { self.kv_share().min(free) };
-        let room = if self.kv_cache == 0 { room } else { self.kv_cache.min(room) };
-        let wanted = self.one_sequence().saturating_mul(self.batch).min(u32::MAX as usize);
-        let fits = room.checked_div(self.block).map_or(wanted, |n| n.min(wanted as u64) as usize);
+        let wanted = self.one_sequence().saturating_mul(self.batch).min(u32::MAX as usize) as u64;
+        let asked = if self.kv_cache == 0 { None } else { self.kv_cache.checked_div(self.block) };
+        let room = room.checked_div(self.block + self.index).unwrap_or(wanted);
+        let fits = wanted.min(asked.unwrap_or(wanted)).min(room) as usize;
         let least = if self.limit == 0 && !self.explicit { 1 } else { self.one_sequence() };
         if fits < least { Err(self.too_small(fits, free)) } else { Ok(fits) }
     }
@@ -196,7 +214,7 @@ impl Need {
         let left = self.limit.saturating_sub(self.weights.saturating_add(self.workspace));
         let least = (left / 16).min(64 << 20);
         let kv = left - self.requests.min(left / 2).max(least);
-        let one_sequence = (self.one_sequence() as u64).saturating_mul(self.block);
+        let one_sequence = (self.one_sequence() as u64).saturating_mul(self.block + self.index);
         if kv >= one_sequence { kv } else { left - least }
     }
 
@@ -299,6 +317,7 @@ mod tests {
             free: 1000 * MIB,
             requests: 10 * MIB,
             kv_cache: 0,
+            index: 0,
             max_sequence: 1000,
             explicit: false,
             block_size: 32,

@@ -170,7 +170,7 @@ impl Recorder {
             last_batch_size: inner.last_batch_size,
             mean_batch_size: mean,
             batch_utilization: mean / max_batch_size as f64,
-            kv_blocks_used: (scheduling.counts.blocks_used - scheduling.session_blocks) as u64,
+            kv_blocks_used: scheduling.counts.blocks_used as u64,
             generated_tokens_per_second: per_second(inner.generated_tokens),
             prompt_tokens_per_second: per_second(inner.prompt_tokens),
             queue_wait: inner.queue_wait.latency(),

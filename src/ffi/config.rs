@@ -37,31 +37,33 @@ pub struct bn_engine_config {
     /// prompts are run in chunks.
     pub max_batch_tokens: u32,
     /// The most tokens of one request, prompt and output together: 2 to the model's context
-    /// length. 0 (default): the context length, or less where the free memory holds no more;
-    /// `bn_stats.max_sequence_length` says how much.
+    /// length. 0 (default): the context length, or without `memory_limit_bytes` less if the KV cache
+    /// holds no more; `bn_stats.max_sequence_length` says how much.
     pub max_sequence_length: u32,
     /// Tokens per block of the KV cache: 16, 32 (default), 64 or 128.
     pub kv_block_size: u32,
     /// What keys and values are stored in: `BN_KV_F16` (default), `BN_KV_F32` or `BN_KV_INT8`,
     /// which takes half the memory of F16 and rounds more. `builtin:echo` has no such choice.
     pub kv_type: i32,
-    /// The most unreleased requests, 1 to 1048576, default 1024.
+    /// The most unreleased requests, 1 to 1048576, default 1024: queued, running, and finished ones
+    /// that were not released. One more is refused with `BN_ERR_QUEUE_FULL`.
     pub queue_capacity: u32,
-    /// The most bytes for weights, KV cache, workspace, queued prompts and events together. The
-    /// weights count whole, also those of a shared model. 0 (default): no limit. Then the KV cache
-    /// takes at most half of the memory that the machine and the control groups of the process
-    /// have free.
+    /// The most bytes for weights, KV cache, workspace, prompts, outputs and events together. The
+    /// weights count whole, also those of a shared model. A prompt counts from submit on, an output
+    /// as it grows, 16 tokens at a time: a request that gets no more memory is paused until others
+    /// give some back, and is never shortened for it. 0 (default): no limit. Then the KV cache takes
+    /// at most half of the memory that the machine and the control groups of the process have free.
     pub memory_limit_bytes: u64,
-    /// The most bytes of the KV cache. 0 (default): half of what the machine and its control
-    /// groups have free, or what `memory_limit_bytes` leaves, but no more than `max_batch_size`
-    /// requests of `max_sequence_length` take.
+    /// The most bytes of the KV cache. It never takes more than `memory_limit_bytes` leaves, or
+    /// without that limit, half of what the machine and its control groups have free, nor more than
+    /// `max_batch_size` requests of `max_sequence_length` need. 0 (default): these bounds alone.
     pub kv_cache_bytes: u64,
-    /// The most bytes, as `memory_limit_bytes` counts them, that a request may have streamed and
-    /// nobody polled. Beyond that it is paused until it is polled, while others go on, or ends
-    /// (`BN_REQUEST_END_UNREAD`). Default 4194304; 0: no limit.
+    /// The most bytes of output, as `memory_limit_bytes` counts them, that a request may have
+    /// streamed without a poll (or callback) taking them. Beyond that it is paused until they are
+    /// taken, while others go on, or ends (`BN_REQUEST_END_UNREAD`). Default 4194304; 0: no limit.
     pub max_unread_bytes: u64,
-    /// Changes of the prefix cache that wait for `bn_kv_events`, at most 1048576. 0 (default):
-    /// none are kept.
+    /// Changes of the prefix cache to keep for `bn_kv_events`, at most 1048576. There is always
+    /// room for twice as many as the cache has blocks. 0 (default): none are kept.
     pub kv_events_capacity: u32,
     /// Must be 0.
     pub reserved: u32,
@@ -69,16 +71,20 @@ pub struct bn_engine_config {
     /// (default) to 1000000.
     pub max_wait_us: u32,
     /// Milliseconds that a step with running answers should not exceed, 1 to 60000, default 200.
-    /// Prompts are cut into chunks to hold it, but always get a fair part of a step: where running
-    /// answers alone take that long, up to three quarters of their time is added.
+    /// Prompts are cut into chunks to keep the predicted time of a step below seven eighths of it.
+    /// But they may always add three quarters of the time that the running answers take, so that
+    /// they get on: where answers alone take more than half of the target, a step may exceed it.
     pub max_step_ms: u32,
-    /// The time between two tokens of an answer to aim at, in milliseconds, up to 60000: no more
-    /// requests run together than keep it. 0 (default): as many as fit, for throughput.
+    /// The time between two tokens of an answer to aim at, in milliseconds, up to 60000. A request
+    /// waits while a step of all running answers and its own is predicted to take longer, and the
+    /// lower of this and `max_step_ms` is the target for a step with prompts. It is an aim: at least
+    /// one request runs, and those that run are not interrupted for it. 0 (default): as many run as
+    /// fit, for throughput.
     pub target_itl_ms: u32,
     /// How much later a request of priority 255 may be submitted than one of priority 0 and still
     /// come first, in milliseconds, up to 3600000, default 30000. Priorities between are worth
-    /// proportionally less. So a request of the lowest priority waits for work that is older or
-    /// came within this time, and for no other.
+    /// proportionally less. So a request of the lowest priority waits for work that came before it
+    /// or within this time after it, and for no other. 0: requests come in their order of arrival.
     pub priority_ageing_ms: u32,
     /// The timeout of requests that set none, in milliseconds from submit. 0 (default): none.
     pub default_timeout_ms: u32,

@@ -20,9 +20,10 @@ pub const BN_FINISH_STOP: i32 = 1;
 pub const BN_FINISH_STOP_STRING: i32 = 2;
 /// `max_new_tokens` or the engine's `max_sequence_length`.
 pub const BN_FINISH_LENGTH: i32 = 3;
-/// Cancelled by `bn_cancel`, a shutdown or destroy.
+/// Cancelled by `bn_cancel`, a shutdown or destroy, or for unread output
+/// (`BN_REQUEST_END_UNREAD`).
 pub const BN_FINISH_CANCELLED: i32 = 4;
-/// Its timeout passed.
+/// Its timeout passed, or was bound to (`BN_REQUEST_DROP_LATE`).
 pub const BN_FINISH_TIMED_OUT: i32 = 5;
 /// It failed; `status` and `message` say why.
 pub const BN_FINISH_FAILED: i32 = 6;
@@ -81,9 +82,10 @@ pub struct bn_event {
     pub prompt_tokens: u32,
     /// Generated tokens, an end token included.
     pub generated_tokens: u32,
-    /// Of the prompt's tokens, those that the prefix cache had: they were not computed again.
+    /// Of the prompt's tokens, those that were in the prefix cache at admission and were not
+    /// computed again.
     pub cached_tokens: u32,
-    /// Nanoseconds from submit to admission.
+    /// Nanoseconds from submit to the first admission.
     pub queued_ns: u64,
     /// Nanoseconds from admission to the end of the prompt.
     pub prefill_ns: u64,

@@ -32,15 +32,15 @@ pub const BN_REQUEST_EMBED: u32 = 1 << 6;
 pub const BN_REQUEST_EMBED_RAW: u32 = 1 << 7;
 
 /// Take nothing from the prefix cache and leave nothing there: every token of the prompt is
-/// computed. Results are the same.
+/// computed. Results are the same. `session` keeps nothing then.
 pub const BN_REQUEST_NO_CACHE: u32 = 1 << 8;
 
-/// With `queue_timeout_ms`: end the request while it is queued, as `BN_FINISH_TIMED_OUT`, as soon
-/// as its first token is not to be expected by then. Under more load than the machine can bear,
-/// those that are served are served in time.
+/// Needs `queue_timeout_ms`: end the request while it is queued, as `BN_FINISH_TIMED_OUT`, as soon
+/// as its first token is predicted to come later than that. So in overload, no time is spent on
+/// requests that would be late anyway.
 pub const BN_REQUEST_DROP_LATE: u32 = 1 << 9;
 
-/// End the request, as `BN_FINISH_CANCELLED`, where it would be paused because its output is not
+/// End the request, as `BN_FINISH_CANCELLED`, when it would be paused because its output is not
 /// polled (`max_unread_bytes`).
 pub const BN_REQUEST_END_UNREAD: u32 = 1 << 10;
 
@@ -118,8 +118,9 @@ pub struct bn_request_params {
     /// Seed of the random numbers. The same seed, prompt and parameters give the same output,
     /// whatever else runs. Default 0.
     pub seed: u64,
-    /// Requests with different salts share no part of the prefix cache, so that nobody can tell
-    /// from timing what another one has asked. Default 0.
+    /// Requests with different salts share no part of the prefix cache, so that a client cannot
+    /// tell from timing what clients with other salts have asked. Default 0: all requests that set
+    /// none share.
     pub cache_salt: u64,
     /// The most tokens to generate, default 128. 0: as many as `max_sequence_length` leaves, which
     /// limits the output in any case.
@@ -130,9 +131,11 @@ pub struct bn_request_params {
     /// Milliseconds from submit after which the request ends as `BN_FINISH_TIMED_OUT` if it is
     /// still queued. 0 (default): it may wait as long as `timeout_ms` allows.
     pub queue_timeout_ms: u32,
-    /// 0 to `BN_PRIORITY_MAX`, the most urgent. Default `BN_PRIORITY_DEFAULT`. Where a request of
-    /// higher priority does not fit, those of the lowest are interrupted for it, and go on later
-    /// with the same output. `priority_ageing_ms` bounds how long a low priority waits.
+    /// 0 to `BN_PRIORITY_MAX`, the most urgent. Default `BN_PRIORITY_DEFAULT`. Requests are ordered
+    /// by arrival and priority; `priority_ageing_ms` says what priorities are worth, and bounds how
+    /// long a low one waits. If a request finds no room, running ones that are behind it and of a
+    /// lower priority are interrupted for it, the last one first. They go on later, with the same
+    /// output.
     pub priority: u32,
     /// 0 to 100. 0 (default): always the most likely token.
     pub temperature: f32,
@@ -157,10 +160,13 @@ pub struct bn_request_params {
     pub pooling: i32,
     /// Must be 0.
     pub reserved: u32,
-    /// A name of 1 to 256 bytes. When the request ends, what it has computed is kept in the KV
-    /// cache under this name, and what had the name before is not: the next turn of a conversation
-    /// finds it however busy the engine was meanwhile. Sessions hold at most half of the KV cache
-    /// together; the one that was not used for longest goes first. Not set (default): none.
+    /// A name of 1 to 256 bytes. When the request ends, the keys and values of its prompt and output
+    /// are kept in the KV cache under this name, in place of what had the name before: the next turn
+    /// of a conversation, with the same `cache_salt`, finds them however busy the engine was
+    /// meanwhile. Nothing changes if the request fails, ends while it does not run, or needs more
+    /// than half of the KV cache. That is what all sessions may hold together: the least recently
+    /// used goes first, also to make room for a request that does not fit alone. Not set (default):
+    /// none.
     pub session: bn_string,
 }
 
@@ -339,7 +345,7 @@ pub(super) unsafe fn conversation<'a>(
 
 /// The request waits for admission.
 pub const BN_STAGE_QUEUED: i32 = 0;
-/// The request runs: it takes part in forward passes.
+/// The request was admitted. It takes part in forward passes, unless it is paused or interrupted.
 pub const BN_STAGE_RUNNING: i32 = 1;
 /// The request has finished. Its last event may still wait to be polled.
 pub const BN_STAGE_FINISHED: i32 = 2;
@@ -352,7 +358,8 @@ pub struct bn_request_info {
     pub struct_size: u32,
     /// `BN_STAGE_*`.
     pub stage: i32,
-    /// For `BN_STAGE_QUEUED`: the number of queued requests before it. Otherwise 0.
+    /// For `BN_STAGE_QUEUED`: the number of queued requests that were submitted before it, whatever
+    /// their priorities are. Otherwise 0.
     pub queue_position: u64,
 }
 

@@ -3,18 +3,19 @@
 use super::growth::grown;
 use crate::engine::api::CacheEvent;
 
-/// The cache has a block now.
+/// A block came into the cache.
 pub const BN_KV_STORED: i32 = 1;
-/// The cache has a block no more.
+/// A block left the cache.
 pub const BN_KV_REMOVED: i32 = 2;
-/// Forget all blocks: what the cache has follows. After `bn_cache_clear`, and where more changes
-/// came than `kv_events_capacity` holds.
+/// Forget all blocks; what is in the cache follows as `BN_KV_STORED`. After `bn_cache_clear`, and
+/// when changes were lost because they were not read in time.
 pub const BN_KV_CLEARED: i32 = 3;
 
-/// A change of what the prefix cache has, for `bn_kv_events`. A block holds the keys and values of
-/// `kv_block_size` tokens. Its hash is XXH64 of these tokens as little-endian 32-bit numbers, with
-/// the hash of the block before it as the seed; for the first block, the seed is the request's
-/// `cache_salt`. So a router that knows a prompt's tokens can tell how much of it an engine has.
+/// A change of what is in the prefix cache, for `bn_kv_events`. A block holds the keys and values
+/// of `kv_block_size` tokens; only full blocks are told. A block's hash is XXH64 of its tokens as
+/// little-endian 32-bit numbers, with the hash of the block before it as the seed; for the first
+/// block, the seed is the request's `cache_salt`. So a router that knows a prompt's tokens can tell
+/// how much of it an engine has.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_kv_event {

@@ -61,10 +61,10 @@ pub struct bn_stats {
     pub completed_timed_out: u64,
     /// Requests finished as `BN_FINISH_FAILED`.
     pub completed_failed: u64,
-    /// Requests waiting for admission now. Together with `running`: those accepted and not
-    /// finished.
+    /// Requests waiting for their first admission now. Together with `running`: those accepted and
+    /// not finished.
     pub queued: u64,
-    /// Requests running now.
+    /// Requests that were admitted and have not finished, paused and interrupted ones included.
     pub running: u64,
     /// Requests that count against `queue_capacity` now.
     pub unreleased: u64,
@@ -80,7 +80,7 @@ pub struct bn_stats {
     pub mean_batch_size: f64,
     /// `mean_batch_size` over `max_batch_size`, 0 to 1.
     pub batch_utilization: f64,
-    /// Blocks of the KV cache in use now.
+    /// Blocks of the KV cache that requests and sessions hold now.
     pub kv_blocks_used: u64,
     /// Blocks of the KV cache.
     pub kv_blocks_total: u64,
@@ -108,24 +108,26 @@ pub struct bn_stats {
     pub kv_bytes: u64,
     /// The most tokens of one request, prompt and output together.
     pub max_sequence_length: u64,
-    /// Blocks of the KV cache that no request uses now, with prefixes that a later one may take.
+    /// Blocks of the KV cache that no request and no session uses now, with prefixes that a later
+    /// request may take.
     pub kv_blocks_cached: u64,
-    /// Cached blocks that were given up because others needed the room.
+    /// Cached blocks that were given up because requests needed the room.
     pub kv_evictions: u64,
-    /// Prompt tokens that the prefix cache had. `prompt_tokens` does not count them.
+    /// Prompt tokens that were in the prefix cache. `prompt_tokens` does not count them.
     pub cached_tokens: u64,
-    /// Tokens computed again because their request was interrupted. `prompt_tokens` does not count
-    /// them.
+    /// Tokens computed again because their request was interrupted or paused. `prompt_tokens` does
+    /// not count them.
     pub recomputed_tokens: u64,
     /// Times that a running request was interrupted, for KV blocks or for one of higher priority.
     pub preemptions: u64,
-    /// Times that a request was paused because its output was not polled or memory was short.
+    /// Times that a request was paused because its output was not polled or memory was short. It
+    /// gives up its KV blocks meanwhile.
     pub pauses: u64,
     /// Requests paused now; they count as running.
     pub paused: u64,
     /// Sessions kept now.
     pub sessions: u64,
-    /// Blocks of the KV cache that they hold.
+    /// Blocks of the KV cache that they hold. A block that several share counts for each.
     pub session_blocks: u64,
     /// Nanoseconds that the oldest queued request of priority 0 to 63, 64 to 127, 128 to 191 and
     /// 192 to 255 has waited; 0 without one.

@@ -13,24 +13,25 @@ pub const BN_OK: i32 = 0;
 /// An argument is NULL, out of range, not UTF-8, has a wrong `struct_size`, or is not a live
 /// handle.
 pub const BN_ERR_INVALID_ARGUMENT: i32 = -1;
-/// No such request: the engine never issued it, or it was released.
+/// No such request: the engine never issued it, or it was released. Or no session of this name.
 pub const BN_ERR_NOT_FOUND: i32 = -2;
 /// A field, flag, model or file feature that this version does not support.
 pub const BN_ERR_UNSUPPORTED: i32 = -3;
-/// Another thread is polling this request now.
+/// Another thread is polling this request now, or every KV block is in use (`bn_session_save`,
+/// `bn_session_restore`).
 pub const BN_ERR_BUSY: i32 = -4;
 /// `queue_capacity` requests are unreleased. Release finished ones, or try again later.
 pub const BN_ERR_QUEUE_FULL: i32 = -5;
 /// The system refused an allocation or a thread.
 pub const BN_ERR_OUT_OF_MEMORY: i32 = -6;
-/// `memory_limit_bytes` does not allow it.
+/// `memory_limit_bytes`, or the size of the KV cache, does not allow it.
 pub const BN_ERR_MEMORY_LIMIT: i32 = -7;
 /// A file could not be opened or mapped, or is not a regular file.
 pub const BN_ERR_IO: i32 = -8;
 /// The model's files are malformed or truncated, or the model computed something that is not a
 /// number.
 pub const BN_ERR_BAD_MODEL: i32 = -9;
-/// The call belongs to the other delivery mode.
+/// The call belongs to the other delivery mode, or to a feature that `bn_engine_config` turns off.
 pub const BN_ERR_WRONG_MODE: i32 = -10;
 /// The call is not allowed from a callback.
 pub const BN_ERR_REENTRANT: i32 = -11;

@@ -208,7 +208,7 @@ pub struct Counts {
     pub waiting: usize,
     pub paused: usize,
     pub running: usize,
-    /// Held by running sequences.
+    /// Held by running sequences and by sessions.
     pub blocks_used: usize,
     /// Held by nobody, with contents that a later sequence may take.
     pub blocks_cached: usize,

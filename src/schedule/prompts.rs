@@ -3,8 +3,13 @@
 use super::{HeldBack, Plan, PlanEntry, Scheduler, SeqId, Tokens, Work};
 use std::cmp::Reverse;
 
-/// What a step of prompts alone may take.
-const PROMPT_STEP_NS: f64 = 4e9;
+/// What a step of prompts alone may take: who comes next waits for its end.
+const PROMPT_STEP_NS: f64 = 1e9;
+/// Where several prompts of like lengths run: the first one that is done slows the others down to what the target for
+/// steps leaves beside its tokens, so a burst is served best in few steps.
+const BURST_STEP_NS: f64 = 4e9;
+/// Lengths are alike where the longest is at most so many times the shortest.
+const ALIKE: u32 = 4;
 /// Its rows all the same: fewer would use weights badly that are read once for all rows.
 const LEAST_PROMPT_ROWS: u32 = 64;
 /// Of the target for a step: the rest is left for what the prediction doesn't know.
@@ -40,10 +45,14 @@ impl Scheduler {
     }
 
     /// Room for prompts beside the decode rows of `plan`.
-    fn room(&self, plan: &Plan) -> Room {
+    fn room(&self, plan: &Plan, prompts: &[(SeqId, u32)]) -> Room {
         let rows = u64::from(self.config.max_batch_tokens).saturating_sub(plan.work.rows) as u32;
         if plan.decode_rows == 0 {
-            let ns = PROMPT_STEP_NS - self.step_time.predict(Work::default());
+            let missing = prompts.iter().map(|&(seq, _)| self.slots[seq].missing());
+            let (shortest, longest) = (missing.clone().min().unwrap_or(0), missing.max().unwrap_or(0));
+            let burst = prompts.len() > 1 && longest <= shortest.saturating_mul(ALIKE);
+            let ns = if burst { BURST_STEP_NS } else { PROMPT_STEP_NS };
+            let ns = ns - self.step_time.predict(Work::default());
             return Room { rows, ns, least: LEAST_PROMPT_ROWS };
         }
         Room { rows, ns: self.prompts_ns(self.step_time.predict(plan.work)), least: 1 }
@@ -82,7 +91,7 @@ impl Scheduler {
 
     /// Divides the room among the prompts, the first of which is first in line.
     fn share(&self, plan: &mut Plan, chunks: &mut [(SeqId, u32)]) {
-        let mut room = self.room(plan);
+        let mut room = self.room(plan, chunks);
         let first = chunks[0].0;
         let part = Room { rows: room.rows.div_ceil(FIRST), ns: room.ns / f64::from(FIRST), least: 1 };
         chunks[0].1 = self.rows_in(first, 0, part);

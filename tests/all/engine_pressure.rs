@@ -391,3 +391,13 @@ fn a_router_hears_of_each_block_by_its_hash() {
     assert_eq!(heard(&engine).last(), Some(&CacheEvent::Cleared));
     assert!(demo(|_| ()).kv_events(1, &mut |_| ()).is_err());
 }
+
+#[test]
+fn blocks_that_sessions_share_count_once() {
+    let engine = narrow(24, |config| config.max_batch_size = 4);
+    let tokens: Vec<u32> = (0..60).map(|i| 40 + i * 7 % 60).collect();
+    ["a", "b"].map(|name| ask(&engine, chat(&tokens, name)));
+    let stats = engine.stats();
+    assert!(stats.sessions == 2 && stats.session_blocks > 5, "{stats:?}");
+    assert_eq!(stats.kv_blocks_used, 5);
+}

@@ -8,8 +8,8 @@ use crate::ffi::session::bn_kv_event;
 use crate::ffi::status::{bn_error, bn_status};
 use crate::ffi::types::*;
 
-/// Drops a session: its KV blocks are free for others, and its name is forgotten. Requests that
-/// run go on.
+/// Drops a session: its name is forgotten. Its KV blocks stay in the prefix cache until others need
+/// the room. Requests that use them go on.
 ///
 /// Waits for the engine between two steps.
 /// [not from a callback]
@@ -31,9 +31,10 @@ pub unsafe extern "C" fn bn_session_drop(
 }
 
 /// Writes a session to `data`, which has room for `capacity` bytes, and its size to `*length`: its
-/// tokens and their keys and values, for `bn_session_restore` on an engine with the same model,
-/// `kv_type` and `kv_block_size`. To ask for the size alone, pass NULL and 0: the call returns
-/// `BN_ERR_BUFFER_TOO_SMALL`.
+/// tokens, their keys and values, and its `cache_salt`, for `bn_session_restore` on an engine with
+/// the same model, `kv_type` and `kv_block_size`. To ask for the size alone, pass NULL and 0: the
+/// call returns `BN_ERR_BUFFER_TOO_SMALL`. The size changes when a request of the session ends.
+/// Each call makes a copy of the session for a moment, which `memory_limit_bytes` does not count.
 ///
 /// Waits for the engine between two steps.
 /// [not from a callback]
@@ -62,15 +63,17 @@ pub unsafe extern "C" fn bn_session_save(
     unsafe { guard(error, body) }
 }
 
-/// Makes a session of `size` bytes that `bn_session_save` wrote. A session that had this name goes.
-/// Only load what you have saved: the checksum tells damage, not malice, and whoever writes a
-/// session chooses what the model has read.
+/// Makes a session of `size` bytes that `bn_session_save` wrote, in place of one that had this name.
+/// Other sessions go if it needs their room. Only load what you have saved: the checksum tells
+/// damage, not malice, and whoever writes a session chooses what the model has read, for every
+/// request of its `cache_salt` that begins with its tokens.
 ///
 /// Waits for the engine between two steps.
 /// [not from a callback]
 /// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: no session, a damaged one, or one of another model,
-/// `kv_type`, `kv_block_size` or version, as `error` says; `BN_ERR_MEMORY_LIMIT`: it does not fit
-/// into the KV cache now; `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_OUT_OF_MEMORY`;
+/// `kv_type`, `kv_block_size` or version, as `error` says, or `name` is too long;
+/// `BN_ERR_MEMORY_LIMIT`: it needs more KV blocks than sessions may hold together, or than requests
+/// and sessions leave now; `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_OUT_OF_MEMORY`;
 /// `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_REENTRANT`; `BN_ERR_FORKED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_session_restore(
@@ -102,8 +105,9 @@ pub unsafe extern "C" fn bn_cache_clear(engine: *mut bn_engine, error: *mut bn_e
     unsafe { guard(error, body) }
 }
 
-/// Writes up to `capacity` changes of what the prefix cache holds to `events`, oldest first, and
-/// their number to `*count`. For routers that send a request where its prefix is cached. Needs
+/// Writes up to `capacity` changes of what is in the prefix cache to `events`, oldest first, and
+/// their number to `*count`. `event_size` is `sizeof(bn_kv_event)`. Each change is returned once.
+/// For routers that send a request where its prefix is cached. Needs
 /// `bn_engine_config.kv_events_capacity`. Never waits.
 ///
 /// [any thread]
