@@ -56,7 +56,8 @@ void draw(const load *l, request *q, uint64_t *state) {
         q->prefix = 1 + (uint32_t)(next(state) % (uint64_t)o->prefixes);
         q->prompt = (uint32_t)fmin(q->prompt + o->prefix_tokens, l->longest - q->output);
     }
-    if (chance(o->priority_share, state)) q->priority = (uint8_t)next(state);
+    q->priority = BN_PRIORITY_DEFAULT;
+    if (chance(o->priority_share, state)) q->priority = next(state) % (BN_PRIORITY_MAX + 1);
 }
 
 request *draw_closed(const load *l, size_t count, uint64_t seed) {
@@ -84,6 +85,7 @@ request *draw_open(const load *l, double rate, uint64_t seed, size_t *count) {
         draw(l, q, &seed);
         q->due = due;
         if (chance(o->deadline_share, &seed)) q->timeout_ms = (uint32_t)fmin(deadline, 4e9);
+        if (o->drop_late) q->queue_timeout_ms = (uint32_t)fmin(fmax(first_bound(l, q) * 1e3, 1), 4e9);
         if (chance(o->cancel_share, &seed)) q->cancel_at = due + uniform(&seed) * 2 * typical;
     }
 }

@@ -32,7 +32,11 @@ void print_level(const level *v) {
     bool any = false;
     for (int i = 0; i < STATUSES; i++)
         if (v->refused[i] > 0) any = true, printf(" %s %zu", bn_status_name(-i), v->refused[i]);
-    printf("%s; drained in %.2f s; submits late by %.2f ms (p99)\n", any ? "" : " none", v->drain, v->late * 1e3);
+    printf("%s\n      good above the default priority %.1f%%, others %.1f%%; cached %.1f%% of the prompts' tokens; "
+           "preemptions %llu, recomputed %llu tokens",
+           any ? "" : " none", v->good_of[1], v->good_of[0], v->cached, (unsigned long long)v->preemptions,
+           (unsigned long long)v->recomputed);
+    printf("; drained in %.2f s; submits late by %.2f ms (p99)\n", v->drain, v->late * 1e3);
     fflush(stdout);
 }
 
@@ -47,6 +51,10 @@ static void json_level(FILE *f, const level *v) {
             v->percent, v->rate, v->offered, v->completed, v->tokens, v->good, v->good_tokens, v->good_share);
     json_times(f, "first_token_ms", v->first);
     json_times(f, "between_tokens_ms", v->gap);
+    fprintf(f, "\"good_percent_urgent\": %.2f, \"good_percent_others\": %.2f, \"cached_percent\": %.2f, "
+               "\"preemptions\": %llu, \"recomputed_tokens\": %llu,\n     ",
+            v->good_of[1], v->good_of[0], v->cached, (unsigned long long)v->preemptions,
+            (unsigned long long)v->recomputed);
     fprintf(f, "\"mean_batch\": %.2f, \"drain_s\": %.3f, \"late_p99_ms\": %.3f,\n     \"accepted\": %zu, "
                "\"unfinished\": %zu, \"lost\": %zu, \"torn\": %zu, \"finished\": {",
             v->batch, v->drain, v->late * 1e3, v->accepted, v->unfinished, v->lost, v->torn);
@@ -66,9 +74,10 @@ void write_json(FILE *f, const load *l, const level *levels, int count) {
     fprintf(f, "{\n  \"version\": \"%s\", \"seed\": %.0f, \"seconds\": %g, \"max_batch\": %u,\n", bn_version(), o->seed,
             o->seconds, l->max_batch);
     fprintf(f, "  \"prompt\": %g, \"output\": %g, \"spread\": %g, \"prefixes\": %g, \"prefix_tokens\": %g, "
-               "\"prefix_share\": %g, \"deadline_share\": %g, \"priority_share\": %g, \"cancel_share\": %g,\n",
+               "\"prefix_share\": %g, \"deadline_share\": %g, \"priority_share\": %g, \"cancel_share\": %g, "
+               "\"target_itl_ms\": %g, \"drop_late\": %s,\n",
             o->prompt, o->output, o->spread, o->prefixes, o->prefix_tokens, o->prefix_share, o->deadline_share,
-            o->priority_share, o->cancel_share);
+            o->priority_share, o->cancel_share, o->target_itl_ms, o->drop_late ? "true" : "false");
     fprintf(f, "  \"capacity_per_s\": %.3f, \"capacity_tokens_per_s\": %.2f, \"capacity_at\": %u,\n", l->capacity,
             l->capacity_tokens, l->capacity_at);
     fprintf(f, "  \"idle_first_ms\": {");

@@ -21,11 +21,10 @@ static bool submit(run *r, size_t i) {
     params.prompt_tokens_count = q->prompt;
     params.max_new_tokens = q->output;
     params.timeout_ms = q->timeout_ms;
-    params.flags = BN_REQUEST_IGNORE_EOS;
+    params.queue_timeout_ms = q->queue_timeout_ms;
+    params.priority = q->priority;
+    params.flags = BN_REQUEST_IGNORE_EOS | (q->queue_timeout_ms > 0 ? BN_REQUEST_DROP_LATE : 0);
     params.user_data = i;
-#ifdef BN_PRIORITY_DEFAULT
-    if (q->priority > 0) params.priority = q->priority;
-#endif
     q->status = bn_submit(l->engine, &params, &q->id, NULL);
     if (q->status == BN_OK) atomic_fetch_add(&r->accepted, 1);
     return q->status == BN_OK;
@@ -75,7 +74,9 @@ static void collect_some(run *r) {
     exit(1);
 }
 
+// With an empty cache: nothing is found that another run has computed.
 static run begin(load *l, request *requests) {
+    check(bn_cache_clear(l->engine, NULL), "clear", NULL);
     return (run){.load = l, .requests = requests, .start = now(), .from = INFINITY, .to = INFINITY};
 }
 
@@ -254,18 +255,21 @@ static void times(double out[3], const histogram *h) {
     out[0] = percentile(h, 50), out[1] = percentile(h, 90), out[2] = percentile(h, 99);
 }
 
+double first_bound(const load *l, const request *q) {
+    return l->options.ttft_ms > 0 ? l->options.ttft_ms * 1e-3 : 10 * at(&l->first, q->prompt);
+}
+
 static bool is_good(const load *l, const request *q, double batch) {
     const options *o = &l->options;
-    double first = o->ttft_ms > 0 ? o->ttft_ms * 1e-3 : 10 * at(&l->first, q->prompt);
     double gap = o->gap_ms > 0 ? o->gap_ms * 1e-3 : 2 * at(&l->gap, batch);
     double mean = q->tokens > 1 ? (q->last - q->first) / (q->tokens - 1) : 0;
-    return q->finish == BN_FINISH_LENGTH && q->first - q->due <= first && mean <= gap;
+    return q->finish == BN_FINISH_LENGTH && q->first - q->due <= first_bound(l, q) && mean <= gap;
 }
 
 static void sum_up(level *v, const run *r, size_t count) {
     const load *l = r->load;
     histogram *first = allocate(1, sizeof *first);
-    double seconds = r->to - r->from, good = 0, wanted = 0, last = r->to;
+    double seconds = r->to - r->from, good[CLASSES] = {0}, wanted[CLASSES] = {0}, last = r->to;
     for (size_t i = 0; i < count; i++) {
         const request *q = &r->requests[i];
         bool ok = is_good(l, q, v->batch), counts = q->ended >= r->from && q->ended < r->to;
@@ -275,11 +279,12 @@ static void sum_up(level *v, const run *r, size_t count) {
         if (q->due >= r->from) v->offered += 1 / seconds;
         if (counts && q->finish == BN_FINISH_LENGTH) v->completed += 1 / seconds;
         if (counts && ok) v->good += 1 / seconds, v->good_tokens += q->output / seconds;
-        good += ok;
-        wanted += q->finish != BN_FINISH_CANCELLED;
+        good[q->priority > BN_PRIORITY_DEFAULT] += ok;
+        wanted[q->priority > BN_PRIORITY_DEFAULT] += q->finish != BN_FINISH_CANCELLED;
         last = fmax(last, q->ended);
     }
-    v->good_share = wanted > 0 ? 100 * good / wanted : 0;
+    v->good_share = 100 * (good[0] + good[1]) / fmax(wanted[0] + wanted[1], 1);
+    for (int i = 0; i < CLASSES; i++) v->good_of[i] = 100 * good[i] / fmax(wanted[i], 1);
     v->tokens = (double)r->window_tokens / seconds;
     v->drain = last - r->to;
     times(v->first, first);
@@ -305,6 +310,10 @@ level run_level(load *l, int percent) {
     double steps = (double)(after.steps - before.steps);
     double rows = after.mean_batch_size * (double)after.steps - before.mean_batch_size * (double)before.steps;
     v.batch = steps > 0 ? rows / steps : 0;
+    double cached = (double)(after.cached_tokens - before.cached_tokens);
+    v.cached = 100 * cached / fmax(cached + (double)(after.prompt_tokens - before.prompt_tokens), 1);
+    v.preemptions = after.preemptions - before.preemptions;
+    v.recomputed = after.recomputed_tokens - before.recomputed_tokens;
     v.late = percentile(late, 99);
     v.accepted = r->accepted;
     v.torn = r->torn;

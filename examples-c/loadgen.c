@@ -47,9 +47,7 @@ static const struct {
     {"--max-batch", &chosen.max_batch, 1, 4096, "requests in a forward pass"},
     {"--memory-limit", &chosen.memory_mib, 1, 1e9, "of the engine, in MiB"},
     {"--queue", &chosen.queue, 1, 1048576, "most unreleased requests"},
-#ifdef BN_PRIORITY_DEFAULT
     {"--target-itl", &chosen.target_itl_ms, 1, 60000, "ms between tokens that the engine aims at"},
-#endif
     {"--seed", &chosen.seed, 0, 1e15, "of everything drawn"},
     {"--prompt", &chosen.prompt, 1, 1e6, "median length in tokens"},
     {"--output", &chosen.output, 1, 1e6, "median length in tokens"},
@@ -73,6 +71,7 @@ static void usage(const char *wrong) {
         fprintf(stderr, *numbers[i].value > 0 ? " (%g)\n" : "\n", *numbers[i].value);
     }
     fprintf(stderr, "  --levels N,N,...     percent of the capacity, up to %d of them (50,80,100,150)\n"
+                    "  --drop-late          the engine gives up requests whose first token will not be good\n"
                     "  --json FILE, --plot FILE.svg\n", LEVELS);
     exit(wrong != NULL ? 2 : 0);
 }
@@ -110,6 +109,10 @@ static void parse(int argc, char **argv) {
             chosen.model = name;
             continue;
         }
+        if (strcmp(name, "--drop-late") == 0) {
+            chosen.drop_late = true;
+            continue;
+        }
         if (strcmp(name, "--levels") == 0) parse_levels(value);
         else if (strcmp(name, "--json") == 0) chosen.json = value;
         else if (strcmp(name, "--plot") == 0) chosen.plot = value;
@@ -131,9 +134,7 @@ static void start(load *l) {
     if (config.max_batch_tokens < config.max_batch_size) config.max_batch_tokens = config.max_batch_size;
     if (o->queue > 0) config.queue_capacity = (uint32_t)o->queue;
     if (o->memory_mib > 0) config.memory_limit_bytes = (uint64_t)(o->memory_mib * (1 << 20));
-#ifdef BN_PRIORITY_DEFAULT
     if (o->target_itl_ms > 0) config.target_itl_ms = (uint32_t)o->target_itl_ms;
-#endif
     check(bn_engine_create(&config, &l->engine, &error), "create", &error);
     check(bn_engine_model(l->engine, &model, &error), "model", &error);
     check(bn_model_info_init(&info, sizeof info), "info", NULL);

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-enum { LEVELS = 16, POINTS = 16, STATUSES = 32, REASONS = 16 };
+enum { LEVELS = 16, POINTS = 16, STATUSES = 32, REASONS = 16, CLASSES = 2 };
 
 typedef struct {
     const char *model, *json, *plot; // NULL: the embedded model; none; none
@@ -20,6 +20,7 @@ typedef struct {
     double prefix_share, deadline_share, priority_share, cancel_share; // percent of the requests
     double deadline_ms;     // 0: ten times what a request of the median lengths takes in a full batch
     double ttft_ms, gap_ms; // 0: 10 times and twice the idle figures
+    bool drop_late;         // BN_REQUEST_DROP_LATE with the bound of a good first token
     int levels[LEVELS], level_count; // percent of the capacity
 } options;
 
@@ -27,8 +28,8 @@ typedef struct {
 typedef struct {
     double due, cancel_at; // from the start of the run; never cancelled: 0
     uint64_t seed;         // of the prompt's tokens
-    uint32_t prompt, output, timeout_ms, prefix; // `prefix`: 1 and up; 0: none
-    uint8_t priority;
+    uint32_t prompt, output, timeout_ms, queue_timeout_ms;
+    uint32_t prefix, priority; // `prefix`: 1 and up; 0: none
     bn_request id;
     bn_status status;
     int32_t finish;            // BN_FINISH_*
@@ -75,8 +76,11 @@ typedef struct {
     int percent;
     double rate, offered, completed, tokens, good, good_tokens; // a second
     double good_share;                          // of what was offered and not cancelled, percent
+    double good_of[CLASSES];                    // the same by priority: up to the default, and above
+    double cached;                              // of the prompts' tokens, those that the cache had, percent
     double first[3], gap[3], late, drain, batch; // p50, p90, p99; p99; from the last arrival to the last end; mean
     size_t finish[REASONS], refused[STATUSES], accepted, lost, unfinished, torn;
+    uint64_t preemptions, recomputed; // times; tokens
 } level;
 
 void check(bn_status status, const char *what, const bn_error *error);
@@ -97,6 +101,7 @@ void fill_prompt(const load *l, const request *q, uint32_t *ids);
 void measure_idle(load *l);
 void measure_capacity(load *l);
 double at(const curve *c, double x); // between and beyond the points on straight lines
+double first_bound(const load *l, const request *q); // of a good first token, from when it is due
 level run_level(load *l, int percent);
 
 // load_report.c

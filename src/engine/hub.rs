@@ -158,11 +158,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     /// has room for them.
     pub fn submit(&self, requests: Vec<(Place, C)>, ids: &mut Vec<RequestId>) -> Result<()> {
         let mut state = self.state.lock();
-        match state.phase {
-            Phase::Open => {}
-            Phase::Dead => return Err(dead()),
-            _ => return Err(Error::new(Status::Shutdown, "the engine is shutting down")),
-        }
+        state.open()?;
         let Usage { unreleased, reserved, .. } = *state.slots.usage();
         let (capacity, budget) = (self.capacity, self.budget);
         if requests.len() > capacity - unreleased {
@@ -218,10 +214,11 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         self.wake_engine(state);
     }
 
-    /// Queues what is no request.
+    /// Queues what is no request. Refused as a submit is once the engine is closing.
     pub fn call(&self, cargo: C) -> Result<()> {
         let mut state = self.state.lock();
-        state.over()?;
+        // Later the engine thread may have taken its last look.
+        state.open()?;
         state.commands.try_reserve(1).map_err(|_| Error::out_of_memory("a call", size_of::<Command<C>>()))?;
         state.commands.push_back(Command::Start(cargo));
         self.wake_engine(state);
@@ -464,6 +461,14 @@ impl<E: Merge, C> State<E, C> {
     /// The newest command ends all that came before it.
     fn ends_all(&self) -> bool {
         matches!(self.commands.back(), Some(Command::EndAll { .. }))
+    }
+
+    fn open(&self) -> Result<()> {
+        match self.phase {
+            Phase::Open => Ok(()),
+            Phase::Dead => Err(dead()),
+            _ => Err(Error::new(Status::Shutdown, "the engine is shutting down")),
+        }
     }
 
     fn over(&self) -> Result<()> {

@@ -176,7 +176,7 @@ static void check_event(const bn_event *event) {
     CHECK(is_utf8(event->message.data, event->message.length));
     CHECK((event->tokens == NULL) == (event->tokens_count == 0));
     CHECK_EQ(event->logprobs_count, event->tokens_count * event->logprobs_per_token);
-    CHECK_EQ(event->reserved, 0);
+    CHECK(event->cached_tokens <= event->prompt_tokens);
     CHECK((event->embedding != NULL) == (event->finish_reason == BN_FINISH_EMBEDDING));
     CHECK((event->embedding_count > 0) == (event->embedding != NULL) && (event->pooling > 0) == (event->embedding != NULL));
     if (event->kind == BN_EVENT_COMPLETED) {

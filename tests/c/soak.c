@@ -42,7 +42,12 @@ static uint64_t vocabulary;
 static bool chats, embeds;
 static record records[RECORDS];
 static atomic_bool stopping;
-static atomic_ulong calls, accepted, ended, early, refused_queue, refused_memory, reasons[BN_FINISH_EMBEDDING + 1];
+static const char *const names[] = {"anna", "bert", "carl", "dora", "emil", "fred"}; // of sessions
+enum { NAMES = sizeof names / sizeof *names };
+static uint8_t *kept; // a saved session, under the lock
+static size_t kept_size;
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_ulong saves, restores, calls, accepted, ended, early, refused_queue, refused_memory, reasons[BN_FINISH_EMBEDDING + 1];
 
 static uint64_t below(worker *w, uint64_t n) { // SplitMix64
     uint64_t z = w->state += UINT64_C(0x9e3779b97f4a7c15);
@@ -133,8 +138,9 @@ typedef struct {
 
 static void set_prompt(worker *w, question *q) {
     size_t length = 1 + below(w, 1 + below(w, LONGEST / 2));
-    for (size_t i = 0; i < length; i++) q->tokens[i] = (uint32_t)below(w, vocabulary);
-    for (size_t i = 0; i < length; i++) q->text[i] = (char)(' ' + below(w, 95));
+    size_t shared = below(w, 2) * below(w, length); // what many begin with
+    for (size_t i = 0; i < length; i++) q->tokens[i] = (uint32_t)(i < shared ? i % vocabulary : below(w, vocabulary));
+    for (size_t i = 0; i < length; i++) q->text[i] = (char)(' ' + (i < shared ? i % 95 : below(w, 95)));
     q->message = (bn_chat_message){BN_STRING("user"), {q->text, length / 2}};
     uint64_t way = below(w, 3);
     if (way == 0) {
@@ -165,6 +171,20 @@ static void set_sampling(worker *w, question *q) {
     }
 }
 
+static bn_string session_name(worker *w) {
+    return BN_TEXT(names[below(w, NAMES)]);
+}
+
+// How it is served, beside others.
+static void set_service(worker *w, bn_request_params *p) {
+    if (below(w, 2) == 0) p->priority = (uint32_t)below(w, BN_PRIORITY_MAX + 1);
+    if (below(w, 8) == 0) p->timeout_ms = 1 + (uint32_t)below(w, 200);
+    if (below(w, 8) == 0) p->queue_timeout_ms = 1 + (uint32_t)below(w, 100);
+    if (p->queue_timeout_ms > 0 && below(w, 2) == 0) p->flags |= BN_REQUEST_DROP_LATE;
+    if (below(w, 8) == 0) p->flags |= BN_REQUEST_NO_CACHE;
+    if (below(w, 4) == 0) p->cache_salt = below(w, 3);
+}
+
 static void fill(worker *w, question *q) {
     bn_request_params *p = &q->params;
     CHECK_OK(bn_request_params_init(p, sizeof *p));
@@ -174,13 +194,13 @@ static void fill(worker *w, question *q) {
         static const uint32_t flags[] = {0, 0, BN_REQUEST_NO_STREAM, BN_REQUEST_ECHO_PROMPT, BN_REQUEST_IGNORE_EOS};
         p->flags = flags[below(w, 5)] | (below(w, 2) * BN_REQUEST_IGNORE_EOS);
         p->max_new_tokens = 1 + (uint32_t)below(w, 1 + below(w, 96));
+        if (below(w, 50) == 0) p->max_new_tokens = 0;
         set_sampling(w, q);
+        if (below(w, 8) == 0) p->session = session_name(w);
+        if (below(w, 16) == 0) p->flags |= BN_REQUEST_END_UNREAD;
     }
     set_prompt(w, q);
-    if (below(w, 8) == 0) p->timeout_ms = 1 + (uint32_t)below(w, 200);
-#ifdef BN_PRIORITY_DEFAULT
-    if (below(w, 2) == 0) p->priority = (uint8_t)below(w, 256);
-#endif
+    set_service(w, p);
 }
 
 // Whether a submit was accepted. It may be refused for want of room, and for nothing else.
@@ -369,6 +389,61 @@ static void read_stats(worker *w) {
     CHECK(s.memory_limit_bytes == 0 || s.memory_used_bytes <= s.memory_limit_bytes);
     CHECK_OK(bn_engine_metrics(engine, text, sizeof text, &length, NULL));
     CHECK(length > 0 && bn_engine_state(engine) == BN_STATE_RUNNING);
+    CHECK_OK(bn_engine_report(engine, text, sizeof text, &length, NULL));
+    CHECK(s.kv_blocks_used + s.kv_blocks_cached <= s.kv_blocks_total && s.session_blocks <= s.kv_blocks_total);
+    CHECK(s.paused <= s.running);
+}
+
+// Each of these may come when there is no such session, or no block is free.
+static void save(worker *w) {
+    size_t size = 0, room = 0;
+    bn_string name = session_name(w);
+    bn_status status = bn_session_save(engine, name, NULL, 0, &room, NULL);
+    CHECK(status == BN_ERR_BUFFER_TOO_SMALL || status == BN_ERR_NOT_FOUND || status == BN_ERR_BUSY);
+    if (status != BN_ERR_BUFFER_TOO_SMALL) return;
+    uint8_t *data = malloc(room);
+    CHECK(data != NULL);
+    status = bn_session_save(engine, name, data, room, &size, NULL); // it may be another one by now
+    CHECK(status == BN_OK || status == BN_ERR_BUFFER_TOO_SMALL || status == BN_ERR_NOT_FOUND || status == BN_ERR_BUSY);
+    if (status == BN_OK) {
+        pthread_mutex_lock(&kept_lock);
+        free(kept);
+        kept = data, kept_size = size;
+        pthread_mutex_unlock(&kept_lock);
+        saves++;
+    } else {
+        free(data);
+    }
+}
+
+static void restore(worker *w) {
+    pthread_mutex_lock(&kept_lock);
+    bn_string name = session_name(w);
+    bool damaged = kept_size > 0 && below(w, 8) == 0;
+    size_t at = kept_size > 0 ? below(w, kept_size) : 0;
+    if (damaged) kept[at] ^= 1;
+    bn_status status = kept_size > 0 ? bn_session_restore(engine, name, kept, kept_size, NULL) : BN_ERR_BUSY;
+    if (damaged) kept[at] ^= 1;
+    pthread_mutex_unlock(&kept_lock);
+    restores += status == BN_OK;
+    CHECK(status == BN_ERR_BUSY || (damaged ? status == BN_ERR_INVALID_ARGUMENT
+                                            : status == BN_OK || status == BN_ERR_MEMORY_LIMIT));
+}
+
+static void drop(worker *w) {
+    bn_status status = bn_session_drop(engine, session_name(w), NULL);
+    CHECK(status == BN_OK || status == BN_ERR_NOT_FOUND);
+}
+
+static void clear(worker *w) {
+    if (below(w, 10) == 0) CHECK_OK(bn_cache_clear(engine, NULL));
+}
+
+static void read_kv_events(worker *w) {
+    bn_kv_event events[ROOM];
+    size_t count = 0;
+    CHECK_OK(bn_kv_events(engine, events, sizeof *events, below(w, ROOM), &count, NULL));
+    for (size_t i = 0; i < count; i++) CHECK(events[i].kind >= BN_KV_STORED && events[i].kind <= BN_KV_CLEARED);
 }
 
 static void submit_wrong(worker *w) {
@@ -387,6 +462,7 @@ static void *work(void *context) {
     static void (*const acts[])(worker *) = {
         submit_any, submit_any, submit_any, submit_any, submit_any, submit_any, submit_batch, submit_and_poll,
         submit_and_leave, generate, embed, cancel, cancel_all, ask_where, poll_some, tokenize, read_stats, submit_wrong,
+        save, restore, drop, clear, read_kv_events,
     };
     worker *w = context;
     for (uint64_t i = 0; !stopping; i++) {
@@ -421,6 +497,9 @@ static void start(bool short_of_memory) {
     config.max_batch_size = 16;
     config.max_sequence_length = LONGEST;
     config.queue_capacity = QUEUE;
+    config.kv_block_size = 16;
+    config.kv_events_capacity = 64;
+    config.max_unread_bytes = 1024; // a few tokens
     CHECK_OK(bn_engine_create(&config, &engine, NULL));
     if (!short_of_memory) return;
     bn_stats s = stats();
@@ -447,12 +526,15 @@ static void check_counts(void) {
     CHECK(ended + early == accepted);
     CHECK(s.queued == 0 && s.running == 0 && s.unreleased == 0);
     CHECK(s.completed_failed == 0);
-    CHECK(s.kv_blocks_used == 0);
+    CHECK(s.paused == 0 && s.kv_blocks_used <= s.session_blocks); // sessions may share some
+    for (size_t i = 0; i < NAMES; i++) bn_session_drop(engine, BN_TEXT(names[i]), NULL); // those that are there
+    s = stats();
+    CHECK(s.sessions == 0 && s.session_blocks == 0 && s.kv_blocks_used == 0);
     CHECK(s.rejected_queue_full >= refused_queue && s.rejected_memory >= refused_memory);
 }
 
 static void forget(void) {
-    atomic_ulong *counters[] = {&calls, &accepted, &ended, &early, &refused_queue, &refused_memory};
+    atomic_ulong *counters[] = {&calls, &accepted, &ended, &early, &refused_queue, &refused_memory, &saves, &restores};
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) *counters[i] = 0;
     for (int i = 0; i <= BN_FINISH_EMBEDDING; i++) reasons[i] = 0;
 }
@@ -485,6 +567,7 @@ static void soak(double seconds, bool short_of_memory) {
     run_workers(seconds * 2 / 3);
     CHECK(count_fds() == fds && count_threads() == threads);
     long more = resident_kib() - kib, heap_more = (heap_bytes() - heap) / 1024;
+    bn_stats s = stats();
     CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL));
     for (int i = 0; i < POLLERS; i++) pthread_join(pollers[i], NULL);
     CHECK_OK(bn_engine_destroy(engine));
@@ -492,8 +575,12 @@ static void soak(double seconds, bool short_of_memory) {
     printf("soak, %s, %g s: %lu calls, %lu accepted:", short_of_memory ? "short of memory" : "queue full", seconds, calls,
            accepted);
     for (int i = 1; i <= BN_FINISH_EMBEDDING; i++) printf(" %s %lu,", bn_finish_reason_name(i), reasons[i]);
+    printf(" preemptions %llu, pauses %llu, cached tokens %llu, saved %lu, restored %lu,", (unsigned long long)s.preemptions,
+           (unsigned long long)s.pauses, (unsigned long long)s.cached_tokens, saves, restores);
     printf(" released early %lu; refused: queue %lu, memory %lu; heap %+ld KiB, resident %ld %+ld KiB\n", early,
            refused_queue, refused_memory, heap_more, kib, more);
+    free(kept);
+    kept = NULL, kept_size = 0;
     CHECK(heap_more <= HEAP_KIB && more <= RESIDENT_KIB);
 }
 

@@ -263,7 +263,7 @@ TEST(request_ranges_are_refused_by_name) {
     p = good;                                                  \
     p.field = (value);                                         \
     refuse_request(p, BN_ERR_INVALID_ARGUMENT, #field)
-    BAD(max_new_tokens, 0);
+    BAD(priority, BN_PRIORITY_MAX + 1);
     BAD(temperature, -0.5f);
     BAD(temperature, (float)NAN);
     BAD(temperature, (float)INFINITY);
@@ -341,8 +341,8 @@ TEST(stop_strings_are_checked) {
 TEST(refusals_are_counted) {
     engine = start_echo();
     bn_request_params p = ask("hello");
-    p.max_new_tokens = 0;
-    refuse_request(p, BN_ERR_INVALID_ARGUMENT, "max_new_tokens");
+    p.priority = BN_PRIORITY_MAX + 1;
+    refuse_request(p, BN_ERR_INVALID_ARGUMENT, "priority");
     p = ask("\xff");
     refuse_request(p, BN_ERR_INVALID_ARGUMENT, "UTF-8");
     bn_stats after = stats(engine);

@@ -292,13 +292,17 @@ TEST(memory_for_polled_events_is_counted) {
     bn_error error = {.struct_size = sizeof error};
     bn_status status = BN_OK;
     size_t held = 0;
-    while (held < MOST && status == BN_OK) {
+    // Either the poll is refused, or the request is paused before there is another event.
+    while (held < MOST && status == BN_OK && stats(engine).paused == 0) {
         size_t count = 0;
-        status = bn_poll(engine, request, &kept[held], sizeof *kept, 1, 10000, &count, &error);
+        status = bn_poll(engine, request, &kept[held], sizeof *kept, 1, 100, &count, &error);
         held += count;
     }
-    CHECK_STATUS(status, BN_ERR_MEMORY_LIMIT);
-    CHECK_CONTAINS(error.message, "bn_events_free");
+    CHECK(held > 0 && held < MOST);
+    if (status != BN_OK) {
+        CHECK_STATUS(status, BN_ERR_MEMORY_LIMIT);
+        CHECK_CONTAINS(error.message, "bn_events_free");
+    }
     CHECK(stats(engine).memory_used_bytes <= config.memory_limit_bytes);
     CHECK_OK(bn_events_free(engine, kept, sizeof *kept, held));
     bn_event next = poll_one(engine, request); // nothing is lost

@@ -242,9 +242,9 @@ TEST(generate_returns_a_completion_of_its_own) {
     CHECK_OK(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, 0, &count, NULL)); // nothing of it arrives here
     CHECK_EQ(count, 0);
     CHECK_EQ(stats(engine).unreleased, 0);
-    params.max_new_tokens = 0;
+    params.priority = BN_PRIORITY_MAX + 1;
     CHECK_STATUS(bn_generate(engine, &params, &completion, &error), BN_ERR_INVALID_ARGUMENT);
-    CHECK_CONTAINS(error.message, "max_new_tokens");
+    CHECK_CONTAINS(error.message, "priority");
     stop(engine);
     CHECK_TEXT(completion->text.data, completion->text.length, "blocking"); // outlives its engine
     bn_completion_free(completion);
