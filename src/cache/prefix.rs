@@ -120,8 +120,8 @@ impl PrefixCache {
         let positions = count.checked_mul(size).ok_or_else(out_of_memory)?;
         nodes.try_reserve_exact(count).map_err(|_| out_of_memory())?;
         tokens.try_reserve_exact(positions).map_err(|_| out_of_memory())?;
-        full.try_reserve(count).map_err(|_| out_of_memory())?;
-        children.try_reserve(count).map_err(|_| out_of_memory())?;
+        full.try_reserve(2 * count).map_err(|_| out_of_memory())?;
+        children.try_reserve(2 * count).map_err(|_| out_of_memory())?;
         nodes.resize(count, ABSENT);
         tokens.resize(positions, 0);
         let pool = BlockPool::new(blocks)?;
@@ -139,8 +139,9 @@ impl PrefixCache {
 
     /// Bytes that the bookkeeping of a block takes, the pool's included.
     pub fn block_bytes(block_size: usize) -> usize {
-        // Two hash tables of 17-byte entries, at most seven eighths full and at least half of that.
-        16 + size_of::<Node>() + 4 * block_size + 2 * 40
+        // Two hash tables of 17-byte entries with room for twice as many: entries that were removed take room until the
+        // table is half empty, where it is cleaned in place. At most seven eighths full, and at least half of that.
+        16 + size_of::<Node>() + 4 * block_size + 2 * 80
     }
 
     pub fn pool(&self) -> &BlockPool {

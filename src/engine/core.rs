@@ -4,7 +4,6 @@ use super::api::{LOG_ERROR, LOG_WARN};
 use super::callback::Log;
 use super::calls::Work;
 use super::event::{Event, FinishReason};
-use super::grants::Claim;
 use super::hub::{Command, Hub, Outbox, Phase, Rest};
 use super::ids::RequestId;
 use super::kv_events::KvEvents;
@@ -43,8 +42,6 @@ pub struct Core {
     active: usize,
     /// Paused for want of a grant.
     starved: Vec<SeqId>,
-    /// Of all sequences that have grants; kept for its memory.
-    claims: Vec<Claim>,
     /// See `sessions::shape`; None until somebody asks.
     fingerprint: Option<u64>,
     max_batch_tokens: usize,
@@ -95,9 +92,8 @@ impl Core {
         }
         let (mut sequences, mut outbox, mut plan) = (Vec::new(), Outbox::default(), Plan::default());
         let (mut record, mut ended) = (StepLog::default(), Vec::new());
-        let (mut starved, mut claims) = (Vec::new(), Vec::new());
+        let mut starved = Vec::new();
         reserve(&mut starved, queue_capacity, QUEUE)?;
-        reserve(&mut claims, queue_capacity, QUEUE)?;
         reserve(&mut outbox.slow, queue_capacity, QUEUE)?;
         // What ends goes out even where no memory is left.
         reserve(&mut sequences, queue_capacity, QUEUE)?;
@@ -118,7 +114,6 @@ impl Core {
             sequences,
             active: 0,
             starved,
-            claims,
             fingerprint: None,
             max_batch_tokens,
             deadlines: BinaryHeap::new(),
@@ -156,8 +151,9 @@ impl Core {
             self.expire(now);
             self.pace();
             // What commands and deadlines ended is told before a pass that may be long.
-            if !self.outbox.events.is_empty() {
+            while !self.outbox.events.is_empty() {
                 self.exchange(Rest::None);
+                self.pace();
             }
             rest = match self.scheduler.ready_at(now) {
                 None if self.active == 0 => {
@@ -549,6 +545,7 @@ pub fn deliver(shared: &Shared, mut sink: super::api::EventSink) {
             if let Err(text) = panics::catch(|| super::callback::run(|| sink(&event))) {
                 shared.log.write(LOG_ERROR, format!("the event callback panicked: {text}"));
             }
+            shared.hub.delivered(event.request, event.granted);
             if event.finish != FinishReason::None {
                 // The host may have released it itself.
                 let _ = shared.hub.release(event.request);

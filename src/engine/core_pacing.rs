@@ -1,6 +1,5 @@
 //! Requests that wait for memory, or for somebody to poll what they gave.
 
-use super::super::grants::is_safe;
 use super::*;
 
 impl Core {
@@ -23,22 +22,14 @@ impl Core {
 
     /// True where `seq` can give a token.
     fn grant(&mut self, seq: SeqId) -> bool {
-        let Self { sequences, claims, starved, shared, .. } = self;
-        let Some(sequence) = &sequences[seq.0 as usize] else { return true };
-        let Some(wants @ (_, bytes)) = sequence.wants() else { return true };
+        let Self { sequences, starved, shared, .. } = self;
+        let Some(sequence) = &mut sequences[seq.0 as usize] else { return true };
+        let Some((tokens, bytes)) = sequence.wants() else { return true };
         // Who begins waits for those that wait already, in their order.
-        let waits = !sequence.has_grants() && starved.first().is_some_and(|&first| first != seq);
-        let granted = !waits
-            && shared.hub.grant(seq.0, bytes, |left| {
-                let mut claim = sequence.claim();
-                claim.need = claim.need.saturating_sub(bytes);
-                claims.clear();
-                let others = sequences.iter().flatten().filter(|s| s.has_grants() && s.id != sequence.id);
-                claims.extend(others.map(|s| s.claim()).chain([claim]));
-                is_safe(left, claims)
-            });
-        if granted && let Some(sequence) = &mut sequences[seq.0 as usize] {
-            sequence.grant(wants);
+        let waits = !sequence.began && starved.first().is_some_and(|&first| first != seq);
+        let granted = !waits && shared.hub.grant(seq.0, bytes);
+        if granted {
+            sequence.grant(tokens);
         }
         granted
     }
@@ -46,11 +37,10 @@ impl Core {
     /// Pauses who gave more than was polled, and lets those go on for whom memory has come back.
     pub(super) fn pace(&mut self) {
         let mut slow = std::mem::take(&mut self.outbox.slow);
-        for slot in slow.drain(..) {
-            let seq = SeqId(slot);
-            let Some(sequence) = self.sequences.get_mut(slot as usize).and_then(Option::as_mut) else {
-                continue;
-            };
+        for id in slow.drain(..) {
+            let seq = SeqId(id.slot());
+            let sequence = self.sequences.get_mut(id.slot() as usize).and_then(Option::as_mut);
+            let Some(sequence) = sequence.filter(|sequence| sequence.id == id) else { continue };
             sequence.unread = true;
             match sequence.end_unread {
                 true => self.end(seq, Some(cancelled("its unread output passed max_unread_bytes"))),

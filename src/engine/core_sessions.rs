@@ -76,7 +76,8 @@ impl Core {
         let block = self.scheduler.cache_mut().take().ok_or_else(|| {
             Error::new(Status::Busy, "every KV block is in use: saving a session takes one for a moment")
         })?;
-        let result = self.probe_in(block);
+        let result = panics::catch(|| self.probe_in(block))
+            .unwrap_or_else(|text| Err(Error::internal(format!("the forward pass panicked: {text}"))));
         self.scheduler.cache_mut().release(block);
         result
     }

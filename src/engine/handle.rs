@@ -179,7 +179,7 @@ impl Engine {
             user_data: params.user_data,
             reserved: bytes.reserved(),
             kept: bytes.kept,
-            alone: bytes.reserved() + sequence.claim().need,
+            alone: sequence.most(),
             priority: params.priority,
             submitted_ns: now,
         };

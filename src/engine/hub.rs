@@ -64,8 +64,8 @@ pub struct Outbox<E> {
     pub admitted: Vec<u32>,
     /// Memory has come back for which a grant was refused; set by `exchange`.
     pub fed: bool,
-    /// Slots whose requests gave more than their pollers took; filled by `exchange`.
-    pub slow: Vec<u32>,
+    /// Requests that gave more than their pollers took; filled by `exchange`.
+    pub slow: Vec<RequestId>,
     /// Empty events to be used again; refilled by `exchange`.
     pub spare: Vec<Box<E>>,
 }
@@ -261,15 +261,11 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         Ok(())
     }
 
-    /// Engine thread: bytes for what a request gives next, where the budget has room, and `safe` finds what is left then
-    /// enough. Where not, `exchange` returns when memory has come back.
-    pub fn grant(&self, slot: u32, bytes: u64, safe: impl FnOnce(u64) -> bool) -> bool {
+    /// Engine thread: bytes for what a request gives next (see `Slots::grant`). Where they are refused, `exchange` says
+    /// when memory has come back.
+    pub fn grant(&self, slot: u32, bytes: u64) -> bool {
         let mut state = self.state.lock();
-        let left = self.budget.saturating_sub(state.slots.usage().reserved).checked_sub(bytes);
-        let granted = left.is_some_and(safe);
-        if granted {
-            state.slots.grant(slot as usize, bytes);
-        }
+        let granted = state.slots.grant(slot as usize, bytes, self.budget);
         state.hungry |= !granted;
         granted
     }
@@ -298,6 +294,15 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         let mut state = self.state.lock();
         leases.for_each(|(id, lease)| state.slots.give_back(id, lease));
         self.feed(state);
+    }
+
+    /// The delivery thread is done with an event of a request.
+    pub fn delivered(&self, id: RequestId, granted: u64) {
+        let mut state = self.state.lock();
+        if let Ok(index) = state.slots.find(id) {
+            state.slots.ungrant(index, granted);
+            self.feed(state);
+        }
     }
 
     /// Memory came back.
@@ -331,9 +336,13 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     pub fn exchange(&self, out: &mut Outbox<E>, commands: &mut VecDeque<Command<C>>, rest: Rest) -> bool {
         debug_assert!(commands.is_empty());
         let mut state = self.state.lock();
-        let before = state.slots.usage().any_ready;
+        let Usage { any_ready: before, reserved, .. } = *state.slots.usage();
         out.admitted.drain(..).for_each(|slot| state.slots.admit(slot));
         out.events.drain(..).for_each(|(slot, event)| state.slots.accept(slot, event));
+        // What ended has given back what it no longer holds.
+        if state.slots.usage().reserved < reserved && std::mem::take(&mut state.hungry) {
+            state.fed = true;
+        }
         out.slow.append(&mut state.slots.slow);
         if out.spare.is_empty() {
             std::mem::swap(&mut out.spare, &mut state.slots.spare);
@@ -358,7 +367,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
             }
             _ => {}
         }
-        out.fed = std::mem::take(&mut state.fed);
+        out.fed |= std::mem::take(&mut state.fed);
         std::mem::swap(&mut state.commands, commands);
         self.urgent.store(false, Ordering::Relaxed);
         true
@@ -393,6 +402,10 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     pub fn advance(&self, phase: Phase, end: bool) {
         let mut state = self.state.lock();
         state.phase = state.phase.max(phase);
+        if state.phase >= Phase::Drained {
+            // Nobody takes them any more: who waits for an answer learns that with its sender.
+            state.commands.clear();
+        }
         self.update_signal(&mut state);
         state.slots.ring_all();
         self.any_bell.notify_all();

@@ -161,22 +161,17 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         result
     }
 
-    /// Blocks until there are events that any poller may have and moves them out, freeing the slots of finished
-    /// requests only when `release` is called. False: there will never be another.
+    /// Blocks until there are events that any poller may have and moves them out; they count until `delivered`. Slots of
+    /// finished requests are freed only when `release` is called. False: there will never be another.
     pub fn take(&self, out: &mut Vec<Box<E>>) -> bool {
         let mut state = self.state.lock();
         loop {
             while let Some(index) = state.slots.next_any() {
-                // Counted no more while the callback sees it.
-                if let Some(event) = state.slots.take(index) {
-                    state.slots.ungrant(index, event.granted());
-                    out.push(event);
-                }
+                out.extend(state.slots.take(index));
             }
             if !out.is_empty() {
                 self.resume_drained(&mut state);
                 self.update_signal(&mut state);
-                self.feed(state);
                 return true;
             }
             if state.phase >= Phase::Drained {

@@ -12,6 +12,16 @@ pub struct KvEvents {
     capacity: usize,
 }
 
+/// Bytes of the queue and of the cache's own list for `capacity` events that the host asked for.
+pub fn bytes(capacity: u32) -> u64 {
+    2 * u64::from(capacity) * size_of::<CacheEvent>() as u64
+}
+
+/// Bytes for each KV block: there is room for twice as many events.
+pub fn block_bytes(capacity: u32) -> u64 {
+    if capacity == 0 { 0 } else { 4 * size_of::<CacheEvent>() as u64 }
+}
+
 impl KvEvents {
     pub fn new(capacity: usize) -> Self {
         Self { waiting: Mutex::new(VecDeque::new()), capacity }

@@ -4,6 +4,7 @@ use super::api::{EngineConfig, RequestParams};
 use super::embedding::Pooler;
 use super::event::Event;
 use super::free_memory::{self, CLAIMS, Claim};
+use super::kv_events;
 use crate::base::{Error, Result, Status};
 use crate::cache::{self, PrefixCache};
 use crate::kernels::attention::KvType;
@@ -125,7 +126,8 @@ pub fn plan(
         weights,
         workspace,
         block,
-        index: PrefixCache::block_bytes(block_size) as u64,
+        index: PrefixCache::block_bytes(block_size) as u64
+            + kv_events::block_bytes(config.kv_events_capacity),
         limit,
         free,
         requests,
@@ -169,7 +171,8 @@ fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &dyn OpSet) -> u
         batch.saturating_mul(facts.vocab_size * 4).saturating_add(Sampler::bytes(facts.vocab_size));
     let hidden = tokens.saturating_mul(facts.hidden_size * 4);
     let passes = model.workspace_bytes(ops, tokens, batch).saturating_add(sampling).saturating_add(hidden);
-    (passes as u64).saturating_add(config.queue_capacity as u64 * SLOT_BYTES)
+    let events = kv_events::bytes(config.kv_events_capacity);
+    (passes as u64).saturating_add(config.queue_capacity as u64 * SLOT_BYTES + events)
 }
 
 /// What requests take in a queue full of short ones, and when a full batch of them runs.

@@ -3,7 +3,6 @@
 use super::api::{Pooling, RequestParams};
 use super::embedding::Pooler;
 use super::event::{Event, FinishReason, Spare, Usage};
-use super::grants::Claim;
 use super::ids::RequestId;
 use super::memory::{GRANT, KEPT_BYTES, RequestBytes};
 use crate::base::{Error, Result, Status, reserve};
@@ -36,7 +35,8 @@ pub struct Sequence {
     token_bytes: u64,
     /// Tokens that it may give before it needs a grant.
     credit: u32,
-    granted: u64,
+    /// It was granted some.
+    pub began: bool,
     /// Paused: for want of a grant; because its output is not polled.
     pub starved: bool,
     pub unread: bool,
@@ -94,7 +94,7 @@ impl Sequence {
             extra_bytes: 0,
             token_bytes: 0,
             credit: 0,
-            granted: 0,
+            began: false,
             starved: false,
             unread: false,
             end_unread: params.end_unread,
@@ -135,14 +135,11 @@ impl Sequence {
             (bytes.reserved(), bytes.delivered, bytes.token);
     }
 
-    /// What it may still ask for: events that stream come back as they are polled.
-    pub fn claim(&self) -> Claim {
-        let left = u64::from(self.max_new).saturating_sub(self.output.len() as u64 + u64::from(self.credit));
-        let need = match self.stream {
-            true => left * KEPT_BYTES + left.min(2 * u64::from(GRANT)) * (self.token_bytes - KEPT_BYTES),
-            false => left * self.token_bytes,
-        };
-        Claim { need: if self.pooler.is_some() { 0 } else { need }, held: self.reserved + self.granted }
+    /// The most that it takes at a time: events that stream come back as they are polled.
+    pub fn most(&self) -> u64 {
+        let tokens = u64::from(if self.pooler.is_some() { 0 } else { self.max_new });
+        let in_events = if self.stream { tokens.min(2 * u64::from(GRANT)) } else { tokens };
+        self.reserved + tokens * KEPT_BYTES + in_events * self.token_bytes.saturating_sub(KEPT_BYTES)
     }
 
     /// The tokens, and their bytes, of the grant without which it cannot give one; None where it needs none.
@@ -152,12 +149,9 @@ impl Sequence {
         needs.then_some((tokens, u64::from(tokens) * self.token_bytes))
     }
 
-    pub fn grant(&mut self, (tokens, bytes): (u32, u64)) {
-        (self.credit, self.granted) = (self.credit + tokens, self.granted + bytes);
-    }
-
-    pub fn has_grants(&self) -> bool {
-        self.granted > 0
+    pub fn grant(&mut self, tokens: u32) {
+        self.credit += tokens;
+        self.began = true;
     }
 
     /// Why it ends at `now`, if a deadline of its has passed.

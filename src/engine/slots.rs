@@ -1,5 +1,6 @@
 //! The slots of requests: what waits for a poller, and what pollers hold. No locks and no threads: `hub` guards it.
 
+use super::grants::{Claim, is_safe};
 use super::ids::{LAST_GENERATION, RequestId};
 use crate::base::sync::{Arc, Condvar};
 use crate::base::{Error, Result, Status};
@@ -78,8 +79,10 @@ pub struct Slots<E> {
     largest_need: Option<u64>,
     /// Live requests whose pending event is larger than this are slow; 0: none is.
     max_unread: u64,
-    /// Slots that became slow, and requests that are so no more.
-    pub slow: Vec<u32>,
+    /// Of requests with grants; kept for its memory.
+    claims: Vec<Claim>,
+    /// Requests that became slow, and that are so no more.
+    pub slow: Vec<RequestId>,
     pub drained: Vec<RequestId>,
     pub spare: Vec<Box<E>>,
 }
@@ -130,6 +133,7 @@ impl<E: Merge> Slots<E> {
             salt,
             max_unread,
             largest_need: Some(0),
+            claims: Vec::new(),
             slow: Vec::new(),
             drained: Vec::new(),
             slots: Vec::new(),
@@ -154,6 +158,7 @@ impl<E: Merge> Slots<E> {
         // Each slot stands in `any` once at most.
         let made = made.and(self.any.try_reserve(total.saturating_sub(self.any.len())));
         let made = made.and(self.slow.try_reserve(total.saturating_sub(self.slow.len())));
+        let made = made.and(self.claims.try_reserve(total));
         let made = made.and(self.drained.try_reserve(total.saturating_sub(self.drained.len())));
         made.map_err(|_| Error::out_of_memory("request slots", total * size_of::<Slot<E>>()))
     }
@@ -184,10 +189,30 @@ impl<E: Merge> Slots<E> {
         *self.largest_need.get_or_insert_with(|| live.map(|slot| slot.place.need()).max().unwrap_or(0))
     }
 
-    /// Bytes for what an unfinished request gives next.
-    pub fn grant(&mut self, index: usize, bytes: u64) {
+    /// Bytes for what an unfinished request gives next. False, and nothing has happened, where they pass `budget`, or
+    /// would leave too little for all others to come to their ends.
+    pub fn grant(&mut self, index: usize, bytes: u64, budget: u64) -> bool {
+        let Some(left) = budget.saturating_sub(self.usage.reserved).checked_sub(bytes) else { return false };
         self.slots[index].granted += bytes;
-        self.reserve(bytes);
+        let granted = budget == u64::MAX || self.is_safe(left);
+        match granted {
+            true => self.reserve(bytes),
+            false => self.slots[index].granted -= bytes,
+        }
+        granted
+    }
+
+    fn is_safe(&mut self, left: u64) -> bool {
+        if left >= self.largest_need().saturating_mul(self.usage.running as u64 + 1) {
+            return true;
+        }
+        let begun = self.slots.iter().filter(|slot| slot.open && !slot.finished && slot.granted > 0);
+        self.claims.clear();
+        self.claims.extend(begun.map(|slot| {
+            let held = slot.place.reserved + slot.granted;
+            Claim { need: slot.place.alone.saturating_sub(held), held }
+        }));
+        is_safe(left, &mut self.claims)
     }
 
     /// Grants that are free again.
@@ -274,7 +299,7 @@ impl<E: Merge> Slots<E> {
                 pending.merge(&mut event);
                 let large = self.max_unread > 0 && pending.granted() > self.max_unread;
                 if large && !slot.finished && !std::mem::replace(&mut slot.slow, true) {
-                    self.slow.push(index);
+                    self.slow.push(RequestId::new(self.salt, slot.generation, index));
                 }
                 self.keep(event);
             }

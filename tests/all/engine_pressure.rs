@@ -403,3 +403,42 @@ fn blocks_that_sessions_share_count_once() {
     assert!(stats.sessions == 2 && stats.session_blocks > 5, "{stats:?}");
     assert_eq!(stats.kv_blocks_used, 5);
 }
+
+#[test]
+fn requests_released_while_they_run_make_room_for_those_that_wait() {
+    let engine = poor();
+    let whole = || RequestParams {
+        ignore_eos: true,
+        stream: false,
+        poll_by_id: true,
+        ..with_logprobs(text("Once", 0))
+    };
+    let ids = engine.submit((0..24).map(|_| whole()).collect()).unwrap();
+    while engine.stats().paused < 3 {
+        std::thread::yield_now();
+    }
+    ids[..23].iter().for_each(|&id| engine.release(id).unwrap());
+    let wait = Some(std::time::Duration::from_secs(60));
+    assert_eq!(engine.poll(Which::One(ids[23]), 1, wait, &mut |_, _| ()).unwrap(), 1);
+}
+
+#[test]
+fn calls_while_the_engine_ends_come_back() {
+    for round in 0..100 {
+        let engine = std::sync::Arc::new(echo(|_| ()));
+        let (done, all_done) = std::sync::mpsc::channel();
+        for _ in 0..2 {
+            let (engine, done) = (engine.clone(), done.clone());
+            std::thread::spawn(move || {
+                while engine.clear_cache().is_ok() {}
+                done.send(()).unwrap();
+            });
+        }
+        std::thread::sleep(std::time::Duration::from_micros(200));
+        engine.shutdown(ShutdownMode::Drain).unwrap();
+        for _ in 0..2 {
+            let back = all_done.recv_timeout(std::time::Duration::from_secs(60));
+            back.unwrap_or_else(|_| panic!("a call hangs in round {round}"));
+        }
+    }
+}

@@ -1,3 +1,5 @@
+#[path = "../../../src/engine/grants.rs"]
+pub mod grants;
 #[path = "../../../src/engine/hub.rs"]
 pub mod hub;
 #[path = "../../../src/engine/ids.rs"]
