@@ -1105,8 +1105,8 @@ typedef struct bn_request_params {
      * of a conversation, with the same `cache_salt`, finds them however busy the engine was
      * meanwhile. Nothing changes if the request fails, ends while it does not run, or needs more
      * than half of the KV cache. That is what all sessions may hold together: the least recently
-     * used goes first, also to make room for a request that does not fit alone. Not set (default):
-     * none.
+     * used goes first, also to make room for a request that does not fit alone. Names belong to the
+     * engine: two users need two names. Refused with `BN_REQUEST_NO_CACHE`. Not set (default): none.
      */
     struct bn_string session;
 } bn_request_params;
@@ -1331,7 +1331,8 @@ bn_status bn_engine_create(const struct bn_engine_config *config,
  * Stops the acceptance of requests and returns at once. `mode` is `BN_SHUTDOWN_DRAIN` or
  * `BN_SHUTDOWN_CANCEL`. It may be called again; a cancel may follow a drain. Every accepted
  * request still gets its last event. When the last event has been polled, `bn_poll` of `BN_ANY`
- * returns `BN_ERR_SHUTDOWN`. In callback mode wait for `BN_STATE_DRAINED` and then destroy the
+ * returns `BN_ERR_SHUTDOWN`. A drain waits for requests that are paused until their output is
+ * polled. In callback mode wait for `BN_STATE_DRAINED` and then destroy the
  * engine, which makes the callbacks that are still due.
  *
  * [any thread]

@@ -50,7 +50,8 @@ pub unsafe extern "C" fn bn_engine_create(
 /// Stops the acceptance of requests and returns at once. `mode` is `BN_SHUTDOWN_DRAIN` or
 /// `BN_SHUTDOWN_CANCEL`. It may be called again; a cancel may follow a drain. Every accepted
 /// request still gets its last event. When the last event has been polled, `bn_poll` of `BN_ANY`
-/// returns `BN_ERR_SHUTDOWN`. In callback mode wait for `BN_STATE_DRAINED` and then destroy the
+/// returns `BN_ERR_SHUTDOWN`. A drain waits for requests that are paused until their output is
+/// polled. In callback mode wait for `BN_STATE_DRAINED` and then destroy the
 /// engine, which makes the callbacks that are still due.
 ///
 /// [any thread]
