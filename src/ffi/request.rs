@@ -165,8 +165,9 @@ pub struct bn_request_params {
     /// of a conversation, with the same `cache_salt`, finds them however busy the engine was
     /// meanwhile. Nothing changes if the request fails, ends while it does not run, or needs more
     /// than half of the KV cache. That is what all sessions may hold together: the least recently
-    /// used goes first, also to make room for a request that does not fit alone. Names belong to the
-    /// engine: two users need two names. Refused with `BN_REQUEST_NO_CACHE`. Not set (default): none.
+    /// used goes first, also to make room for a request that does not fit alone. Names belong to
+    /// the engine: two users need two names. Refused with `BN_REQUEST_NO_CACHE`. Not set
+    /// (default): none.
     pub session: bn_string,
 }
 
