@@ -295,7 +295,7 @@
 
 /**
  * Take nothing from the prefix cache and leave nothing there: every token of the prompt is
- * computed. Results are the same. `session` keeps nothing then.
+ * computed. Results are the same. Not with `session`.
  */
 #define BN_REQUEST_NO_CACHE (1u << 8)
 

@@ -32,7 +32,7 @@ pub const BN_REQUEST_EMBED: u32 = 1 << 6;
 pub const BN_REQUEST_EMBED_RAW: u32 = 1 << 7;
 
 /// Take nothing from the prefix cache and leave nothing there: every token of the prompt is
-/// computed. Results are the same. `session` keeps nothing then.
+/// computed. Results are the same. Not with `session`.
 pub const BN_REQUEST_NO_CACHE: u32 = 1 << 8;
 
 /// Needs `queue_timeout_ms`: end the request while it is queued, as `BN_FINISH_TIMED_OUT`, as soon

@@ -181,7 +181,7 @@ static void set_service(worker *w, bn_request_params *p) {
     if (below(w, 8) == 0) p->timeout_ms = 1 + (uint32_t)below(w, 200);
     if (below(w, 8) == 0) p->queue_timeout_ms = 1 + (uint32_t)below(w, 100);
     if (p->queue_timeout_ms > 0 && below(w, 2) == 0) p->flags |= BN_REQUEST_DROP_LATE;
-    if (below(w, 8) == 0) p->flags |= BN_REQUEST_NO_CACHE;
+    if (below(w, 8) == 0 && p->session.data == NULL) p->flags |= BN_REQUEST_NO_CACHE;
     if (below(w, 4) == 0) p->cache_salt = below(w, 3);
 }
 
