@@ -10,7 +10,10 @@ use std::sync::mpsc::SyncSender;
 #[derive(Debug)]
 pub enum Ask {
     DropSession(String),
+    /// Its bytes without the checksum.
     SaveSession(String),
+    /// How many bytes that is, with the checksum, as a little-endian u64.
+    SizeOfSession(String),
     /// A name, and what `SaveSession` gave.
     RestoreSession(String, Vec<u8>),
     ClearCache,

@@ -34,6 +34,11 @@ impl Core {
                 false => Err(no_session(&name)),
             },
             Ask::SaveSession(name) => self.save(&name),
+            Ask::SizeOfSession(name) => {
+                let shape = self.shape()?;
+                let (session, _) = self.scheduler.session(&name).ok_or_else(|| no_session(&name))?;
+                Ok(u64::to_le_bytes(session_file::size(&shape, session.tokens.len()) as u64).to_vec())
+            }
             Ask::RestoreSession(name, bytes) => self.restore(&name, &bytes).map(|()| Vec::new()),
             Ask::ClearCache => {
                 self.scheduler.clear_cache();

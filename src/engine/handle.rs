@@ -11,6 +11,7 @@ use super::kv_events::KvEvents;
 use super::loading;
 use super::memory::{self, MemoryPlan, RequestBytes};
 use super::sequence::Sequence;
+use super::session_file;
 use super::signal::Signal;
 use super::stats::Recorder;
 use crate::base::clock::now_ns;
@@ -267,16 +268,25 @@ impl Engine {
 
     /// A session as bytes, for an engine with the same model and KV type.
     pub fn save_session(&self, name: &str) -> Result<Vec<u8>> {
-        self.call(Ask::SaveSession(name.to_owned()))
+        let mut bytes = self.call(Ask::SaveSession(name.to_owned()))?;
+        session_file::seal(&mut bytes);
+        Ok(bytes)
+    }
+
+    /// How many bytes `save_session` gives, without making them.
+    pub fn session_size(&self, name: &str) -> Result<usize> {
+        let size = self.call(Ask::SizeOfSession(name.to_owned()))?;
+        Ok(size.try_into().map_or(0, |size| u64::from_le_bytes(size) as usize))
     }
 
     /// Makes a session of what `save_session` gave. `InvalidArgument` for anything else; `MemoryLimit` where it does not
     /// fit.
     pub fn restore_session(&self, name: &str, bytes: &[u8]) -> Result<()> {
         config::session_name(name)?;
+        let content = session_file::unseal(bytes)?;
         let mut copy = Vec::new();
-        crate::base::reserve(&mut copy, bytes.len(), "a restored session")?;
-        copy.extend_from_slice(bytes);
+        crate::base::reserve(&mut copy, content.len(), "a restored session")?;
+        copy.extend_from_slice(content);
         self.call(Ask::RestoreSession(name.to_owned(), copy)).map(drop)
     }
 

@@ -31,7 +31,15 @@ pub struct Saved<'a> {
     pub blocks: &'a [u8],
 }
 
-/// `blocks` appends the bytes of block `index`.
+/// Bytes of a session of so many tokens.
+pub fn size(shape: &Shape, tokens: usize) -> usize {
+    let blocks = tokens.div_ceil(shape.block_size as usize);
+    let data = (shape.block_bytes as usize).saturating_mul(blocks);
+    data.saturating_add(HEADER + 4 * tokens + CHECKSUM)
+}
+
+/// Without the checksum, which `seal` appends: hashing is not for the engine thread. `blocks` appends the bytes of block
+/// `index`.
 pub fn encode(
     shape: &Shape,
     tokens: &[u32],
@@ -40,8 +48,7 @@ pub fn encode(
 ) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     let count = tokens.len().div_ceil(shape.block_size as usize);
-    let data = (shape.block_bytes as usize).saturating_mul(count);
-    reserve(&mut out, data.saturating_add(HEADER + 4 * tokens.len() + CHECKSUM), "a saved session")?;
+    reserve(&mut out, size(shape, tokens.len()), "a saved session")?;
     out.extend(MAGIC);
     out.extend(VERSION.to_le_bytes());
     out.extend(shape.fingerprint.to_le_bytes());
@@ -52,8 +59,32 @@ pub fn encode(
     out.extend((tokens.len() as u64).to_le_bytes());
     out.extend(tokens.iter().flat_map(|token| token.to_le_bytes()));
     (0..count).try_for_each(|index| blocks(index, &mut out))?;
-    out.extend(xxh64(&out, 0).to_le_bytes());
     Ok(out)
+}
+
+/// Appends the checksum.
+pub fn seal(session: &mut Vec<u8>) {
+    session.extend(xxh64(session, 0).to_le_bytes());
+}
+
+fn refused<T>(why: String) -> Result<T> {
+    Err(Error::invalid(format!("this is no session that can be restored: {why}")))
+}
+
+/// What `seal` was given. `InvalidArgument` where that is damaged, or was no session.
+pub fn unseal(bytes: &[u8]) -> Result<&[u8]> {
+    if bytes.len() < HEADER + CHECKSUM || !bytes.starts_with(MAGIC) {
+        return refused("it does not begin like one".into());
+    }
+    let version = Fields(&bytes[MAGIC.len()..]).u32();
+    if version != VERSION {
+        return refused(format!("it has version {version}, this library reads {VERSION}"));
+    }
+    let (content, checksum) = bytes.split_at(bytes.len() - CHECKSUM);
+    match xxh64(content, 0) == Fields(checksum).u64() {
+        true => Ok(content),
+        false => refused("it is damaged or cut off".into()),
+    }
 }
 
 /// The fields of a header, one after the other.
@@ -73,22 +104,12 @@ impl Fields<'_> {
     }
 }
 
-/// `InvalidArgument` for what is no session, is damaged, or is of another model, KV type, block size or version.
-pub fn decode<'a>(bytes: &'a [u8], shape: &Shape, vocab: usize) -> Result<Saved<'a>> {
-    let refused =
-        |why: String| Err(Error::invalid(format!("this is no session that can be restored: {why}")));
-    if bytes.len() < HEADER + CHECKSUM || !bytes.starts_with(MAGIC) {
-        return refused("it does not begin like one".into());
+/// Of what `unseal` gave. `InvalidArgument` for a session of another model, KV type or block size, and for a forged one.
+pub fn decode<'a>(content: &'a [u8], shape: &Shape, vocab: usize) -> Result<Saved<'a>> {
+    if content.len() < HEADER {
+        return refused("it is cut off".into());
     }
-    let mut fields = Fields(&bytes[MAGIC.len()..HEADER]);
-    let version = fields.u32();
-    if version != VERSION {
-        return refused(format!("it has version {version}, this library reads {VERSION}"));
-    }
-    let (content, checksum) = bytes.split_at(bytes.len() - CHECKSUM);
-    if xxh64(content, 0) != Fields(checksum).u64() {
-        return refused("it is damaged or cut off".into());
-    }
+    let mut fields = Fields(&content[MAGIC.len() + size_of_val(&VERSION)..HEADER]);
     let fingerprint = fields.u64();
     let (kind, block_size, block_bytes) = (fields.u32(), fields.u32(), fields.u64());
     if (kind, block_size, block_bytes) != (shape.kind as u32, shape.block_size, shape.block_bytes) {
@@ -127,17 +148,24 @@ mod tests {
 
     fn saved() -> Vec<u8> {
         let tokens: Vec<u32> = (0..20).collect();
-        encode(&SHAPE, &tokens, 3, &mut |index, out| {
+        let mut bytes = encode(&SHAPE, &tokens, 3, &mut |index, out| {
             out.extend([index as u8; 6]);
             Ok(())
         })
-        .unwrap()
+        .unwrap();
+        seal(&mut bytes);
+        assert_eq!(bytes.len(), size(&SHAPE, 20));
+        bytes
+    }
+
+    fn open<'a>(bytes: &'a [u8], shape: &Shape, vocab: usize) -> Result<Saved<'a>> {
+        decode(unseal(bytes)?, shape, vocab)
     }
 
     #[test]
     fn what_is_saved_comes_back() {
         let bytes = saved();
-        let back = decode(&bytes, &SHAPE, 20).unwrap();
+        let back = open(&bytes, &SHAPE, 20).unwrap();
         assert_eq!((back.tokens, back.salt), ((0..20).collect(), 3));
         assert_eq!(back.blocks, [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]);
     }
@@ -146,16 +174,16 @@ mod tests {
     fn what_is_wrong_or_damaged_is_refused() {
         let bytes = saved();
         let refused = |bytes: &[u8], shape: &Shape, vocab, says: &str| {
-            let error = decode(bytes, shape, vocab).unwrap_err();
+            let error = open(bytes, shape, vocab).unwrap_err();
             assert!(error.message.contains(says), "{error} should say {says}");
         };
         for end in 0..bytes.len() {
-            assert!(decode(&bytes[..end], &SHAPE, 20).is_err(), "cut at {end}");
+            assert!(open(&bytes[..end], &SHAPE, 20).is_err(), "cut at {end}");
         }
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x10;
-            assert!(decode(&damaged, &SHAPE, 20).is_err(), "byte {at}");
+            assert!(open(&damaged, &SHAPE, 20).is_err(), "byte {at}");
         }
         refused(&bytes, &SHAPE, 19, "token 19 is out of range");
         refused(&bytes, &Shape { fingerprint: 8, ..SHAPE }, 20, "another model");

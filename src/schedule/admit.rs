@@ -13,6 +13,9 @@ const RETRY: u64 = 16;
 /// Positions that are worth waiting for while another sequence computes them.
 const WORTH: u32 = 16;
 
+/// A first token is late where so many times its predicted time is too much: prompts that come later may go first.
+const LATE_MARGIN: f64 = 1.25;
+
 /// What became of a try.
 enum Try {
     Admitted,
@@ -66,7 +69,10 @@ impl Scheduler {
         if by == 0 || slot.admitted {
             return false;
         }
-        let late = |cached: u32| now.saturating_add(self.first_token_ns(seq, cached) as u64) > by;
+        let late = |cached: u32| {
+            let ns = LATE_MARGIN * self.first_token_ns(seq, cached);
+            now.saturating_add(ns as u64) > by
+        };
         late(0) && {
             // Seldom, so that the memory may be new.
             let found = self.find(seq, tokens, &mut Vec::new());

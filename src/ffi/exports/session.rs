@@ -55,6 +55,11 @@ pub unsafe extern "C" fn bn_session_save(
         out("length", length)?;
         // SAFETY: the caller's promise.
         let name = unsafe { guard::text("name", name) }?;
+        if capacity == 0 {
+            let size = registry::blocking(engine, |engine| engine.session_size(name))?;
+            // SAFETY: `length` was checked.
+            return unsafe { guard::room("data", size, capacity, length) };
+        }
         let saved = registry::blocking(engine, |engine| engine.save_session(name))?;
         // SAFETY: `length` was checked; `data` is the caller's promise.
         unsafe { copy_out("data", &saved, data, capacity, length) }
