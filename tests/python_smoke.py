@@ -53,7 +53,7 @@ class Interface:
     def structure(self, name, body):
         fields = []
         for field in filter(None, map(str.strip, body.split(";"))):
-            declared, field_name, _, length = re.fullmatch(r"(.*?)(\w+)(\[(\d+)\])?", field).groups()
+            declared, field_name, _, length = re.fullmatch(r"(.*?)(\w+)(\[\(?(\d+)\)?\])?", field).groups()
             kind = self.type_of(declared)
             fields.append((field_name, kind * int(length) if length else kind))
         return type(name, (c.Structure,), {"_fields_": fields})
