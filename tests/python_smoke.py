@@ -117,9 +117,9 @@ def main():
     check(bn.bn_release(engine, request, c.byref(error)))
     assert answer == "Grüße aus Python 🐍", answer
 
-    params.max_new_tokens = 0
+    params.priority = 256
     status = bn.bn_submit(engine, c.byref(params), c.byref(request), c.byref(error))
-    assert status == bn.BN_ERR_INVALID_ARGUMENT and b"max_new_tokens" in error.message, error.message
+    assert status == bn.BN_ERR_INVALID_ARGUMENT and b"priority" in error.message, error.message
     check(bn.bn_engine_destroy(engine))
 
 
