@@ -53,7 +53,7 @@ class Interface:
     def structure(self, name, body):
         fields = []
         for field in filter(None, map(str.strip, body.split(";"))):
-            declared, field_name, _, length = re.fullmatch(r"(.*?)(\w+)(\[(\d+)\])?", field).groups()
+            declared, field_name, _, length = re.fullmatch(r"(.*?)(\w+)(\[\(?(\d+)\)?\])?", field).groups()
             kind = self.type_of(declared)
             fields.append((field_name, kind * int(length) if length else kind))
         return type(name, (c.Structure,), {"_fields_": fields})
@@ -117,9 +117,9 @@ def main():
     check(bn.bn_release(engine, request, c.byref(error)))
     assert answer == "Grüße aus Python 🐍", answer
 
-    params.max_new_tokens = 0
+    params.priority = 256
     status = bn.bn_submit(engine, c.byref(params), c.byref(request), c.byref(error))
-    assert status == bn.BN_ERR_INVALID_ARGUMENT and b"max_new_tokens" in error.message, error.message
+    assert status == bn.BN_ERR_INVALID_ARGUMENT and b"priority" in error.message, error.message
     check(bn.bn_engine_destroy(engine))
 
 
