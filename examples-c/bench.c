@@ -104,7 +104,7 @@ static void submit(bn_engine *engine, uint32_t i, uint64_t user_data) {
     params.prompt_tokens = ids;
     params.prompt_tokens_count = prompt_tokens;
     params.max_new_tokens = new_tokens;
-    params.flags = BN_REQUEST_IGNORE_EOS;
+    params.flags = BN_REQUEST_IGNORE_EOS | BN_REQUEST_NO_CACHE;
     params.user_data = user_data;
     check(bn_submit(engine, &params, &request, &error), "submit", &error);
     free(ids);
