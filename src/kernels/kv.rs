@@ -12,12 +12,13 @@ pub const TILE: usize = 16;
 /// In what K and V are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KvType {
-    F32,
+    // The numbers stand in saved sessions.
+    F32 = 0,
     /// Rounded to nearest, ties to even; beyond its range the largest that it has.
     #[default]
-    F16,
+    F16 = 1,
     /// -127..=127, times (largest magnitude) / 127 of the position's head.
-    Int8,
+    Int8 = 2,
 }
 
 impl KvType {

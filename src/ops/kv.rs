@@ -2,7 +2,7 @@
 
 use super::KvCache;
 use super::support::{ours, zeroed};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, reserve};
 use crate::kernels::attention::{KvType, TILE};
 use candle_core::{CpuStorage, Device, InplaceOp1, Layout, Tensor, WithDType};
 use half::f16;
@@ -37,8 +37,10 @@ impl KvCache {
 
     /// Appends the bytes of a block: K and V of each layer.
     pub fn read_block(&self, block: u32, out: &mut Vec<u8>) -> Result<()> {
-        let read = Access { block: block as usize, blocks: self.blocks, data: RefCell::new(Data::Out(out)) };
-        self.layers.iter().try_for_each(|layer| ours("a KV block", layer.inplace_op1(&read)))
+        reserve(out, self.block_len(), "a KV block")?;
+        self.each_half(block, &mut |half, size| {
+            out.extend_from_slice(&half[block as usize * size..][..size]);
+        })
     }
 
     /// Writes what `read_block` gave.
@@ -50,22 +52,35 @@ impl KvCache {
                 self.block_len()
             )));
         }
-        let write =
-            Access { block: block as usize, blocks: self.blocks, data: RefCell::new(Data::In(bytes)) };
-        self.layers.iter().try_for_each(|layer| ours("a KV block", layer.inplace_op1(&write)))
+        let mut rest = bytes;
+        self.each_half(block, &mut |half, size| {
+            let (part, behind) = rest.split_at(size);
+            half[block as usize * size..][..size].copy_from_slice(part);
+            rest = behind;
+        })
     }
 
     /// Copies blocks, from and to, one pair after the other, in all layers.
     pub fn copy_blocks(&mut self, pairs: &[(u32, u32)]) -> Result<()> {
-        let blocks = self.blocks;
-        if let Some(pair) = pairs.iter().find(|(from, to)| (*from).max(*to) as usize >= blocks) {
-            return Err(Error::internal(format!("a copy of KV blocks {pair:?}; there are {blocks}")));
+        let Some(last) = pairs.iter().map(|&(from, to)| from.max(to)).max() else { return Ok(()) };
+        self.each_half(last, &mut |half, size| {
+            for (from, to) in pairs.iter().map(|&(from, to)| (from as usize * size, to as usize * size)) {
+                half.copy_within(from..from + size, to);
+            }
+        })
+    }
+
+    /// Shows the bytes of K and of V of each layer, and the bytes that a block takes there. `last`: the highest block that
+    /// is touched.
+    fn each_half(&self, last: u32, touch: &mut dyn FnMut(&mut [u8], usize)) -> Result<()> {
+        if last as usize >= self.blocks {
+            return Err(Error::internal(format!(
+                "KV block {last} is out of range; there are {}",
+                self.blocks
+            )));
         }
-        if pairs.is_empty() {
-            return Ok(());
-        }
-        let copy = CopyBlocks { pairs, blocks };
-        self.layers.iter().try_for_each(|layer| ours("a copy of KV blocks", layer.inplace_op1(&copy)))
+        let halves = Halves { blocks: self.blocks, touch: RefCell::new(touch) };
+        self.layers.iter().try_for_each(|layer| ours("KV blocks", layer.inplace_op1(&halves)))
     }
 
     /// Bytes of K and V of `block_size` tokens (whole tiles) in one layer; None where that passes a word.
@@ -97,70 +112,27 @@ impl KvCache {
     }
 }
 
-enum Data<'a> {
-    Out(&'a mut Vec<u8>),
-    /// What is not written yet.
-    In(&'a [u8]),
-}
+/// What `KvCache::each_half` does to the bytes of a half, given those of a block.
+type Touch<'a> = dyn FnMut(&mut [u8], usize) + 'a;
 
-/// Moves a block's bytes, layer by layer.
-struct Access<'a> {
-    block: usize,
+/// See `KvCache::each_half`.
+struct Halves<'a> {
     blocks: usize,
-    data: RefCell<Data<'a>>,
+    touch: RefCell<&'a mut Touch<'a>>,
 }
 
-impl InplaceOp1 for Access<'_> {
+impl InplaceOp1 for Halves<'_> {
     fn name(&self) -> &'static str {
-        "kv-block"
+        "kv-blocks"
     }
 
     fn cpu_fwd(&self, kv: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
         let kv = bytes_mut(kv, layout)?;
-        let half = kv.len() / 2;
-        let size = half / self.blocks;
-        if self.block >= self.blocks {
-            candle_core::bail!("KV block {} is out of range; there are {}", self.block, self.blocks);
-        }
-        for from in [self.block * size, half + self.block * size] {
-            let bytes = &mut kv[from..from + size];
-            match &mut *self.data.borrow_mut() {
-                Data::Out(out) => {
-                    if out.try_reserve(size).is_err() {
-                        candle_core::bail!("no memory for a KV block of {size} bytes");
-                    }
-                    out.extend_from_slice(bytes);
-                }
-                Data::In(data) => {
-                    let (part, rest) = data.split_at(size);
-                    bytes.copy_from_slice(part);
-                    *data = rest;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-struct CopyBlocks<'a> {
-    pairs: &'a [(u32, u32)],
-    blocks: usize,
-}
-
-impl InplaceOp1 for CopyBlocks<'_> {
-    fn name(&self) -> &'static str {
-        "kv-copy"
-    }
-
-    fn cpu_fwd(&self, kv: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
-        let kv = bytes_mut(kv, layout)?;
-        // K and V of a block.
-        let half = kv.len() / 2;
-        let size = half / self.blocks;
-        for (from, to) in self.pairs.iter().map(|&(from, to)| (from as usize * size, to as usize * size)) {
-            kv.copy_within(from..from + size, to);
-            kv.copy_within(half + from..half + from + size, half + to);
-        }
+        let (k, v) = kv.split_at_mut(kv.len() / 2);
+        let size = k.len() / self.blocks;
+        let touch = &mut *self.touch.borrow_mut();
+        touch(k, size);
+        touch(v, size);
         Ok(())
     }
 }
