@@ -1650,9 +1650,9 @@ bn_status bn_session_save(struct bn_engine *engine,
 
 /**
  * Makes a session of `size` bytes that `bn_session_save` wrote, in place of one that had this name.
- * Other sessions go if it needs their room. Only load what you have saved: the checksum tells
- * damage, not malice, and whoever writes a session chooses what the model has read, for every
- * request of its `cache_salt` that begins with its tokens.
+ * Other sessions go if it needs their room. Load only what you have saved yourself: the checksum
+ * finds damage, but not forgery. A forged session changes the output of every request that has its
+ * `cache_salt` and begins with its tokens.
  *
  * Waits for the engine between two steps.
  * [not from a callback]

@@ -59,6 +59,12 @@ pub struct Found {
     pub part: Option<(u32, u32)>,
 }
 
+impl Found {
+    pub fn positions(&self, block_size: u32) -> u32 {
+        self.blocks as u32 * block_size + self.part.map_or(0, |(_, positions)| positions)
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
     /// Blocks whose contents were given up for the room.

@@ -1,30 +1,12 @@
-//! What host threads ask of the engine thread besides requests, and wait for.
+//! What host threads have the engine thread do besides requests, and wait for.
 
+use super::core::Core;
 use super::hub::Named;
 use super::ids::RequestId;
 use super::sequence::Sequence;
-use crate::base::Result;
-use std::sync::mpsc::SyncSender;
 
-/// What a call asks for.
-#[derive(Debug)]
-pub enum Ask {
-    DropSession(String),
-    /// Its bytes without the checksum.
-    SaveSession(String),
-    /// How many bytes that is, with the checksum, as a little-endian u64.
-    SizeOfSession(String),
-    /// A name, and what `SaveSession` gave.
-    RestoreSession(String, Vec<u8>),
-    ClearCache,
-}
-
-/// A call on its way. Where the engine thread dies, its sender goes with it, and the caller learns of that.
-pub struct Call {
-    pub ask: Ask,
-    /// For the bytes of a saved session; empty otherwise.
-    pub reply: SyncSender<Result<Vec<u8>>>,
-}
+/// Runs between two steps. What answers its caller goes with it where the engine thread dies, and the caller learns that.
+pub type Call = Box<dyn FnOnce(&mut Core) + Send>;
 
 /// What the hub queues for the engine thread.
 pub enum Work {

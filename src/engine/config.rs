@@ -72,6 +72,9 @@ impl RequestLimits<'_> {
     /// Checks everything about `params` but room in the queue, and returns the prompt's ids.
     pub fn prompt_ids(&self, params: &RequestParams) -> Result<Vec<u32>> {
         params.session.as_deref().map_or(Ok(()), session_name)?;
+        if params.session.is_some() && !params.cache {
+            return Err(Error::invalid("session is set, and BN_REQUEST_NO_CACHE leaves nothing to keep"));
+        }
         match params.embedding {
             Some(_) => self.embedding(params)?,
             None => self.generation(params)?,

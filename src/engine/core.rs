@@ -198,7 +198,7 @@ impl Core {
     fn obey(&mut self, command: Command<Work>) {
         match command {
             Command::Start(Work::Sequence(sequence)) => self.start(sequence),
-            Command::Start(Work::Call(call)) => self.answer(call),
+            Command::Start(Work::Call(call)) => call(self),
             Command::End(id) if self.holds(id) => {
                 self.end(SeqId(id.slot()), Some(cancelled("cancelled by the host")))
             }

@@ -1,9 +1,7 @@
 //! Sessions: kept when their request ends, saved and restored for hosts that ask.
 
-use super::super::calls::{Ask, Call};
 use super::super::session_file::{self, Shape};
 use super::*;
-use crate::schedule::Session;
 use xxhash_rust::xxh64::xxh64;
 
 /// Tokens whose K and V stand for the model in a saved session.
@@ -19,52 +17,50 @@ impl Core {
         }
     }
 
-    pub(super) fn answer(&mut self, call: Call) {
-        let result = panics::catch(|| self.obey_call(call.ask))
+    /// Does what a host thread waits for. Statistics and routers know of it before that thread goes on.
+    pub fn answer<T>(&mut self, call: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let result = panics::catch(|| call(self))
             .unwrap_or_else(|text| Err(Error::internal(format!("a call panicked: {text}"))));
         self.tell();
-        // Who asked waits for this, or has gone with the process.
-        let _ = call.reply.send(result);
+        result
     }
 
-    fn obey_call(&mut self, ask: Ask) -> Result<Vec<u8>> {
-        match ask {
-            Ask::DropSession(name) => match self.scheduler.drop_session(&name) {
-                true => Ok(Vec::new()),
-                false => Err(no_session(&name)),
-            },
-            Ask::SaveSession(name) => self.save(&name),
-            Ask::SizeOfSession(name) => {
-                let shape = self.shape()?;
-                let (session, _) = self.scheduler.session(&name).ok_or_else(|| no_session(&name))?;
-                Ok(u64::to_le_bytes(session_file::size(&shape, session.tokens.len()) as u64).to_vec())
-            }
-            Ask::RestoreSession(name, bytes) => self.restore(&name, &bytes).map(|()| Vec::new()),
-            Ask::ClearCache => {
-                self.scheduler.clear_cache();
-                Ok(Vec::new())
-            }
-        }
+    pub fn drop_session(&mut self, name: &str) -> Result<()> {
+        if self.scheduler.drop_session(name) { Ok(()) } else { Err(no_session(name)) }
     }
 
-    fn save(&mut self, name: &str) -> Result<Vec<u8>> {
+    /// Forgets every prefix that nobody holds.
+    pub fn clear_cache(&mut self) {
+        self.scheduler.cache_mut().clear();
+    }
+
+    /// How many bytes `save_session` and `seal` give.
+    pub fn session_size(&mut self, name: &str) -> Result<usize> {
         let shape = self.shape()?;
-        let (Session { tokens, salt, .. }, table) =
-            self.scheduler.session(name).ok_or_else(|| no_session(name))?;
-        session_file::encode(&shape, tokens, *salt, &mut |index, out| self.kv.read_block(table[index], out))
+        let session = self.scheduler.session(name).ok_or_else(|| no_session(name))?;
+        Ok(session_file::size(&shape, session.tokens.len()))
     }
 
-    fn restore(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
+    /// For `session_file::seal`.
+    pub fn save_session(&mut self, name: &str) -> Result<Vec<u8>> {
+        let shape = self.shape()?;
+        let session = self.scheduler.session(name).ok_or_else(|| no_session(name))?;
+        let read = &mut |index: usize, out: &mut Vec<u8>| self.kv.read_block(session.table[index], out);
+        session_file::encode(&shape, &session.tokens, session.salt, read)
+    }
+
+    /// Of what `session_file::unseal` gave.
+    pub fn restore_session(&mut self, name: &str, content: &[u8]) -> Result<()> {
         let shape = self.shape()?;
         let vocab = self.shared.loaded.model.facts().vocab_size;
-        let saved = session_file::decode(bytes, &shape, vocab)?;
+        let saved = session_file::decode(content, &shape, vocab)?;
         let kv = &mut self.kv;
         let mut parts = saved.blocks.chunks_exact(shape.block_bytes as usize);
         let write = &mut |block| match parts.next() {
             Some(bytes) => kv.write_block(block, bytes),
             None => Err(Error::internal("a session has too few blocks")),
         };
-        self.scheduler.restore_session(name, &saved.tokens, saved.salt, write)
+        self.scheduler.restore_session(name, saved.tokens, saved.salt, write)
     }
 
     /// What a saved session has to fit. The model is known by what it computes: K and V of a few tokens in a block of
@@ -95,6 +91,7 @@ impl Core {
         bytes.resize(self.kv.block_len(), 0);
         self.kv.write_block(block, &bytes)?;
         for start in (0..PROBE).step_by(rows as usize) {
+            let rows = rows.min(PROBE - start);
             let batch = &mut self.batch;
             batch.clear();
             batch.reserve(rows as usize, 1)?;

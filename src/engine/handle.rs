@@ -2,7 +2,7 @@
 
 use super::api::*;
 use super::callback::{self, Log};
-use super::calls::{Ask, Call, Work};
+use super::calls::Work;
 use super::config::{self, RequestLimits};
 use super::core::{Core, Shared, deliver};
 use super::hub::{Hub, Phase, Place, dead};
@@ -254,29 +254,38 @@ impl Engine {
         })
     }
 
-    /// Has the engine thread do something and waits for it, between two steps.
-    fn call(&self, ask: Ask) -> Result<Vec<u8>> {
+    /// Has the engine thread do something between two steps, and waits for it.
+    fn call<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Core) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let (reply, answer) = std::sync::mpsc::sync_channel(1);
-        self.shared.hub.call(Work::Call(Call { ask, reply }))?;
+        let call = move |core: &mut Core| {
+            // The caller waits for it, unless it has gone with its process.
+            let _ = reply.send(core.answer(work));
+        };
+        self.shared.hub.call(Work::Call(Box::new(call)))?;
         answer.recv().unwrap_or_else(|_| Err(dead()))
     }
 
     /// Gives up what a session holds. `NotFound` where there is none of this name.
     pub fn drop_session(&self, name: &str) -> Result<()> {
-        self.call(Ask::DropSession(name.to_owned())).map(drop)
+        let name = name.to_owned();
+        self.call(move |core| core.drop_session(&name))
     }
 
     /// A session as bytes, for an engine with the same model and KV type.
     pub fn save_session(&self, name: &str) -> Result<Vec<u8>> {
-        let mut bytes = self.call(Ask::SaveSession(name.to_owned()))?;
+        let name = name.to_owned();
+        let mut bytes = self.call(move |core| core.save_session(&name))?;
         session_file::seal(&mut bytes);
         Ok(bytes)
     }
 
     /// How many bytes `save_session` gives, without making them.
     pub fn session_size(&self, name: &str) -> Result<usize> {
-        let size = self.call(Ask::SizeOfSession(name.to_owned()))?;
-        Ok(size.try_into().map_or(0, |size| u64::from_le_bytes(size) as usize))
+        let name = name.to_owned();
+        self.call(move |core| core.session_size(&name))
     }
 
     /// Makes a session of what `save_session` gave. `InvalidArgument` for anything else; `MemoryLimit` where it does not
@@ -285,9 +294,10 @@ impl Engine {
         config::session_name(name)?;
         let content = session_file::unseal(bytes)?;
         let mut copy = Vec::new();
-        crate::base::reserve(&mut copy, content.len(), "a restored session")?;
+        reserve(&mut copy, content.len(), "a restored session")?;
         copy.extend_from_slice(content);
-        self.call(Ask::RestoreSession(name.to_owned(), copy)).map(drop)
+        let name = name.to_owned();
+        self.call(move |core| core.restore_session(&name, &copy))
     }
 
     /// Hands up to `capacity` changes of the prefix cache to `sink`, oldest first.
@@ -297,7 +307,10 @@ impl Engine {
 
     /// Forgets every prefix that no request and no session holds.
     pub fn clear_cache(&self) -> Result<()> {
-        self.call(Ask::ClearCache).map(drop)
+        self.call(|core| {
+            core.clear_cache();
+            Ok(())
+        })
     }
 
     pub fn stats(&self) -> Stats {

@@ -159,35 +159,15 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     pub fn submit(&self, requests: Vec<(Place, C)>, ids: &mut Vec<RequestId>) -> Result<()> {
         let mut state = self.state.lock();
         state.open()?;
-        let Usage { unreleased, reserved, .. } = *state.slots.usage();
-        let (capacity, budget) = (self.capacity, self.budget);
+        let (unreleased, capacity) = (state.slots.usage().unreleased, self.capacity);
         if requests.len() > capacity - unreleased {
             let message = format!(
                 "{capacity} requests (queue_capacity) are unreleased; release finished ones, or raise it"
             );
             return Err(Error::new(Status::QueueFull, message));
         }
-        let bytes = requests.iter().fold(0u64, |sum, (place, _)| sum.saturating_add(place.reserved));
-        let alone = requests.iter().map(|(place, _)| place.alone).max().unwrap_or(0);
-        let need = requests.iter().map(|(place, _)| place.need()).max().unwrap_or(0);
-        // Without a limit nobody asks, and nothing is looked for.
-        let need = if budget == u64::MAX { 0 } else { need.max(state.slots.largest_need()) };
-        let left = budget.saturating_sub(reserved).saturating_sub(need);
-        let message = if alone > budget {
-            format!(
-                "the request may need {alone} bytes, and memory_limit_bytes leaves {budget} for all requests: it does \
-                 not fit even alone; lower max_new_tokens, or let it stream"
-            )
-        } else if bytes > left {
-            format!(
-                "the request takes {bytes} bytes while it is queued, and memory_limit_bytes leaves {left} of {budget}: \
-                 it does not fit now"
-            )
-        } else {
-            String::new()
-        };
-        if !message.is_empty() {
-            return Err(Error::new(Status::MemoryLimit, message));
+        if self.budget != u64::MAX {
+            fits(requests.iter().map(|(place, _)| place), &mut state.slots, self.budget)?;
         }
         state.make_room(requests.len())?;
         for (place, mut cargo) in requests {
@@ -451,6 +431,35 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         }
         state.readable = readable;
     }
+}
+
+/// `MemoryLimit` where requests cannot wait beside the others, or not even run alone. Room for the largest need of any
+/// live request is left, so that all can come to their ends.
+fn fits<'a, E: Merge>(
+    places: impl Iterator<Item = &'a Place>,
+    slots: &mut Slots<E>,
+    budget: u64,
+) -> Result<()> {
+    let (mut bytes, mut alone, mut need) = (0u64, 0, slots.largest_need());
+    for place in places {
+        bytes = bytes.saturating_add(place.reserved);
+        (alone, need) = (alone.max(place.alone), need.max(place.need()));
+    }
+    let left = budget.saturating_sub(slots.usage().reserved).saturating_sub(need);
+    let message = if alone > budget {
+        format!(
+            "the request may need {alone} bytes, and memory_limit_bytes leaves {budget} for all requests: it does not \
+             fit even alone; lower max_new_tokens, or let it stream"
+        )
+    } else if bytes > left {
+        format!(
+            "the request takes {bytes} bytes while it is queued, and memory_limit_bytes leaves {left} of {budget}: it \
+             does not fit now"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(Status::MemoryLimit, message))
 }
 
 fn shut_down() -> Error {

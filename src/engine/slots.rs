@@ -158,7 +158,7 @@ impl<E: Merge> Slots<E> {
         // Each slot stands in `any` once at most.
         let made = made.and(self.any.try_reserve(total.saturating_sub(self.any.len())));
         let made = made.and(self.slow.try_reserve(total.saturating_sub(self.slow.len())));
-        let made = made.and(self.claims.try_reserve(total));
+        let made = made.and(self.claims.try_reserve(total.saturating_sub(self.claims.len())));
         let made = made.and(self.drained.try_reserve(total.saturating_sub(self.drained.len())));
         made.map_err(|_| Error::out_of_memory("request slots", total * size_of::<Slot<E>>()))
     }

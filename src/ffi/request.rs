@@ -198,9 +198,6 @@ impl bn_request_params {
         let has = |flag| self.flags & flag != 0;
         guard::flags(self.flags, FLAGS)?;
         guard::reserved::<Self>(self.reserved)?;
-        if has(BN_REQUEST_NO_CACHE) && !self.session.data.is_null() {
-            return Err(Error::invalid("session is set, and BN_REQUEST_NO_CACHE leaves nothing to keep"));
-        }
         if has(BN_REQUEST_DROP_LATE) && self.queue_timeout_ms == 0 {
             return Err(Error::invalid("BN_REQUEST_DROP_LATE is set and needs queue_timeout_ms"));
         }

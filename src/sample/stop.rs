@@ -83,13 +83,6 @@ impl StopMatcher {
         })
     }
 
-    /// As it was before the first token.
-    pub fn reset(&mut self) {
-        self.patterns.iter_mut().for_each(|pattern| pattern.matched = 0);
-        self.held.clear();
-        self.stopped = None;
-    }
-
     /// Some where `token` ends the output, whose text is then not part of it: its index among the request's stop tokens,
     /// or None for the model's own.
     pub fn stop_token(&self, token: u32) -> Option<Option<usize>> {

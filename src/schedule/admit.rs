@@ -2,6 +2,8 @@
 
 use super::slots::Leader;
 use super::*;
+use crate::base::reserve;
+use crate::cache::Found;
 
 /// Waiting sequences that a plan tries to admit in vain.
 const LOOK: usize = 16;
@@ -76,7 +78,7 @@ impl Scheduler {
         late(0) && {
             // Seldom, so that the memory may be new.
             let found = self.find(seq, tokens, &mut Vec::new());
-            late(found.blocks as u32 * self.config.block_size + found.part.map_or(0, |(_, n)| n))
+            late(found.positions(self.config.block_size))
         }
     }
 
@@ -112,7 +114,8 @@ impl Scheduler {
         tokens: &dyn Tokens,
         now: u64,
     ) -> Try {
-        if self.make_keys(seq, tokens).and_then(|()| self.room_for_found(seq, table)).is_err() {
+        let room = self.make_keys(seq, tokens);
+        if room.and_then(|()| reserve(table, self.slots[seq].keys.len() + 1, "a block table")).is_err() {
             plan.refused = Some(seq);
             return Try::No(HeldBack::Blocks);
         }
@@ -176,28 +179,21 @@ impl Scheduler {
         goes_on
     }
 
-    fn room_for_found(&self, seq: SeqId, table: &mut Vec<u32>) -> crate::base::Result<()> {
-        crate::base::reserve(table, self.slots[seq].keys.len() + 1, "a block table")
-    }
-
-    fn find(&self, seq: SeqId, tokens: &dyn Tokens, table: &mut Vec<u32>) -> crate::cache::Found {
+    fn find(&self, seq: SeqId, tokens: &dyn Tokens, table: &mut Vec<u32>) -> Found {
         let slot = &self.slots[seq];
         let reuse = slot.request.reuse;
         if !reuse.shared {
-            return Default::default();
+            return Found::default();
         }
-        // The last row is computed whatever the cache has: the next token is sampled from its logits.
-        let limit = (slot.len - 1).min(reuse.limit);
-        self.cache.find(reuse.salt, &slot.keys, &|at| tokens.token(seq, at), limit, table)
+        self.cache.find(reuse.salt, &slot.keys, &|at| tokens.token(seq, at), slot.reusable(), table)
     }
 
     /// Looks for a running sequence that is in front of `seq` and computes its next positions now.
-    fn find_leader(&mut self, seq: SeqId, found: &crate::cache::Found) -> bool {
+    fn find_leader(&mut self, seq: SeqId, found: &Found) -> bool {
         let (slot, size) = (&self.slots[seq], self.config.block_size);
         if self.pending.is_empty() || !slot.request.reuse.shared {
             return false;
         }
-        let limit = (slot.len - 1).min(slot.request.reuse.limit);
         let key = |index: usize| slot.keys.get(index).unwrap_or(&slot.tail_key);
         let Some(&leader) = self.pending.get(key(found.blocks)) else { return false };
         let last = slot.keys.len();
@@ -205,8 +201,8 @@ impl Scheduler {
         while common <= last && self.pending.get(key(common)) == Some(&leader) {
             common += 1;
         }
-        let until = (common as u32).saturating_mul(size).min(limit);
-        let have = found.blocks as u32 * size + found.part.map_or(0, |(_, n)| n);
+        let until = (common as u32).saturating_mul(size).min(slot.reusable());
+        let have = found.positions(size);
         let front = &self.slots[leader];
         if front.rank > slot.rank || front.computed >= until || until < have + WORTH {
             return false;
@@ -215,7 +211,7 @@ impl Scheduler {
         true
     }
 
-    fn need(&self, seq: SeqId, found: &crate::cache::Found) -> Need {
+    fn need(&self, seq: SeqId, found: &Found) -> Need {
         let slot = &self.slots[seq];
         let blocks = self.blocks_for(slot.len) - found.blocks;
         let promised = self.running.iter().map(|seq| self.promised(seq)).sum();
@@ -283,7 +279,7 @@ impl Scheduler {
 
     /// Moves `seq` from the line to the running ones, with what the cache has of it. False, and nothing has happened,
     /// where the system has no memory for its table.
-    fn start(&mut self, seq: SeqId, found: &[u32], what: &crate::cache::Found, plan: &mut Plan) -> bool {
+    fn start(&mut self, seq: SeqId, found: &[u32], what: &Found, plan: &mut Plan) -> bool {
         let blocks = self.blocks_for(self.slots[seq].len);
         let Some(lane) = self.lanes.take() else { return false };
         let table = self.lanes.table_mut(lane);

@@ -1,6 +1,6 @@
 //! Whose prompt rows a step carries: what decode rows leave of rows and time, shared among the prompts.
 
-use super::{HeldBack, Plan, PlanEntry, Scheduler, SeqId, Tokens, Work};
+use super::{HeldBack, Plan, PlanEntry, Scheduler, SeqId, State, Tokens, Work};
 use std::cmp::Reverse;
 
 /// What a step of prompts alone may take: who comes next waits for its end.
@@ -127,7 +127,7 @@ impl Scheduler {
 
     fn plan_chunk(&mut self, seq: SeqId, rows: u32, plan: &mut Plan, tokens: &dyn Tokens, now: u64) {
         // Preempted meanwhile, for another prompt's blocks.
-        let runs = self.slots.get(seq).is_some_and(|slot| slot.state == super::State::Running);
+        let runs = self.state(seq) == State::Running;
         let start = self.slots[seq].computed;
         if rows == 0 || !runs || !self.hold(seq, start + rows, plan, tokens, now) {
             return;

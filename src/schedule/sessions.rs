@@ -4,7 +4,7 @@
 //! the one that was not used for longest goes first; it goes too where a sequence that runs alone lacks blocks.
 
 use super::{Scheduler, SeqId, Tokens};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, Status};
 use crate::cache::{BlockTable, NONE, Place, chain};
 use std::collections::HashMap;
 
@@ -12,7 +12,8 @@ use std::collections::HashMap;
 pub struct Session {
     pub tokens: Vec<u32>,
     pub salt: u64,
-    table: BlockTable,
+    /// Its blocks, in order of position.
+    pub table: BlockTable,
     /// The count of uses at its last one.
     used: u64,
 }
@@ -42,81 +43,75 @@ impl Scheduler {
         if blocks == 0 || blocks > self.session_room() {
             return Ok(());
         }
-        let mut session = Session { tokens: Vec::new(), salt, table: Vec::new(), used: 0 };
-        crate::base::reserve(&mut session.table, blocks, SESSION)?;
-        crate::base::reserve(&mut session.tokens, positions as usize, SESSION)?;
-        self.sessions.by_name.try_reserve(1).map_err(|_| Error::out_of_memory(SESSION, name.len()))?;
-        session.table.extend_from_slice(&table[..blocks]);
-        session.tokens.extend((0..positions).map(|at| tokens.token(seq, at)));
-        self.hold_session(name, session);
+        let mut known = Vec::new();
+        crate::base::reserve(&mut known, positions as usize, SESSION)?;
+        known.extend((0..positions).map(|at| tokens.token(seq, at)));
+        let mut session = self.new_session(name, known, salt)?;
+        session.table.extend_from_slice(&self.block_table(seq)[..blocks]);
+        self.cache.retain(&session.table);
+        self.add_session(name, session);
         Ok(())
     }
 
-    fn hold_session(&mut self, name: &str, mut session: Session) {
+    /// A session with room for its blocks, for which there is room by its name too.
+    fn new_session(&mut self, name: &str, tokens: Vec<u32>, salt: u64) -> Result<Session> {
+        let mut table = BlockTable::new();
+        crate::base::reserve(&mut table, self.blocks_for(tokens.len() as u32), SESSION)?;
+        self.sessions.by_name.try_reserve(1).map_err(|_| Error::out_of_memory(SESSION, name.len()))?;
+        Ok(Session { tokens, salt, table, used: 0 })
+    }
+
+    /// Takes in a session that holds its blocks, in place of what had its name, and of others where it needs their room.
+    fn add_session(&mut self, name: &str, mut session: Session) {
         self.drop_session(name);
         while self.sessions.blocks + session.table.len() > self.session_room() && self.drop_oldest_session() {
         }
-        self.cache.retain(&session.table);
         self.sessions.uses += 1;
         session.used = self.sessions.uses;
         self.sessions.blocks += session.table.len();
         self.sessions.by_name.insert(name.into(), session);
     }
 
-    /// Makes a session of `known` tokens, whose blocks `write` fills one after the other. `MemoryLimit` where sessions, or
+    /// Makes a session of `tokens`, whose blocks `write` fills one after the other. `MemoryLimit` where sessions, or
     /// running sequences, leave too few.
     pub fn restore_session(
         &mut self,
         name: &str,
-        known: &[u32],
+        tokens: Vec<u32>,
         salt: u64,
         write: &mut dyn FnMut(u32) -> Result<()>,
     ) -> Result<()> {
-        let blocks = self.blocks_for(known.len() as u32);
-        while blocks <= self.session_room()
-            && blocks > self.cache.pool().available()
-            && self.drop_oldest_session()
-        {}
-        if blocks > self.session_room() || blocks > self.cache.pool().available() {
-            let (room, available) = (self.session_room(), self.cache.pool().available());
+        let (blocks, room) = (self.blocks_for(tokens.len() as u32), self.session_room());
+        while blocks <= room && blocks > self.cache.pool().available() && self.drop_oldest_session() {}
+        let available = self.cache.pool().available();
+        if blocks > room || blocks > available {
             let message = format!(
                 "a session of {blocks} KV blocks: sessions may hold {room} together, and {available} are not in use"
             );
-            return Err(Error::new(crate::base::Status::MemoryLimit, message));
+            return Err(Error::new(Status::MemoryLimit, message));
         }
-        let mut session = Session { tokens: Vec::new(), salt, table: Vec::new(), used: 0 };
-        crate::base::reserve(&mut session.table, blocks, SESSION)?;
-        crate::base::reserve(&mut session.tokens, known.len(), SESSION)?;
-        self.sessions.by_name.try_reserve(1).map_err(|_| Error::out_of_memory(SESSION, name.len()))?;
-        session.tokens.extend_from_slice(known);
-        let mut table = BlockTable::new();
-        crate::base::reserve(&mut table, blocks, SESSION)?;
-        let result = self.fill(&mut table, &session, write);
-        if result.is_ok() {
-            session.table.extend_from_slice(&table);
-            self.hold_session(name, session);
+        let mut session = self.new_session(name, tokens, salt)?;
+        let result = self.fill(&mut session, write);
+        match result {
+            Ok(()) => self.add_session(name, session),
+            Err(_) => self.cache.release_all(&mut session.table),
         }
-        self.cache.release_all(&mut table);
         result
     }
 
     /// Takes blocks for a session, has them written, and puts them into the index.
-    fn fill(
-        &mut self,
-        table: &mut BlockTable,
-        session: &Session,
-        write: &mut dyn FnMut(u32) -> Result<()>,
-    ) -> Result<()> {
-        let size = self.config.block_size as usize;
-        let (mut parent, mut parent_key) = (NONE, session.salt);
+    fn fill(&mut self, session: &mut Session, write: &mut dyn FnMut(u32) -> Result<()>) -> Result<()> {
+        let Session { tokens, salt, table, .. } = session;
+        let (salt, size) = (*salt, self.config.block_size as usize);
+        let (mut parent, mut parent_key) = (NONE, salt);
         let mut indexed = true;
-        for part in session.tokens.chunks(size) {
+        for part in tokens.chunks(size) {
             let Some(block) = self.cache.take() else {
                 return Err(Error::internal("KV blocks that were available are not"));
             };
             table.push(block);
             write(block)?;
-            let place = Place { salt: session.salt, parent, parent_key };
+            let place = Place { salt, parent, parent_key };
             if !indexed {
                 continue;
             }
@@ -136,11 +131,6 @@ impl Scheduler {
             }
         }
         Ok(())
-    }
-
-    /// Forgets every prefix that nobody holds.
-    pub fn clear_cache(&mut self) {
-        self.cache.clear();
     }
 
     /// Blocks that sessions may hold.
@@ -172,9 +162,8 @@ impl Scheduler {
         self.drop_session(&name)
     }
 
-    /// A session and its blocks, in order of position.
-    pub fn session(&self, name: &str) -> Option<(&Session, &[u32])> {
-        self.sessions.by_name.get(name).map(|session| (session, &session.table[..]))
+    pub fn session(&self, name: &str) -> Option<&Session> {
+        self.sessions.by_name.get(name)
     }
 
     pub(super) fn session_tables(&self) -> impl Iterator<Item = &BlockTable> {

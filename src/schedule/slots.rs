@@ -80,6 +80,12 @@ impl Slot {
         self.computed >= self.bound()
     }
 
+    /// The most positions that it takes from the cache. The last row is computed in any case: the next token is sampled
+    /// from its logits.
+    pub fn reusable(&self) -> u32 {
+        self.request.reuse.limit.min(self.len - 1)
+    }
+
     /// The key up to block `index` (not included).
     pub fn key_before(&self, index: usize) -> u64 {
         if index == 0 { self.request.reuse.salt } else { self.keys[index - 1] }
@@ -112,7 +118,7 @@ pub(super) fn fill<'a>(tokens: &'a mut [u32], first: u32, token: &dyn Fn(u32) ->
 pub(super) struct Slots(Vec<Slot>);
 
 /// Keys that an empty slot may keep the memory of.
-const KEPT_KEYS: usize = 64;
+const KEPT_KEYS: usize = 16;
 
 impl Slots {
     pub fn get(&self, seq: SeqId) -> Option<&Slot> {

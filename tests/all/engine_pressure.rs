@@ -351,6 +351,19 @@ fn a_session_outlives_the_crowd_and_moves_to_another_engine() {
     assert_eq!(engine.stats().kv_blocks_cached, 0);
 }
 
+/// What stands for the model in a saved session is computed in steps as small as the engine's.
+#[test]
+fn a_session_of_small_steps_is_the_same() {
+    let tokens: Vec<u32> = (0..20).map(|i| 40 + i).collect();
+    let saved = [512, 7, 1].map(|rows| {
+        let engine = demo(|config| (config.max_batch_size, config.max_batch_tokens) = (1, rows));
+        ask(&engine, chat(&tokens, "anna"));
+        assert_eq!(engine.session_size("anna").unwrap(), engine.save_session("anna").unwrap().len());
+        engine.save_session("anna").unwrap()
+    });
+    assert!(saved[0] == saved[1] && saved[1] == saved[2]);
+}
+
 #[test]
 fn sessions_take_half_of_the_cache_and_give_way_to_one_that_needs_all() {
     let engine = narrow(24, |config| config.max_batch_size = 4);

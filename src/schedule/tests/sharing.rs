@@ -173,8 +173,8 @@ fn a_session_keeps_what_others_would_take() {
     b.run_to_first(0);
     b.s.keep_session("chat", SeqId(0), &b.texts).unwrap();
     b.cancel(0);
-    let (session, blocks) = b.s.session("chat").unwrap();
-    assert_eq!((session.tokens.clone(), blocks.len(), b.s.session_counts()), (text(70), 5, (1, 5)));
+    let session = b.s.session("chat").unwrap();
+    assert_eq!((session.tokens.clone(), session.table.len(), b.s.session_counts()), (text(70), 5, (1, 5)));
     b.submit_same(1, &[3; 79]);
     b.run_to_first(1);
     b.cancel(1);

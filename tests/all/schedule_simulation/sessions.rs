@@ -12,7 +12,7 @@ impl World {
         if self.rng.one_in(8) {
             let name = self.rng.pick(&NAMES);
             self.scheduler.keep_session(name, seq, &self.requests).unwrap();
-            let Some((session, _)) = self.scheduler.session(name) else { return };
+            let Some(session) = self.scheduler.session(name) else { return };
             self.tally.kept += u64::from(session.tokens.len() as u32 == self.requests.get(seq).computed);
         }
     }
@@ -34,9 +34,9 @@ impl World {
     pub fn check_sessions(&self) {
         let sessions = NAMES.iter().filter_map(|name| self.scheduler.session(name));
         let (mut count, mut blocks) = (0, 0);
-        for (session, table) in sessions {
-            self.memory.check(table, mix(session.salt, 1), &session.tokens);
-            (count, blocks) = (count + 1, blocks + table.len());
+        for session in sessions {
+            self.memory.check(&session.table, mix(session.salt, 1), &session.tokens);
+            (count, blocks) = (count + 1, blocks + session.table.len());
         }
         assert_eq!(self.scheduler.session_counts(), (count, blocks));
         assert!(blocks <= self.setting.config.blocks as usize / 2);
