@@ -84,7 +84,10 @@
  */
 #define BN_ERR_BUSY (-4)
 
-/** `queue_capacity` requests are unreleased. Release finished ones, or try again later. */
+/**
+ * `queue_capacity` requests are unreleased, or `queue_token_capacity` prompt tokens are queued.
+ * Release finished requests, or try again later.
+ */
 #define BN_ERR_QUEUE_FULL (-5)
 
 /** The system refused an allocation or a thread. */
@@ -779,6 +782,12 @@ typedef struct bn_engine_config {
      */
     uint32_t queue_capacity;
     /**
+     * The most prompt tokens of queued requests together. What passes it is refused with
+     * `BN_ERR_QUEUE_FULL`, unless none is queued: a long prompt has its turn. 0 (default): no bound
+     * but `queue_capacity`.
+     */
+    uint64_t queue_token_capacity;
+    /**
      * The most bytes for weights, KV cache, workspace, prompts, outputs and events together. The
      * weights count whole, also those of a shared model. A prompt counts from submit on, an output
      * as it grows, 16 tokens at a time: a request that gets no more memory is paused until others
@@ -987,6 +996,19 @@ typedef struct bn_stats {
      * 192 to 255 has waited; 0 without one.
      */
     uint64_t queue_age_ns[4];
+    /** What `unreleased` may be at most. */
+    uint64_t queue_capacity;
+    /** Prompt tokens of the requests in `queued`. */
+    uint64_t queued_tokens;
+    /** What `queued_tokens` may be at most; 0: no bound. */
+    uint64_t queue_token_capacity;
+    /** Forward passes that carried running answers. */
+    uint64_t decode_steps;
+    /**
+     * Of these, those that took longer than `max_step_ms`. Many of them: the model cannot hold it
+     * with so many requests at a time, or at all.
+     */
+    uint64_t long_steps;
 } bn_stats;
 
 /**

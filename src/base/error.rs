@@ -16,7 +16,7 @@ pub enum Status {
     Unsupported = -3,
     /// Another thread is already polling this request.
     Busy = -4,
-    /// `queue_capacity` requests are unreleased.
+    /// `queue_capacity` requests are unreleased, or `queue_token_capacity` prompt tokens queued.
     QueueFull = -5,
     /// The system refused an allocation.
     OutOfMemory = -6,

@@ -84,6 +84,8 @@ pub struct EngineConfig {
     pub max_unread_bytes: u64,
     /// Unreleased requests at a time. 1..=1048576.
     pub queue_capacity: u32,
+    /// Prompt tokens of queued requests at a time; a request that finds none queued may pass it. 0: no bound.
+    pub queue_token_capacity: u64,
     /// How long an idle engine's first step waits for company. 0..=1000000.
     pub max_wait_us: u32,
     /// Target upper bound of a step that carries decode rows, by cutting prompts. 1..=60000.
@@ -121,6 +123,7 @@ impl Default for EngineConfig {
             max_unread_bytes: 4 << 20,
             kv_events_capacity: 0,
             queue_capacity: 1024,
+            queue_token_capacity: 0,
             max_wait_us: 0,
             max_step_ms: 200,
             target_itl_ms: 0,
@@ -295,11 +298,19 @@ pub struct Stats {
     pub queued: u64,
     pub running: u64,
     pub unreleased: u64,
+    /// What `unreleased` may be.
+    pub queue_capacity: u64,
+    /// Prompt tokens of the waiting ones, and what these may be (0: no bound).
+    pub queued_tokens: u64,
+    pub queue_token_capacity: u64,
     /// How long the oldest queued request of priority 0 to 63, 64 to 127, 128 to 191 and 192 to 255 has waited.
     pub queue_age_ns: [u64; 4],
     pub prompt_tokens: u64,
     pub generated_tokens: u64,
     pub steps: u64,
+    /// Steps with decode rows, and those of them that took longer than `max_step_ms`.
+    pub decode_steps: u64,
+    pub long_steps: u64,
     /// Sequences in the last step, and the mean over all steps.
     pub last_batch_size: u64,
     pub mean_batch_size: f64,

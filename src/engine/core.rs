@@ -316,7 +316,8 @@ impl Core {
         {
             self.drop_failed(&mut plan);
             self.scheduler.commit(&plan, step_ns, &Known(&self.sequences));
-            self.record.step(&plan, step_ns, self.scheduler.step_time());
+            let (learned, most_ns) = (self.scheduler.step_time(), self.scheduler.config().max_step_ns);
+            self.record.step(&plan, step_ns, most_ns, learned);
         }
         let mut ended = std::mem::take(&mut self.ended);
         for (seq, why) in ended.drain(..) {

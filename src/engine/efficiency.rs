@@ -32,8 +32,9 @@ pub struct Efficiency {
     pub max_batch_size: u32,
     /// Rows of a step, the fewest and the most; 0 before the first.
     pub rows: (u64, u64),
-    /// Steps with decode rows, and these rows.
+    /// Steps with decode rows, those of them that took longer than `max_step_ms`, and these rows.
     pub decode_steps: u64,
+    pub long_steps: u64,
     pub decode: Work,
     /// As learned last.
     pub cost: StepCost,
@@ -42,12 +43,13 @@ pub struct Efficiency {
 }
 
 impl Efficiency {
-    pub fn step(&mut self, plan: &Plan, step_ns: u64, learned: &StepTime) {
+    pub fn step(&mut self, plan: &Plan, step_ns: u64, max_step_ns: u64, learned: &StepTime) {
         let (fewest, most) = self.rows;
         self.rows =
             (if most == 0 { plan.work.rows } else { fewest.min(plan.work.rows) }, most.max(plan.work.rows));
         self.step_ns += step_ns;
         self.decode_steps += u64::from(plan.decode_rows > 0);
+        self.long_steps += u64::from(plan.decode_rows > 0 && step_ns > max_step_ns);
         for entry in plan.entries.iter().filter(|entry| entry.decode) {
             self.decode.add(Work::span(entry.start, entry.rows));
         }
@@ -87,10 +89,12 @@ mod tests {
         for i in 0..600 {
             let plan = decode([8, 4, 2, 1][i % 4], 16 * (i % 7) as u32);
             learned.observe(plan.work, ns(plan.work));
-            seen.step(&plan, ns(plan.work), &learned);
+            seen.step(&plan, ns(plan.work), 16_000_000, &learned);
         }
         // The sizes average 3.75 rows of 49 keys.
-        assert_eq!((seen.decode_steps, seen.decode.rows, seen.rows), (600, 2250, (1, 8)));
+        // Those of eight take longer than 16 ms.
+        assert_eq!((seen.decode_steps, seen.long_steps), (600, 150));
+        assert_eq!((seen.decode.rows, seen.rows), (2250, (1, 8)));
         let keys = seen.decode.keys as f64;
         let [alone, together] = [2250.0, 600.0].map(|steps| 8e6 * steps + 1e6 * 2250.0 + 1e3 * keys);
         let speed_up = seen.speed_up().unwrap();
@@ -103,12 +107,12 @@ mod tests {
         for _ in 0..50 {
             let plan = decode(8, 10);
             learned.observe(plan.work, 1_000_000);
-            seen.step(&plan, 1_000_000, &learned);
+            seen.step(&plan, 1_000_000, 1_000_000, &learned);
         }
-        assert_eq!(seen.speed_up(), None);
+        assert_eq!((seen.speed_up(), seen.long_steps), (None, 0));
         let mut alone = Efficiency::default();
         learned.observe(decode(1, 10).work, 500_000);
-        alone.step(&decode(1, 10), 500_000, &learned);
+        alone.step(&decode(1, 10), 500_000, 1_000_000, &learned);
         assert_eq!(alone.speed_up(), Some(1.0));
     }
 }

@@ -5,7 +5,7 @@ use super::callback::{self, Log};
 use super::calls::Work;
 use super::config::{self, RequestLimits};
 use super::core::{Core, Shared, deliver};
-use super::hub::{Hub, Phase, Place, dead};
+use super::hub::{Bounds, Hub, Phase, Place, dead};
 use super::ids::next_salt;
 use super::kv_events::KvEvents;
 use super::loading;
@@ -61,13 +61,16 @@ impl Engine {
             log.write(LOG_WARN, text);
         }
         let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
-        let hub = Hub::new(
-            next_salt(),
-            config.queue_capacity as usize,
-            memory.for_requests(),
-            config.max_unread_bytes,
-            signal,
-        );
+        let bounds = Bounds {
+            requests: config.queue_capacity as usize,
+            queued_tokens: match config.queue_token_capacity {
+                0 => u64::MAX,
+                n => n,
+            },
+            bytes: memory.for_requests(),
+            unread_bytes: config.max_unread_bytes,
+        };
+        let hub = Hub::new(next_salt(), bounds, signal);
         let engine = Self {
             shared: Arc::new(Shared {
                 kv_events: KvEvents::new(config.kv_events_capacity as usize),
@@ -139,7 +142,7 @@ impl Engine {
         if n == 0 {
             return Err(Error::invalid("no requests"));
         }
-        let most = self.shared.hub.capacity();
+        let most = self.shared.hub.bounds().requests;
         if n > most {
             return Err(Error::invalid(format!("{n} requests at once: queue_capacity is {most}")));
         }
@@ -183,6 +186,7 @@ impl Engine {
             alone: sequence.most(),
             priority: params.priority,
             submitted_ns: now,
+            prompt_tokens: sequence.prompt.len() as u64,
         };
         Ok((place, Work::Sequence(sequence)))
     }
@@ -314,7 +318,7 @@ impl Engine {
     }
 
     pub fn stats(&self) -> Stats {
-        let hub = self.shared.hub.usage();
+        let (hub, bounds) = (self.shared.hub.usage(), self.shared.hub.bounds());
         let completed = |reason: FinishReason| hub.outcomes[reason as usize];
         Stats {
             accepted: hub.accepted,
@@ -328,6 +332,9 @@ impl Engine {
             queued: (hub.unfinished - hub.running) as u64,
             running: hub.running as u64,
             unreleased: hub.unreleased as u64,
+            queue_capacity: bounds.requests as u64,
+            queued_tokens: hub.queued_tokens,
+            queue_token_capacity: if bounds.queued_tokens == u64::MAX { 0 } else { bounds.queued_tokens },
             queue_age_ns: self.shared.hub.queue_ages(now_ns()),
             kv_blocks_total: self.memory.blocks as u64,
             kv_bytes: self.memory.kv,

@@ -107,9 +107,19 @@ pub struct Hub<E, C, R> {
     /// An `End` or `EndAll` came that `ends` has not shown yet.
     urgent: AtomicBool,
     signal: Option<R>,
-    capacity: usize,
-    /// Bytes that unreleased requests and polled events may take together.
-    budget: u64,
+    bounds: Bounds,
+}
+
+/// What unreleased requests may take together.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    pub requests: usize,
+    /// Prompt tokens of those that wait for admission. One alone may pass it.
+    pub queued_tokens: u64,
+    /// Polled events included; MAX: no bound.
+    pub bytes: u64,
+    /// Of one request; see `Slots`.
+    pub unread_bytes: u64,
 }
 
 impl<E> Default for Outbox<E> {
@@ -119,15 +129,14 @@ impl<E> Default for Outbox<E> {
 }
 
 impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
-    /// `max_unread`: see `Slots`.
-    pub fn new(salt: u16, capacity: usize, budget: u64, max_unread: u64, signal: Option<R>) -> Self {
+    pub fn new(salt: u16, bounds: Bounds, signal: Option<R>) -> Self {
         let state = State {
             phase: Phase::Open,
             leaving: false,
             hungry: false,
             fed: false,
             starved: false,
-            slots: Slots::new(salt, max_unread),
+            slots: Slots::new(salt, bounds.unread_bytes),
             commands: VecDeque::new(),
             asleep: false,
             any_waiters: 0,
@@ -141,13 +150,12 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
             quiet: Condvar::new(),
             urgent: AtomicBool::new(false),
             signal,
-            capacity,
-            budget,
+            bounds,
         }
     }
 
-    pub fn capacity(&self) -> usize {
-        self.capacity
+    pub fn bounds(&self) -> Bounds {
+        self.bounds
     }
 
     pub fn signal(&self) -> Option<&R> {
@@ -159,15 +167,9 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     pub fn submit(&self, requests: Vec<(Place, C)>, ids: &mut Vec<RequestId>) -> Result<()> {
         let mut state = self.state.lock();
         state.open()?;
-        let (unreleased, capacity) = (state.slots.usage().unreleased, self.capacity);
-        if requests.len() > capacity - unreleased {
-            let message = format!(
-                "{capacity} requests (queue_capacity) are unreleased; release finished ones, or raise it"
-            );
-            return Err(Error::new(Status::QueueFull, message));
-        }
-        if self.budget != u64::MAX {
-            fits(requests.iter().map(|(place, _)| place), &mut state.slots, self.budget)?;
+        self.bounds.queue(requests.iter().map(|(place, _)| place), state.slots.usage())?;
+        if self.bounds.bytes != u64::MAX {
+            fits(requests.iter().map(|(place, _)| place), &mut state.slots, self.bounds.bytes)?;
         }
         state.make_room(requests.len())?;
         for (place, mut cargo) in requests {
@@ -245,7 +247,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     /// when memory has come back.
     pub fn grant(&self, slot: u32, bytes: u64) -> bool {
         let mut state = self.state.lock();
-        let granted = state.slots.grant(slot as usize, bytes, self.budget);
+        let granted = state.slots.grant(slot as usize, bytes, self.bounds.bytes);
         state.hungry |= !granted;
         granted
     }
@@ -430,6 +432,30 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
             signal.clear();
         }
         state.readable = readable;
+    }
+}
+
+impl Bounds {
+    /// `QueueFull` where `places` are too many beside what is there, or their prompts too long.
+    fn queue<'a>(&self, places: impl ExactSizeIterator<Item = &'a Place>, used: &Usage) -> Result<()> {
+        let (n, unreleased, most) = (places.len(), used.unreleased, self.requests);
+        let message = if n > most - unreleased {
+            format!(
+                "{unreleased} of {most} requests (queue_capacity) are unreleased, and {n} more do not fit; release \
+                 finished ones, or raise it"
+            )
+        } else {
+            let (tokens, most) = (places.map(|place| place.prompt_tokens).sum::<u64>(), self.queued_tokens);
+            let queued = used.queued_tokens;
+            if queued == 0 || tokens <= most.saturating_sub(queued) {
+                return Ok(());
+            }
+            format!(
+                "{queued} of {most} prompt tokens (queue_token_capacity) wait for admission, and {tokens} more do not \
+                 fit; try again later, or raise it"
+            )
+        };
+        Err(Error::new(Status::QueueFull, message))
     }
 }
 

@@ -18,7 +18,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         match which {
             Which::Any => self.poll_any(capacity, deadline, sink),
             Which::One(id) => self.poll_one(id, deadline, true, &mut |slots, index| {
-                let leased = slots.lease(index, self.budget)?;
+                let leased = slots.lease(index, self.bounds.bytes)?;
                 Ok(leased.map(|(lease, event)| sink(lease, event)).is_some())
             }),
         }
@@ -94,7 +94,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         while count < capacity
             && let Some(index) = state.slots.next_any()
         {
-            match state.slots.lease(index, self.budget) {
+            match state.slots.lease(index, self.bounds.bytes) {
                 Ok(Some((lease, event))) => sink(lease, event),
                 Ok(None) => break,
                 // What was leased before is handed out; the next poll meets the same error.

@@ -56,9 +56,11 @@ impl Named for Cargo {
 
 pub type TestHub = Arc<Hub<Note, Cargo, Flag>>;
 
-/// Its budget has room for 1000 bytes and a lease; requests are slow with more than 10 bytes of text.
-pub fn hub(capacity: usize) -> TestHub {
-    Arc::new(Hub::new(7, capacity, 1000 + lease_bytes::<Note>(), 10, Some(Flag::default())))
+/// It has room for 1000 bytes and a lease, and for 100 queued tokens; requests are slow with more than 10 bytes of text.
+pub fn hub(requests: usize) -> TestHub {
+    let bytes = 1000 + lease_bytes::<Note>();
+    let bounds = Bounds { requests, queued_tokens: 100, bytes, unread_bytes: 10 };
+    Arc::new(Hub::new(7, bounds, Some(Flag::default())))
 }
 
 pub fn edges(hub: &TestHub) -> usize {

@@ -112,6 +112,35 @@ fn the_byte_budget_is_all_or_nothing() {
     submit(&hub, &[(false, 600)]).unwrap();
 }
 
+/// Requests that wait for admission count, and no others; who finds none may be as long as he likes.
+#[test]
+fn queued_tokens_are_bounded() {
+    let hub = hub(8);
+    let submit = |tokens: &[u64]| {
+        let place = |&prompt_tokens| (Place { prompt_tokens, ..Place::default() }, Cargo(RequestId(0)));
+        let mut ids = Vec::new();
+        hub.submit(tokens.iter().map(place).collect(), &mut ids).map(|()| ids)
+    };
+    let queued = || hub.usage().queued_tokens;
+    let long = submit(&[70, 80]).unwrap();
+    let error = submit(&[1]).unwrap_err();
+    assert!(error.message.starts_with("150 of 100 prompt tokens (queue_token_capacity)"), "{error}");
+    let mut out = Outbox { admitted: vec![long[0].slot()], ..Outbox::default() };
+    hub.exchange(&mut out, &mut VecDeque::new(), Rest::None);
+    assert_eq!(queued(), 80);
+    assert_eq!(status(submit(&[10, 11])), Some(Status::QueueFull));
+    let more = submit(&[10, 10]).unwrap();
+    assert_eq!(queued(), 100);
+    for id in [long[0], long[1], more[0]] {
+        publish(&hub, id, "", true);
+    }
+    assert_eq!(queued(), 10);
+    hub.release(more[1]).unwrap();
+    assert_eq!(queued(), 10, "it waits until the engine ends it");
+    publish(&hub, more[1], "", true);
+    assert_eq!((queued(), hub.usage().running), (0, 0));
+}
+
 #[test]
 fn a_second_poller_of_one_id_is_told_so() {
     let hub = hub(2);

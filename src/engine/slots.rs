@@ -100,6 +100,7 @@ pub struct Place {
     pub alone: u64,
     pub priority: u8,
     pub submitted_ns: u64,
+    pub prompt_tokens: u64,
 }
 
 impl Place {
@@ -120,6 +121,8 @@ pub struct Usage {
     pub unfinished: usize,
     /// Of the unfinished ones.
     pub running: usize,
+    /// Prompt tokens of the unfinished ones that do not run.
+    pub queued_tokens: u64,
     /// With an event for any poller.
     pub any_ready: usize,
     /// Bytes, and the most that ever were.
@@ -174,6 +177,7 @@ impl<E: Merge> Slots<E> {
         self.usage.accepted += 1;
         self.usage.unreleased += 1;
         self.usage.unfinished += 1;
+        self.usage.queued_tokens += place.prompt_tokens;
         self.largest_need = self.largest_need.map(|most| most.max(place.need()));
         self.reserve(place.reserved);
         id
@@ -269,8 +273,10 @@ impl<E: Merge> Slots<E> {
     }
 
     pub fn admit(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        slot.running = true;
         self.usage.running += 1;
-        self.slots[index as usize].running = true;
+        self.usage.queued_tokens -= slot.place.prompt_tokens;
     }
 
     /// Takes an event in. A terminal event must be a slot's last.
@@ -281,7 +287,10 @@ impl<E: Merge> Slots<E> {
         if outcome > 0 {
             slot.finished = true;
             self.usage.unfinished -= 1;
-            self.usage.running -= usize::from(slot.running);
+            match slot.running {
+                true => self.usage.running -= 1,
+                false => self.usage.queued_tokens -= slot.place.prompt_tokens,
+            }
             self.usage.outcomes[outcome] += 1;
             self.largest_need = self.largest_need.filter(|&most| most > slot.place.need());
         }

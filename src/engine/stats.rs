@@ -56,11 +56,11 @@ pub struct StepLog {
 
 impl StepLog {
     /// `learned`: after this step.
-    pub fn step(&mut self, plan: &Plan, step_ns: u64, learned: &StepTime) {
+    pub fn step(&mut self, plan: &Plan, step_ns: u64, max_step_ns: u64, learned: &StepTime) {
         self.steps += 1;
         self.sequences = plan.entries.len() as u64;
         self.prompt_rows += plan.work.rows - u64::from(plan.decode_rows);
-        self.efficiency.step(plan, step_ns, learned);
+        self.efficiency.step(plan, step_ns, max_step_ns, learned);
     }
 }
 
@@ -167,6 +167,8 @@ impl Recorder {
             kv_blocks_cached: scheduling.counts.blocks_cached as u64,
             generated_tokens: inner.generated_tokens,
             steps: inner.steps,
+            decode_steps: efficiency.decode_steps,
+            long_steps: efficiency.long_steps,
             last_batch_size: inner.last_batch_size,
             mean_batch_size: mean,
             batch_utilization: mean / max_batch_size as f64,
@@ -216,7 +218,7 @@ mod tests {
         for _ in 0..2 {
             let work = crate::schedule::Work { rows: 5, keys: 9 };
             let plan = Plan { work, held_back: HeldBack::Blocks, ..Plan::default() };
-            log.step(&plan, 1000, &StepTime::default());
+            log.step(&plan, 1000, 2000, &StepTime::default());
             log.gaps.extend([(true, 20_000), (false, 30_000)]);
             let counts = Counts { blocks_used: 2, blocks_cached: 1, ..Counts::default() };
             recorder.record(&mut log, Snapshot { counts, ..Snapshot::default() });

@@ -48,6 +48,10 @@ pub struct bn_engine_config {
     /// The most unreleased requests, 1 to 1048576, default 1024: queued, running, and finished ones
     /// that were not released. One more is refused with `BN_ERR_QUEUE_FULL`.
     pub queue_capacity: u32,
+    /// The most prompt tokens of queued requests together. What passes it is refused with
+    /// `BN_ERR_QUEUE_FULL`, unless none is queued: a long prompt has its turn. 0 (default): no bound
+    /// but `queue_capacity`.
+    pub queue_token_capacity: u64,
     /// The most bytes for weights, KV cache, workspace, prompts, outputs and events together. The
     /// weights count whole, also those of a shared model. A prompt counts from submit on, an output
     /// as it grows, 16 tokens at a time: a request that gets no more memory is paused until others
@@ -101,7 +105,7 @@ pub struct bn_engine_config {
 }
 
 grown!(
-    bn_engine_config: 152, max_unread_bytes: EngineConfig::default().max_unread_bytes, priority_ageing_ms: EngineConfig::default().priority_ageing_ms, max_batch_size: EngineConfig::default().max_batch_size,
+    bn_engine_config: 160, max_unread_bytes: EngineConfig::default().max_unread_bytes, priority_ageing_ms: EngineConfig::default().priority_ageing_ms, max_batch_size: EngineConfig::default().max_batch_size,
     max_batch_tokens: EngineConfig::default().max_batch_tokens,
     kv_block_size: EngineConfig::default().kv_block_size,
     queue_capacity: EngineConfig::default().queue_capacity,
@@ -154,6 +158,7 @@ impl bn_engine_config {
             max_unread_bytes: self.max_unread_bytes,
             kv_events_capacity: self.kv_events_capacity,
             queue_capacity: self.queue_capacity,
+            queue_token_capacity: self.queue_token_capacity,
             max_wait_us: self.max_wait_us,
             max_step_ms: self.max_step_ms,
             target_itl_ms: self.target_itl_ms,

@@ -59,6 +59,9 @@ fn gauges(page: &mut Page, stats: &Stats) {
     page.one("num_requests_running", "gauge", "Requests in the batch.", stats.running);
     page.one("num_requests_waiting", "gauge", "Requests waiting for admission.", stats.queued);
     page.one("num_requests_unreleased", "gauge", "Requests that hold a queue place.", stats.unreleased);
+    page.one("queue_capacity", "gauge", "Queue places.", stats.queue_capacity);
+    page.one("queued_prompt_tokens", "gauge", "Prompt tokens waiting for admission.", stats.queued_tokens);
+    page.one("queue_token_capacity", "gauge", "The most of them; 0: no bound.", stats.queue_token_capacity);
     page.one("num_requests_paused", "gauge", "Requests paused.", stats.paused);
     page.one("kv_blocks_cached", "gauge", "KV blocks with prefixes for later.", stats.kv_blocks_cached);
     page.one("kv_cache_usage_ratio", "gauge", "KV cache blocks in use, 0 to 1.", kv);
@@ -80,6 +83,8 @@ fn counters(page: &mut Page, stats: &Stats) {
     page.one("prompt_tokens_total", "counter", "Prompt tokens processed.", stats.prompt_tokens);
     page.one("generation_tokens_total", "counter", "Tokens generated.", stats.generated_tokens);
     page.one("engine_steps_total", "counter", "Forward passes.", stats.steps);
+    page.one("decode_steps_total", "counter", "Forward passes with answers.", stats.decode_steps);
+    page.one("long_steps_total", "counter", "Those that passed max_step_ms.", stats.long_steps);
     page.one("prefix_cache_hits_total", "counter", "Prompt tokens found in the cache.", stats.cached_tokens);
     page.one("recomputed_tokens_total", "counter", "Tokens computed again.", stats.recomputed_tokens);
     page.one("num_preemptions_total", "counter", "Requests interrupted.", stats.preemptions);

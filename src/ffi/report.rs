@@ -32,6 +32,11 @@ pub(super) fn text(stats: &Stats) -> String {
     line("prefill", format!("{:.1} prompt tokens/s of time in steps", stats.prompt_tokens_per_second));
     line("decode", format!("{:.1} generated tokens/s of time in steps", stats.generated_tokens_per_second));
     line("speed-up", speed_up(of));
+    if of.long_steps > 0 {
+        let (long, all) = (of.long_steps, of.decode_steps);
+        let share = percent(long as f64, all as f64);
+        line("long steps", format!("{long} of {all} with answers took longer than max_step_ms, {share}"));
+    }
     if let Some(shares) = held_back(of) {
         line("held back", shares);
     }
@@ -77,6 +82,7 @@ mod tests {
             max_batch_size: 8,
             rows: (1, 40),
             decode_steps: 100,
+            long_steps: 3,
             decode: Work { rows: 600, keys: 60_000 },
             cost: StepCost { fixed: 3e7, per_row: 1e6, per_key: 0.0 },
             ..Efficiency::default()
@@ -100,6 +106,7 @@ mod tests {
             "batch      6.50 of 8 requests on average, 81.2%",
             "rows       8.00 a step, 25.0% of prompts; no padding",
             "prefill    50.0 prompt tokens/s of time in steps",
+            "long steps 3 of 100 with answers took longer than max_step_ms, 3.0%",
         ] {
             assert!(page.lines().any(|l| l == line), "{line}\n{page}");
         }

@@ -132,9 +132,20 @@ pub struct bn_stats {
     /// Nanoseconds that the oldest queued request of priority 0 to 63, 64 to 127, 128 to 191 and
     /// 192 to 255 has waited; 0 without one.
     pub queue_age_ns: [u64; 4],
+    /// What `unreleased` may be at most.
+    pub queue_capacity: u64,
+    /// Prompt tokens of the requests in `queued`.
+    pub queued_tokens: u64,
+    /// What `queued_tokens` may be at most; 0: no bound.
+    pub queue_token_capacity: u64,
+    /// Forward passes that carried running answers.
+    pub decode_steps: u64,
+    /// Of these, those that took longer than `max_step_ms`. Many of them: the model cannot hold it
+    /// with so many requests at a time, or at all.
+    pub long_steps: u64,
 }
 
-grown!(bn_stats: 1288);
+grown!(bn_stats: 1328);
 
 /// A struct with fields of the same names as `$of`'s.
 macro_rules! same {
@@ -156,7 +167,8 @@ impl bn_stats {
             last_batch_size mean_batch_size batch_utilization kv_blocks_used kv_blocks_total kv_bytes
             memory_used_bytes memory_limit_bytes memory_peak_bytes generated_tokens_per_second
             prompt_tokens_per_second max_sequence_length kv_blocks_cached kv_evictions cached_tokens
-            recomputed_tokens preemptions pauses paused sessions session_blocks queue_age_ns;
+            recomputed_tokens preemptions pauses paused sessions session_blocks queue_age_ns queue_capacity
+            queued_tokens queue_token_capacity decode_steps long_steps;
             struct_size: 0,
             reserved: 0,
             queue_wait: bn_latency::new(&of.queue_wait),

@@ -20,7 +20,8 @@ pub const BN_ERR_UNSUPPORTED: i32 = -3;
 /// Another thread is polling this request now, or every KV block is in use (`bn_session_save`,
 /// `bn_session_restore`).
 pub const BN_ERR_BUSY: i32 = -4;
-/// `queue_capacity` requests are unreleased. Release finished ones, or try again later.
+/// `queue_capacity` requests are unreleased, or `queue_token_capacity` prompt tokens are queued.
+/// Release finished requests, or try again later.
 pub const BN_ERR_QUEUE_FULL: i32 = -5;
 /// The system refused an allocation or a thread.
 pub const BN_ERR_OUT_OF_MEMORY: i32 = -6;
@@ -126,7 +127,7 @@ statuses! {
     BN_ERR_NOT_FOUND NotFound c"no such request: never issued by this engine, or released"
     BN_ERR_UNSUPPORTED Unsupported c"a field, flag or feature that this version does not know"
     BN_ERR_BUSY Busy c"another thread is polling this request"
-    BN_ERR_QUEUE_FULL QueueFull c"queue_capacity requests are unreleased"
+    BN_ERR_QUEUE_FULL QueueFull c"the queue is full"
     BN_ERR_OUT_OF_MEMORY OutOfMemory c"the system refused an allocation"
     BN_ERR_MEMORY_LIMIT MemoryLimit c"memory_limit_bytes does not allow it"
     BN_ERR_IO Io c"a file could not be opened or mapped"

@@ -403,6 +403,10 @@ impl Scheduler {
         self.cache.pool()
     }
 
+    pub fn config(&self) -> &SchedulerConfig {
+        &self.config
+    }
+
     pub fn step_time(&self) -> &StepTime {
         &self.step_time
     }

@@ -70,7 +70,7 @@ fn structs(facts: &mut Facts) {
         }
         bn_engine_config {
             struct_size, delivery_mode, model, model_path, threads, instructions, max_batch_size,
-            max_batch_tokens, max_sequence_length, kv_block_size, kv_type, queue_capacity,
+            max_batch_tokens, max_sequence_length, kv_block_size, kv_type, queue_capacity, queue_token_capacity,
             memory_limit_bytes, kv_cache_bytes, max_unread_bytes, kv_events_capacity, reserved, max_wait_us, max_step_ms, target_itl_ms, priority_ageing_ms,
             default_timeout_ms, log_level, on_event,
             on_event_context, log, log_context,
@@ -85,7 +85,8 @@ fn structs(facts: &mut Facts) {
             memory_used_bytes, memory_limit_bytes, memory_peak_bytes, generated_tokens_per_second,
             prompt_tokens_per_second, queue_wait, time_to_first_token, inter_token, end_to_end,
             completed_embedding, kv_bytes, max_sequence_length, kv_blocks_cached, kv_evictions,
-            cached_tokens, recomputed_tokens, preemptions, pauses, paused, sessions, session_blocks, queue_age_ns,
+            cached_tokens, recomputed_tokens, preemptions, pauses, paused, sessions, session_blocks, queue_age_ns, queue_capacity,
+            queued_tokens, queue_token_capacity, decode_steps, long_steps,
         }
         bn_request_params {
             struct_size, flags, prompt, prompt_tokens, prompt_tokens_count, messages,

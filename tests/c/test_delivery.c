@@ -97,6 +97,32 @@ TEST(a_completed_request_keeps_its_place_until_release) {
     stop(engine);
 }
 
+TEST(long_prompts_fill_the_queue_too) {
+    bn_engine_config config = echo_config();
+    config.model_path = BN_STRING("builtin:echo?us_per_token=1000");
+    config.max_batch_size = 1;
+    config.queue_token_capacity = 10;
+    bn_engine *engine = start(&config);
+    bn_request_params first = ask("runs"), longest = ask("longer than the queue may be"), more = ask("m");
+    first.max_new_tokens = 1000;
+    first.flags |= BN_REQUEST_IGNORE_EOS;
+    bn_request running = submit(engine, &first), queued, refused = 0;
+    while (stats(engine).running == 0) sleep_ms(1);
+    queued = submit(engine, &longest);
+    bn_stats now = stats(engine);
+    CHECK_EQ(now.queue_token_capacity, 10);
+    CHECK_EQ(now.queued_tokens, 1 + strlen("longer than the queue may be")); // bytes, and one that begins
+    CHECK_EQ(now.queue_capacity, config.queue_capacity);
+    bn_error error = {.struct_size = sizeof error};
+    CHECK_STATUS(bn_submit(engine, &more, &refused, &error), BN_ERR_QUEUE_FULL);
+    CHECK(strstr(error.message, "29 of 10 prompt tokens (queue_token_capacity)"));
+    CHECK_OK(bn_release(engine, running, NULL));
+    free(finish(engine, queued));
+    free(run(engine, &more));
+    CHECK_EQ(stats(engine).queued_tokens, 0);
+    stop(engine);
+}
+
 TEST(many_events_in_one_poll_keep_each_requests_order) {
     bn_engine *engine = start_echo();
     enum { N = 16 };
