@@ -5,6 +5,7 @@ mod counting;
 mod engine_support;
 
 use bn_engine::engine::api::Pooling;
+use bn_engine::schedule::{Plan, Request, Scheduler, SchedulerConfig, SeqId, Tokens};
 use counting::{CALLS, LIVE, PEAK};
 use engine_support::*;
 use std::sync::atomic::Ordering::SeqCst;
@@ -41,6 +42,7 @@ fn memory_stays_under_what_is_declared_and_nothing_is_left_behind() {
     let per_step = allocations_per_decode_step(&engine);
     println!("{per_step} allocations a decode step");
     assert!(per_step <= 20.0 + 30.0 * engine.facts().layers as f64, "{per_step} allocations a decode step");
+    a_scheduler_that_decodes_allocates_nothing();
     engine.destroy().unwrap();
     drop(engine);
     assert_eq!((entries("/proc/self/task"), entries("/proc/self/fd")), (threads, fds));
@@ -61,4 +63,48 @@ fn allocations_per_decode_step(engine: &bn_engine::engine::Engine) -> f64 {
     };
     let ((few, short), (many, long)) = (run(40), run(160));
     many.saturating_sub(few) as f64 / (long - short) as f64
+}
+
+/// But for the lists of a sequence's blocks and of their keys, which double as they grow.
+fn a_scheduler_that_decodes_allocates_nothing() {
+    const RUNNING: u32 = 64;
+    const BLOCK: u32 = 16;
+    struct Distinct;
+    impl Tokens for Distinct {
+        fn token(&self, seq: SeqId, position: u32) -> u32 {
+            seq.0 * 10_000 + position
+        }
+    }
+    let (prompt_len, max_new) = (10, 64 * BLOCK - 10);
+    let mut scheduler = Scheduler::new(SchedulerConfig {
+        max_batch_size: RUNNING,
+        max_batch_tokens: 2 * RUNNING,
+        max_step_ns: 200_000_000,
+        block_size: BLOCK,
+        blocks: 64 * RUNNING,
+        max_wait_ns: 0,
+        target_itl_ns: 0,
+        ageing_ns: 0,
+    })
+    .unwrap();
+    for id in 0..2 * RUNNING {
+        let request = Request { prompt_len, max_new, ..Request::default() };
+        scheduler.submit(SeqId(id), request, &Distinct).unwrap();
+    }
+    let mut plan = Plan::default();
+    let mut until = |position: u32| {
+        let before = CALLS.load(SeqCst);
+        while scheduler.computed(SeqId(0)) < Some(position) {
+            scheduler.plan(&mut plan, &Distinct, 0);
+            scheduler.commit(&plan, 1_000_000, &Distinct);
+        }
+        assert_eq!(plan.decode_rows, RUNNING);
+        CALLS.load(SeqCst) - before
+    };
+    // In steady decode from block 2 on, and from block 34 on for as long as the lists are that are there.
+    until(2 * BLOCK);
+    let doublings = 2 * 6 * RUNNING as usize;
+    let growing = until(34 * BLOCK);
+    assert!((1..=doublings).contains(&growing), "{growing} allocations");
+    assert_eq!(until(62 * BLOCK), 0);
 }
