@@ -101,7 +101,7 @@ static double first_once(load *l, uint32_t prompt) {
 }
 
 // From a token to the next with `batch` requests, over a few tokens of each while all of them run. 0: they do not all
-// fit.
+// run together.
 static double gap_once(load *l, uint32_t batch) {
     enum { TOKENS = 64 };
     uint32_t output = (uint32_t)fmin(l->longest - l->typical, 1024); // it is cancelled before
@@ -115,7 +115,8 @@ static double gap_once(load *l, uint32_t batch) {
         collect_some(&r);
         double time = now() - r.start;
         if (r.from == INFINITY && r.started == batch && r.finished == 0) r.from = time;
-        if (r.to == INFINITY && (r.window_tokens >= TOKENS * batch || r.finished > 0 || r.accepted < batch)) {
+        bool stuck = r.from == INFINITY && r.gaps.total > TOKENS * batch;
+        if (r.to == INFINITY && (r.window_tokens >= TOKENS * batch || r.finished > 0 || r.accepted < batch || stuck)) {
             r.to = time;
             check(bn_cancel(l->engine, BN_ANY, NULL), "cancel", NULL);
         }
@@ -155,7 +156,7 @@ void measure_idle(load *l) {
 // are refused are left out.
 static double closed_loop(load *l, uint32_t at_once, double seconds, uint64_t seed) {
     run r = begin(l, draw_closed(l, POOL, seed));
-    double end = seconds;
+    double end = INFINITY;
     for (size_t next = 0; now() - r.start < end && next < POOL; collect(&r, 100)) {
         while (r.accepted < r.finished + at_once && next < POOL)
             if (!submit(&r, next++)) break;
@@ -170,11 +171,18 @@ static double closed_loop(load *l, uint32_t at_once, double seconds, uint64_t se
     return rate;
 }
 
-// The best of several numbers of requests at a time, each tried twice in turn with the others, since machines drift; then
-// the median of longer runs, since the best of many is too good.
+// At least, and for what two requests take one after the other: a shorter run sees only some of their prompts.
+static double long_enough(const load *l, uint32_t at_once, double seconds) {
+    double batch = fmin(at_once, l->max_batch);
+    double each = batch * at(&l->first, l->typical) + l->options.output * at(&l->gap, batch);
+    return fmax(seconds, 2 * each);
+}
+
+// The best of several numbers of requests at a time, each tried twice in turn with the others where that takes no minute,
+// since machines drift; then the median of longer runs, since the best of many is too good.
 void measure_capacity(load *l) {
     enum { ROUNDS = 2, TIMES = 3 };
-    double best = 0, outputs = 0, rates[TIMES], seconds = fmax(l->options.seconds / 16, 0.15);
+    double best = 0, outputs = 0, rates[TIMES], seconds = fmax(l->options.seconds / 16, 0.15), begun = now();
     uint64_t seed = (uint64_t)l->options.seed + 1;
     request *requests = draw_closed(l, POOL, seed);
     for (size_t i = 0; i < POOL; i++) outputs += requests[i].output;
@@ -182,15 +190,17 @@ void measure_capacity(load *l) {
     l->capacity = l->options.capacity;
     l->capacity_tokens = l->capacity * outputs / POOL;
     if (l->capacity > 0) return;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < ROUNDS && now() - begun < 30; round++) {
         for (uint32_t at_once = 1; at_once <= 2 * l->max_batch; at_once *= 2) {
-            double rate = closed_loop(l, at_once, seconds, seed);
+            double rate = closed_loop(l, at_once, long_enough(l, at_once, seconds), seed);
             if (rate > best) best = rate, l->capacity_at = at_once;
         }
     }
-    for (uint64_t i = 0; i < TIMES; i++) rates[i] = closed_loop(l, l->capacity_at, 3 * seconds, seed + i);
+    seconds = long_enough(l, l->capacity_at, 3 * seconds);
+    for (uint64_t i = 0; i < TIMES; i++) rates[i] = closed_loop(l, l->capacity_at, seconds, seed + i);
     l->capacity_tokens = median(rates, TIMES);
     l->capacity = l->capacity_tokens * POOL / outputs;
+    if (!(l->capacity > 0)) check(BN_ERR_MEMORY_LIMIT, "no request ran", NULL);
 }
 
 // -- open loops: this thread submits and cancels, another polls -----------------------------------------

@@ -41,15 +41,34 @@ fn order(a: &Candidate, b: &Candidate) -> Ordering {
     b.logit.partial_cmp(&a.logit).unwrap_or(Ordering::Equal).then(a.token.cmp(&b.token))
 }
 
+/// The greatest value (-infinity where there is none), and whether one is NaN. In lanes, which compilers turn into
+/// vectors.
+fn greatest(values: &[f32]) -> (f32, bool) {
+    const LANES: usize = 16;
+    let (mut most, mut nan) = ([f32::NEG_INFINITY; LANES], [false; LANES]);
+    let mut take = |values: &[f32]| {
+        for ((most, nan), &x) in most.iter_mut().zip(&mut nan).zip(values) {
+            *most = if x > *most { x } else { *most };
+            *nan |= x.is_nan();
+        }
+    };
+    let (whole, rest) = values.as_chunks::<LANES>();
+    whole.iter().for_each(|values| take(values));
+    take(rest);
+    (most.into_iter().fold(f32::NEG_INFINITY, f32::max), nan.contains(&true))
+}
+
 /// The most likely token, the lowest id among equals, and its logit. An error that fails this request alone
 /// where the row is no distribution.
 fn argmax(logits: &[f32]) -> Result<(u32, f32)> {
-    let (mut token, mut max, mut nan) = (0, f32::NEG_INFINITY, false);
-    for (i, &x) in logits.iter().enumerate() {
-        if x > max {
-            (token, max) = (i as u32, x);
+    const PART: usize = 512;
+    let (mut from, mut max, mut nan) = (0, f32::NEG_INFINITY, false);
+    for (i, part) in logits.chunks(PART).enumerate() {
+        let (most, has_nan) = greatest(part);
+        if most > max {
+            (from, max) = (i * PART, most);
         }
-        nan |= x.is_nan();
+        nan |= has_nan;
     }
     if nan || !max.is_finite() {
         let what = if nan {
@@ -63,7 +82,8 @@ fn argmax(logits: &[f32]) -> Result<(u32, f32)> {
             "the model's logits {what}: no token can be sampled; its weights may be damaged, or overflow on this prompt"
         )));
     }
-    Ok((token, max))
+    let token = from + logits[from..].iter().position(|&x| x == max).unwrap_or(0);
+    Ok((token as u32, max))
 }
 
 impl Sampler {
