@@ -171,11 +171,11 @@ static double closed_loop(load *l, uint32_t at_once, double seconds, uint64_t se
     return rate;
 }
 
-// At least, and for what two requests take one after the other: a shorter run sees only some of their prompts.
-static double long_enough(const load *l, uint32_t at_once, double seconds) {
+// At least, and for so many times what a request takes: a shorter run sees too few of their prompts.
+static double long_enough(const load *l, uint32_t at_once, double seconds, double requests) {
     double batch = fmin(at_once, l->max_batch);
     double each = batch * at(&l->first, l->typical) + l->options.output * at(&l->gap, batch);
-    return fmax(seconds, 2 * each);
+    return fmax(seconds, requests * each);
 }
 
 // The best of several numbers of requests at a time, each tried twice in turn with the others where that takes no minute,
@@ -192,11 +192,11 @@ void measure_capacity(load *l) {
     if (l->capacity > 0) return;
     for (int round = 0; round < ROUNDS && now() - begun < 30; round++) {
         for (uint32_t at_once = 1; at_once <= 2 * l->max_batch; at_once *= 2) {
-            double rate = closed_loop(l, at_once, long_enough(l, at_once, seconds), seed);
+            double rate = closed_loop(l, at_once, long_enough(l, at_once, seconds, 1), seed);
             if (rate > best) best = rate, l->capacity_at = at_once;
         }
     }
-    seconds = long_enough(l, l->capacity_at, 3 * seconds);
+    seconds = long_enough(l, l->capacity_at, 3 * seconds, 2);
     for (uint64_t i = 0; i < TIMES; i++) rates[i] = closed_loop(l, l->capacity_at, seconds, seed + i);
     l->capacity_tokens = median(rates, TIMES);
     l->capacity = l->capacity_tokens * POOL / outputs;
