@@ -67,8 +67,8 @@ impl MemoryPlan {
 }
 
 /// What the hub, the engine thread and the scheduler keep of each slot of the queue once it was used: two event
-/// frames and some words (475 bytes measured).
-const SLOT_BYTES: u64 = 768;
+/// frames, the keys of a few blocks and some words (760 bytes measured).
+const SLOT_BYTES: u64 = 1024;
 
 /// What K and V are stored in: the model's own type where it has one, else what the host asks for.
 fn kv_type(config: &EngineConfig, model: &dyn Model) -> Result<KvType> {

@@ -82,7 +82,9 @@ impl Scheduler {
         write: &mut dyn FnMut(u32) -> Result<()>,
     ) -> Result<()> {
         let (blocks, room) = (self.blocks_for(tokens.len() as u32), self.session_room());
-        while blocks <= room && blocks > self.cache.pool().available() && self.drop_oldest_session() {}
+        // None is dropped in vain.
+        let enough = blocks <= room.min(self.cache.pool().available() + self.sessions.blocks);
+        while enough && blocks > self.cache.pool().available() && self.drop_oldest_session() {}
         let available = self.cache.pool().available();
         if blocks > room || blocks > available {
             let message = format!(
