@@ -74,7 +74,7 @@ request *draw_open(const load *l, double rate, uint64_t seed, size_t *count) {
     double deadline = o->deadline_ms > 0 ? o->deadline_ms : fmax(1e4 * typical, 1);
     double due = 0;
     for (*count = 0;; ++*count) {
-        due -= log(uniform(&seed)) / rate;
+        if (*count % (size_t)o->burst == 0) due -= log(uniform(&seed)) * o->burst / rate;
         if (due >= o->seconds) return requests;
         if (*count == room) {
             requests = realloc(requests, 2 * room * sizeof *requests);

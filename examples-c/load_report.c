@@ -75,9 +75,10 @@ void write_json(FILE *f, const load *l, const level *levels, int count) {
             o->seconds, l->max_batch);
     fprintf(f, "  \"prompt\": %g, \"output\": %g, \"spread\": %g, \"prefixes\": %g, \"prefix_tokens\": %g, "
                "\"prefix_share\": %g, \"deadline_share\": %g, \"priority_share\": %g, \"cancel_share\": %g, "
-               "\"target_itl_ms\": %g, \"drop_late\": %s,\n",
+               "\"target_itl_ms\": %g, \"max_wait_us\": %g, \"burst\": %g, \"drop_late\": %s,\n",
             o->prompt, o->output, o->spread, o->prefixes, o->prefix_tokens, o->prefix_share, o->deadline_share,
-            o->priority_share, o->cancel_share, o->target_itl_ms, o->drop_late ? "true" : "false");
+            o->priority_share, o->cancel_share, o->target_itl_ms, o->max_wait_us,
+            o->burst, o->drop_late ? "true" : "false");
     fprintf(f, "  \"capacity_per_s\": %.3f, \"capacity_tokens_per_s\": %.2f, \"capacity_at\": %u,\n", l->capacity,
             l->capacity_tokens, l->capacity_at);
     fprintf(f, "  \"idle_first_ms\": {");

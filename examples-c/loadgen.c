@@ -30,7 +30,7 @@ double now(void) {
 }
 
 static options chosen = {
-    .seed = 1, .seconds = 10, .prompt = 64, .output = 32, .spread = 0.6,
+    .seed = 1, .seconds = 10, .burst = 1, .prompt = 64, .output = 32, .spread = 0.6,
     .prefixes = 4, .prefix_tokens = 64, .prefix_share = 30,
     .deadline_share = 5, .priority_share = 20, .cancel_share = 2,
     .levels = {50, 80, 100, 150}, .level_count = 4,
@@ -48,6 +48,8 @@ static const struct {
     {"--memory-limit", &chosen.memory_mib, 1, 1e9, "of the engine, in MiB"},
     {"--queue", &chosen.queue, 1, 1048576, "most unreleased requests"},
     {"--target-itl", &chosen.target_itl_ms, 1, 60000, "ms between tokens that the engine aims at"},
+    {"--max-wait-us", &chosen.max_wait_us, 1, 1e6, "that an idle engine waits for company"},
+    {"--burst", &chosen.burst, 1, 1e4, "requests that arrive together"},
     {"--seed", &chosen.seed, 0, 1e15, "of everything drawn"},
     {"--prompt", &chosen.prompt, 1, 1e6, "median length in tokens"},
     {"--output", &chosen.output, 1, 1e6, "median length in tokens"},
@@ -135,6 +137,7 @@ static void start(load *l) {
     if (o->queue > 0) config.queue_capacity = (uint32_t)o->queue;
     if (o->memory_mib > 0) config.memory_limit_bytes = (uint64_t)(o->memory_mib * (1 << 20));
     if (o->target_itl_ms > 0) config.target_itl_ms = (uint32_t)o->target_itl_ms;
+    if (o->max_wait_us > 0) config.max_wait_us = (uint32_t)o->max_wait_us;
     check(bn_engine_create(&config, &l->engine, &error), "create", &error);
     check(bn_engine_model(l->engine, &model, &error), "model", &error);
     check(bn_model_info_init(&info, sizeof info), "info", NULL);

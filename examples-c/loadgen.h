@@ -13,8 +13,9 @@ enum { LEVELS = 16, POINTS = 16, STATUSES = 32, REASONS = 16, CLASSES = 2 };
 
 typedef struct {
     const char *model, *json, *plot; // NULL: the embedded model; none; none
-    double threads, max_batch, memory_mib, queue, target_itl_ms; // 0: the engine's default
+    double threads, max_batch, memory_mib, queue, target_itl_ms, max_wait_us; // 0: the engine's default
     double seed, seconds, capacity; // requests a second; 0: to be measured
+    double burst;           // requests that arrive together
     double prompt, output, spread; // medians of the lengths in tokens, sigma of their logarithms
     double prefixes, prefix_tokens;
     double prefix_share, deadline_share, priority_share, cancel_share; // percent of the requests
