@@ -26,9 +26,13 @@ pub(super) fn text(stats: &Stats) -> String {
     line("steps", format!("{}, {step_ms:.3} ms on average, {busy} of the time", stats.steps));
     let (mean, most) = (stats.mean_batch_size, of.max_batch_size);
     line("batch", format!("{mean:.2} of {most} requests on average, {}", percent(mean, f64::from(most))));
-    let rows = stats.prompt_tokens + of.decode.rows;
-    let prompt = percent(stats.prompt_tokens as f64, rows as f64);
-    line("rows", format!("{:.2} a step, {prompt} of prompts; no padding", per_step(rows)));
+    let rows = stats.prompt_tokens + stats.recomputed_tokens + of.decode.rows;
+    let share = |part: u64| percent(part as f64, rows as f64);
+    let (prompt, again) = (share(stats.prompt_tokens), share(stats.recomputed_tokens));
+    line(
+        "rows",
+        format!("{:.2} a step, {prompt} of prompts, {again} computed again; no padding", per_step(rows)),
+    );
     line("prefill", format!("{:.1} prompt tokens/s of time in steps", stats.prompt_tokens_per_second));
     line("decode", format!("{:.1} generated tokens/s of time in steps", stats.generated_tokens_per_second));
     line("speed-up", speed_up(of));
@@ -90,7 +94,8 @@ mod tests {
         Stats {
             steps: 100,
             mean_batch_size: 6.5,
-            prompt_tokens: 200,
+            prompt_tokens: 160,
+            recomputed_tokens: 40,
             prompt_tokens_per_second: 50.0,
             generated_tokens_per_second: 150.0,
             efficiency,
@@ -104,7 +109,7 @@ mod tests {
         for line in [
             "steps      100, 40.000 ms on average, 50.0% of the time",
             "batch      6.50 of 8 requests on average, 81.2%",
-            "rows       8.00 a step, 25.0% of prompts; no padding",
+            "rows       8.00 a step, 20.0% of prompts, 5.0% computed again; no padding",
             "prefill    50.0 prompt tokens/s of time in steps",
             "long steps 3 of 100 with answers took longer than max_step_ms, 3.0%",
         ] {
