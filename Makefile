@@ -11,7 +11,7 @@
 #   make abi-accept  record the header as the interface that programs are compiled against (needs abidw)
 #   make notices   write THIRD-PARTY, the licenses of what the library is built from
 #   make parity    write docs/parity.md: results compared with the references
-#   make tsan      the engine's tests under ThreadSanitizer, std instrumented (tests/tsan/run.sh says what it needs)
+#   make tsan      the engine's tests and C programs under ThreadSanitizer, std instrumented (tests/tsan/run.sh says what it needs)
 #   make lint, make clean
 
 CARGO ?= cargo
@@ -206,6 +206,8 @@ test-tsan:
 tsan: test-tsan
 	$(call say,ThreadSanitizer: the engine)
 	@CARGO=$(CARGO) tests/tsan/run.sh engine
+	$(call say,ThreadSanitizer: C programs and the library)
+	@CARGO=$(CARGO) tests/tsan/run.sh c
 
 $(C)/tests: $(C_TESTS) tests/c/harness.h include/bn_engine.h | lib
 	@$(CC) $(C_TEST_FLAGS) $(CFLAGS) $(C_TESTS) -o $@ $(LINK)

@@ -13,14 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined __has_feature
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED
-#endif
-#elif defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define SANITIZED
-#endif
-
 typedef void (*test_function)(void);
 void test_register(const char *name, test_function run);
 // Says where and ends the test.
