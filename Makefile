@@ -94,8 +94,10 @@ $(C)/bn_engine.map: $(HEADER) $(wildcard tools/header/*.awk) | rust
 	@$(READ_HEADER) -v node=BN_$(ABI) -f tools/header/versions.awk $(HEADER) > $@
 
 # Linked from the static library: rustc passes its own version script for a cdylib, and linkers accept only one.
-$(LIB)/$(SHARED): $(RUST)/libbn_engine.a $(SYMBOLS) $(C)/bn_engine.map
-	@$(CC) -shared -o $@ $(patsubst %,-Wl$(comma)-u$(comma)%,$(shell cat $(SYMBOLS))) $(LDFLAGS) \
+$(LIB)/$(SHARED): $(RUST)/libbn_engine.a src/ffi/unload.c $(SYMBOLS) $(C)/bn_engine.map
+	@$(CC) -std=c11 -fPIC $(CFLAGS) -shared -o $@ src/ffi/unload.c \
+		-Wl,--wrap=pthread_key_create,--wrap=pthread_key_delete \
+		$(patsubst %,-Wl$(comma)-u$(comma)%,$(shell cat $(SYMBOLS))) $(LDFLAGS) \
 		-Wl,-soname,$(SONAME) -Wl,--version-script=$(C)/bn_engine.map -Wl,--gc-sections \
 		-Wl,-z,relro,-z,now -Wl,--no-undefined $(if $(filter release,$(PROFILE)),-Wl$(comma)--strip-debug) \
 		$(RUST)/libbn_engine.a $(STATIC_LIBS)
