@@ -315,6 +315,7 @@ impl Engine {
 
     pub fn stats(&self) -> Stats {
         let hub = self.shared.hub.usage();
+        let recorded = self.shared.recorder.snapshot(self.max_batch_size);
         let completed = |reason: FinishReason| hub.outcomes[reason as usize];
         Stats {
             accepted: hub.accepted,
@@ -327,6 +328,8 @@ impl Engine {
             completed_embedding: completed(FinishReason::Embedding),
             queued: (hub.unfinished - hub.running) as u64,
             running: hub.running as u64,
+            // Requests may have come and gone since the hub was read.
+            paused: recorded.paused.min(hub.running as u64),
             unreleased: hub.unreleased as u64,
             queue_age_ns: self.shared.hub.queue_ages(now_ns()),
             kv_blocks_total: self.memory.blocks as u64,
@@ -335,7 +338,7 @@ impl Engine {
             memory_used_bytes: self.memory.fixed() + hub.reserved,
             memory_peak_bytes: self.memory.fixed() + hub.reserved_peak,
             memory_limit_bytes: self.memory.limit,
-            ..self.shared.recorder.snapshot(self.max_batch_size)
+            ..recorded
         }
     }
 
