@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-enum { ALONE = 2000, SHARING = 200, MOST_BYTES = 131072, MOST_KIB = 16384 };
+enum { ALONE = 2000, SHARING = 200, MOST_BYTES = 262144, MOST_KIB = 16384 };
 
 // Every other engine answers before it is destroyed; the rest are destroyed with a request under way.
 static void once(bn_model *model, const char *path, bool wait) {
