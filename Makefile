@@ -11,7 +11,7 @@
 #   make abi-accept  record the header as the interface that programs are compiled against (needs abidw)
 #   make notices   write THIRD-PARTY, the licenses of what the library is built from
 #   make parity    write docs/parity.md: results compared with the references
-#   make tsan      the engine's tests under ThreadSanitizer, std instrumented (tests/tsan/run.sh says what it needs)
+#   make tsan      the engine's tests and C programs under ThreadSanitizer, std instrumented (tests/tsan/run.sh says what it needs)
 #   make lint, make clean
 
 CARGO ?= cargo
@@ -94,8 +94,10 @@ $(C)/bn_engine.map: $(HEADER) $(wildcard tools/header/*.awk) | rust
 	@$(READ_HEADER) -v node=BN_$(ABI) -f tools/header/versions.awk $(HEADER) > $@
 
 # Linked from the static library: rustc passes its own version script for a cdylib, and linkers accept only one.
-$(LIB)/$(SHARED): $(RUST)/libbn_engine.a $(SYMBOLS) $(C)/bn_engine.map
-	@$(CC) -shared -o $@ $(patsubst %,-Wl$(comma)-u$(comma)%,$(shell cat $(SYMBOLS))) $(LDFLAGS) \
+$(LIB)/$(SHARED): $(RUST)/libbn_engine.a src/ffi/unload.c $(SYMBOLS) $(C)/bn_engine.map
+	@$(CC) -std=c11 -fPIC $(CFLAGS) -shared -o $@ src/ffi/unload.c \
+		-Wl,--wrap=pthread_key_create,--wrap=pthread_key_delete \
+		$(patsubst %,-Wl$(comma)-u$(comma)%,$(shell cat $(SYMBOLS))) $(LDFLAGS) \
 		-Wl,-soname,$(SONAME) -Wl,--version-script=$(C)/bn_engine.map -Wl,--gc-sections \
 		-Wl,-z,relro,-z,now -Wl,--no-undefined $(if $(filter release,$(PROFILE)),-Wl$(comma)--strip-debug) \
 		$(RUST)/libbn_engine.a $(STATIC_LIBS)
@@ -206,6 +208,8 @@ test-tsan:
 tsan: test-tsan
 	$(call say,ThreadSanitizer: the engine)
 	@CARGO=$(CARGO) tests/tsan/run.sh engine
+	$(call say,ThreadSanitizer: C programs and the library)
+	@CARGO=$(CARGO) tests/tsan/run.sh c
 
 $(C)/tests: $(C_TESTS) tests/c/harness.h include/bn_engine.h | lib
 	@$(CC) $(C_TEST_FLAGS) $(CFLAGS) $(C_TESTS) -o $@ $(LINK)

@@ -319,6 +319,7 @@ impl Engine {
 
     pub fn stats(&self) -> Stats {
         let (hub, bounds) = (self.shared.hub.usage(), self.shared.hub.bounds());
+        let recorded = self.shared.recorder.snapshot(self.max_batch_size);
         let completed = |reason: FinishReason| hub.outcomes[reason as usize];
         Stats {
             accepted: hub.accepted,
@@ -331,6 +332,8 @@ impl Engine {
             completed_embedding: completed(FinishReason::Embedding),
             queued: (hub.unfinished - hub.running) as u64,
             running: hub.running as u64,
+            // Requests may have come and gone since the hub was read.
+            paused: recorded.paused.min(hub.running as u64),
             unreleased: hub.unreleased as u64,
             queue_capacity: bounds.requests as u64,
             queued_tokens: hub.queued_tokens,
@@ -342,7 +345,7 @@ impl Engine {
             memory_used_bytes: self.memory.fixed() + hub.reserved,
             memory_peak_bytes: self.memory.fixed() + hub.reserved_peak,
             memory_limit_bytes: self.memory.limit,
-            ..self.shared.recorder.snapshot(self.max_batch_size)
+            ..recorded
         }
     }
 

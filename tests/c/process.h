@@ -8,6 +8,14 @@
 #include <malloc.h>
 #endif
 
+#if defined __has_feature
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED
+#endif
+#elif defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#define SANITIZED
+#endif
+
 static inline int count_entries(const char *path) {
     DIR *folder = opendir(path);
     if (folder == NULL) return -1;
@@ -18,6 +26,9 @@ static inline int count_entries(const char *path) {
 }
 
 static inline int count_threads(void) {
+#ifdef __SANITIZE_THREAD__
+    return -1; // it has a thread of its own, which begins late
+#endif
     return count_entries("/proc/self/task");
 }
 
@@ -25,7 +36,11 @@ static inline int count_fds(void) {
     return count_entries("/proc/self/fd");
 }
 
+// Without what malloc keeps for later, which depends on how many threads have run at once.
 static inline long resident_kib(void) {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
     FILE *status = fopen("/proc/self/status", "r");
     char line[128];
     long kib = -1;

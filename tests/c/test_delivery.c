@@ -394,6 +394,7 @@ static void listen(const bn_event *event, void *context) {
     listener *l = context;
     while (!atomic_load(&l->ready)) sleep_ms(1);
     if (atomic_fetch_add(&l->entered, 1) > 0) atomic_fetch_add(&l->nested_failures, 1); // one at a time
+    l->thread = pthread_self();
     if (event->user_data == 1 && l->text_length + event->text.length < sizeof l->text) {
         memcpy(l->text + l->text_length, event->text.data, event->text.length);
         l->text_length += event->text.length;
@@ -422,7 +423,6 @@ static void listen(const bn_event *event, void *context) {
         if (event->finish_reason == BN_FINISH_CANCELLED) atomic_fetch_add(&l->cancelled, 1);
         atomic_fetch_add(&l->completed, 1);
     }
-    l->thread = pthread_self();
     atomic_fetch_sub(&l->entered, 1);
 }
 

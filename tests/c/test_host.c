@@ -1,10 +1,8 @@
-// What hosts do to their threads and processes: cancel them, give them small stacks, fork under load.
+// What hosts do to their threads: cancel them, give them small stacks.
 #include "harness.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 typedef struct {
     bn_engine *engine;
@@ -69,12 +67,7 @@ TEST(no_call_is_a_cancellation_point) {
     stop(engine);
 }
 
-#if defined __has_feature
-#if __has_feature(address_sanitizer)
-#define __SANITIZE_ADDRESS__ 1
-#endif
-#endif
-#if defined __SANITIZE_ADDRESS__
+#if defined SANITIZED
 enum { STACK = 512 << 10 }; // instrumented frames are larger
 #else
 enum { STACK = 64 << 10 };
@@ -161,176 +154,3 @@ TEST(a_small_stack_will_do_to_use_an_engine) {
     on_a_small_stack(use_an_engine, engine);
     stop(engine);
 }
-
-#if !defined __SANITIZE_ADDRESS__ // whose allocator stays locked in a child if another thread was in it
-// -- fork under load -----------------------------------------------------------------------------------
-
-enum { FORKS = 20, FIRST_USES = 60 };
-
-typedef struct {
-    bn_engine *engine;
-    bn_model *model;
-    _Atomic int stop;
-} load;
-
-static void *poll_all_the_time(void *context) {
-    load *l = context;
-    while (!atomic_load(&l->stop)) {
-        bn_event events[16];
-        size_t count = 0;
-        CHECK_OK(bn_poll(l->engine, BN_ANY, events, sizeof *events, 16, 20, &count, NULL));
-        for (size_t i = 0; i < count; i++)
-            if (events[i].kind == BN_EVENT_COMPLETED) CHECK_OK(bn_release(l->engine, events[i].request, NULL));
-        CHECK_OK(bn_events_free(l->engine, events, sizeof *events, count));
-    }
-    return NULL;
-}
-
-static void *submit_all_the_time(void *context) {
-    load *l = context;
-    bn_request_params params = ask("submitted while others fork");
-    while (!atomic_load(&l->stop)) {
-        bn_request request = 0;
-        bn_status status = bn_submit(l->engine, &params, &request, NULL);
-        CHECK(status == BN_OK || status == BN_ERR_QUEUE_FULL);
-        if (status != BN_OK) sleep_ms(1);
-    }
-    return NULL;
-}
-
-static void *make_engines_all_the_time(void *context) {
-    load *l = context;
-    bn_engine_config config = echo_config();
-    while (!atomic_load(&l->stop)) stop(start(&config));
-    return NULL;
-}
-
-static void *open_models_all_the_time(void *context) {
-    load *l = context;
-    while (!atomic_load(&l->stop)) CHECK_OK(bn_model_free(open_model(NULL)));
-    return NULL;
-}
-
-// A child's life: 0 if all went well, else the line that did not.
-static int live(const load *l, int number) {
-#define EXPECT(condition) \
-    if (!(condition)) return __LINE__
-    bn_request_params params;
-    bn_request request = 0;
-    bn_event event, *completion = NULL;
-    size_t count = 0;
-    bn_model *model = l->model, *own = NULL;
-    bn_engine *engine = NULL;
-    bn_engine_config config;
-    EXPECT(bn_request_params_init(&params, sizeof params) == BN_OK);
-    params.prompt = BN_STRING("17+25=");
-    EXPECT(bn_submit(l->engine, &params, &request, NULL) == BN_ERR_FORKED);
-    EXPECT(bn_poll(l->engine, BN_ANY, &event, sizeof event, 1, BN_WAIT_FOREVER, &count, NULL) == BN_ERR_FORKED);
-    EXPECT(bn_engine_state(l->engine) == BN_ERR_FORKED);
-    EXPECT(bn_engine_destroy(l->engine) == BN_ERR_FORKED);
-    if (number % 2 == 0) {
-        bn_model_config model_config;
-        EXPECT(bn_model_config_init(&model_config, sizeof model_config) == BN_OK);
-        EXPECT(bn_model_open(&model_config, &own, NULL) == BN_OK);
-        model = own;
-    }
-    EXPECT(bn_engine_config_init(&config, sizeof config) == BN_OK);
-    config.model = model;
-    config.threads = 2;
-    EXPECT(bn_engine_create(&config, &engine, NULL) == BN_OK);
-    EXPECT(bn_generate(engine, &params, &completion, NULL) == BN_OK);
-    EXPECT(completion->text.length == 2 && memcmp(completion->text.data, "42", 2) == 0);
-    bn_completion_free(completion);
-    EXPECT(bn_engine_destroy(engine) == BN_OK);
-    EXPECT(bn_model_free(model) == BN_OK);
-#undef EXPECT
-    return 0;
-}
-
-static void *fork_again_and_again(void *context) {
-    const load *l = context;
-    for (int i = 0; i < FORKS; i++) {
-        pid_t child = fork();
-        CHECK(child >= 0);
-        if (child == 0) {
-            alarm(20);
-            int line = live(l, i);
-            if (line != 0) dprintf(STDERR_FILENO, "%s:%d: in a child\n", __FILE__, line);
-            _exit(line == 0 ? 0 : 1);
-        }
-        int status = 0;
-        CHECK_EQ(waitpid(child, &status, 0), child);
-        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-            test_fail(__FILE__, __LINE__, "child %d: %s", i, WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "failed");
-    }
-    return NULL;
-}
-
-TEST(children_of_a_busy_process_make_engines_of_their_own) {
-    bn_engine_config config = echo_config();
-    static load l;
-    l.engine = start(&config);
-    l.model = open_model(NULL);
-    void *(*const runs[])(void *) = {poll_all_the_time, poll_all_the_time, submit_all_the_time, make_engines_all_the_time,
-                                     open_models_all_the_time, fork_again_and_again};
-    enum { THREADS = sizeof runs / sizeof *runs };
-    pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; i++) CHECK_EQ(pthread_create(&threads[i], NULL, runs[i], &l), 0);
-    pthread_join(threads[THREADS - 1], NULL);
-    atomic_store(&l.stop, 1);
-    for (int i = 0; i < THREADS - 1; i++) pthread_join(threads[i], NULL);
-    CHECK_EQ(bn_engine_state(l.engine), BN_STATE_RUNNING);
-    CHECK_OK(bn_model_free(l.model));
-    stop(l.engine);
-}
-
-static void *chat_once(void *path) {
-    bn_engine_config config = slow_config(path);
-    bn_chat_message message = {BN_STRING("user"), BN_STRING("hello")};
-    bn_request_params params;
-    if (strncmp(path, "builtin:", 8) == 0) {
-        CHECK_OK(bn_request_params_init(&params, sizeof params));
-        params.messages = &message;
-        params.messages_count = 1;
-    } else {
-        params = ask("17+25=");
-    }
-    bn_engine *engine = start(&config);
-    free(run(engine, &params));
-    stop(engine);
-    return NULL;
-}
-
-// A fork while another thread uses the library for the first time: what is made once is whole or not begun in the child.
-static void fork_amid_first_use(const char *path, int delay_us) {
-    pthread_t thread;
-    CHECK_EQ(pthread_create(&thread, NULL, chat_once, (void *)path), 0);
-    usleep((useconds_t)delay_us);
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        alarm(20);
-        chat_once((void *)path);
-        _exit(0);
-    }
-    int status = 0;
-    CHECK_EQ(waitpid(child, &status, 0), child);
-    if (status != 0) test_fail(__FILE__, __LINE__, "%s after %d us: status %x", path, delay_us, (unsigned)status);
-    pthread_join(thread, NULL);
-}
-
-TEST(a_fork_amid_first_use_leaves_no_lock) {
-    const char *const paths[] = {"builtin:echo", BN_DEMO_MODEL};
-    for (int i = 0; i < FIRST_USES; i++) {
-        pid_t fresh = fork(); // this process itself never calls the library
-        CHECK(fresh >= 0);
-        if (fresh == 0) {
-            fork_amid_first_use(paths[i % 2], i / 2 * 97 % 6000);
-            _exit(0);
-        }
-        int status = 0;
-        CHECK_EQ(waitpid(fresh, &status, 0), fresh);
-        CHECK_EQ(status, 0);
-    }
-}
-#endif

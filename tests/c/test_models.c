@@ -156,3 +156,12 @@ TEST(a_request_knows_its_place_in_the_queue) {
     CHECK_STATUS(bn_request_get_info(engine, requests[1], &info, NULL), BN_ERR_INVALID_ARGUMENT);
     stop(engine);
 }
+
+TEST(a_handle_that_is_freed_leaves_nothing) {
+    bn_engine *engine = start_echo();
+    CHECK_OK(bn_model_free(model_of(engine)));
+    long heap = heap_bytes();
+    for (int i = 0; i < 10000; i++) CHECK_OK(bn_model_free(model_of(engine)));
+    CHECK(heap_bytes() - heap <= 4096);
+    stop(engine);
+}

@@ -1,0 +1,39 @@
+// Linked into the shared object with --wrap: what dlclose has to give back. Each copy of Rust's standard library makes a
+// pthread key for its thread-local values and never deletes it, and a process has no more than 1024.
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { MOST = 16 };
+static _Atomic unsigned long keys[MOST]; // plus 1; 0: none
+
+static void replace(unsigned long old, unsigned long new) {
+    for (int i = 0; i < MOST; i++) {
+        unsigned long expected = old;
+        if (atomic_compare_exchange_strong(&keys[i], &expected, new)) return;
+    }
+}
+
+int __real_pthread_key_create(pthread_key_t *key, void (*destroy)(void *));
+int __real_pthread_key_delete(pthread_key_t key);
+int __wrap_pthread_key_create(pthread_key_t *key, void (*destroy)(void *));
+int __wrap_pthread_key_delete(pthread_key_t key);
+
+int __wrap_pthread_key_create(pthread_key_t *key, void (*destroy)(void *)) {
+    int status = __real_pthread_key_create(key, destroy);
+    if (status == 0) replace(0, *key + 1ul);
+    return status;
+}
+
+int __wrap_pthread_key_delete(pthread_key_t key) {
+    replace(key + 1ul, 0);
+    return __real_pthread_key_delete(key);
+}
+
+// After dlclose no thread is left that has values: they keep the library mapped. At the end of the process, those that
+// still run need no destructors any more.
+__attribute__((destructor)) static void delete_keys(void) {
+    for (int i = 0; i < MOST; i++) {
+        unsigned long key = atomic_exchange(&keys[i], 0);
+        if (key != 0) __real_pthread_key_delete((pthread_key_t)(key - 1));
+    }
+}
