@@ -1,5 +1,6 @@
 # Needs cargo, a C compiler and make.
 #   make demo      several prompts stream at once from the embedded model
+#   make chat      target/c/bn-chat: a chat with a model in the terminal
 #   make test      all tests (needs a C++ compiler too, and ASan or valgrind)
 #   make quick     only the kernels' tests, seconds after a change in src/kernels (TEST=part of a test's name)
 #   make bench     the machine's limits, each kernel's share of them, throughput by batch size, the engine's own cost
@@ -71,10 +72,10 @@ READ_HEADER := awk -f tools/header/parse.awk
 comma := ,
 say = @printf '\n== %s\n' "$(1)"
 
-.PHONY: all rust lib convert examples demo bench header parity docs notices lint header-lint clean install uninstall package
+.PHONY: all rust lib convert chat examples demo bench header parity docs notices lint header-lint clean install uninstall package
 .PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan soak
 
-all: lib convert examples
+all: lib convert chat examples
 
 # -- the libraries ----------------------------------------------------------------------------------
 
@@ -119,6 +120,18 @@ convert: rust
 	@if command -v $(CARGO) > /dev/null || [ ! -f $(RUST)/bn-convert ]; then \
 		$(CARGO) build --locked --profile $(PROFILE) --bin bn-convert; \
 	fi
+
+chat: $(C)/bn-chat
+
+CHAT := $(wildcard hosts/chat/*.c)
+
+$(C)/bn-chat: $(CHAT) hosts/chat/chat.h include/bn_engine.h | lib
+	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $(CHAT) -o $@ $(LINK)
+
+# As it is installed: it finds the library by its path from itself. Linked each time, for other folders.
+$(C)/package/bn-chat: package | lib
+	@$(CC) $(C11) -D_GNU_SOURCE -O2 $(CHAT) -o $@ -L$(LIB) -lbn_engine \
+		-Wl,-rpath,'$$ORIGIN/$(call relative,$(BINDIR),$(LIBDIR))'
 
 examples: $(EXAMPLES:%=$(C)/%)
 
@@ -218,7 +231,7 @@ $(C)/tests: $(C_TESTS) tests/c/harness.h include/bn_engine.h | lib
 $(C)/cycles $(C)/soak: $(C)/%: tests/c/%.c tests/c/program.h tests/c/process.h include/bn_engine.h | lib
 	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $< -o $@ $(LINK)
 
-test-c: $(C)/tests $(EXAMPLES:%=$(C)/%) $(C)/cycles $(C)/soak
+test-c: $(C)/tests $(EXAMPLES:%=$(C)/%) $(C)/bn-chat $(C)/cycles $(C)/soak
 	$(call say,C tests)
 	@$(C)/tests
 	@for example in hello demo callbacks embed; do $(C)/$$example > $(C)/$$example.out || exit 1; done
@@ -226,6 +239,7 @@ test-c: $(C)/tests $(EXAMPLES:%=$(C)/%) $(C)/cycles $(C)/soak
 	@echo "the examples run"
 	@$(C)/loadgen --seconds 0.5 --max-batch 8 --levels 50,150 --json $(C)/load.json --plot $(C)/load.svg \
 		builtin:echo > $(C)/loadgen.out
+	@hosts/chat/test.sh $(C)/bn-chat models/bn-demo.gguf
 	@$(C)/cycles
 	@$(C)/soak 3
 	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) tests/c/unload.c -o $(C)/unload -ldl -lpthread
@@ -318,6 +332,8 @@ $(HEADER) 644 $(INCLUDEDIR)
 $(LIB)/$(SHARED) 755 $(LIBDIR)
 $(LIB)/libbn_engine.a 644 $(LIBDIR)
 $(C)/bn-convert 755 $(BINDIR)
+$(C)/package/bn-chat 755 $(BINDIR)
+hosts/chat/bn-chat.1 644 $(MANDIR)/man1
 $(C)/package/bn_engine.pc 644 $(LIBDIR)/pkgconfig
 $(C)/package/bn_engine-static.pc 644 $(LIBDIR)/pkgconfig
 $(C)/package/bn_engineConfig.cmake 644 $(LIBDIR)/cmake/bn_engine
@@ -331,7 +347,7 @@ export INSTALLED
 # The list, with one line per man page.
 installed = (printf '%s\n' "$$INSTALLED"; ls $(C)/man/*.3 | sed 's|$$| 644 $(MANDIR)/man3|')
 
-install: lib $(LIB)/libbn_engine.a $(C)/man/bn_engine.3 package convert
+install: lib $(LIB)/libbn_engine.a $(C)/man/bn_engine.3 package convert $(C)/package/bn-chat
 	@$(OBJCOPY) --strip-debug $(RUST)/bn-convert $(C)/bn-convert
 	@$(installed) | while read -r file mode folder; do \
 		install -d "$(DESTDIR)$$folder" && install -m "$$mode" "$$file" "$(DESTDIR)$$folder/" || exit 1; \

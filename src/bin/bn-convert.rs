@@ -1,23 +1,33 @@
 //! Writes a Hugging Face folder as one GGUF file.
 //!
-//!   bn-convert FOLDER OUT.gguf [--ternary i2_s|tq2_0] [--weights q8_0|q4_0] [--embedding q8_0|q4_0]
-//!
-//! Ternary weights become I2_S (exact) unless --ternary says TQ2_0 (its scale is rounded to f16); the others keep
-//! their type unless --weights or --embedding says otherwise.
+//! `bn-convert --help` says how.
 
 use bn_engine::base::{Error, Result};
 use bn_engine::kernels::{DType, Pool};
 use bn_engine::model::{Checkpoint, ExportTypes, HfFolder, export};
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Write, stderr};
 use std::path::Path;
 
 const USAGE: &str =
     "bn-convert FOLDER OUT.gguf [--ternary i2_s|tq2_0] [--weights q8_0|q4_0] [--embedding q8_0|q4_0]";
+const HELP: &str = "
+Writes a Hugging Face folder (config.json, safetensors, tokenizer.json) as one GGUF file.
+
+  --ternary i2_s|tq2_0     the type of ternary weights: I2_S is exact (default), TQ2_0 rounds its scale to f16
+  --weights q8_0|q4_0      quantize attention and feed-forward weights (default: keep their type)
+  --embedding q8_0|q4_0    quantize the embedding and the output head (default: keep their type)
+  -h, --help, --version
+";
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if args.iter().any(|arg| arg == "--help" || arg == "-h") {
-        println!("usage: {USAGE}");
+    let has = |flags: &[&str]| args.iter().any(|arg| flags.contains(&arg.as_str()));
+    if has(&["--help", "-h"]) {
+        print!("usage: {USAGE}\n{HELP}");
+        return;
+    }
+    if has(&["--version"]) {
+        println!("bn-convert {}", env!("CARGO_PKG_VERSION"));
         return;
     }
     if let Err(error) = parse(&args).and_then(|job| convert(&job)) {
@@ -68,17 +78,18 @@ fn convert(job: &Job) -> Result<()> {
     let pairs = files.text_pairs(files.config(&warn)?.vocab_size, &warn)?;
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let pool = Pool::new(threads)?;
-    let terminal = std::io::stderr().is_terminal();
-    let result = export(&files, job.types, pairs, &pool, out, &mut |name| {
+    let terminal = stderr().is_terminal();
+    // What goes to stderr is worth no failure.
+    let result = export(&files, job.types, pairs, &pool, out, &mut |fraction, name| {
         if terminal {
-            // Progress is worth no failure.
-            let _ = write!(std::io::stderr(), "\r\x1b[K{name}");
+            let _ = write!(stderr(), "\r\x1b[K{:3.0}% {name}", 100.0 * fraction);
         }
     });
     if terminal {
-        let _ = write!(std::io::stderr(), "\r\x1b[K");
+        let _ = write!(stderr(), "\r\x1b[K");
     }
     result?;
-    let _ = writeln!(std::io::stderr(), "{} is written", job.out);
+    let bytes = std::fs::metadata(out).map_or(0, |file| file.len());
+    let _ = writeln!(stderr(), "{} is written: {:.2} MiB", job.out, bytes as f64 / (1 << 20) as f64);
     Ok(())
 }

@@ -51,14 +51,14 @@ enum Kind {
 }
 
 /// Writes `files` to `path`; `extra` are metadata pairs that are not the decoder's (tokenizer, chat template).
-/// `progress` hears each tensor's name. `Unsupported` for what a GGUF file cannot say.
+/// `progress` hears the fraction that is done, and each tensor's name. `Unsupported` for what a GGUF file cannot say.
 pub fn export(
     files: &dyn Checkpoint,
     types: ExportTypes,
     extra: Vec<(String, Meta)>,
     pool: &Pool,
     path: &Path,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(f32, &str),
 ) -> Result<()> {
     let config = files.config(&|_| ())?;
     let unknown = || Error::unsupported(format!("{}: GGUF has no '{}'", files.what(), config.architecture));
@@ -87,7 +87,7 @@ pub fn export(
     let source = Source { files, types, pool, config: &config };
     write_file(path, &pairs, &tensors, |index, out| {
         let (name, kind) = &items[index];
-        progress(name);
+        progress(index as f32 / items.len() as f32, name);
         source.write(name, *kind, out)
     })
 }

@@ -133,9 +133,7 @@ fn tokens(file: &File, spm: bool, n: usize) -> (Vec<String>, Vec<i32>) {
 }
 
 fn bpe_pairs(file: &File, what: &str) -> Result<Vec<(String, Meta)>> {
-    let rule = Rule::of_json(file).ok_or_else(|| {
-        Error::unsupported(format!("{what}: 'pre_tokenizer' is a rule that has no name in GGUF"))
-    })?;
+    let rule = Rule::of_json(file).map_err(|why| Error::unsupported(format!("{what}: {why}")))?;
     let merges = file.model.merges.iter().filter_map(json::Merge::parts);
     let merges = merges.map(|(a, b)| format!("{a} {b}")).collect();
     Ok(vec![pair("model", "gpt2"), pair("pre", rule.name()), pair("merges", Meta::Strs(merges))])

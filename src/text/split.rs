@@ -204,19 +204,41 @@ impl Rule {
         self.names[0]
     }
 
-    /// The rule whose passes a `tokenizer.json` spells out.
-    pub fn of_json(file: &super::json::File) -> Option<&'static Self> {
+    /// The rule that a `tokenizer.json` spells out, or which field keeps it from having one, and why.
+    pub fn of_json(file: &super::json::File) -> std::result::Result<&'static Self, String> {
         let mut passes = Vec::new();
-        passes_of(file.pre_tokenizer.as_ref()?, &mut passes)?;
-        let nfc =
-            file.normalizer.as_ref().is_some_and(|n| n.get("type").and_then(Value::as_str) == Some("NFC"));
+        let known = file.pre_tokenizer.as_ref().and_then(|part| passes_of(part, &mut passes));
         let spelled = |pass: &Pass| match pass {
             Pass::Pattern(pattern) => *pattern,
             Pass::Punctuation => PUNCTUATION,
         };
-        let same = |rule: &&&Self| rule.passes.iter().map(spelled).eq(passes.iter().map(String::as_str));
-        let alike = |rule: &&&Self| rule.ignore_merges == file.model.ignore_merges && rule.nfc == nfc;
-        RULES.iter().find(|rule| same(rule) && alike(rule)).copied()
+        let same =
+            |rule: &&'static Self| rule.passes.iter().map(spelled).eq(passes.iter().map(String::as_str));
+        let found: Vec<_> = RULES.into_iter().filter(same).collect();
+        let Some(first) = found.first().filter(|_| known.is_some()) else {
+            return Err("'pre_tokenizer' is a rule that has no name in GGUF".into());
+        };
+        let normalizer = file.normalizer.as_ref().map(|n| n.get("type").and_then(Value::as_str));
+        let nfc = normalizer == Some(Some("NFC"));
+        let Some(composed) = found.iter().find(|rule| rule.nfc == nfc) else {
+            let (is, rule) =
+                (normalizer.map_or("missing", |ty| ty.unwrap_or("without a type")), first.name());
+            return Err(match nfc {
+                true => format!(
+                    "'normalizer' is NFC, which GGUF's rule '{rule}' for this 'pre_tokenizer' does not do"
+                ),
+                false => format!(
+                    "'normalizer' is {is}, and GGUF's rule '{rule}' for this 'pre_tokenizer' does NFC"
+                ),
+            });
+        };
+        let merges = file.model.ignore_merges;
+        found.iter().find(|rule| rule.nfc == nfc && rule.ignore_merges == merges).copied().ok_or_else(|| {
+            format!(
+                "'ignore_merges' is {merges}, unlike in GGUF's rule '{}' for this 'pre_tokenizer'",
+                composed.name()
+            )
+        })
     }
 
     /// Converters for BitNet leave the rule out; a wrong guess would tokenize everything wrong in silence.

@@ -3,14 +3,16 @@
 set -eu
 for file in include/bn_engine.h lib/libbn_engine.a "lib/$3" "lib/$2" lib/libbn_engine.so lib/pkgconfig/bn_engine.pc \
     lib/pkgconfig/bn_engine-static.pc \
-    lib/cmake/bn_engine/bn_engineConfig.cmake lib/cmake/bn_engine/bn_engineConfigVersion.cmake share/man/man3/bn_engine.3 \
+    lib/cmake/bn_engine/bn_engineConfig.cmake lib/cmake/bn_engine/bn_engineConfigVersion.cmake share/man/man3/bn_engine.3 share/man/man1/bn-chat.1 \
     share/doc/bn_engine/LICENSE-MIT share/doc/bn_engine/LICENSE-APACHE share/doc/bn_engine/THIRD-PARTY; do
     [ -s "$1/$file" ] || { echo "make install left no $file"; exit 1; }
 done
 while read -r name; do
     [ -s "$1/share/man/man3/$name.3" ] || { echo "make install left no manual page of $name"; exit 1; }
 done < "$4"
-"$1/bin/bn-convert" --help > /dev/null || { echo "make install left no bin/bn-convert that runs"; exit 1; }
+for program in bn-convert bn-chat; do
+    "$1/bin/$program" --help > /dev/null || { echo "make install left no bin/$program that runs"; exit 1; }
+done
 [ "$(readlink "$1/lib/libbn_engine.so")" = "$2" ]
 [ "$(readlink "$1/lib/$2")" = "$3" ]
 soname=$(readelf -d "$1/lib/libbn_engine.so" | sed -n 's/.*SONAME.*\[\(.*\)\].*/\1/p')
@@ -20,7 +22,7 @@ if grep -l -e '@[A-Z_]*@' -e "$1" "$1"/lib/pkgconfig/*.pc "$1"/lib/cmake/bn_engi
     echo "has an unreplaced @NAME@, or the prefix: it could not be moved"
     exit 1
 fi
-if command -v mandoc > /dev/null && mandoc -T lint -W warning "$1"/share/man/man3/*.3 | grep -v 'missing date'; then
+if command -v mandoc > /dev/null && mandoc -T lint -W warning "$1"/share/man/man[13]/* | grep -v 'missing date'; then
     echo "manual pages that mandoc warns of"
     exit 1
 fi

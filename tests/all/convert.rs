@@ -37,7 +37,7 @@ const KEEP: ExportTypes = ExportTypes { ternary: None, weights: None, embedding:
 fn converted(folder: &str, types: ExportTypes, out: &Path) -> Result<(), Error> {
     let files = HfFolder::open(&root().join(folder).to_string_lossy())?;
     let pool = Pool::new(2)?;
-    export(&files, types, Vec::new(), &pool, out, &mut |_| ())
+    export(&files, types, Vec::new(), &pool, out, &mut |_, _| ())
 }
 
 /// Logits of every token of all sequences.
@@ -224,6 +224,43 @@ fn the_file_ends_and_chats_as_the_folder_does() {
     );
 }
 
+/// A tokenizer without a name in GGUF: the message names the field that is to blame.
+#[test]
+fn a_tokenizer_that_has_no_name_is_refused_for_the_right_field() {
+    let scratch = Scratch::new("nameless");
+    put_wide_model(&scratch);
+    let (folder, out) = (scratch.0.to_string_lossy().into_owned(), scratch.file("out.gguf"));
+    let refused = |change: &dyn Fn(&mut Value), words: &[&str]| {
+        let mut file = byte_level();
+        change(&mut file);
+        std::fs::write(scratch.file("tokenizer.json"), file.to_string()).unwrap();
+        let failed = program(&[&folder, &out.to_string_lossy()]);
+        let stderr = String::from_utf8_lossy(&failed.stderr).into_owned();
+        let said = words.iter().all(|word| stderr.contains(word));
+        assert!(failed.status.code() == Some(1) && said, "{words:?}: {stderr}");
+    };
+    let qwen2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    let split = |pattern: &str| {
+        let split =
+            json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
+        let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
+        json!({"type": "Sequence", "pretokenizers": [split, bytes]})
+    };
+    refused(&|f| f["pre_tokenizer"] = split(qwen2), &["'normalizer' is missing", "'qwen2'", "NFC"]);
+    refused(&|f| f["pre_tokenizer"] = split("[a-c]+"), &["'pre_tokenizer' is a rule that has no name"]);
+    let smollm = |f: &mut Value| {
+        let digits = json!({"type": "Digits", "individual_digits": true});
+        f["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": [digits, f["pre_tokenizer"]]});
+    };
+    refused(
+        &|f| {
+            smollm(f);
+            f["model"]["ignore_merges"] = json!(true);
+        },
+        &["'ignore_merges' is true", "'smollm'"],
+    );
+}
+
 #[test]
 fn a_type_that_no_weight_takes_is_refused() {
     let scratch = Scratch::new("refused");
@@ -253,6 +290,14 @@ fn the_program_converts_and_says_what_is_wrong() {
     let done = program(&[&folder, &out]);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     assert_eq!(Gguf::open(&out).unwrap().config(&|_| ()).unwrap().architecture, "qwen3");
+    let size = std::fs::metadata(&out).unwrap().len() as f64 / (1 << 20) as f64;
+    let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(stderr.ends_with(&format!("{out} is written: {size:.2} MiB\n")) && size > 0.005, "{stderr}");
+    assert!(!stderr.contains('\r'), "progress where no terminal is: {stderr}");
+    for (flag, said) in [("--help", "--ternary"), ("-h", "usage"), ("--version", env!("CARGO_PKG_VERSION"))] {
+        let done = program(&[flag]);
+        assert!(done.status.success() && String::from_utf8_lossy(&done.stdout).contains(said), "{flag}");
+    }
     for (args, words) in [
         (vec!["/nowhere", &out], "/nowhere"),
         (vec![folder.as_str()], "usage"),

@@ -40,6 +40,26 @@ fn a_folder_must_have_its_files() {
     copy.refused(Status::BadModel, &[&shard, "outside of the folder"]);
 }
 
+/// As `hf download` leaves them in its cache.
+#[test]
+fn a_snapshot_of_a_cache_is_a_folder() {
+    let copy = Copy::of("llama-sharded");
+    let cache = copy.0.join("models--owner--tiny-llama");
+    let (snapshot, blobs) = (cache.join("snapshots/c0ffee"), cache.join("blobs"));
+    std::fs::create_dir_all(&snapshot).unwrap();
+    std::fs::create_dir(&blobs).unwrap();
+    let files = std::fs::read_dir(&copy.0).unwrap().map(|e| e.unwrap()).filter(|e| e.path().is_file());
+    for (i, file) in files.collect::<Vec<_>>().into_iter().enumerate() {
+        std::fs::rename(file.path(), blobs.join(i.to_string())).unwrap();
+        let link = snapshot.join(file.file_name());
+        std::os::unix::fs::symlink(format!("../../blobs/{i}"), link).unwrap();
+    }
+    let loaded = open(snapshot.to_str().unwrap(), &LoadOptions::default()).unwrap().loaded;
+    assert_eq!(loaded.model.facts().name, "tiny-llama");
+    let error = open(cache.to_str().unwrap(), &LoadOptions::default()).err().expect("no snapshot");
+    assert!(error.status == Status::Io && error.message.contains("in its 'snapshots'"), "{error}");
+}
+
 #[test]
 fn weights_beyond_the_limit_are_refused_as_they_are_read() {
     let folder = root().join("tests/golden/models/bitnet-offline");

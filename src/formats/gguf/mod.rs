@@ -26,6 +26,7 @@ pub use tensor::TensorInfo;
 pub use value::{FromMetadata, ValueType};
 
 use crate::base::{Bytes, Error, Result, Status};
+use crate::formats::no_lfs_pointer;
 use crate::kernels::tl::{self, Tilings};
 use crate::kernels::{DType, Matrix, Pool, pack};
 use reader::{MAX_KEY_BYTES, Reader, called};
@@ -133,6 +134,7 @@ impl Gguf {
     /// As `from_bytes`, of any part.
     fn parse(bytes: Bytes, what: &str) -> Result<Self> {
         let mut r = Reader::new(&bytes, what);
+        no_lfs_pointer(&bytes, what)?;
         let version = header(&mut r)?;
         let n_tensors = entries(&mut r, MIN_TENSOR_BYTES, "tensor count")?;
         let n_pairs = entries(&mut r, MIN_PAIR_BYTES, "metadata count")?;

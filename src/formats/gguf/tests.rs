@@ -112,9 +112,10 @@ fn refuses_tensors_only_when_asked() {
 
 #[test]
 fn refuses_foreign_files() {
-    let cases: [(&[u8], Status, &str); 6] = [
+    let cases: [(&[u8], Status, &str); 7] = [
         (b"", Status::BadModel, "ends inside"),
         (b"PK\x03\x04....", Status::BadModel, "not a GGUF file"),
+        (b"version https://git-lfs.github.com/spec/v1\noid", Status::BadModel, "git lfs pull"),
         (b"GGUF\x01\0\0\0", Status::Unsupported, "version 1"),
         (b"GGUF\0\0\0\x03", Status::Unsupported, "big-endian"),
         (b"GGUF\x09\0\0\0", Status::Unsupported, "version 9"),

@@ -1,18 +1,20 @@
 //! A Hugging Face folder: which files there are, read or mapped, and its tensors by name.
 //!
-//! Nothing outside of the folder is opened: names are plain file names, and a link that leads out is refused.
+//! Nothing outside of the folder is opened: names are plain file names, and a link that leads out is refused. But
+//! the files of a snapshot in a Hugging Face cache are links to the `blobs` beside `snapshots`.
 
 pub mod index;
 #[cfg(test)]
 mod tests;
 
 use crate::base::{Bytes, Error, Result, Status};
+use crate::formats::no_lfs_pointer;
 use crate::formats::safetensors::{SafeTensors, TensorInfo};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -25,6 +27,8 @@ const MAX_SHARDS: usize = 1 << 10;
 pub struct Folder {
     /// Without links; everything that is opened lies below it.
     root: PathBuf,
+    /// Of a snapshot in a cache: the folder that its links lead to.
+    blobs: Option<PathBuf>,
     /// As errors call it: what the caller wrote.
     what: String,
 }
@@ -45,12 +49,19 @@ impl Folder {
             "" => "/",
             what => what,
         };
-        Ok(Self { root, what: what.to_owned() })
+        Ok(Self { blobs: blobs_of(&root), root, what: what.to_owned() })
     }
 
     /// The folder, as errors call it.
     pub fn what(&self) -> &str {
         &self.what
+    }
+
+    /// What the model may be called: the folder's name, or MODEL of a cache's `models--OWNER--MODEL`.
+    pub fn name(&self) -> &str {
+        let cached = self.blobs.as_ref().and_then(|blobs| blobs.parent()?.file_name()?.to_str());
+        let name = cached.and_then(|name| name.rsplit("--").next());
+        name.or_else(|| self.what.rsplit('/').next()).unwrap_or_default()
     }
 
     /// A file of it, as errors call it.
@@ -75,6 +86,7 @@ impl Folder {
         bytes.try_reserve_exact(size).map_err(|_| Error::out_of_memory(&self.path_of(name), size))?;
         // A file that grows meanwhile is read up to the length it had.
         file.take(len).read_to_end(&mut bytes).map_err(|e| self.io(name, e))?;
+        no_lfs_pointer(&bytes, &self.path_of(name))?;
         Ok(Some(bytes))
     }
 
@@ -88,6 +100,7 @@ impl Folder {
         // SAFETY: the mapping is private and read-only and outlives every view of it (`Bytes` owns it).
         // That nobody truncates or rewrites the file meanwhile is asked of the caller above.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| self.io(name, e))?;
+        no_lfs_pointer(&map, &self.path_of(name))?;
         Ok(Some(Bytes::of_file(map)))
     }
 
@@ -102,12 +115,14 @@ impl Folder {
             }
             Err(e) => return Err(self.io(name, e)),
         };
-        if !real.starts_with(&self.root) {
+        if !real.starts_with(&self.root)
+            && self.blobs.as_deref().is_none_or(|blobs| real.parent() != Some(blobs))
+        {
             return Err(self.bad(
                 name,
                 format_args!(
-                    "it is a link to '{}', outside of the folder; a cache's snapshot has such links: give a \
-                     folder with the files themselves (`huggingface-cli download --local-dir`, `cp -rL`)",
+                    "it is a link to '{}', outside of the folder, and not to the 'blobs' of a Hugging Face cache: \
+                     give a folder with the files themselves (`hf download --local-dir`, `cp -rL`)",
                     real.display()
                 ),
             ));
@@ -130,6 +145,13 @@ impl Folder {
     fn bad(&self, name: &str, message: impl std::fmt::Display) -> Error {
         Error::bad_model(format!("{}: {message}", self.path_of(name)))
     }
+}
+
+/// `MODEL/blobs` for `MODEL/snapshots/REVISION`, if it is a folder and no link.
+fn blobs_of(root: &Path) -> Option<PathBuf> {
+    let snapshots = root.parent().filter(|folder| folder.ends_with("snapshots"))?;
+    let blobs = snapshots.parent()?.join("blobs");
+    std::fs::symlink_metadata(&blobs).is_ok_and(|blobs| blobs.is_dir()).then_some(blobs)
 }
 
 /// The tensors of a folder, in one file or in several.
@@ -206,6 +228,9 @@ impl Tensors {
 pub fn other(folder: &Folder) -> &'static str {
     if folder.has("pytorch_model.bin") || folder.has("pytorch_model.bin.index.json") {
         return "; pickled weights (pytorch_model.bin) are not read: save the model as safetensors";
+    }
+    if folder.has("snapshots") && folder.has("blobs") {
+        return "; it is a model in a Hugging Face cache: give a folder in its 'snapshots'";
     }
     let gguf = |entry: io::Result<std::fs::DirEntry>| {
         entry.is_ok_and(|entry| entry.path().extension().is_some_and(|e| e == "gguf"))

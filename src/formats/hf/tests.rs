@@ -139,6 +139,46 @@ fn links_do_not_leave_the_folder() {
     assert!(Tensors::open(&linked).is_ok());
 }
 
+/// A cache: `blobs` has the files, `snapshots/REVISION` links to them.
+#[test]
+fn links_of_a_cache_lead_to_its_blobs_alone() {
+    let cache = Temporary::new();
+    let snapshot = cache.0.join("snapshots/c0ffee");
+    std::fs::create_dir_all(&snapshot).unwrap();
+    std::fs::create_dir_all(cache.0.join("blobs/deeper")).unwrap();
+    cache.put("blobs/1234", shard(&["a"])).put("blobs/deeper/1234", shard(&["a"])).put("1234", shard(&["a"]));
+    let folder = || Folder::open(snapshot.to_str().unwrap()).unwrap();
+    let link = snapshot.join("model.safetensors");
+    symlink("../../blobs/1234", &link).unwrap();
+    assert!(Tensors::open(&folder()).is_ok());
+    // One that ends beside or below them, and a blob that is a link out.
+    symlink("../1234", cache.0.join("blobs/out")).unwrap();
+    for target in ["../../1234", "../../blobs/deeper/1234", "../../blobs/out", "/etc/passwd"] {
+        std::fs::remove_file(&link).unwrap();
+        symlink(target, &link).unwrap();
+        let error = Tensors::open(&folder()).err().expect(target);
+        assert!(error.message.contains("outside of the folder"), "{target}: {error}");
+    }
+    // `blobs` itself may be no link.
+    std::fs::rename(cache.0.join("blobs"), cache.0.join("real")).unwrap();
+    symlink("real", cache.0.join("blobs")).unwrap();
+    std::fs::remove_file(&link).unwrap();
+    symlink("../../blobs/1234", &link).unwrap();
+    assert_eq!(Tensors::open(&folder()).err().map(|e| e.status), Some(Status::BadModel));
+    // The folder above the snapshots has no model, and says where one is.
+    assert!(cache.refused().message.contains("in its 'snapshots'"));
+}
+
+#[test]
+fn pointers_of_git_lfs_are_named() {
+    let t = Temporary::new();
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 123\n";
+    t.put("model.safetensors", pointer).put("tokenizer.json", pointer);
+    for error in [t.refused(), t.folder().read("tokenizer.json", 1000).unwrap_err()] {
+        assert!(error.status == Status::BadModel && error.message.contains("git lfs pull"), "{error}");
+    }
+}
+
 #[test]
 fn what_is_no_file_is_refused() {
     let t = Temporary::new();

@@ -57,8 +57,7 @@ impl HfFolder {
             return Err(Error::new(Status::Io, message));
         };
         let json = config::parse(&json, &what)?;
-        let name = folder.what().rsplit('/').next().unwrap_or_default();
-        let mut config = Config::read(&Fields::new(&json, &what)?, name)?;
+        let mut config = Config::read(&Fields::new(&json, &what)?, folder.name())?;
         config.decoder.pooling = pooling::read(&folder)?;
         let tensors = Tensors::open(&folder)?;
         if tensors.iter().any(|(_, tensor)| names::is_embedding_norm(&tensor.name)) {

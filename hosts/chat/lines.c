@@ -1,0 +1,64 @@
+// Lines from standard input. A SIGINT ends the wait for one.
+#include "chat.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/select.h>
+#include <unistd.h>
+
+volatile sig_atomic_t interrupted;
+
+// Waits until there is something to read; false if SIGINT came before it. The signal is blocked but while pselect
+// waits, so that none gets lost between the look at the flag and the wait.
+static bool wait_for_input(void) {
+    sigset_t sigint, before;
+    sigemptyset(&sigint);
+    sigaddset(&sigint, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &sigint, &before);
+    int ready = 0;
+    while (!interrupted && ready <= 0) {
+        fd_set input;
+        FD_ZERO(&input);
+        FD_SET(STDIN_FILENO, &input);
+        ready = pselect(STDIN_FILENO + 1, &input, NULL, NULL, NULL, &before);
+        if (ready < 0 && errno != EINTR) break; // read says why
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return !interrupted;
+}
+
+static line_result taken(bn_string *line, const buffer *input, size_t from, size_t to) {
+    if (to > from && input->data[to - 1] == '\r') to--;
+    *line = (bn_string){input->data + from, to - from};
+    return LINE;
+}
+
+line_result next_line(bn_string *line) {
+    static buffer input;
+    static size_t done; // bytes of it that earlier lines took
+    static bool ended;
+    size_t searched = done;
+    for (;;) {
+        char *end = searched < input.length ? memchr(input.data + searched, '\n', input.length - searched) : NULL;
+        size_t from = done;
+        if (end != NULL) {
+            done = (size_t)(end - input.data) + 1;
+            return taken(line, &input, from, done - 1);
+        }
+        if (ended) {
+            done = input.length;
+            return done > from ? taken(line, &input, from, done) : LINE_END;
+        }
+        if (done > 0) {
+            memmove(input.data, input.data + done, input.length -= done);
+            done = 0;
+        }
+        searched = input.length;
+        if (!wait_for_input()) return LINE_INTERRUPTED;
+        char chunk[4096];
+        ssize_t count = read(STDIN_FILENO, chunk, sizeof chunk);
+        if (count < 0 && errno != EINTR) return LINE_FAILED;
+        if (count == 0) ended = true;
+        if (count > 0) buffer_add(&input, chunk, (size_t)count);
+    }
+}

@@ -1,0 +1,160 @@
+// bn-chat: a chat with a model in the terminal, or with prompts from a pipe, one a line.
+#include "chat.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EXIT_INTERRUPTED = 128 + SIGINT };
+
+void note(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+}
+
+void complain(const char *format, ...) {
+    va_list args;
+    fflush(stdout);
+    fputs("bn-chat: ", stderr);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+}
+
+static void interrupt(int signal) {
+    (void)signal;
+    interrupted = 1;
+}
+
+static void warn(int32_t level, bn_string message, void *context) {
+    (void)level, (void)context;
+    complain("%.*s", (int)message.length, message.data);
+}
+
+static int32_t progress(float fraction, bn_string what, void *terminal) {
+    if (terminal != NULL && fraction < 1.0f)
+        fprintf(stderr, "\r\033[Kloading: %3d%% %.*s", (int)(fraction * 100), (int)what.length, what.data);
+    else if (terminal != NULL)
+        fputs("\r\033[K", stderr);
+    return interrupted; // a non-zero value ends the load
+}
+
+// Opens the model and starts the engine. Returns the exit code, or -1 to go on.
+static int start(chat *c) {
+    bn_error error = {.struct_size = sizeof error};
+    bn_model_config model;
+    bn_engine_config engine;
+    bn_stats stats;
+    bool terminal = isatty(STDERR_FILENO);
+    bn_model_config_init(&model, sizeof model);
+    if (c->options.model != NULL) model.path = BN_TEXT(c->options.model);
+    model.threads = c->options.threads;
+    model.log = warn;
+    model.progress = progress;
+    model.progress_context = terminal ? stderr : NULL;
+    bn_status status = bn_model_open(&model, &c->model, &error);
+    if (status != BN_OK && terminal) fputs("\r\033[K", stderr);
+    if (status == BN_ERR_CANCELLED) return EXIT_INTERRUPTED;
+    if (status != BN_OK) return complain("%s", error.message), 1;
+
+    bn_engine_config_init(&engine, sizeof engine);
+    engine.model = c->model;
+    engine.threads = c->options.threads;
+    engine.max_sequence_length = c->options.context;
+    engine.max_batch_size = 2; // sessions may hold half of the KV cache: a whole context
+    engine.log = warn;
+    if (bn_engine_create(&engine, &c->engine, &error) != BN_OK) return complain("%s", error.message), 1;
+    bn_model_info_init(&c->info, sizeof c->info);
+    bn_stats_init(&stats, sizeof stats);
+    bn_model_get_info(c->model, &c->info, NULL);
+    bn_engine_stats(c->engine, &stats, NULL);
+    c->context = stats.max_sequence_length;
+    return -1;
+}
+
+// Says what the model is. Returns the exit code, or -1 to go on.
+static int introduce(chat *c) {
+    const bn_model_info *m = &c->info;
+    bn_string name = m->name.length > 0 ? m->name : m->architecture;
+    if (!m->has_tokenizer) return complain("the model has no tokenizer that is supported: it cannot chat"), 1;
+    if (c->options.system != NULL && !m->has_chat_template)
+        return complain("--system: this model has no chat template, so no system prompt"), 1;
+    if (c->options.system != NULL)
+        history_set_system(&c->history, (bn_string){c->options.system, strlen(c->options.system)});
+    if (c->interactive)
+        note("%.*s: %.1f million parameters, context of %llu tokens. /help lists commands.", (int)name.length,
+             name.data, (double)m->parameters / 1e6, (unsigned long long)c->context);
+    if (c->options.model == NULL)
+        note("No model was given: this is the small one inside the library. It adds (17+25=), finds a name in a\n"
+             "list (Ages: Ada 42, Tom 17, Mia 88. Tom?) and tells stories (Once upon a time). To chat: bn-chat MODEL,\n"
+             "with a GGUF file or a Hugging Face folder.");
+    if (!m->has_chat_template)
+        note("The model has no chat template: each line is completed as plain text, and earlier ones are not seen.");
+    return -1;
+}
+
+static bool blank(bn_string line) {
+    for (size_t i = 0; i < line.length; i++)
+        if (line.data[i] != ' ' && line.data[i] != '\t') return false;
+    return true;
+}
+
+// A SIGINT while no answer runs. True if the program ends: in a pipe at once, for a person at the second in a row.
+static bool ends_at_interrupt(const chat *c, bool again) {
+    interrupted = 0;
+    if (c->interactive) fputs(again ? "\n" : "\n(Ctrl-C again or Ctrl-D to end)\n", stderr);
+    return again || !c->interactive;
+}
+
+// Reads and answers until the end. Returns the exit code.
+static int run(chat *c) {
+    bool again = false; // the last line was a Ctrl-C
+    for (;;) {
+        bn_string line = {0};
+        if (c->interactive) fputs("> ", stdout), fflush(stdout);
+        line_result result = next_line(&line);
+        if (result == LINE_FAILED) return complain("cannot read the input: %s", strerror(errno)), 1;
+        if (result == LINE_END) {
+            if (c->interactive) putchar('\n');
+            return 0;
+        }
+        if (result == LINE_INTERRUPTED) {
+            if (ends_at_interrupt(c, again)) return c->interactive ? 0 : EXIT_INTERRUPTED;
+            again = true;
+            continue;
+        }
+        again = false;
+        if (blank(line)) continue;
+        outcome out = line.data[0] == '/' ? command(c, line) : turn(c, line) ? GO_ON : FAILED;
+        if (out == QUIT) return 0;
+        if (out == FAILED && !c->interactive) return 1; // what follows would answer another conversation
+    }
+}
+
+int main(int count, char **args) {
+    static chat c;
+    int code = options_parse(&c.options, count, args);
+    if (code < 0) {
+        struct sigaction action = {.sa_handler = interrupt, .sa_flags = SA_RESTART};
+        sigaction(SIGINT, &action, NULL);
+        c.terminal_out = isatty(STDOUT_FILENO);
+        c.interactive = c.terminal_out && isatty(STDIN_FILENO);
+        code = start(&c);
+        if (code < 0) code = introduce(&c);
+        if (code < 0) code = run(&c);
+        history_drop(&c.history, 0, c.history.count);
+        bn_engine_destroy(c.engine);
+        bn_model_free(c.model);
+    }
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0) {
+        complain("cannot write the output: %s", strerror(errno));
+        code = 1;
+    }
+    return code;
+}

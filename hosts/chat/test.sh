@@ -1,0 +1,100 @@
+#!/bin/sh
+# test.sh BN-CHAT DEMO: prompts through a pipe, with the embedded model and with builtin:echo; failures; SIGINT.
+set -eu
+chat=$1
+demo=$2
+dir=$(mktemp -d)
+child=
+trap '[ -z "$child" ] || kill "$child" 2> /dev/null || true; rm -rf "$dir"' EXIT
+
+fail() {
+    echo "bn-chat: $1"
+    head -n 20 "$dir"/out "$dir"/err
+    exit 1
+}
+
+# Input is standard input, what is expected the file "want".
+same() {
+    "$chat" "$@" > "$dir/out" 2> "$dir/err" || fail "$* ended with $?"
+    cmp -s "$dir/want" "$dir/out" || fail "$* did not say what it should"
+}
+
+# One line on stderr that has the words, nothing on stdout, exit code 1.
+refuses() {
+    words=$1
+    shift
+    code=0
+    "$chat" "$@" > "$dir/out" 2> "$dir/err" || code=$?
+    [ "$code" = 1 ] && [ ! -s "$dir/out" ] && [ "$(wc -l < "$dir/err")" = 1 ] && grep -q -e "$words" "$dir/err" ||
+        fail "$* ended with $code, expected: $words"
+}
+
+# The embedded model completes each line by itself, and says so.
+printf '42\n2\n' > "$dir/want"
+printf '17+25=\n\n1+1=\r\n' | same
+grep -q 'No model was given' "$dir/err" && grep -q 'no chat template' "$dir/err" || fail "no word on the embedded model"
+printf '42\n' > "$dir/want"
+printf '17+25=' | same "$demo" --temperature 0 --threads 1
+
+# A conversation: the answer of echo is the prompt.
+cat > "$dir/want" << 'END'
+system: Be brief.
+user: Grüße, 世界! 🦀
+assistant: 
+system: Be brief.
+user: Grüße, 世界! 🦀
+assistant: system: Be brief.
+user: Grüße, 世界! 🦀
+assistant: 
+user:  /not a command
+assistant: 
+user: new
+assistant: 
+END
+printf 'Grüße, 世界! 🦀\n /not a command\n/reset\n/system\nnew\n' | same builtin:echo --system 'Be brief.'
+printf 'hello\n/stats\nworld\n/stats\nagain\n/stats\n' | "$chat" builtin:echo > "$dir/out" 2> "$dir/err"
+sed -n 's/^last turn: .* tokens, \([0-9]*\) of them cached.*/\1/p' "$dir/out" > "$dir/cached"
+[ "$(sort -n -u "$dir/cached" | wc -l)" = 3 ] && sort -n -c "$dir/cached" || fail "cached tokens do not grow"
+grep -q '^batch ' "$dir/out" || fail "/stats has no report"
+
+# A conversation that outgrows the context forgets its oldest turns. A question that alone is too long fails.
+printf 'one\ntwo\nthree\nfour\n' | "$chat" builtin:echo --context 128 > "$dir/out" 2> "$dir/err" ||
+    fail "a long chat failed"
+grep -q 'forgotten' "$dir/err" && grep -q '^user: four' "$dir/out" || fail "nothing was forgotten"
+printf '%0200d\n' 1 | refuses '128' builtin:echo --context 128
+
+# What is wrong is said in one line.
+refuses '/nowhere' /nowhere < /dev/null
+head -c 100000 "$demo" > "$dir/cut.gguf"
+refuses 'cut.gguf' "$dir/cut.gguf" < /dev/null
+echo 'version https://git-lfs.github.com/spec/v1' > "$dir/pointer.gguf"
+refuses 'git lfs pull' "$dir/pointer.gguf" < /dev/null
+refuses "'x'" --top-p x < /dev/null
+refuses 'no option' --quick < /dev/null
+refuses 'no command' builtin:echo << 'END'
+/quick
+END
+refuses 'UTF-8' builtin:echo << END
+$(printf 'a\377')
+END
+
+# SIGINT cancels the answer, of which there are three seconds, and the program goes on.
+mkfifo "$dir/in"
+"$chat" 'builtin:echo?us_per_token=10000' < "$dir/in" > "$dir/out" 2> "$dir/err" &
+child=$!
+exec 3> "$dir/in"
+printf '%0300d\n' 1 >&3
+tries=0
+until [ -s "$dir/out" ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 600 ] || fail "no answer came"
+    sleep 0.05
+done
+kill -INT "$child"
+printf '/reset\nhi\n' >&3
+exec 3>&-
+wait "$child" || fail "it ended with $? after SIGINT"
+child=
+grep -q 'cancelled' "$dir/err" && [ "$(tail -n 2 "$dir/out" | head -n 1)" = 'user: hi' ] || fail "SIGINT did not cancel"
+[ "$(wc -c < "$dir/out")" -lt 300 ] || fail "the cancelled answer is whole"
+echo "bn-chat answers, forgets, refuses and cancels"

@@ -1,0 +1,154 @@
+// One turn: the question joins the history, the answer is printed as it comes and joins it too. Each request has
+// the whole conversation; the engine's session keeps what was computed of it, so that only new tokens are.
+#include "chat.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// Tokens of the whole conversation as a prompt; 0 after an error, which was told.
+static size_t prompt_tokens(const chat *c) {
+    bn_error error = {.struct_size = sizeof error};
+    size_t count = 0;
+    bn_status status =
+        bn_model_chat_tokenize(c->model, c->history.messages, c->history.count, sizeof *c->history.messages,
+                               BN_CHAT_ADD_GENERATION_PROMPT, NULL, 0, &count, &error);
+    if (status == BN_OK || status == BN_ERR_BUFFER_TOO_SMALL) return count;
+    complain("%s", error.message);
+    return 0;
+}
+
+// Drops the oldest turns of a conversation that leaves no room for an answer, down to half of the context: a
+// history whose beginning changes is computed anew, and so that is not in every turn. False after an error.
+static bool fit(chat *c) {
+    uint64_t quarter = c->context / 4, longest = c->options.max_tokens;
+    uint64_t room = longest > 0 && longest < quarter ? longest : quarter;
+    uint64_t most = c->context - room;
+    size_t dropped = 0, first = history_has_system(&c->history) ? 1 : 0;
+    for (;;) {
+        size_t tokens = prompt_tokens(c);
+        if (tokens == 0) return false;
+        if (tokens <= most || c->history.count < first + 3) break; // the question alone stays in any case
+        history_drop(&c->history, first, 2);
+        dropped++;
+        most = c->context / 2;
+    }
+    if (dropped > 0)
+        note("(the conversation has outgrown the context of %llu tokens: the oldest %zu turn%s forgotten)",
+             (unsigned long long)c->context, dropped, dropped == 1 ? " is" : "s are");
+    return true;
+}
+
+static void set_sampling(const chat *c, bn_request_params *params) {
+    const options *o = &c->options;
+    const bn_model_info *m = &c->info;
+    uint32_t given = o->given, fields = given | m->sampling_fields;
+#define CHOOSE(bit, field) \
+    if (fields & (bit)) params->field = given & (bit) ? o->field : m->field
+    CHOOSE(BN_SAMPLING_TEMPERATURE, temperature);
+    CHOOSE(BN_SAMPLING_TOP_K, top_k);
+    CHOOSE(BN_SAMPLING_TOP_P, top_p);
+    CHOOSE(BN_SAMPLING_MIN_P, min_p);
+    CHOOSE(BN_SAMPLING_REPETITION_PENALTY, repetition_penalty);
+#undef CHOOSE
+    params->seed = o->seed + c->turns; // the same question again gets another answer
+    params->max_new_tokens = o->max_tokens;
+}
+
+// On a terminal without control characters, which could do more than print. `text` is whole characters.
+static void print(const chat *c, bn_string text) {
+    for (size_t i = 0; i < text.length; i++) {
+        unsigned char byte = (unsigned char)text.data[i];
+        bool c1 = byte == 0xc2 && i + 1 < text.length && (unsigned char)text.data[i + 1] < 0xa0;
+        bool control = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f || c1;
+        if (!control || !c->terminal_out)
+            putchar(byte);
+        else if (c1)
+            i++;
+    }
+    fflush(stdout);
+}
+
+// What is worth a line about how an answer ended. False if it failed.
+static bool tell_end(const chat *c, const bn_event *end) {
+    switch (end->finish_reason) {
+    case BN_FINISH_FAILED:
+        complain("%.*s", (int)end->message.length, end->message.data);
+        return false;
+    case BN_FINISH_CANCELLED:
+        note("(cancelled)");
+        return true;
+    case BN_FINISH_LENGTH:
+        if (c->interactive) note("(cut after %u tokens; see --max-tokens and --context)", end->generated_tokens);
+        return true;
+    default: return true;
+    }
+}
+
+// Prints a request's events until the last one and gathers the text. A SIGINT cancels it.
+static bool stream(chat *c, bn_request request, buffer *answer) {
+    bn_error error = {.struct_size = sizeof error};
+    bool cancelled = false, good = true;
+    for (bool over = false; !over;) {
+        bn_event event;
+        size_t count = 0;
+        if (bn_poll(c->engine, request, &event, sizeof event, 1, 50, &count, &error) != BN_OK)
+            return complain("%s", error.message), false;
+        if (interrupted && !cancelled) {
+            bn_cancel(c->engine, request, NULL);
+            cancelled = true;
+        }
+        if (count == 0) continue;
+        print(c, event.text);
+        buffer_add(answer, event.text.data, event.text.length);
+        over = event.kind == BN_EVENT_COMPLETED;
+        if (over) {
+            c->last = (timing){event.prompt_tokens, event.cached_tokens, event.generated_tokens, event.first_token_ns,
+                               event.decode_ns};
+            if (answer->length == 0 || answer->data[answer->length - 1] != '\n') print(c, BN_STRING("\n"));
+            good = tell_end(c, &event);
+        }
+        bn_events_free(c->engine, &event, sizeof event, 1);
+    }
+    interrupted = 0;
+    return good;
+}
+
+static bool answered(chat *c, bn_request_params *params, buffer *answer) {
+    bn_error error = {.struct_size = sizeof error};
+    bn_request request;
+    set_sampling(c, params);
+    c->turns++;
+    if (bn_submit(c->engine, params, &request, &error) != BN_OK) return complain("%s", error.message), false;
+    bool good = stream(c, request, answer);
+    bn_release(c->engine, request, NULL);
+    return good;
+}
+
+bool turn(chat *c, bn_string text) {
+    bn_request_params params;
+    buffer answer = {0};
+    bool good;
+    bn_request_params_init(&params, sizeof params);
+    if (!c->info.has_chat_template) {
+        params.prompt = text;
+        good = answered(c, &params, &answer);
+        buffer_free(&answer);
+        return good;
+    }
+    history *h = &c->history;
+    history_add(h, "user", text);
+    good = fit(c);
+    if (good) {
+        params.messages = h->messages;
+        params.messages_count = h->count;
+        params.session = SESSION;
+        good = answered(c, &params, &answer);
+    }
+    // Without an answer there was no question: templates want users and assistants to take turns.
+    if (good && answer.length > 0)
+        history_add(h, "assistant", (bn_string){answer.data, answer.length});
+    else
+        history_drop(h, h->count - 1, 1);
+    buffer_free(&answer);
+    return good;
+}
