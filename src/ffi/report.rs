@@ -70,7 +70,8 @@ fn held_back(of: &Efficiency) -> Option<String> {
     let share = |(by, name): &(HeldBack, &str)| {
         format!("{name} {}", percent(of.held_back[*by as usize] as f64, steps as f64))
     };
-    (steps > 0).then(|| HeldBack::ALL.iter().map(share).collect::<Vec<_>>().join(", ") + " of steps")
+    let counted = HeldBack::ALL.iter().filter(|(by, _)| of.held_back[*by as usize] > 0);
+    (steps > 0).then(|| "by ".to_owned() + &counted.map(share).collect::<Vec<_>>().join(", ") + " of steps")
 }
 
 #[cfg(test)]
@@ -126,7 +127,7 @@ mod tests {
         stats.efficiency.held_back[HeldBack::Slots as usize] = 75;
         stats.efficiency.held_back[HeldBack::Queue as usize] = 25;
         let page = text(&stats);
-        assert!(page.contains("queue 25.0%, slots 75.0%, blocks 0.0%"), "{page}");
+        assert!(page.contains("held back  by an empty queue 25.0%, max_batch_size 75.0% of steps"), "{page}");
     }
 
     #[test]

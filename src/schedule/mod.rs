@@ -135,12 +135,12 @@ pub enum HeldBack {
 impl HeldBack {
     pub const ALL: [(Self, &'static str); 7] = [
         (Self::Nothing, "nothing"),
-        (Self::Queue, "queue"),
-        (Self::Slots, "slots"),
-        (Self::Blocks, "blocks"),
-        (Self::Rows, "rows"),
+        (Self::Queue, "an empty queue"),
+        (Self::Slots, "max_batch_size"),
+        (Self::Blocks, "KV blocks"),
+        (Self::Rows, "max_batch_tokens"),
         (Self::Time, "time"),
-        (Self::Prefix, "prefix"),
+        (Self::Prefix, "a prefix on its way"),
     ];
 }
 
