@@ -474,6 +474,12 @@ impl<E: Merge> Slots<E> {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+#[path = "simulation/slot_checks.rs"]
+mod checks;
+#[cfg(all(test, not(loom)))]
+pub use checks::View;
+
 impl<E> Slot<E> {
     fn new() -> Self {
         Self {
