@@ -71,7 +71,13 @@ impl Host {
             queue_timeout_ms,
             end_unread: rng.one_in(4),
             drop_late: queue_timeout_ms > 0 && rng.one_in(2),
-            priority: if rng.one_in(2) { 128 } else { rng.next() as u8 },
+            priority: if self.last {
+                0
+            } else if rng.one_in(2) {
+                128
+            } else {
+                rng.next() as u8
+            },
             cache,
             cache_salt: u64::from(rng.one_in(6)),
             session: (cache && rng.one_in(5)).then(|| Cow::Borrowed(name)),

@@ -4,6 +4,9 @@ use super::super::hub::Bed;
 use super::*;
 use crate::schedule::State;
 
+/// Bytes of the grant for an event of one token, at most.
+const EVENT: u64 = 100;
+
 impl Core {
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
@@ -34,7 +37,7 @@ impl Core {
     }
 
     /// Between turns. `events`: all of them lie in slots, or here.
-    pub fn check(&self, events: bool) {
+    pub fn check(&self, events: bool, max_unread: u64) {
         self.scheduler.check().unwrap();
         assert_eq!(self.active, self.live().count());
         let counts = self.scheduler.counts();
@@ -46,6 +49,7 @@ impl Core {
             if let Some(sequence) = sequence {
                 assert_eq!(sequence.id.slot() as usize, slot);
                 self.check_sequence(sequence, events);
+                self.check_unread(sequence, max_unread);
             }
         }
     }
@@ -71,6 +75,14 @@ impl Core {
         let held = sequence.granted_bytes() + here + view.pending + view.leased;
         let fits = if events && !view.discard { view.granted == held } else { view.granted >= held };
         assert!(fits, "{:?} was granted {} bytes and holds {held}: {view:?}", sequence.id, view.granted);
+    }
+
+    /// No more than one event goes beyond the limit.
+    fn check_unread(&self, sequence: &Sequence, max_unread: u64) {
+        let view = self.shared.hub.view(sequence.id.slot());
+        assert!(sequence.unread || !view.slow, "{:?} goes on: {view:?}", sequence.id);
+        let few = max_unread == 0 || view.slow || view.pending <= max_unread.max(EVENT);
+        assert!(few, "{:?} goes on: {view:?}", sequence.id);
     }
 
     /// Nothing but time, or the host, brings any request further: the loop may `rest` from `now` on.

@@ -61,6 +61,8 @@ pub struct Host {
     pub saved: Vec<Vec<u8>>,
     /// None fails from now on.
     pub calm: bool,
+    /// What it submits comes behind all that came before.
+    pub last: bool,
     /// Passes of one sequence that may fail yet because they failed together.
     angry: usize,
     /// Requests that a fault has ended, and those that one may have.
@@ -89,6 +91,7 @@ impl Host {
             calls: Vec::new(),
             saved: Vec::new(),
             calm: false,
+            last: false,
             angry: 0,
             hits: 0,
             grazes: 0,
@@ -368,7 +371,6 @@ impl Host {
 
     /// What becomes of the pass that runs `batch`, and its time. The host does something meanwhile.
     pub fn pass(&mut self, batch: &RaggedBatch) -> Fault {
-        self.tally.count("passes");
         let [each, row] = self.setting.cost;
         let mut ns = (each + row * batch.tokens.len() as u64) * (95 + self.rng.below(11)) / 100;
         if self.rng.one_in(300) {

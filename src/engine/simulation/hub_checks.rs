@@ -69,6 +69,11 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         self.state.lock().slots.waits_for_host()
     }
 
+    /// How many requests came before the oldest that is not done; `u64::MAX` without one.
+    pub fn first_live(&self) -> u64 {
+        self.state.lock().slots.first_live()
+    }
+
     /// Whether a grant would leave a way for all to end; see `Slots::grant`.
     pub fn could_grant(&self, slot: u32, bytes: u64) -> bool {
         self.budget == u64::MAX || self.state.lock().slots.could_grant(slot as usize, bytes, self.budget)

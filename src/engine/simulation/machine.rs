@@ -78,7 +78,12 @@ impl Model for Machine {
                 struck();
                 panic!("a fault of the simulation");
             }
-            _ => self.echo.forward(ops, batch, kv, stop, out)?,
+            _ => {
+                let result = self.echo.forward(ops, batch, kv, stop, out);
+                let what = if result.is_ok() { "passes that ended" } else { "passes that were stopped" };
+                host.borrow_mut().tally.count(what);
+                result?;
+            }
         }
         struck();
         match fault {

@@ -225,7 +225,9 @@ impl Asked {
         let right = match event.finish {
             FinishReason::Cancelled if says("max_unread_bytes") => self.params.end_unread,
             FinishReason::Cancelled => self.told,
-            FinishReason::TimedOut if says("given up") => self.params.drop_late && event.tokens.is_empty(),
+            FinishReason::TimedOut if says("given up") => {
+                self.params.drop_late && event.usage.generated_tokens == 0
+            }
             FinishReason::TimedOut if says("admitted") => passed(self.queue_deadline),
             FinishReason::TimedOut => passed(self.deadline),
             _ => ["fault", "NaN", "infinity", "died"].into_iter().any(says),

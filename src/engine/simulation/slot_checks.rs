@@ -62,6 +62,11 @@ impl<E: Merge> Slots<E> {
         self.slots.iter().any(|slot| slot.open && of_host(slot))
     }
 
+    pub fn first_live(&self) -> u64 {
+        let live = self.slots.iter().filter(|slot| slot.open && !slot.finished);
+        live.map(|slot| slot.ticket).min().unwrap_or(u64::MAX)
+    }
+
     /// By trying whose turn can come, again and again.
     pub fn could_grant(&self, index: usize, bytes: u64, budget: u64) -> bool {
         let Some(mut left) = budget.saturating_sub(self.usage.reserved).checked_sub(bytes) else {

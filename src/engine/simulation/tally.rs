@@ -10,12 +10,14 @@ pub struct Tally {
 }
 
 /// What every piece has to show.
-const KINDS: [&str; 66] = [
+const KINDS: [&str; 69] = [
     "turns",
-    "passes",
+    "passes that ended",
     "rests until a time",
     "rests until a command",
     "rests that ended early",
+    "turns beside the starved",
+    "turns beside the unread",
     "rests beside the starved",
     "rests beside the unread",
     "submits",
@@ -72,6 +74,7 @@ const KINDS: [&str; 66] = [
     "caches cleared",
     "events of the cache",
     "worlds drained",
+    "worlds drained in a rush",
     "worlds cancelled",
     "worlds destroyed",
     "worlds that died",

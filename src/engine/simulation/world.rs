@@ -28,8 +28,9 @@ pub struct World {
     /// None once it is closed.
     core: Option<Core>,
     host: Rc<RefCell<Host>>,
-    /// Before the next turn.
+    /// Before the next turn, and its end; `u64::MAX`: none.
     rest: Rest,
+    until: u64,
     /// It rests until then.
     nap: Option<u64>,
     turns: u64,
@@ -68,6 +69,7 @@ impl World {
             core: Some(core),
             host,
             rest: Rest::UntilCommand,
+            until: u64::MAX,
             nap: None,
             turns: 0,
             over: None,
@@ -121,10 +123,8 @@ impl World {
                 Bed::Awake => self.run_turn(rest),
                 Bed::Done => self.finish(),
                 Bed::Asleep => {
-                    let (until, what) = match rest {
-                        Rest::For(time) => (now_ns() + time.as_nanos() as u64, "rests until a time"),
-                        _ => (u64::MAX, "rests until a command"),
-                    };
+                    let until = self.until;
+                    let what = if until == u64::MAX { "rests until a command" } else { "rests until a time" };
                     self.nap = Some(until);
                     self.host().tally.count(what);
                     self.check_rest(until);
@@ -182,6 +182,7 @@ impl World {
             }
             host.calls.len()
         };
+        let started = now_ns();
         machine::set_dying(self.dying);
         let outcome = self.core().try_turn(rest);
         machine::set_dying(false);
@@ -189,7 +190,13 @@ impl World {
         let broken = self.host().broken.take();
         assert_eq!(broken, None, "during a pass");
         match outcome {
-            Ok(Some(rest)) => self.rest = rest,
+            Ok(Some(rest)) => {
+                self.rest = rest;
+                self.until = match rest {
+                    Rest::For(time) => now_ns() + time.as_nanos() as u64,
+                    _ => u64::MAX,
+                };
+            }
             Ok(None) => self.over = Some(Ok(())),
             Err(text) => {
                 assert!(self.dying, "{text}");
@@ -198,6 +205,9 @@ impl World {
             }
         }
         self.host().check_answers(calls);
+        for sequence in self.core().live() {
+            assert!(sequence.expired(started).is_none(), "{:?} outlives its deadline", sequence.id);
+        }
     }
 
     fn refusals(&self) -> u64 {
@@ -216,7 +226,13 @@ impl World {
         assert!(failed <= most, "{failed} failed by {most} faults");
         host.move_clock(1_000);
         if let Some(core) = &self.core {
-            core.check(!self.setting.callback);
+            core.check(!self.setting.callback, self.setting.max_unread);
+            for (what, n) in [
+                ("turns beside the starved", core.live().filter(|sequence| sequence.starved).count()),
+                ("turns beside the unread", core.live().filter(|sequence| sequence.unread).count()),
+            ] {
+                host.tally.more(what, n.min(1) as u64);
+            }
         }
     }
 
@@ -282,26 +298,49 @@ impl World {
     }
 
     fn close(&mut self) {
+        self.count();
         let outcome = self.over.take().expect("it is over");
         self.core.take().expect("it is not closed").leave(outcome);
         self.host().check();
     }
 
-    /// By a host that polls and frees all, every request comes to its end. `late`: it says only then that there will be no
-    /// more.
-    fn drain(&mut self, late: bool) {
+    fn count(&mut self) {
+        let (events, refusals) = (self.core().scheduler().events(), self.refusals());
+        let tally = &mut self.host().tally;
+        tally.more("pauses", events.pauses);
+        tally.more("preemptions", events.preemptions);
+        tally.more("positions found in the cache", events.cached_positions);
+        tally.more("allocations refused", refusals);
+    }
+
+    /// Some of the first `n` requests are not done.
+    fn lives(&mut self, n: u64) -> bool {
+        self.host().shared.hub.first_live() < n
+    }
+
+    /// By a host that polls and frees all, every request comes to its end. `rush`: though ever new ones come behind it.
+    fn drain(&mut self, rush: bool) {
         self.host().calm = true;
-        if !late {
+        if !rush && self.host().rng.one_in(2) {
             self.host().engine.shutdown(ShutdownMode::Drain).unwrap();
         }
         let live = self.host().shared.hub.usage().unfinished as u64;
         let allowed = (live + 1) * self.setting.turns_each();
         let mut turns = 0;
-        while self.host().shared.hub.usage().unfinished > 0 {
+        let first = self.host().accepted;
+        self.host().last = rush;
+        while self.lives(first) {
             turns += 1;
             assert!(turns <= allowed, "{live} requests have not ended in {allowed} turns");
             while self.host().serve() {}
+            if rush {
+                self.host().submit();
+            }
             self.advance();
+        }
+        if rush {
+            self.host().tally.count("worlds drained in a rush");
+            return self.drain(false);
         }
         let mut host = self.host();
         host.tally.longest = host.tally.longest.max(turns as f64 / allowed as f64);
