@@ -93,15 +93,23 @@ impl Error {
 
 /// Room for `more` elements in `list`; `OutOfMemory` where the system refuses it.
 pub fn reserve<T>(list: &mut Vec<T>, more: usize, what: &str) -> Result<()> {
-    let refused = || Error::out_of_memory(what, more.saturating_mul(size_of::<T>()));
-    #[cfg(test)]
-    if refusals::is_next() {
-        return Err(refused());
-    }
-    list.try_reserve(more).map_err(|_| refused())
+    reserved(list.try_reserve(more), what, more.saturating_mul(size_of::<T>()))
 }
 
-/// Calls of `reserve` on this thread that are refused, for simulations.
+/// As `reserve`, of what another collection's `try_reserve` said of `bytes` bytes.
+pub fn reserved(
+    made: std::result::Result<(), std::collections::TryReserveError>,
+    what: &str,
+    bytes: usize,
+) -> Result<()> {
+    #[cfg(test)]
+    if refusals::is_next() {
+        return Err(Error::out_of_memory(what, bytes));
+    }
+    made.map_err(|_| Error::out_of_memory(what, bytes))
+}
+
+/// Calls of `reserved` on this thread that are refused, for simulations.
 #[cfg(test)]
 pub mod refusals {
     use std::cell::Cell;

@@ -11,7 +11,7 @@ use super::sequence::{Sequence, cancelled, too_late};
 use super::signal::Signal;
 use super::stats::{Recorder, StepLog};
 use crate::base::clock::now_ns;
-use crate::base::{Error, Result, Status, panics, reserve};
+use crate::base::{Error, Result, Status, panics, reserve, reserved};
 use crate::model::{Loaded, Outputs};
 use crate::ops::{FusedOps, KvCache, RaggedBatch, SeqRows};
 use crate::sample::Sampler;
@@ -252,7 +252,7 @@ impl Core {
             deadlines.retain(|Reverse((_, id))| self.holds(*id));
             self.deadlines = deadlines;
         }
-        self.deadlines.try_reserve(1).map_err(|_| Error::out_of_memory(QUEUE, 16 * self.active))?;
+        reserved(self.deadlines.try_reserve(1), QUEUE, 16 * self.active)?;
         self.deadlines.push(Reverse((deadline_ns, id)));
         Ok(())
     }

@@ -9,7 +9,7 @@ use super::ids::{RequestId, Which};
 use super::slots::Slots;
 pub use super::slots::{Merge, Place, Stage, Usage};
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
-use crate::base::{Error, Result, Status};
+use crate::base::{Error, Result, Status, reserved};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -199,7 +199,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         let mut state = self.state.lock();
         // Later the engine thread may have taken its last look.
         state.open()?;
-        state.commands.try_reserve(1).map_err(|_| Error::out_of_memory("a call", size_of::<Command<C>>()))?;
+        reserved(state.commands.try_reserve(1), "a call", size_of::<Command<C>>())?;
         state.commands.push_back(Command::Start(cargo));
         self.wake_engine(state);
         Ok(())
@@ -481,9 +481,7 @@ impl<E: Merge, C> State<E, C> {
     fn make_room(&mut self, n: usize) -> Result<()> {
         self.slots.make_room(n)?;
         let most = 3 * n + 2 * self.slots.usage().unfinished;
-        self.commands
-            .try_reserve(most)
-            .map_err(|_| Error::out_of_memory("the request queue", most * size_of::<Command<C>>()))
+        reserved(self.commands.try_reserve(most), "the request queue", most * size_of::<Command<C>>())
     }
 
     /// Nothing waits for the engine thread.

@@ -206,6 +206,7 @@ impl Host {
         };
         match call {
             Ok(call) => self.calls.push(call),
+            Err(error) if error.status == Status::OutOfMemory => self.tally.count("refused: allocation"),
             Err(error) => assert!(self.shared.hub.phase() > Phase::Open, "{error}"),
         }
     }

@@ -123,10 +123,8 @@ impl Core {
             let first = self.starved.first() == Some(&SeqId(id.slot()));
             let (_, bytes) = sequence.wants().expect("who wants nothing is not starved");
             let waits = !sequence.began && !first;
-            assert!(
-                waits || !self.shared.hub.could_grant(id.slot(), bytes),
-                "{id:?} waits for what there is"
-            );
+            let none = waits || !self.shared.hub.could_grant(id.slot(), bytes);
+            assert!(none, "{id:?} waits for {bytes} bytes that there are: {}", self.shared.hub.tell_all());
         }
     }
 }

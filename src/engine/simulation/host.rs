@@ -11,7 +11,8 @@ use super::rng::{Rng, mix};
 use super::setting::Setting;
 use super::tally::Tally;
 use crate::base::clock::{fake, now_ns};
-use crate::base::{Status, panics};
+use crate::base::error::refusals;
+use crate::base::{Result, Status, panics};
 use crate::ops::RaggedBatch;
 use crate::sample::Sampler;
 use std::collections::BTreeMap;
@@ -52,6 +53,8 @@ pub struct Host {
     pub tally: Tally,
     pub asked: BTreeMap<RequestId, Asked>,
     pub accepted: u64,
+    /// Those whose end it wanted since the last turn began.
+    pub told: Vec<RequestId>,
     pub prompts: Vec<Vec<u32>>,
     pub sampler: Sampler,
     pub mood: Mood,
@@ -61,6 +64,8 @@ pub struct Host {
     pub saved: Vec<Vec<u8>>,
     /// None fails from now on.
     pub calm: bool,
+    /// During this pass all were told to end.
+    all: bool,
     /// What it submits comes behind all that came before.
     pub last: bool,
     /// Passes of one sequence that may fail yet because they failed together.
@@ -85,12 +90,14 @@ impl Host {
             tally: Tally::default(),
             asked: BTreeMap::new(),
             accepted: 0,
+            told: Vec::new(),
             prompts: Vec::new(),
             mood: MOODS[0],
             held: Vec::new(),
             calls: Vec::new(),
             saved: Vec::new(),
             calm: false,
+            all: false,
             last: false,
             angry: 0,
             hits: 0,
@@ -158,17 +165,27 @@ impl Host {
         }
         let ready = self.shared.hub.usage().any_ready;
         let mut got = Vec::new();
+        let before = refusals::count();
+        if !self.calm && self.rng.one_in(100) {
+            refusals::refuse_after(Some(self.rng.below(3)));
+        }
         let result = self.engine.poll(Which::Any, capacity, Some(Duration::ZERO), &mut |lease, event| {
             got.push((lease, event.clone()));
         });
+        refusals::refuse_after(None);
+        let refused = refusals::count() > before;
         self.tally.count("polls");
         match result {
             Ok(n) => {
                 let most = capacity.min(ready);
                 assert!(n == got.len() && n <= most, "{n} events for {capacity}, {ready} are ready");
-                assert!(n == most || self.is_short(), "{n} events of {ready}");
+                assert!(n == most || refused || self.is_short(), "{n} events of {ready}");
             }
             Err(error) if error.status == Status::MemoryLimit => self.leases_are_full(ready > 0),
+            Err(error) if error.status == Status::OutOfMemory => {
+                assert!(refused);
+                self.tally.count("polls without memory");
+            }
             Err(error) => assert!(self.is_over() && ready == 0, "{error} with {ready} events"),
         }
         got.iter().for_each(|(lease, event)| self.take(Some(*lease), event));
@@ -200,7 +217,11 @@ impl Host {
                 assert!(finished, "{:?}", self.asked[&id]);
                 self.tally.count("polls of one that finished");
             }
-            Err(error) => assert!(self.is_over(), "{error}"),
+            Err(error) => {
+                // In a pass of a turn in which something is refused.
+                let refused = error.status == Status::OutOfMemory;
+                assert!(refused || self.is_over(), "{error}");
+            }
         }
         got.iter().for_each(|(lease, event)| self.take(Some(*lease), event));
         !got.is_empty()
@@ -323,6 +344,7 @@ impl Host {
         assert_eq!(self.engine.release(id).unwrap_err().status, Status::NotFound);
         self.tally.count("releases");
         if asked.finish == FinishReason::None {
+            self.told.push(id);
             self.tally.count("releases of live ones");
         }
         if !asked.leases.is_empty() {
@@ -338,14 +360,22 @@ impl Host {
     fn cancel(&mut self) {
         if self.rng.one_in(8) {
             self.engine.cancel(Which::Any).unwrap();
-            self.asked.values_mut().for_each(|asked| asked.told = true);
+            self.tell_all();
             return self.tally.count("cancels of all");
         }
         if let Some(id) = self.any(|_| true) {
             self.engine.cancel(Which::One(id)).unwrap();
             self.asked.get_mut(&id).expect("it is known").told = true;
+            self.told.push(id);
             self.tally.count("cancels");
         }
+    }
+
+    /// All are to end.
+    pub fn tell_all(&mut self) {
+        self.asked.values_mut().for_each(|asked| asked.told = true);
+        self.told.extend(self.asked.keys());
+        self.all = true;
     }
 
     /// Polls all, frees all. False where there was nothing.
@@ -378,6 +408,7 @@ impl Host {
             self.tally.count("slow passes");
         }
         self.move_clock(ns / 2);
+        self.all = false;
         if !self.calm && self.rng.one_in(6) {
             self.tally.count("acts during a pass");
             if let Err(text) = panics::catch(|| self.act()) {
@@ -409,6 +440,14 @@ impl Host {
             3 if hidden > 0 => Fault::Hidden(self.rng.below(16 * hidden) as usize),
             _ => Fault::Error,
         }
+    }
+
+    /// How a pass without a fault ended.
+    pub fn passed(&mut self, result: &Result<()>) {
+        if result.is_ok() && self.all {
+            self.broken.get_or_insert("the pass went on for nobody".into());
+        }
+        self.tally.count(if result.is_ok() { "passes that ended" } else { "passes that were stopped" });
     }
 
     /// It came to that.

@@ -61,12 +61,19 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     }
 
     pub fn view(&self, slot: u32) -> View {
-        self.state.lock().slots.view(slot as usize)
+        self.state.lock().slots.view(slot as usize).expect("a slot")
     }
 
     /// The host holds events, or what has finished.
     pub fn waits_for_host(&self) -> bool {
         self.state.lock().slots.waits_for_host()
+    }
+
+    /// For messages.
+    pub fn tell_all(&self) -> String {
+        let state = self.state.lock();
+        let slots: Vec<View> = (0..).map_while(|index| state.slots.view(index)).collect();
+        format!("{:?}, hungry: {}, fed: {}, {slots:#?}", state.slots.usage(), state.hungry, state.fed)
     }
 
     /// How many requests came before the oldest that is not done; `u64::MAX` without one.

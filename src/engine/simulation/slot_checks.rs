@@ -3,8 +3,9 @@
 use super::*;
 
 /// A slot as the simulation sees it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct View {
+    pub place: Place,
     pub open: bool,
     pub discard: bool,
     pub running: bool,
@@ -17,9 +18,10 @@ pub struct View {
 }
 
 impl<E: Merge> Slots<E> {
-    pub fn view(&self, index: usize) -> View {
-        let Some(slot) = self.slots.get(index) else { return View::default() };
-        View {
+    pub fn view(&self, index: usize) -> Option<View> {
+        let slot = self.slots.get(index)?;
+        Some(View {
+            place: slot.place,
             open: slot.open,
             discard: slot.discard,
             running: slot.running,
@@ -28,7 +30,7 @@ impl<E: Merge> Slots<E> {
             granted: slot.granted,
             pending: slot.pending.as_ref().map_or(0, |event| event.granted()),
             leased: slot.leases.iter().map(|(_, event)| event.granted()).sum(),
-        }
+        })
     }
 
     pub fn check(&self, budget: u64) {

@@ -10,7 +10,7 @@ pub struct Tally {
 }
 
 /// What every piece has to show.
-const KINDS: [&str; 69] = [
+const KINDS: [&str; 70] = [
     "turns",
     "passes that ended",
     "rests until a time",
@@ -32,6 +32,7 @@ const KINDS: [&str; 69] = [
     "polls of one that finished",
     "polls of nobody",
     "polls without room for a lease",
+    "polls without memory",
     "events",
     "events that several steps made",
     "deliveries",

@@ -127,8 +127,10 @@ impl World {
                     let what = if until == u64::MAX { "rests until a command" } else { "rests until a time" };
                     self.nap = Some(until);
                     self.host().tally.count(what);
-                    self.check_rest(until);
-                    self.check_statistics();
+                    if now_ns() < until {
+                        self.check_rest(until);
+                        self.check_statistics();
+                    }
                 }
             },
         }
@@ -156,6 +158,9 @@ impl World {
             self.host().tally.count("spurious wake-ups");
             return self.wake();
         }
+        if now_ns() >= until {
+            return self.wake();
+        }
         self.check_rest(until);
         let left = until - now_ns();
         let mut host = self.host();
@@ -175,12 +180,12 @@ impl World {
 
     fn run_turn(&mut self, rest: Rest) {
         self.nap = None;
-        let calls = {
+        let (calls, told) = {
             let host = &mut *self.host();
             if !host.calm && host.setting.faults > 0 && host.rng.one_in(100) {
                 refusals::refuse_after(Some(host.rng.below(20)));
             }
-            host.calls.len()
+            (host.calls.len(), std::mem::take(&mut host.told))
         };
         let started = now_ns();
         machine::set_dying(self.dying);
@@ -206,6 +211,7 @@ impl World {
         }
         self.host().check_answers(calls);
         for sequence in self.core().live() {
+            assert!(!told.contains(&sequence.id), "{:?} goes on though it was told to end", sequence.id);
             assert!(sequence.expired(started).is_none(), "{:?} outlives its deadline", sequence.id);
         }
     }
@@ -364,7 +370,7 @@ impl World {
 
     fn told(&mut self) {
         let mut host = self.host();
-        host.asked.values_mut().for_each(|asked| asked.told = true);
+        host.tell_all();
         host.calm = true;
         host.engine.shutdown(ShutdownMode::Cancel).unwrap();
     }
