@@ -5,6 +5,7 @@ use super::super::hub::Phase;
 use super::super::session_file;
 use super::host::Host;
 use super::request::{Asked, SEPARATOR, alone, ids};
+use super::setting::HEAVY;
 use crate::base::clock::now_ns;
 use crate::base::error::refusals;
 use crate::base::{Error, Result, Status};
@@ -64,7 +65,7 @@ impl Host {
         let name = *rng.pick(&NAMES);
         let mut params = RequestParams {
             prompt: Prompt::Tokens(Cow::Owned(prompt)),
-            stream: !rng.one_in(4),
+            stream: !rng.one_in(if self.setting.heavy { 2 } else { 4 }),
             poll_by_id: !self.setting.callback && rng.one_in(4),
             user_data: rng.next(),
             timeout_ms: *rng.pick(&[0, 0, TIMEOUT_NONE, TIMEOUT_NONE, timeout]),
@@ -96,7 +97,9 @@ impl Host {
             (params.sampling.temperature, params.sampling.seed) = (2.0, rng.next());
             params.sampling.presence_penalty = rng.below(2) as f32;
         }
-        if rng.one_in(6) {
+        if self.setting.heavy && !rng.one_in(4) {
+            (params.sampling.logprobs, params.sampling.top_logprobs) = (true, HEAVY);
+        } else if rng.one_in(6) {
             (params.sampling.logprobs, params.sampling.top_logprobs) = (true, rng.below(3) as u32);
         }
         if rng.one_in(8) {

@@ -5,7 +5,7 @@ use super::*;
 use crate::schedule::State;
 
 /// Bytes of the grant for an event of one token, at most.
-const EVENT: u64 = 100;
+const EVENT: u64 = 300;
 
 impl Core {
     pub fn shared(&self) -> &Arc<Shared> {
@@ -85,6 +85,33 @@ impl Core {
         assert!(few, "{:?} goes on: {view:?}", sequence.id);
     }
 
+    /// Those in line for a grant, and those that have not begun and are not.
+    pub fn line(&self) -> [Vec<RequestId>; 2] {
+        if self.starved.is_empty() {
+            return Default::default();
+        }
+        let starved = self.live().filter(|sequence| sequence.starved);
+        let fresh = self.live().filter(|sequence| !sequence.starved && !sequence.began);
+        [starved.map(|sequence| sequence.id).collect(), fresh.map(|sequence| sequence.id).collect()]
+    }
+
+    /// Nobody has begun since, before one that was in line.
+    pub fn check_line(&self, [starved, fresh]: &[Vec<RequestId>; 2]) {
+        let waits = self.live().any(|sequence| sequence.starved && starved.contains(&sequence.id));
+        for sequence in self.live().filter(|sequence| waits && sequence.began) {
+            assert!(!fresh.contains(&sequence.id), "{:?} began before others that wait", sequence.id);
+        }
+    }
+
+    /// Behind a turn whose pass of so many sequences was stopped at `now` at the latest.
+    pub fn check_stopped(&self, sequences: usize, now: u64) {
+        let entries = self.plan.entries.iter().filter(|_| self.plan.entries.len() == sequences);
+        for sequence in entries.filter_map(|entry| self.sequences[entry.seq.0 as usize].as_ref()) {
+            let ends = sequence.doomed || sequence.expired(now).is_some();
+            assert!(ends, "the pass of {:?} was stopped", sequence.id);
+        }
+    }
+
     /// Nothing but time, or the host, brings any request further: the loop may `rest` from `now` on.
     pub fn check_rest(&self, rest: Rest, now: u64, max_unread: u64, host: bool) {
         let until = match rest {
@@ -115,6 +142,7 @@ impl Core {
     fn check_pause(&self, sequence: &Sequence, max_unread: u64, host: bool) {
         let (id, view) = (sequence.id, self.shared.hub.view(sequence.id.slot()));
         if sequence.unread {
+            assert!(!sequence.end_unread, "{id:?} was to end");
             let unread = view.slow && view.pending > max_unread && max_unread > 0;
             assert!(unread, "{id:?} waits for a poller of {view:?}");
         }

@@ -64,17 +64,22 @@ pub struct Host {
     pub saved: Vec<Vec<u8>>,
     /// None fails from now on.
     pub calm: bool,
+    /// The sequences of a pass that was stopped.
+    pub stopped: Option<usize>,
     /// During this pass all were told to end.
     all: bool,
     /// What it submits comes behind all that came before.
     pub last: bool,
     /// Passes of one sequence that may fail yet because they failed together.
     angry: usize,
+    again: bool,
     /// Requests that a fault has ended, and those that one may have.
     pub hits: u64,
     pub grazes: u64,
     /// An assertion that failed within a pass, where panics are caught.
     pub broken: Option<String>,
+    /// Refused reservations before this world.
+    pub refused: u64,
     pub digest: u64,
 }
 
@@ -97,12 +102,15 @@ impl Host {
             calls: Vec::new(),
             saved: Vec::new(),
             calm: false,
+            stopped: None,
             all: false,
             last: false,
             angry: 0,
+            again: false,
             hits: 0,
             grazes: 0,
             broken: None,
+            refused: refusals::count(),
             digest: 0,
         }
     }
@@ -117,7 +125,7 @@ impl Host {
 
     /// Some of what hosts do.
     pub fn act(&mut self) {
-        if self.rng.one_in(150) {
+        if self.rng.one_in(80) {
             self.mood = *self.rng.pick(&MOODS);
         }
         let mood = self.mood;
@@ -274,7 +282,7 @@ impl Host {
         let id = event.request;
         let asked = self.asked.get_mut(&id).expect("an event of a request that was released");
         asked.leases.extend(lease);
-        asked.take(event, now);
+        asked.take(event, now, refusals::count() > self.refused);
         self.tally.count("events");
         if event.tokens.len() > 1 && event.finish == FinishReason::None {
             self.tally.count("events that several steps made");
@@ -359,9 +367,7 @@ impl Host {
 
     fn cancel(&mut self) {
         if self.rng.one_in(8) {
-            self.engine.cancel(Which::Any).unwrap();
-            self.tell_all();
-            return self.tally.count("cancels of all");
+            return self.cancel_all();
         }
         if let Some(id) = self.any(|_| true) {
             self.engine.cancel(Which::One(id)).unwrap();
@@ -369,6 +375,12 @@ impl Host {
             self.told.push(id);
             self.tally.count("cancels");
         }
+    }
+
+    fn cancel_all(&mut self) {
+        self.engine.cancel(Which::Any).unwrap();
+        self.tell_all();
+        self.tally.count("cancels of all");
     }
 
     /// All are to end.
@@ -415,6 +427,9 @@ impl Host {
                 self.broken.get_or_insert(text);
             }
         }
+        if self.angry > 0 && self.rng.one_in(8) {
+            self.cancel_all();
+        }
         self.move_clock(ns / 2);
         self.fault(batch)
     }
@@ -422,6 +437,7 @@ impl Host {
     fn fault(&mut self, batch: &RaggedBatch) -> Fault {
         let lone = batch.seqs.len() == 1;
         let angry = lone && self.angry > 0;
+        self.again = self.angry > 0;
         self.angry = self.angry.saturating_sub(1);
         let chance = if angry { 3 } else { self.setting.faults };
         if self.calm || !self.chance(chance) {
@@ -443,11 +459,20 @@ impl Host {
     }
 
     /// How a pass without a fault ended.
-    pub fn passed(&mut self, result: &Result<()>) {
+    pub fn passed(&mut self, result: &Result<()>, sequences: usize) {
+        self.stopped = None;
         if result.is_ok() && self.all {
             self.broken.get_or_insert("the pass went on for nobody".into());
         }
-        self.tally.count(if result.is_ok() { "passes that ended" } else { "passes that were stopped" });
+        match result {
+            Ok(()) => self.tally.count("passes that ended"),
+            Err(error) if error.status == Status::Cancelled => {
+                self.stopped = (!self.again).then_some(sequences);
+                self.tally.count("passes that were stopped");
+            }
+            // Refused memory, for which each of them runs alone now.
+            Err(_) => self.angry = sequences,
+        }
     }
 
     /// It came to that.

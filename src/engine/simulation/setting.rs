@@ -8,6 +8,9 @@ use crate::schedule::PATIENCE_NS;
 /// Elements of the model's hidden state.
 pub const HIDDEN: usize = 16;
 
+/// `top_logprobs` that make an output heavy.
+pub const HEAVY: u32 = 8;
+
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub queue: u32,
@@ -34,6 +37,8 @@ pub struct Setting {
     pub faults: u64,
     /// Events are delivered, not polled.
     pub callback: bool,
+    /// Outputs take much of the budget.
+    pub heavy: bool,
 }
 
 impl Setting {
@@ -45,12 +50,15 @@ impl Setting {
         let max_prompt = 1 + rng.below(u64::from(max_sequence) * 2 / 3) as u32;
         let max_new = 1 + rng.below(u64::from(max_sequence)) as u32;
         let batch = 1 + rng.below(8) as u32;
-        let longest = *rng.pick(&[3, 12, 40]);
-        let bytes = RequestBytes::new(&RequestParams::default(), max_prompt as usize, 1, HIDDEN);
+        let longest = *rng.pick(&[3, 12, 40, 40]);
+        let heavy = rng.one_in(2);
+        let mut params = RequestParams::default();
+        (params.sampling.logprobs, params.sampling.top_logprobs) = (heavy, if heavy { HEAVY } else { 0 });
+        let bytes = RequestBytes::new(&params, max_prompt as usize, 1, HIDDEN);
         let one = bytes.reserved() + u64::from(max_new) * bytes.token;
         let budget = match rng.below(5) {
             0 => u64::MAX,
-            n => one * [1, 2, 5, 20][n as usize - 1] + rng.below(one),
+            n => one * [1, 1, 2, 4][n as usize - 1] + rng.below(one),
         };
         let some = |rng: &mut Rng, one_in: u64, most: u64| match rng.one_in(one_in) {
             true => 1 + rng.below(most) as u32,
@@ -76,6 +84,7 @@ impl Setting {
             cost: [10_000_000 + rng.below(40_000_000), rng.below(1_000_000)],
             faults: *rng.pick(&[0, 10, 40, 200]),
             callback: rng.one_in(5),
+            heavy,
         }
     }
 

@@ -56,6 +56,16 @@ impl<E: Merge> Slots<E> {
             let empty = slot.pending.is_none() && slot.leases.is_empty();
             assert!(empty || slot.open && !slot.discard, "slot {index} keeps events");
             assert!(slot.open || slot.granted == 0, "slot {index} keeps a grant");
+            let prompt = slot.place.reserved - slot.place.kept;
+            assert!(!slot.finished || prompt == 0, "slot {index} has finished and keeps {prompt} bytes");
+        }
+        if budget < u64::MAX {
+            // What the host holds of others comes back when it wants.
+            let held: u64 = live().map(|slot| slot.place.reserved + slot.granted).sum();
+            assert!(
+                all_can_end(budget - held, live().map(|slot| (slot, 0))),
+                "not all can come to their ends"
+            );
         }
     }
 
@@ -69,22 +79,27 @@ impl<E: Merge> Slots<E> {
         live.map(|slot| slot.ticket).min().unwrap_or(u64::MAX)
     }
 
-    /// By trying whose turn can come, again and again.
+    /// See `grant`.
     pub fn could_grant(&self, index: usize, bytes: u64, budget: u64) -> bool {
-        let Some(mut left) = budget.saturating_sub(self.usage.reserved).checked_sub(bytes) else {
+        let Some(left) = budget.saturating_sub(self.usage.reserved).checked_sub(bytes) else {
             return false;
         };
-        let mut claims: Vec<(u64, u64)> = Vec::new();
-        for (at, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.open && !slot.finished) {
-            let granted = slot.granted + if at == index { bytes } else { 0 };
-            let held = slot.place.reserved + granted;
-            if granted > 0 {
-                claims.push((slot.place.alone.saturating_sub(held), held));
-            }
-        }
-        while let Some(at) = claims.iter().position(|&(need, _)| need <= left) {
-            left += claims.swap_remove(at).1;
-        }
-        claims.is_empty()
+        let live = self.slots.iter().enumerate().filter(|(_, slot)| slot.open && !slot.finished);
+        let more = live.map(|(at, slot)| (slot, if at == index { bytes } else { 0 }));
+        all_can_end(left, more.filter(|(slot, more)| slot.granted + more > 0))
     }
+}
+
+/// Whether with `left` bytes each slot, with so many bytes more, can have what it may need: by trying whose turn can come,
+/// again and again.
+fn all_can_end<'a, E: 'a>(mut left: u64, slots: impl Iterator<Item = (&'a Slot<E>, u64)>) -> bool {
+    let claim = |(slot, more): (&Slot<E>, u64)| {
+        let held = slot.place.reserved + slot.granted + more;
+        (slot.place.alone.saturating_sub(held), held)
+    };
+    let mut claims: Vec<(u64, u64)> = slots.map(claim).collect();
+    while let Some(at) = claims.iter().position(|&(need, _)| need <= left) {
+        left += claims.swap_remove(at).1;
+    }
+    claims.is_empty()
 }

@@ -36,7 +36,6 @@ pub struct World {
     turns: u64,
     /// There will be no other turn; how the loop ended.
     over: Option<Result<(), String>>,
-    refused: u64,
     /// The next turn that samples is the last.
     dying: bool,
 }
@@ -73,7 +72,6 @@ impl World {
             nap: None,
             turns: 0,
             over: None,
-            refused: refusals::count(),
             dying: false,
         }
     }
@@ -187,7 +185,8 @@ impl World {
             }
             (host.calls.len(), std::mem::take(&mut host.told))
         };
-        let started = now_ns();
+        let (started, refusals) = (now_ns(), self.refusals());
+        let line = self.core().line();
         machine::set_dying(self.dying);
         let outcome = self.core().try_turn(rest);
         machine::set_dying(false);
@@ -210,6 +209,12 @@ impl World {
             }
         }
         self.host().check_answers(calls);
+        let stopped = self.host().stopped.take();
+        // Where memory was refused, they ran alone.
+        if let Some(sequences) = stopped.filter(|_| refusals == self.refusals()) {
+            self.core().check_stopped(sequences, now_ns());
+        }
+        self.core().check_line(&line);
         for sequence in self.core().live() {
             assert!(!told.contains(&sequence.id), "{:?} goes on though it was told to end", sequence.id);
             assert!(sequence.expired(started).is_none(), "{:?} outlives its deadline", sequence.id);
@@ -217,7 +222,7 @@ impl World {
     }
 
     fn refusals(&self) -> u64 {
-        refusals::count() - self.refused
+        refusals::count() - self.host().refused
     }
 
     fn check(&mut self) {
