@@ -521,9 +521,7 @@ mod poll;
 
 #[cfg(all(test, not(loom)))]
 #[path = "simulation/hub_checks.rs"]
-mod checks;
-#[cfg(all(test, not(loom)))]
-pub use checks::Bed;
+pub mod checks;
 
 #[cfg(test)]
 #[path = "hub_support.rs"]

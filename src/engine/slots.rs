@@ -476,9 +476,7 @@ impl<E: Merge> Slots<E> {
 
 #[cfg(all(test, not(loom)))]
 #[path = "simulation/slot_checks.rs"]
-mod checks;
-#[cfg(all(test, not(loom)))]
-pub use checks::View;
+pub mod checks;
 
 impl<E> Slot<E> {
     fn new() -> Self {

@@ -81,7 +81,7 @@ impl Host {
             },
             cache,
             cache_salt: u64::from(rng.one_in(6)),
-            session: (cache && rng.one_in(5)).then(|| Cow::Borrowed(name)),
+            session: (cache && rng.one_in(5)).then_some(Cow::Borrowed(name)),
             ..RequestParams::default()
         };
         if rng.one_in(10) {

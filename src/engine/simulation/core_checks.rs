@@ -1,6 +1,6 @@
 //! For the simulation: single turns of the loop, and whether the core's state is whole.
 
-use super::super::hub::Bed;
+use super::super::hub::checks::Bed;
 use super::*;
 use crate::schedule::State;
 

@@ -2,6 +2,7 @@
 
 use super::super::api::*;
 use super::super::core::Shared;
+use super::super::event::Spare;
 use super::super::handle::Engine;
 use super::super::hub::{Merge, Phase};
 use super::super::slots::lease_bytes;
@@ -55,11 +56,13 @@ pub struct Host {
     pub accepted: u64,
     /// Those whose end it wanted since the last turn began.
     pub told: Vec<RequestId>,
+    /// Those whose end it wanted before: they have it before the next pass.
+    pub ending: Vec<RequestId>,
     pub prompts: Vec<Vec<u32>>,
     pub sampler: Sampler,
     pub mood: Mood,
     /// Taken by the delivery thread, and not yet delivered.
-    pub held: Vec<Box<Event>>,
+    pub held: Spare,
     pub calls: Vec<super::calls::Call>,
     pub saved: Vec<Vec<u8>>,
     /// None fails from now on.
@@ -96,6 +99,7 @@ impl Host {
             asked: BTreeMap::new(),
             accepted: 0,
             told: Vec::new(),
+            ending: Vec::new(),
             prompts: Vec::new(),
             mood: MOODS[0],
             held: Vec::new(),
@@ -420,6 +424,10 @@ impl Host {
             self.tally.count("slow passes");
         }
         self.move_clock(ns / 2);
+        let live = |id: &&RequestId| self.shared.hub.stage(**id).is_ok_and(|stage| stage != Stage::Finished);
+        if let Some(id) = self.ending.iter().find(live) {
+            self.broken.get_or_insert(format!("{id:?} waits for the end of a pass to end"));
+        }
         self.all = false;
         if !self.calm && self.rng.one_in(6) {
             self.tally.count("acts during a pass");

@@ -1,7 +1,8 @@
 //! For the simulation: an exchange that does not block, and whether the hub's state is whole.
 
-use super::super::slots::View;
+use super::super::slots::checks::View;
 use super::*;
+use std::collections::BTreeSet;
 
 /// Where an exchange stops before its wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +56,10 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         state.slots.check(self.budget);
         let rests = state.asleep && (!state.is_quiet() || state.is_done());
         assert!(!rests, "the engine thread sleeps beside {} commands", state.commands.len());
+        let ends =
+            || state.commands.iter().filter_map(|c| if let Command::End(id) = c { Some(*id) } else { None });
+        let different: BTreeSet<RequestId> = ends().collect();
+        assert_eq!(ends().count(), different.len(), "a request is to end twice");
         let over = state.phase >= Phase::Drained;
         let expected = over || state.slots.usage().any_ready > 0;
         assert_eq!(readable.unwrap_or(expected), expected, "the wait descriptor, in {:?}", state.phase);

@@ -5,7 +5,8 @@ use super::super::callback::Log;
 use super::super::core::Core;
 use super::super::free_memory::Claims;
 use super::super::handle::Engine;
-use super::super::hub::{Bed, Phase, Rest};
+use super::super::hub::checks::Bed;
+use super::super::hub::{Phase, Rest};
 use super::host::Host;
 use super::machine::{self, Machine};
 use super::rng::{Rng, mix};
@@ -183,7 +184,8 @@ impl World {
             if !host.calm && host.setting.faults > 0 && host.rng.one_in(100) {
                 refusals::refuse_after(Some(host.rng.below(20)));
             }
-            (host.calls.len(), std::mem::take(&mut host.told))
+            host.ending = std::mem::take(&mut host.told);
+            (host.calls.len(), host.ending.clone())
         };
         let (started, refusals) = (now_ns(), self.refusals());
         let line = self.core().line();
