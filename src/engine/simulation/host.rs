@@ -467,9 +467,10 @@ impl Host {
     }
 
     /// How a pass without a fault ended.
-    pub fn passed(&mut self, result: &Result<()>, sequences: usize) {
+    pub fn passed(&mut self, result: &Result<()>, batch: &RaggedBatch) {
+        let sequences = batch.seqs.len();
         self.stopped = None;
-        if result.is_ok() && self.all {
+        if result.is_ok() && self.all && !is_probe(batch) {
             self.broken.get_or_insert("the pass went on for nobody".into());
         }
         match result {

@@ -80,7 +80,7 @@ impl Model for Machine {
             }
             _ => {
                 let result = self.echo.forward(ops, batch, kv, stop, out);
-                host.borrow_mut().passed(&result, batch.seqs.len());
+                host.borrow_mut().passed(&result, batch);
                 result?;
             }
         }
