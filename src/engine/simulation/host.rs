@@ -397,6 +397,7 @@ impl Host {
     /// Polls all, frees all. False where there was nothing.
     pub fn serve(&mut self) -> bool {
         let mut some = false;
+        self.give_all_back();
         while self.poll(8) {
             some = true;
             self.give_all_back();
