@@ -93,7 +93,48 @@ impl Error {
 
 /// Room for `more` elements in `list`; `OutOfMemory` where the system refuses it.
 pub fn reserve<T>(list: &mut Vec<T>, more: usize, what: &str) -> Result<()> {
-    list.try_reserve(more).map_err(|_| Error::out_of_memory(what, more.saturating_mul(size_of::<T>())))
+    reserved(list.try_reserve(more), what, more.saturating_mul(size_of::<T>()))
+}
+
+/// As `reserve`, of what another collection's `try_reserve` said of `bytes` bytes.
+pub fn reserved(
+    made: std::result::Result<(), std::collections::TryReserveError>,
+    what: &str,
+    bytes: usize,
+) -> Result<()> {
+    #[cfg(test)]
+    if refusals::is_next() {
+        return Err(Error::out_of_memory(what, bytes));
+    }
+    made.map_err(|_| Error::out_of_memory(what, bytes))
+}
+
+/// Calls of `reserved` on this thread that are refused, for simulations.
+#[cfg(test)]
+pub mod refusals {
+    use std::cell::Cell;
+
+    thread_local! {
+        static AFTER: Cell<Option<u64>> = const { Cell::new(None) };
+        static COUNT: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// One is, after so many that are not; None: none.
+    pub fn refuse_after(calls: Option<u64>) {
+        AFTER.set(calls);
+    }
+
+    /// So many were.
+    pub fn count() -> u64 {
+        COUNT.get()
+    }
+
+    pub(super) fn is_next() -> bool {
+        let left = AFTER.get();
+        AFTER.set(left.and_then(|left| left.checked_sub(1)));
+        COUNT.set(COUNT.get() + u64::from(left == Some(0)));
+        left == Some(0)
+    }
 }
 
 /// `message` with its control characters written out, and cut where it is too long.

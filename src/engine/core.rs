@@ -11,7 +11,7 @@ use super::sequence::{Sequence, cancelled, too_late};
 use super::signal::Signal;
 use super::stats::{Recorder, StepLog};
 use crate::base::clock::now_ns;
-use crate::base::{Error, Result, Status, panics, reserve};
+use crate::base::{Error, Result, Status, panics, reserve, reserved};
 use crate::model::{Loaded, Outputs};
 use crate::ops::{FusedOps, KvCache, RaggedBatch, SeqRows};
 use crate::sample::Sampler;
@@ -129,7 +129,17 @@ impl Core {
 
     /// The engine thread's whole life. Whatever happens, every accepted request gets its terminal event.
     pub fn main(mut self) {
-        let outcome = panics::catch(|| self.run());
+        let outcome = panics::catch(|| {
+            let mut rest = Rest::UntilCommand;
+            while let Some(next) = self.turn(rest) {
+                rest = next;
+            }
+        });
+        self.close(outcome);
+    }
+
+    /// `outcome`: of the loop.
+    fn close(mut self, outcome: std::result::Result<(), String>) {
         self.shared.hub.advance(Phase::Closing, false);
         if let Err(text) = &outcome {
             self.shared.log.write(LOG_ERROR, format!("the engine thread died: {text}"));
@@ -144,30 +154,31 @@ impl Core {
         shared.hub.advance(phase, false);
     }
 
-    fn run(&mut self) {
-        let mut rest = Rest::UntilCommand;
-        while self.exchange(rest) {
-            let now = now_ns();
-            self.expire(now);
-            self.pace();
-            // What commands and deadlines ended is told before a pass that may be long.
-            while !self.outbox.events.is_empty() {
-                self.exchange(Rest::None);
-                self.pace();
-            }
-            rest = match self.scheduler.ready_at(now) {
-                None if self.active == 0 => {
-                    self.deadlines.clear();
-                    Rest::UntilCommand
-                }
-                None => self.rest_until(u64::MAX, now),
-                Some(at) if at > now => self.rest_until(at, now),
-                Some(_) => {
-                    self.step(now);
-                    Rest::None
-                }
-            };
+    /// One turn of the loop, after a `rest`; that before the next. None: nothing is left to do.
+    fn turn(&mut self, rest: Rest) -> Option<Rest> {
+        if !self.exchange(rest) {
+            return None;
         }
+        let now = now_ns();
+        self.expire(now);
+        self.pace();
+        // What commands and deadlines ended is told before a pass that may be long.
+        while !self.outbox.events.is_empty() {
+            self.exchange(Rest::None);
+            self.pace();
+        }
+        Some(match self.scheduler.ready_at(now) {
+            None if self.active == 0 => {
+                self.deadlines.clear();
+                Rest::UntilCommand
+            }
+            None => self.rest_until(u64::MAX, now),
+            Some(at) if at > now => self.rest_until(at, now),
+            Some(_) => {
+                self.step(now);
+                Rest::None
+            }
+        })
     }
 
     /// Until `at`, or the next deadline. Paused requests have deadlines too.
@@ -241,7 +252,7 @@ impl Core {
             deadlines.retain(|Reverse((_, id))| self.holds(*id));
             self.deadlines = deadlines;
         }
-        self.deadlines.try_reserve(1).map_err(|_| Error::out_of_memory(QUEUE, 16 * self.active))?;
+        reserved(self.deadlines.try_reserve(1), QUEUE, 16 * self.active)?;
         self.deadlines.push(Reverse((deadline_ns, id)));
         Ok(())
     }
@@ -516,6 +527,10 @@ impl Core {
 mod pacing;
 #[path = "core_sessions.rs"]
 mod sessions;
+
+#[cfg(test)]
+#[path = "simulation/core_checks.rs"]
+mod checks;
 
 /// Whether every sequence of a pass that runs was cancelled, or has passed its deadline: asked between layers.
 fn all_ended(shared: &Shared, sequences: &mut [Option<Box<Sequence>>], entries: &[PlanEntry]) -> bool {

@@ -5,6 +5,7 @@ use super::callback::{self, Log};
 use super::calls::Work;
 use super::config::{self, RequestLimits};
 use super::core::{Core, Shared, deliver};
+use super::free_memory::Claim;
 use super::hub::{Bounds, Hub, Phase, Place, dead};
 use super::ids::next_salt;
 use super::kv_events::KvEvents;
@@ -22,6 +23,7 @@ use crate::model::{Facts, KvShape, Loaded};
 use crate::ops::{FusedOps, KvCache};
 use crate::schedule::{Scheduler, SchedulerConfig};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -41,7 +43,6 @@ impl Engine {
     /// here.
     pub fn create(mut config: EngineConfig) -> Result<Self> {
         config::check(&config)?;
-        let made_in = fork::generation();
         let log = Log::new(config.log.take(), config.log_level)?;
         let pool = Pool::new(config::threads(config.threads)?)?;
         let ops = FusedOps::with_isa(pool.clone(), config.instructions.unwrap_or_else(isa))?;
@@ -60,9 +61,25 @@ impl Engine {
         if let Some(text) = memory.clamped(max_sequence) {
             log.write(LOG_WARN, text);
         }
+        let (engine, core) = Self::assemble(&config, loaded, ops, memory, claim, log)?;
+        engine.start(core, config.on_event.take())?;
+        Ok(engine)
+    }
+
+    /// All but the threads.
+    pub(super) fn assemble(
+        config: &EngineConfig,
+        loaded: Loaded,
+        ops: FusedOps,
+        memory: MemoryPlan,
+        claim: Claim,
+        log: Log,
+    ) -> Result<(Self, Core)> {
+        let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
+        let (block_size, queue) = (config.kv_block_size as usize, config.queue_capacity as usize);
         let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
         let bounds = Bounds {
-            requests: config.queue_capacity as usize,
+            requests: queue,
             queued_tokens: match config.queue_token_capacity {
                 0 => u64::MAX,
                 n => n,
@@ -71,46 +88,42 @@ impl Engine {
             unread_bytes: config.max_unread_bytes,
         };
         let hub = Hub::new(next_salt(), bounds, signal);
-        let engine = Self {
-            shared: Arc::new(Shared {
-                kv_events: KvEvents::new(config.kv_events_capacity as usize),
-                hub,
-                recorder: Recorder::new(claim),
-                log,
-                loaded,
-            }),
-            threads: Mutex::new(Vec::new()),
-            memory,
-            max_batch_size: config.max_batch_size,
-            default_timeout_ms: config.default_timeout_ms,
-            made_in,
-        };
-        engine.start(config, ops)?;
-        Ok(engine)
-    }
-
-    fn start(&self, mut config: EngineConfig, ops: FusedOps) -> Result<()> {
-        let block_size = config.kv_block_size as usize;
-        let KvShape { layers, kv_heads, head_dim, .. } = self.shared.loaded.model.kv_shape();
-        let MemoryPlan { kv_type, blocks, .. } = self.memory;
-        let kv = KvCache::new(kv_type, layers, kv_heads, head_dim, blocks, block_size)?;
+        let shared = Arc::new(Shared {
+            kv_events: KvEvents::new(config.kv_events_capacity as usize),
+            hub,
+            recorder: Recorder::new(claim),
+            log,
+            loaded,
+        });
+        let KvShape { layers, kv_heads, head_dim, .. } = shared.loaded.model.kv_shape();
+        let kv = KvCache::new(memory.kv_type, layers, kv_heads, head_dim, memory.blocks, block_size)?;
         let mut scheduler = Scheduler::new(SchedulerConfig {
             max_batch_size: config.max_batch_size,
             max_batch_tokens: config.max_batch_tokens,
             max_step_ns: config.max_step_ms as u64 * 1_000_000,
             block_size: config.kv_block_size,
-            blocks: self.memory.blocks as u32,
+            blocks: memory.blocks as u32,
             max_wait_ns: config.max_wait_us as u64 * 1_000,
             target_itl_ns: config.target_itl_ms as u64 * 1_000_000,
             ageing_ns: config.priority_ageing_ms as u64 * 1_000_000,
         })?;
-        self.shared.kv_events.begin(scheduler.cache_mut())?;
-        let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
-        let queue = config.queue_capacity as usize;
-        let core = Core::new(self.shared.clone(), ops, kv, scheduler, batch, tokens, queue)?;
+        shared.kv_events.begin(scheduler.cache_mut())?;
+        let core = Core::new(shared.clone(), ops, kv, scheduler, batch, tokens, queue)?;
+        let engine = Self {
+            shared,
+            threads: Mutex::new(Vec::new()),
+            memory,
+            max_batch_size: config.max_batch_size,
+            default_timeout_ms: config.default_timeout_ms,
+            made_in: fork::generation(),
+        };
+        Ok((engine, core))
+    }
+
+    fn start(&self, core: Core, sink: Option<EventSink>) -> Result<()> {
         let mut handles = self.threads.lock();
         handles.push(threads::spawn("bn-engine".into(), move || core.main())?);
-        if let Some(sink) = config.on_event.take() {
+        if let Some(sink) = sink {
             let shared = self.shared.clone();
             // Where this fails, dropping the half-made engine ends the engine thread.
             handles.push(threads::spawn("bn-delivery".into(), move || deliver(&shared, sink))?);
@@ -263,13 +276,21 @@ impl Engine {
         &self,
         work: impl FnOnce(&mut Core) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (reply, answer) = std::sync::mpsc::sync_channel(1);
+        self.ask(work)?.recv().unwrap_or_else(|_| Err(dead()))
+    }
+
+    /// As `call`, and somebody else waits.
+    pub(super) fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Core) -> Result<T> + Send + 'static,
+    ) -> Result<Receiver<Result<T>>> {
+        let (reply, answer) = sync_channel(1);
         let call = move |core: &mut Core| {
             // The caller waits for it, unless it has gone with its process.
             let _ = reply.send(core.answer(work));
         };
         self.shared.hub.call(Work::Call(Box::new(call)))?;
-        answer.recv().unwrap_or_else(|_| Err(dead()))
+        Ok(answer)
     }
 
     /// Gives up what a session holds. `NotFound` where there is none of this name.

@@ -9,7 +9,7 @@ use super::ids::{RequestId, Which};
 use super::slots::Slots;
 pub use super::slots::{Merge, Place, Stage, Usage};
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
-use crate::base::{Error, Result, Status};
+use crate::base::{Error, Result, Status, reserved};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -201,7 +201,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         let mut state = self.state.lock();
         // Later the engine thread may have taken its last look.
         state.open()?;
-        state.commands.try_reserve(1).map_err(|_| Error::out_of_memory("a call", size_of::<Command<C>>()))?;
+        reserved(state.commands.try_reserve(1), "a call", size_of::<Command<C>>())?;
         state.commands.push_back(Command::Start(cargo));
         self.wake_engine(state);
         Ok(())
@@ -317,6 +317,33 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     /// do, ever (`Rest::UntilCommand`).
     pub fn exchange(&self, out: &mut Outbox<E>, commands: &mut VecDeque<Command<C>>, rest: Rest) -> bool {
         debug_assert!(commands.is_empty());
+        let mut state = self.hand_over(out);
+        match rest {
+            Rest::For(time) if state.is_quiet() => {
+                state.asleep = true;
+                state = self.engine_bell.wait_for(state, time);
+                state.asleep = false;
+            }
+            Rest::UntilCommand => {
+                while state.is_quiet() {
+                    if state.is_done() {
+                        return false;
+                    }
+                    state.asleep = true;
+                    state = self.engine_bell.wait(state);
+                    state.asleep = false;
+                }
+            }
+            _ => {}
+        }
+        out.fed |= std::mem::take(&mut state.fed);
+        std::mem::swap(&mut state.commands, commands);
+        self.urgent.store(false, Ordering::Relaxed);
+        true
+    }
+
+    /// The first half of `exchange`.
+    fn hand_over(&self, out: &mut Outbox<E>) -> MutexGuard<'_, State<E, C>> {
         let mut state = self.state.lock();
         let Usage { any_ready: before, reserved, .. } = *state.slots.usage();
         out.admitted.drain(..).for_each(|slot| state.slots.admit(slot));
@@ -331,28 +358,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         }
         self.update_signal(&mut state);
         self.ring_any(state.slots.usage().any_ready.saturating_sub(before), state.any_waiters);
-        match rest {
-            Rest::For(time) if state.commands.is_empty() && !state.fed => {
-                state.asleep = true;
-                state = self.engine_bell.wait_for(state, time);
-                state.asleep = false;
-            }
-            Rest::UntilCommand => {
-                while state.commands.is_empty() && !state.fed {
-                    if state.phase > Phase::Open && state.slots.usage().unfinished == 0 {
-                        return false;
-                    }
-                    state.asleep = true;
-                    state = self.engine_bell.wait(state);
-                    state.asleep = false;
-                }
-            }
-            _ => {}
-        }
-        out.fed |= std::mem::take(&mut state.fed);
-        std::mem::swap(&mut state.commands, commands);
-        self.urgent.store(false, Ordering::Relaxed);
-        true
+        state
     }
 
     /// Engine thread, while a pass runs: shows each `End` (Some) and `EndAll` (None) that came since the last look. They
@@ -501,9 +507,17 @@ impl<E: Merge, C> State<E, C> {
     fn make_room(&mut self, n: usize) -> Result<()> {
         self.slots.make_room(n)?;
         let most = 3 * n + 2 * self.slots.usage().unfinished;
-        self.commands
-            .try_reserve(most)
-            .map_err(|_| Error::out_of_memory("the request queue", most * size_of::<Command<C>>()))
+        reserved(self.commands.try_reserve(most), "the request queue", most * size_of::<Command<C>>())
+    }
+
+    /// Nothing waits for the engine thread.
+    fn is_quiet(&self) -> bool {
+        self.commands.is_empty() && !self.fed
+    }
+
+    /// Nothing ever will.
+    fn is_done(&self) -> bool {
+        self.phase > Phase::Open && self.slots.usage().unfinished == 0
     }
 
     /// The newest command ends all that came before it.
@@ -530,6 +544,10 @@ impl<E: Merge, C> State<E, C> {
 
 #[path = "hub_poll.rs"]
 mod poll;
+
+#[cfg(all(test, not(loom)))]
+#[path = "simulation/hub_checks.rs"]
+pub mod checks;
 
 #[cfg(test)]
 #[path = "hub_support.rs"]

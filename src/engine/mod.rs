@@ -23,4 +23,7 @@ mod session_file;
 mod signal;
 mod stats;
 
+#[cfg(test)]
+mod simulation;
+
 pub use handle::{Engine, in_batch};

@@ -154,6 +154,13 @@ impl Sequence {
         self.began = true;
     }
 
+    /// Of its grants, those that are in no event it gave away.
+    #[cfg(test)]
+    pub fn granted_bytes(&self) -> u64 {
+        let pending = self.pending.as_ref().map_or(0, |event| event.granted);
+        u64::from(self.credit) * self.token_bytes + self.output.len() as u64 * KEPT_BYTES + pending
+    }
+
     /// Why it ends at `now`, if a deadline of its has passed.
     pub fn expired(&self, now: u64) -> Option<(FinishReason, Error)> {
         let passed = |deadline: u64| deadline > 0 && deadline <= now;

@@ -3,7 +3,7 @@
 use super::grants::{Claim, is_safe};
 use super::ids::{LAST_GENERATION, RequestId};
 use crate::base::sync::{Arc, Condvar};
-use crate::base::{Error, Result, Status};
+use crate::base::{Error, Result, Status, reserved};
 use std::collections::VecDeque;
 
 /// What the slots need to know of an event.
@@ -163,7 +163,7 @@ impl<E: Merge> Slots<E> {
         let made = made.and(self.slow.try_reserve(total.saturating_sub(self.slow.len())));
         let made = made.and(self.claims.try_reserve(total.saturating_sub(self.claims.len())));
         let made = made.and(self.drained.try_reserve(total.saturating_sub(self.drained.len())));
-        made.map_err(|_| Error::out_of_memory("request slots", total * size_of::<Slot<E>>()))
+        reserved(made, "request slots", total * size_of::<Slot<E>>())
     }
 
     pub fn open(&mut self, place: Place) -> RequestId {
@@ -387,7 +387,7 @@ impl<E: Merge> Slots<E> {
                 "memory_limit_bytes leaves no room for another polled event: give events back by bn_events_free",
             ));
         }
-        slot.leases.try_reserve(1).map_err(|_| Error::out_of_memory("a polled event", bytes as usize))?;
+        reserved(slot.leases.try_reserve(1), "a polled event", bytes as usize)?;
         if !first {
             self.reserve(bytes);
         }
@@ -482,6 +482,10 @@ impl<E: Merge> Slots<E> {
         self.slots[index].generation = generation;
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "simulation/slot_checks.rs"]
+pub mod checks;
 
 impl<E> Slot<E> {
     fn new() -> Self {

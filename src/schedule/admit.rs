@@ -1,8 +1,9 @@
 //! Who runs: admission from the line of those that wait, with what the cache has of them.
 
+use super::scheduler::TABLE;
 use super::slots::Leader;
 use super::*;
-use crate::base::reserve;
+use crate::base::{reserve, reserved};
 use crate::cache::Found;
 
 /// Waiting sequences that a plan tries to admit in vain.
@@ -40,7 +41,10 @@ impl Scheduler {
         while looks < LOOK
             && let Some(seq) = self.waiting.get(at)
         {
-            if self.is_late(seq, tokens, now) && at < LOOK_PAST && plan.late.try_reserve(1).is_ok() {
+            if self.is_late(seq, tokens, now)
+                && at < LOOK_PAST
+                && reserve(&mut plan.late, 1, "late sequences").is_ok()
+            {
                 plan.late.push(seq);
                 at += 1;
                 continue;
@@ -115,7 +119,7 @@ impl Scheduler {
         now: u64,
     ) -> Try {
         let room = self.make_keys(seq, tokens);
-        if room.and_then(|()| reserve(table, self.slots[seq].keys.len() + 1, "a block table")).is_err() {
+        if room.and_then(|()| reserve(table, self.slots[seq].keys.len() + 1, TABLE)).is_err() {
             plan.refused = Some(seq);
             return Try::No(HeldBack::Blocks);
         }
@@ -284,7 +288,8 @@ impl Scheduler {
         let Some(lane) = self.lanes.take() else { return false };
         let table = self.lanes.table_mut(lane);
         let pending = self.slots[seq].keys.len() + 1;
-        if table.try_reserve(blocks).is_err() || self.pending.try_reserve(pending).is_err() {
+        let made = reserve(table, blocks, TABLE);
+        if made.and_then(|()| reserved(self.pending.try_reserve(pending), TABLE, 16 * pending)).is_err() {
             self.lanes.give_back(lane);
             plan.refused = Some(seq);
             return false;

@@ -1,7 +1,7 @@
 //! Who comes first: ranks, and the sequences in their order.
 
 use super::{SeqId, Slots};
-use crate::base::{Error, Result};
+use crate::base::{Result, reserved};
 use std::collections::VecDeque;
 
 /// A sequence's place in line, the lowest first. It never changes, so that what waits long enough comes first of all:
@@ -29,7 +29,7 @@ pub(super) struct Line(VecDeque<SeqId>);
 impl Line {
     pub fn reserve(&mut self, more: usize) -> Result<()> {
         let bytes = more.saturating_mul(size_of::<SeqId>());
-        self.0.try_reserve(more).map_err(|_| Error::out_of_memory("the scheduler's queue", bytes))
+        reserved(self.0.try_reserve(more), "the scheduler's queue", bytes)
     }
 
     pub fn len(&self) -> usize {

@@ -4,9 +4,11 @@ use super::order::Line;
 use super::sessions::Sessions;
 use super::slots::{Lanes, Slot, fill};
 use super::*;
-use crate::base::{Error, Result, Status};
+use crate::base::{Error, Result, Status, reserve};
 use crate::cache::{BlockPool, CacheCounts, MAX_BLOCK_SIZE, NONE, Place, PrefixCache, blocks_for};
 use std::collections::HashMap;
+
+pub(super) const TABLE: &str = "a block table";
 
 pub struct Scheduler {
     pub(super) config: SchedulerConfig,
@@ -50,7 +52,7 @@ impl Scheduler {
         }
         let (mut running, mut chunks) = (Line::default(), Vec::new());
         running.reserve(max_batch_size as usize)?;
-        crate::base::reserve(&mut chunks, max_batch_size as usize, "a step's prompts")?;
+        reserve(&mut chunks, max_batch_size as usize, "a step's prompts")?;
         Ok(Self {
             config,
             cache: PrefixCache::new(blocks, block_size)?,
@@ -239,7 +241,7 @@ impl Scheduler {
     ) -> bool {
         let (blocks, lane) = (self.blocks_for(to), self.slots[seq].lane);
         while self.lanes.table(lane).len() < blocks {
-            if self.lanes.table_mut(lane).try_reserve(1).is_err() {
+            if reserve(self.lanes.table_mut(lane), 1, TABLE).is_err() {
                 plan.refused = Some(seq);
                 self.preempt(seq, tokens, now);
                 return false;

@@ -4,7 +4,7 @@
 //! the one that was not used for longest goes first; it goes too where a sequence that runs alone lacks blocks.
 
 use super::{Scheduler, SeqId, Tokens};
-use crate::base::{Error, Result, Status};
+use crate::base::{Error, Result, Status, reserve, reserved};
 use crate::cache::{BlockTable, NONE, Place, chain};
 use std::collections::HashMap;
 
@@ -44,7 +44,7 @@ impl Scheduler {
             return Ok(());
         }
         let mut known = Vec::new();
-        crate::base::reserve(&mut known, positions as usize, SESSION)?;
+        reserve(&mut known, positions as usize, SESSION)?;
         known.extend((0..positions).map(|at| tokens.token(seq, at)));
         let mut session = self.new_session(name, known, salt)?;
         session.table.extend_from_slice(&self.block_table(seq)[..blocks]);
@@ -56,8 +56,8 @@ impl Scheduler {
     /// A session with room for its blocks, for which there is room by its name too.
     fn new_session(&mut self, name: &str, tokens: Vec<u32>, salt: u64) -> Result<Session> {
         let mut table = BlockTable::new();
-        crate::base::reserve(&mut table, self.blocks_for(tokens.len() as u32), SESSION)?;
-        self.sessions.by_name.try_reserve(1).map_err(|_| Error::out_of_memory(SESSION, name.len()))?;
+        reserve(&mut table, self.blocks_for(tokens.len() as u32), SESSION)?;
+        reserved(self.sessions.by_name.try_reserve(1), SESSION, name.len())?;
         Ok(Session { tokens, salt, table, used: 0 })
     }
 

@@ -2,7 +2,7 @@
 
 use super::order::Rank;
 use super::{Request, SeqId};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, reserve};
 use crate::cache::{self, BlockTable, NONE};
 use std::ops::{Index, IndexMut};
 
@@ -97,7 +97,7 @@ impl Slot {
         let size = block_size as usize;
         let blocks = (to / block_size) as usize;
         let more = blocks.saturating_sub(self.keys.len());
-        self.keys.try_reserve(more).map_err(|_| Error::out_of_memory("the keys of KV blocks", 8 * more))?;
+        reserve(&mut self.keys, more, "the keys of KV blocks")?;
         while self.keys.len() < blocks {
             let index = self.keys.len();
             let tokens = fill(&mut tokens[..size], index as u32 * block_size, token);
@@ -135,9 +135,10 @@ impl Slots {
         let index = seq.0 as usize;
         if index >= self.0.len() {
             let more = index + 1 - self.0.len();
-            if seq.0 == NONE || self.0.try_reserve(more).is_err() {
-                return Err(Error::out_of_memory("scheduler slots", more.saturating_mul(size_of::<Slot>())));
+            if seq.0 == NONE {
+                return Err(Error::internal("a scheduler slot beyond the last"));
             }
+            reserve(&mut self.0, more, "scheduler slots")?;
             self.0.resize_with(index + 1, Slot::default);
         }
         let slot = &mut self.0[index];

@@ -1,0 +1,283 @@
+//! What the host submits, and its calls for sessions, the cache and statistics.
+
+use super::super::api::*;
+use super::super::hub::Phase;
+use super::super::session_file;
+use super::host::Host;
+use super::request::{Asked, SEPARATOR, alone, ids};
+use super::setting::HEAVY;
+use crate::base::clock::now_ns;
+use crate::base::error::refusals;
+use crate::base::{Error, Result, Status};
+use std::borrow::Cow;
+use std::sync::mpsc::{Receiver, TryRecvError};
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+const STOPS: [&str; 6] = ["ab", "ba", "aab", "\u{e9}", "bc", "abc"];
+/// Of prompts: few, so that unrelated ones often begin alike. The last two are one letter.
+const LETTERS: [u32; 5] = [97, 98, 99, 0xC3, 0xA9];
+
+/// What the core has to answer.
+pub enum Call {
+    Drop(Receiver<Result<()>>),
+    Save(Receiver<Result<Vec<u8>>>),
+    Size(Receiver<Result<usize>>),
+    Restore(Receiver<Result<()>>),
+    Clear(Receiver<Result<()>>),
+}
+
+impl Host {
+    pub fn remember(&mut self, mut text: Vec<u32>) {
+        text.truncate(self.setting.max_prompt as usize);
+        if self.prompts.len() == 8 {
+            let at = self.rng.below(8) as usize;
+            self.prompts.swap_remove(at);
+        }
+        self.prompts.push(text);
+    }
+
+    fn draw_prompt(&mut self) -> Vec<u32> {
+        let most = u64::from(self.setting.max_prompt);
+        let mut prompt = match self.prompts.is_empty() || self.rng.one_in(4) {
+            true => Vec::new(),
+            false => self.rng.pick(&self.prompts).clone(),
+        };
+        if prompt.is_empty() || !self.rng.one_in(3) {
+            let tail = 1 + self.rng.below(most);
+            prompt.extend((0..tail).map(|_| *self.rng.pick(&LETTERS)));
+        }
+        prompt.truncate(1 + self.rng.below(most) as usize);
+        if self.rng.one_in(2) {
+            *prompt.last_mut().expect("it has a token") = SEPARATOR;
+        }
+        if self.rng.one_in(100) {
+            prompt.resize(self.setting.max_sequence as usize + 1, 97);
+        }
+        self.remember(prompt.clone());
+        prompt
+    }
+
+    fn draw_params(&mut self, prompt: Vec<u32>) -> RequestParams<'static> {
+        let rng = &mut self.rng;
+        let queue_timeout_ms = if rng.one_in(5) { 1 + rng.below(5_000) as u32 } else { 0 };
+        let timeout = 1 + rng.below(20_000) as u32;
+        let cache = !rng.one_in(10);
+        let name = *rng.pick(&NAMES);
+        let mut params = RequestParams {
+            prompt: Prompt::Tokens(Cow::Owned(prompt)),
+            stream: !rng.one_in(if self.setting.heavy { 2 } else { 4 }),
+            poll_by_id: !self.setting.callback && rng.one_in(4),
+            user_data: rng.next(),
+            timeout_ms: *rng.pick(&[0, 0, TIMEOUT_NONE, TIMEOUT_NONE, timeout]),
+            queue_timeout_ms,
+            end_unread: rng.one_in(4),
+            drop_late: queue_timeout_ms > 0 && rng.one_in(2),
+            priority: if self.last {
+                0
+            } else if rng.one_in(2) {
+                128
+            } else {
+                rng.next() as u8
+            },
+            cache,
+            cache_salt: u64::from(rng.one_in(6)),
+            session: (cache && rng.one_in(5)).then_some(Cow::Borrowed(name)),
+            ..RequestParams::default()
+        };
+        if rng.one_in(10) {
+            let pooling = *rng.pick(&[None, Some(Pooling::Mean), Some(Pooling::First), Some(Pooling::Last)]);
+            params.embedding = Some(EmbeddingParams { pooling, normalize: rng.one_in(2) });
+            return params;
+        }
+        let most = u64::from(self.setting.max_new);
+        params.max_new_tokens = if rng.one_in(8) { 0 } else { 1 + rng.below(most) as u32 };
+        params.ignore_eos = rng.one_in(4);
+        params.echo_prompt = rng.one_in(8);
+        if rng.one_in(6) {
+            (params.sampling.temperature, params.sampling.seed) = (2.0, rng.next());
+            params.sampling.presence_penalty = rng.below(2) as f32;
+        }
+        if self.setting.heavy && !rng.one_in(4) {
+            (params.sampling.logprobs, params.sampling.top_logprobs) = (true, HEAVY);
+        } else if rng.one_in(6) {
+            (params.sampling.logprobs, params.sampling.top_logprobs) = (true, rng.below(3) as u32);
+        }
+        if rng.one_in(8) {
+            params.stop_tokens = vec![*rng.pick(&LETTERS), 7].into();
+        }
+        if rng.one_in(5) {
+            params.stop_strings = (0..1 + rng.below(2)).map(|_| Cow::Borrowed(*rng.pick(&STOPS))).collect();
+        }
+        params
+    }
+
+    pub fn submit(&mut self) {
+        let n = if self.rng.one_in(6) { 2 + self.rng.below(4) as usize } else { 1 };
+        let mut requests: Vec<RequestParams> = Vec::new();
+        for _ in 0..n {
+            // Often samples of one prompt.
+            let prompt = match requests.first() {
+                Some(first) if !self.rng.one_in(4) => ids(first).to_vec(),
+                _ => self.draw_prompt(),
+            };
+            requests.push(self.draw_params(prompt));
+        }
+        let (before, refused) = (self.shared.hub.usage(), refusals::count());
+        if !self.calm && self.rng.one_in(40) {
+            refusals::refuse_after(Some(self.rng.below(12)));
+        }
+        let now = now_ns();
+        let result = self.engine.submit(requests.clone());
+        refusals::refuse_after(None);
+        match result {
+            Ok(given) => {
+                assert_eq!((given.len(), self.shared.hub.phase()), (n, Phase::Open));
+                self.tally.more("submits", n as u64);
+                self.tally.more("submits of several", u64::from(n > 1));
+                self.accepted += n as u64;
+                given.into_iter().zip(requests).for_each(|(id, params)| self.accept(id, params, now));
+            }
+            Err(error) => {
+                let refused = refusals::count() > refused;
+                self.check_refusal(&error, &requests, before.unreleased, refused);
+            }
+        }
+    }
+
+    fn accept(&mut self, id: RequestId, params: RequestParams<'static>, now: u64) {
+        let room = self.setting.max_sequence as usize - ids(&params).len();
+        let max_new = match params.max_new_tokens as usize {
+            0 => room,
+            asked => asked.min(room),
+        };
+        let alone = alone(&params, max_new, &mut self.sampler);
+        let after = |ms: u64| if ms == 0 { 0 } else { now + ms * 1_000_000 };
+        let deadline = after(self.setting.timeout_ms(params.timeout_ms));
+        let queue_deadline = after(params.queue_timeout_ms.into());
+        let asked = Asked::new(params, alone, deadline, queue_deadline);
+        assert!(self.asked.insert(id, asked).is_none(), "an id was given twice");
+    }
+
+    /// Whether there was a reason for it.
+    fn check_refusal(&mut self, error: &Error, requests: &[RequestParams], unreleased: usize, refused: bool) {
+        let (queue, n) = (self.setting.queue as usize, requests.len());
+        let too_long = |params: &RequestParams| {
+            let new = usize::from(params.embedding.is_none());
+            ids(params).len() + new > self.setting.max_sequence as usize
+        };
+        let (queued, most) = (self.shared.hub.usage().queued_tokens, self.setting.queue_tokens);
+        let (right, what) = match error.status {
+            Status::QueueFull if error.message.contains("queue_token_capacity") => {
+                let tokens: usize = requests.iter().map(|params| ids(params).len()).sum();
+                let over = most > 0 && queued > 0 && queued + tokens as u64 > most;
+                (over, "refused: queued tokens")
+            }
+            Status::QueueFull => (unreleased + n > queue, "refused: queue full"),
+            Status::InvalidArgument => (n > queue, "refused: queue full"),
+            Status::TooLong => (requests.iter().any(too_long), "refused: too long"),
+            Status::MemoryLimit => {
+                let alone = unreleased == 0 && n == 1 && error.message.contains("does not fit now");
+                (self.setting.budget != u64::MAX && !alone, "refused: memory")
+            }
+            Status::OutOfMemory => (refused, "refused: allocation"),
+            Status::Shutdown | Status::EngineDead => {
+                (self.shared.hub.phase() > Phase::Open, "refused: shutdown")
+            }
+            _ => (false, ""),
+        };
+        assert!(right, "{error} for {n} requests beside {unreleased}");
+        self.tally.count(what);
+    }
+
+    /// Asks the core for something.
+    pub fn call(&mut self) {
+        let name = *self.rng.pick(&NAMES);
+        let engine = &self.engine;
+        let call = match self.rng.below(8) {
+            0 => engine.ask(|core| core.drop_session(name)).map(Call::Drop),
+            1 | 2 => engine.ask(|core| core.save_session(name)).map(Call::Save),
+            3 => engine.ask(|core| core.session_size(name)).map(Call::Size),
+            4 | 5 if !self.saved.is_empty() => {
+                let bytes = self.rng.pick(&self.saved).clone();
+                let restore = move |core: &mut super::super::core::Core| {
+                    core.restore_session(name, session_file::unseal(&bytes)?)
+                };
+                engine.ask(restore).map(Call::Restore)
+            }
+            6 if self.rng.one_in(3) => {
+                let clear = |core: &mut super::super::core::Core| {
+                    core.clear_cache();
+                    Ok(())
+                };
+                engine.ask(clear).map(Call::Clear)
+            }
+            _ => return self.read_cache_events(),
+        };
+        match call {
+            Ok(call) => self.calls.push(call),
+            Err(error) if error.status == Status::OutOfMemory => self.tally.count("refused: allocation"),
+            Err(error) => assert!(self.shared.hub.phase() > Phase::Open, "{error}"),
+        }
+    }
+
+    fn read_cache_events(&mut self) {
+        if self.setting.kv_events > 0 {
+            let mut events = 0;
+            self.engine.kv_events(16, &mut |_| events += 1).unwrap();
+            self.tally.more("events of the cache", events);
+        }
+    }
+
+    /// The first `n` calls are answered: they were queued before the turn that has ended.
+    pub fn check_answers(&mut self, n: usize) {
+        for call in self.calls.drain(..n).collect::<Vec<_>>() {
+            match call {
+                Call::Drop(answer) => {
+                    let what = if self.found(answer) { "sessions dropped" } else { "sessions not found" };
+                    self.tally.count(what);
+                }
+                Call::Restore(answer) => {
+                    let what = if self.found(answer) { "sessions restored" } else { "sessions not found" };
+                    self.tally.count(what);
+                }
+                Call::Clear(answer) => {
+                    assert!(self.found(answer));
+                    self.tally.count("caches cleared");
+                }
+                Call::Size(answer) => _ = self.answer(answer),
+                Call::Save(answer) => {
+                    let Some(mut bytes) = self.answer(answer) else { continue };
+                    session_file::seal(&mut bytes);
+                    if self.saved.len() == 4 {
+                        self.saved.remove(0);
+                    }
+                    self.saved.push(bytes);
+                    self.tally.count("sessions saved");
+                }
+            }
+        }
+    }
+
+    fn found(&mut self, answer: Receiver<Result<()>>) -> bool {
+        self.answer(answer).is_some()
+    }
+
+    /// None: it was refused for a reason that there may be.
+    fn answer<T>(&mut self, answer: Receiver<Result<T>>) -> Option<T> {
+        let answer = answer.try_recv();
+        assert!(!matches!(answer, Err(TryRecvError::Empty)), "a call was forgotten");
+        assert!(answer.is_ok(), "a call was dropped");
+        let error = match answer.ok()? {
+            Ok(value) => return Some(value),
+            Err(error) => error,
+        };
+        let fault = error.message.contains("fault");
+        let right = match error.status {
+            Status::NotFound | Status::Busy | Status::MemoryLimit => true,
+            Status::OutOfMemory => refusals::count() > 0,
+            _ => fault,
+        };
+        assert!(right, "{:?}: {error}", error.status);
+        None
+    }
+}

@@ -1,0 +1,102 @@
+//! The echo model on a machine whose passes take time, and fail: as the host of the world says.
+
+use super::host::Host;
+use crate::base::{Error, Result, Status};
+use crate::model::{Facts, KvShape, Model, Outputs};
+use crate::ops::{KvCache, OpSet, RaggedBatch};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+thread_local! {
+    static HOST: RefCell<Option<Rc<RefCell<Host>>>> = const { RefCell::new(None) };
+    static DYING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Of this thread's world.
+pub fn set_host(host: Option<Rc<RefCell<Host>>>) {
+    HOST.set(host);
+}
+
+/// Whoever asks for the facts panics: the core does so where nobody catches it.
+pub fn set_dying(dying: bool) {
+    DYING.set(dying);
+}
+
+/// What becomes of a pass.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fault {
+    None,
+    Error,
+    Panic,
+    /// Of one row that the pass gives.
+    Logits(usize, f32),
+    Hidden(usize),
+}
+
+pub struct Machine {
+    pub echo: Arc<dyn Model>,
+}
+
+impl Model for Machine {
+    fn facts(&self) -> &Facts {
+        assert!(!DYING.get(), "the simulation's engine dies");
+        self.echo.facts()
+    }
+
+    fn kv_shape(&self) -> KvShape {
+        self.echo.kv_shape()
+    }
+
+    fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits_rows: usize) -> usize {
+        self.echo.workspace_bytes(ops, rows, logits_rows)
+    }
+
+    fn forward(
+        &self,
+        ops: &dyn OpSet,
+        batch: &RaggedBatch,
+        kv: &KvCache,
+        stop: &mut dyn FnMut() -> bool,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        let host = HOST.with_borrow(Clone::clone).expect("a world");
+        let fault = host.borrow_mut().pass(batch);
+        let struck = || host.borrow_mut().struck(fault, batch);
+        if matches!(fault, Fault::Error | Fault::Panic) {
+            // What such a pass leaves in its blocks is worth nothing.
+            let mut spoilt = batch.clone();
+            spoilt.tokens.iter_mut().for_each(|token| *token = (*token + 1) % 256);
+            let _ = self.echo.forward(ops, &spoilt, kv, &mut || false, out);
+        }
+        match fault {
+            Fault::Error => {
+                struck();
+                return Err(Error::new(Status::Internal, "a fault of the simulation"));
+            }
+            Fault::Panic => {
+                struck();
+                panic!("a fault of the simulation");
+            }
+            _ => {
+                let result = self.echo.forward(ops, batch, kv, stop, out);
+                host.borrow_mut().passed(&result, batch);
+                result?;
+            }
+        }
+        struck();
+        match fault {
+            Fault::Logits(row, value) => {
+                let vocab = self.facts().vocab_size;
+                let row = &mut out.logits[row * vocab..][..vocab];
+                match value == f32::NEG_INFINITY {
+                    true => row.fill(value),
+                    false => row[vocab / 2] = value,
+                }
+            }
+            Fault::Hidden(at) => out.hidden[at] = f32::NAN,
+            _ => {}
+        }
+        Ok(())
+    }
+}

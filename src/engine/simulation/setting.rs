@@ -1,0 +1,145 @@
+//! What a seed decides of a world.
+
+use super::super::api::{EngineConfig, KvType, RequestParams, TIMEOUT_NONE};
+use super::super::memory::{MemoryPlan, RequestBytes};
+use super::rng::Rng;
+use crate::schedule::PATIENCE_NS;
+
+/// Elements of the model's hidden state.
+pub const HIDDEN: usize = 16;
+
+/// `top_logprobs` that make an output heavy.
+pub const HEAVY: u32 = 8;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    pub queue: u32,
+    /// 0: no bound.
+    pub queue_tokens: u64,
+    pub batch: u32,
+    pub rows: u32,
+    pub block_size: u32,
+    pub blocks: u32,
+    /// Of a prompt and its output.
+    pub max_sequence: u32,
+    pub max_prompt: u32,
+    pub max_new: u32,
+    /// `u64::MAX`: none.
+    pub budget: u64,
+    pub max_unread: u64,
+    pub max_wait_us: u32,
+    pub max_step_ms: u32,
+    pub target_itl_ms: u32,
+    pub ageing_ms: u32,
+    pub default_timeout_ms: u32,
+    pub kv_events: u32,
+    /// Nanoseconds of a pass, and of each of its rows.
+    pub cost: [u64; 2],
+    /// One pass in so many fails in some way; 0: none.
+    pub faults: u64,
+    /// Events are delivered, not polled.
+    pub callback: bool,
+    /// Outputs take much of the budget.
+    pub heavy: bool,
+}
+
+impl Setting {
+    pub fn draw(rng: &mut Rng) -> Self {
+        let block_size = *rng.pick(&[16, 16, 16, 32]);
+        let most = *rng.pick(&[8, 30, 62]);
+        let blocks = 2 + rng.below(most) as u32;
+        let max_sequence = (block_size * blocks).min(20 + rng.below(140) as u32);
+        let max_prompt = 1 + rng.below(u64::from(max_sequence) * 2 / 3) as u32;
+        let max_new = 1 + rng.below(u64::from(max_sequence)) as u32;
+        let batch = 1 + rng.below(8) as u32;
+        let longest = *rng.pick(&[3, 12, 40, 40]);
+        let heavy = rng.one_in(2);
+        let mut params = RequestParams::default();
+        (params.sampling.logprobs, params.sampling.top_logprobs) = (heavy, if heavy { HEAVY } else { 0 });
+        let bytes = RequestBytes::new(&params, max_prompt as usize, 1, HIDDEN);
+        let one = bytes.reserved() + u64::from(max_new) * bytes.token;
+        let budget = match rng.below(5) {
+            0 => u64::MAX,
+            n => one * [1, 1, 2, 4][n as usize - 1] + rng.below(one),
+        };
+        let some = |rng: &mut Rng, one_in: u64, most: u64| match rng.one_in(one_in) {
+            true => 1 + rng.below(most) as u32,
+            false => 0,
+        };
+        Self {
+            queue: 1 + rng.below(longest) as u32,
+            queue_tokens: some(rng, 3, 3 * u64::from(max_prompt)).into(),
+            batch,
+            rows: batch + rng.below(64) as u32,
+            block_size,
+            blocks,
+            max_sequence,
+            max_prompt,
+            max_new,
+            budget,
+            max_unread: some(rng, 2, 1500).into(),
+            max_wait_us: some(rng, 3, 5_000),
+            max_step_ms: 20 + rng.below(200) as u32,
+            target_itl_ms: if rng.one_in(4) { 20 + rng.below(100) as u32 } else { 0 },
+            ageing_ms: rng.below(20) as u32 * 500,
+            default_timeout_ms: some(rng, 5, 30_000),
+            kv_events: some(rng, 3, 40),
+            cost: [10_000_000 + rng.below(40_000_000), rng.below(1_000_000)],
+            faults: *rng.pick(&[0, 10, 40, 200]),
+            callback: rng.one_in(5),
+            heavy,
+        }
+    }
+
+    pub fn config(&self) -> EngineConfig {
+        EngineConfig {
+            threads: 1,
+            max_batch_size: self.batch,
+            max_batch_tokens: self.rows,
+            max_sequence_length: self.max_sequence,
+            kv_block_size: self.block_size,
+            max_unread_bytes: self.max_unread,
+            kv_events_capacity: self.kv_events,
+            queue_capacity: self.queue,
+            queue_token_capacity: self.queue_tokens,
+            max_wait_us: self.max_wait_us,
+            max_step_ms: self.max_step_ms,
+            target_itl_ms: self.target_itl_ms,
+            priority_ageing_ms: self.ageing_ms,
+            default_timeout_ms: self.default_timeout_ms,
+            on_event: if self.callback { Some(Box::new(|_| ())) } else { None },
+            ..EngineConfig::default()
+        }
+    }
+
+    pub fn memory(&self) -> MemoryPlan {
+        MemoryPlan {
+            weights: 0,
+            workspace: 0,
+            kv: 0,
+            index: 0,
+            kv_type: KvType::F32,
+            blocks: self.blocks as usize,
+            max_sequence: self.max_sequence as usize,
+            limit: if self.budget == u64::MAX { 0 } else { self.budget },
+        }
+    }
+
+    /// Nanoseconds from `now` to a request's deadline; 0: none.
+    pub fn timeout_ms(&self, asked: u32) -> u64 {
+        match asked {
+            0 => self.default_timeout_ms.into(),
+            TIMEOUT_NONE => 0,
+            ms => ms.into(),
+        }
+    }
+
+    /// Turns that a request may take for itself and for everyone in front of it, by a host that polls and frees all: as
+    /// in `tests/all/schedule_simulation`, and as often again as it may be paused for a grant, or for a poller.
+    pub fn turns_each(&self) -> u64 {
+        let rows = u64::from(self.max_sequence);
+        let patience = PATIENCE_NS / self.cost[0] + 1;
+        let behind = if self.target_itl_ms == 0 { 1 } else { u64::from(self.batch) };
+        rows * (1 + behind) + patience
+    }
+}

@@ -1,0 +1,115 @@
+//! How often each thing happened: a simulation that does not get there proves nothing of it.
+
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    counts: BTreeMap<&'static str, u64>,
+    /// The longest way to an end, as a share of the turns that are allowed.
+    pub longest: f64,
+}
+
+/// What every piece has to show.
+const KINDS: [&str; 71] = [
+    "turns",
+    "passes that ended",
+    "rests until a time",
+    "rests until a command",
+    "rests that ended early",
+    "turns beside the starved",
+    "turns beside the unread",
+    "rests beside the starved",
+    "rests beside the unread",
+    "submits",
+    "submits of several",
+    "refused: queue full",
+    "refused: queued tokens",
+    "refused: memory",
+    "refused: too long",
+    "refused: allocation",
+    "refused: shutdown",
+    "polls",
+    "polls of one",
+    "polls of one that finished",
+    "polls of nobody",
+    "polls without room for a lease",
+    "polls without memory",
+    "events",
+    "events that several steps made",
+    "deliveries",
+    "deliveries to nobody",
+    "given back",
+    "given back twice",
+    "cancels",
+    "cancels of all",
+    "releases",
+    "releases of live ones",
+    "releases beside a lease",
+    "acts during a pass",
+    "passes that were stopped",
+    "passes that failed",
+    "passes that panicked",
+    "lone passes that failed",
+    "passes with NaN",
+    "passes with infinity",
+    "embeddings with NaN",
+    "probes that failed",
+    "slow passes",
+    "allocations refused",
+    "ended: Stop",
+    "ended: StopString",
+    "ended: Length",
+    "ended: Cancelled",
+    "ended: TimedOut",
+    "ended: Failed",
+    "ended: Embedding",
+    "ended: unread",
+    "ended: late",
+    "ended: in the queue",
+    "pauses",
+    "preemptions",
+    "positions found in the cache",
+    "sessions dropped",
+    "sessions saved",
+    "sessions restored",
+    "sessions not found",
+    "caches cleared",
+    "events of the cache",
+    "worlds drained",
+    "worlds drained in a rush",
+    "worlds cancelled",
+    "worlds destroyed",
+    "worlds that died",
+    "statistics",
+    "spurious wake-ups",
+];
+
+impl Tally {
+    pub fn count(&mut self, what: &'static str) {
+        self.more(what, 1);
+    }
+
+    pub fn more(&mut self, what: &'static str, n: u64) {
+        debug_assert!(KINDS.contains(&what), "{what} is not in the list");
+        *self.counts.entry(what).or_default() += n;
+    }
+
+    pub fn get(&self, what: &str) -> u64 {
+        self.counts.get(what).copied().unwrap_or(0)
+    }
+
+    pub fn add(&mut self, other: &Tally) {
+        other.counts.iter().for_each(|(what, n)| self.more(what, *n));
+        self.longest = self.longest.max(other.longest);
+    }
+
+    pub fn print(&self) {
+        KINDS.iter().for_each(|what| println!("{:>12} {what}", self.get(what)));
+        println!("{:>12.3} of the turns allowed to the end at most", self.longest);
+    }
+
+    pub fn assert_all(&self) {
+        let missing: Vec<_> = KINDS.iter().filter(|what| self.get(what) == 0).collect();
+        assert!(missing.is_empty(), "never happened: {missing:?}");
+    }
+}
