@@ -158,7 +158,7 @@ impl Scheduler {
         a.rank < b.rank && a.request.priority > b.request.priority
     }
 
-    /// Whether the batch keeps `target_itl_ns` with `seq` in it.
+    /// Whether the batch keeps `target_itl_ns` with `seq` in it, and with as much of prompts beside it as there was lately.
     fn has_time_for(&self, seq: SeqId) -> bool {
         if self.config.target_itl_ns == 0 || self.running.len() == 0 {
             return true;
@@ -167,7 +167,7 @@ impl Scheduler {
         for seq in self.running.iter().chain([seq]) {
             work.add(Work::span(self.slots[seq].len, 1));
         }
-        self.step_time.predict(work) <= self.config.target_itl_ns as f64
+        self.step_time.predict(work) * (1.0 + self.usual_prompts) <= self.config.target_itl_ns as f64
     }
 
     /// The sequence that it waits for still computes what both have in common.

@@ -16,6 +16,8 @@ const LEAST_PROMPT_ROWS: u32 = 64;
 const OF_TARGET: f64 = 0.875;
 /// Prompts' part beside decode rows, in times of what those take: never less, whatever the target is.
 const FLOOR: f64 = 0.75;
+/// Steps over which their usual part is learned.
+const USUAL_STEPS: f64 = 64.0;
 /// One part in so many of the prompts' rows and time is for the prompt that is first in line; the others are for the
 /// shortest, so that a short prompt need not wait for the end of a long one.
 const FIRST: u32 = 4;
@@ -33,6 +35,7 @@ impl Scheduler {
     pub(super) fn plan_prompts(&mut self, plan: &mut Plan, tokens: &dyn Tokens, now: u64) {
         let mut chunks = std::mem::take(&mut self.chunks);
         chunks.clear();
+        let decode = self.step_time.predict(plan.work);
         let prompts = self.running.iter().filter(|&seq| !self.slots[seq].decodes());
         chunks.extend(prompts.map(|seq| (seq, 0)));
         if !chunks.is_empty() {
@@ -42,6 +45,10 @@ impl Scheduler {
             }
         }
         self.chunks = chunks;
+        if plan.decode_rows > 0 && decode > 0.0 {
+            let part = self.step_time.predict(plan.work) / decode - 1.0;
+            self.usual_prompts += (part.min(FLOOR) - self.usual_prompts) / USUAL_STEPS;
+        }
     }
 
     /// Room for prompts beside the decode rows of `plan`.

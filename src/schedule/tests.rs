@@ -367,6 +367,34 @@ fn a_batch_keeps_the_target_between_tokens() {
 }
 
 #[test]
+fn the_target_between_tokens_counts_what_prompts_take() {
+    let mut b = Bench::new(SchedulerConfig {
+        target_itl_ns: 4_000_000,
+        max_step_ns: 100_000_000,
+        blocks: 1000,
+        ..config()
+    });
+    let step = |b: &mut Bench| {
+        b.plan();
+        let ns = 1_000_000 * b.plan.work.rows;
+        b.s.commit(&b.plan, ns, &b.texts);
+    };
+    b.submit(0, 8, 400);
+    (0..20).for_each(|_| step(&mut b));
+    b.submit(1, 300, 100);
+    (0..100).for_each(|_| step(&mut b));
+    // A millisecond a row: three rows are in time, and not with a prompt's beside them.
+    b.submit(2, 8, 100);
+    step(&mut b);
+    assert_eq!((b.s.counts().running, b.plan.held_back), (2, HeldBack::Time));
+    while b.s.computed(SeqId(1)) < Some(300) {
+        step(&mut b);
+    }
+    (0..100).for_each(|_| step(&mut b));
+    assert_eq!(b.s.counts().running, 3);
+}
+
+#[test]
 fn step_time_finds_the_formula() {
     let mut model = StepTime::default();
     assert_eq!(model.predict(Work::span(0, 100)), 0.0);
