@@ -81,10 +81,9 @@ pub struct bn_engine_config {
     pub max_step_ms: u32,
     /// The time between two tokens of an answer to aim at, in milliseconds, up to 60000. A request
     /// waits while a step of all running answers and its own, with as much of prompts as steps had
-    /// lately, is predicted to take longer, and the lower of this and `max_step_ms` is the target for
-    /// a step with prompts. It is an aim: at least one request runs, and those that run are not
-    /// interrupted for it. 0 (default): as many run as
-    /// fit, for throughput.
+    /// lately, is predicted to take longer. The lower of this and `max_step_ms` is the target for a
+    /// step with prompts. It is an aim: at least one request runs, and those that run are not
+    /// interrupted for it. 0 (default): as many run as fit, for throughput.
     pub target_itl_ms: u32,
     /// How much later a request of priority 255 may be submitted than one of priority 0 and still
     /// come first, in milliseconds, up to 3600000, default 30000. Priorities between are worth
