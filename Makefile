@@ -72,7 +72,7 @@ comma := ,
 say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all rust lib convert examples demo bench header parity docs notices lint header-lint clean install uninstall package
-.PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan soak
+.PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan soak hosts test-hosts
 
 all: lib convert examples
 
@@ -286,6 +286,21 @@ test-install: lib convert
 # All variables, so that none of the caller's points elsewhere.
 STAGED := PREFIX=$(STAGE) LIBDIR=$(STAGE)/lib INCLUDEDIR=$(STAGE)/include BINDIR=$(STAGE)/bin \
 	MANDIR=$(STAGE)/share/man DOCDIR=$(STAGE)/share/doc/bn_engine DESTDIR=
+
+# -- hosts ------------------------------------------------------------------------------------------
+
+HTTP_SERVER := $(wildcard hosts/server/*.c)
+
+# Needs libmicrohttpd and cJSON (Debian: libmicrohttpd-dev libcjson-dev).
+$(C)/bn-server: $(HTTP_SERVER) $(wildcard hosts/server/*.h) hosts/server/page.html include/bn_engine.h | lib
+	@$(LD) -r -b binary -z noexecstack -o $(C)/page.o hosts/server/page.html
+	@$(CC) $(C11) -Wno-missing-field-initializers -D_GNU_SOURCE $(CFLAGS) $(SERVER_FLAGS) $(HTTP_SERVER) $(C)/page.o -o $@ $(LINK) -lmicrohttpd -lcjson -lm
+
+hosts: $(C)/bn-server
+
+test-hosts: $(C)/bn-server
+	$(call say,bn-server)
+	@$(PYTHON) -m unittest discover -s hosts/server/tests -t hosts/server/tests
 
 # -- install ----------------------------------------------------------------------------------------
 

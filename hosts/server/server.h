@@ -1,0 +1,135 @@
+// What the parts of the server share. One thread runs everything here, in one epoll loop (loop.c).
+#ifndef BN_SERVER_H
+#define BN_SERVER_H
+
+#include "bn_engine.h"
+#include "buffer.h"
+#include "options.h"
+
+#include <cjson/cJSON.h>
+#include <microhttpd.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct exchange;
+struct job;
+
+enum state { LOADING, SERVING, DRAINING, CANCELLING };
+
+struct server {
+    struct options options;
+    enum state state;
+    bn_model *model;
+    bn_engine *engine;
+    bn_model_info info;
+    const char *name; // of the model, as clients see it
+    struct MHD_Daemon *http;
+    int listener;
+    int epoll;
+    struct client *clients;
+    size_t exchanges; // that were begun and are not over
+    uint64_t next_id, seed;
+    int exit_status;
+};
+
+// A connection, from accept to close.
+struct client {
+    struct server *server;
+    struct client *next, **link;
+    struct exchange *exchange; // NULL between two requests
+    int fd;
+    uint64_t deadline_ms; // for a whole request to arrive; 0: none runs
+};
+
+// What a request asks for: the fields of its body (fields.c).
+struct ask {
+    bn_request_params params;
+    bn_string *texts; // prompts as texts, or as tokens
+    uint32_t *tokens;
+    size_t *token_counts;
+    size_t prompts;
+    bn_chat_message *messages;
+    bn_string *stops;
+    struct buffer strings; // contents that were joined of parts
+    uint32_t n;
+    bool stream, include_usage, has_seed, has_temperature, has_top_p, base64, has_logprobs;
+    uint32_t dimensions;
+};
+
+// How an API writes its answers. A stream is begin, chunk..., end; a whole answer is choice..., whole.
+struct style {
+    const char *stream_type;
+    void (*begin)(struct exchange *ex);
+    void (*chunk)(struct exchange *ex, struct job *job, const bn_event *event);
+    void (*end)(struct exchange *ex);
+    void (*choice)(struct exchange *ex, struct job *job, const bn_event *event); // into job->out
+    void (*whole)(struct exchange *ex);
+};
+
+struct route {
+    const char *method, *path;
+    void (*handle)(struct exchange *ex);
+    const struct style *style;
+    unsigned fields; // FIELDS_* of the body, 0: none is read
+    bool open;       // needs no key, and works while the model is loading
+};
+
+// One request of the engine's that an exchange waits for.
+struct job {
+    struct exchange *exchange;
+    bn_request request; // 0: over
+    uint32_t slot, index;
+    struct buffer out; // its part of a whole answer
+    size_t written;    // bytes of text that a stream has had
+    bool begun;
+};
+
+// A request over HTTP and its answer.
+struct exchange {
+    struct server *server;
+    struct client *client;
+    struct MHD_Connection *connection;
+    const struct route *route;
+    struct buffer body, out, head; // `head` begins each chunk of a stream
+    bool too_large, suspended, handled, streaming, finished, gone;
+    unsigned status;
+    unsigned retry_after_s;
+    const char *type;
+    struct ask ask;
+    struct job **jobs;
+    size_t jobs_count, jobs_left;
+    uint64_t id, created;
+    uint64_t prompt_tokens, generated_tokens, cached_tokens;
+};
+
+// errors.c
+void fail(struct exchange *ex, unsigned status, const char *code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+void fail_with(struct exchange *ex, const bn_error *error);
+void write_error(struct buffer *out, unsigned status, const char *code, const char *message, size_t length);
+// What an event that ended without success is over HTTP, or 0.
+unsigned event_status(const bn_event *event, const char **code);
+
+// routes.c
+extern const struct route routes[];
+const struct route *route_find(const char *method, const char *path, bool *known_path);
+
+// http.c
+bool http_start(struct server *server);
+void http_stop_accepting(struct server *server);
+void http_wake(struct exchange *ex);
+void http_hang_up(struct client *client);
+void http_expire(struct server *server, uint64_t now_ms);
+uint64_t now_ms(void);
+
+// jobs.c
+void jobs_submit(struct exchange *ex);
+void jobs_drop(struct exchange *ex);
+// Takes what the engine has. False: nothing will ever come.
+bool jobs_poll(struct server *server);
+
+// loop.c
+bool loop_watch(struct server *server, int fd, uint32_t events, void *data);
+int loop_run(struct server *server);
+
+#endif
