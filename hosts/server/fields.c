@@ -284,7 +284,8 @@ bool fields_read(struct exchange *ex, const cJSON *root) {
     const cJSON *value;
     bn_request_params_init(&ask->params, sizeof ask->params);
     ask->n = 1;
-    if ((ex->route->fields & GENERATE) != 0) sampling_defaults(ex);
+    ask->generates = (ex->route->fields & GENERATE) != 0;
+    if (ask->generates) sampling_defaults(ex);
     cJSON_ArrayForEach(value, root) {
         const struct field *f = find(value->string, ex->route->fields);
         const char *wrong = f == NULL ? "is not a field of this request" : read_field(ex, f, value);

@@ -74,7 +74,7 @@ static void fill(struct exchange *ex, bn_request_params *params, size_t i) {
     size_t prompt = i / ask->n, from = 0;
     *params = ask->params;
     params->user_data = user_data(ex->jobs[i]);
-    params->seed = (ask->has_seed ? ask->params.seed : mixed(ex->id)) + i % ask->n;
+    if (ask->generates) params->seed = (ask->has_seed ? ask->params.seed : mixed(ex->id)) + i % ask->n;
     if (ask->messages != NULL) return;
     for (size_t p = 0; p < prompt; p++) from += ask->token_counts[p];
     if (ask->token_counts[prompt] == 0) params->prompt = ask->texts[prompt];

@@ -1,6 +1,8 @@
 // /v1/completions and /v1/chat/completions.
 #include "openai.h"
 
+#include "fields.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +32,7 @@ void write_usage(struct buffer *out, const struct exchange *ex) {
 }
 
 static bool is_chat(const struct exchange *ex) {
-    return ex->ask.messages != NULL;
+    return ex->route->fields == FIELDS_CHAT;
 }
 
 // `{"id":...,"model":...,`
@@ -51,7 +53,7 @@ static size_t token_text(const struct exchange *ex, uint32_t token, char *text, 
 // JSON has no infinities, and a prompt's tokens have no probability.
 static void write_logprob(struct buffer *out, float value) {
     if (isnan(value)) buffer_text(out, "null");
-    else buffer_format(out, "%.6f", value < -9999 ? -9999.0 : (double)value);
+    else buffer_format(out, "%.6f", value < -9999 ? -9999.0 : value > -5e-7f ? 0.0 : (double)value);
 }
 
 static void write_token(struct buffer *out, const struct exchange *ex, const bn_logprob *entry) {

@@ -52,7 +52,7 @@ struct ask {
     bn_string *stops;
     struct buffer strings; // contents that were joined of parts
     uint32_t n;
-    bool stream, include_usage, has_seed, has_temperature, has_top_p, base64, has_logprobs;
+    bool generates, stream, include_usage, has_seed, has_temperature, has_top_p, base64, has_logprobs;
     uint32_t dimensions;
 };
 
