@@ -55,4 +55,4 @@ static void whole(struct exchange *ex) {
     buffer_text(&ex->out, "}");
 }
 
-const struct style batch_style = {"application/x-ndjson", begin, chunk, end, choice, whole};
+const struct style batch_style = {"application/x-ndjson", NULL, begin, chunk, end, choice, whole};

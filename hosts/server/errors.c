@@ -30,11 +30,16 @@ static const struct meaning *meaning(bn_status status) {
     return &other;
 }
 
-void write_error(struct buffer *out, unsigned status, const char *code, const char *message, size_t length) {
+static void openai_error(struct buffer *out, unsigned status, const char *code, const char *message, size_t length) {
     const char *type = status == 401 ? "authentication_error" : status == 429 ? "rate_limit_error" : status < 500 ? "invalid_request_error" : "server_error";
     buffer_text(out, "{\"error\":{\"message\":");
     buffer_json(out, message, length);
     buffer_format(out, ",\"type\":\"%s\",\"param\":null,\"code\":\"%s\"}}", type, code);
+}
+
+void write_error(struct exchange *ex, unsigned status, const char *code, const char *message, size_t length) {
+    const struct style *style = ex->route != NULL ? ex->route->style : NULL;
+    (style != NULL && style->error != NULL ? style->error : openai_error)(&ex->out, status, code, message, length);
 }
 
 void fail(struct exchange *ex, unsigned status, const char *code, const char *format, ...) {
@@ -47,11 +52,18 @@ void fail(struct exchange *ex, unsigned status, const char *code, const char *fo
     ex->type = "application/json";
     ex->finished = true;
     buffer_clear(&ex->out);
-    write_error(&ex->out, status, code, message, strlen(message));
+    write_error(ex, status, code, message, strlen(message));
+}
+
+// With nothing else in the engine, a request that lacks memory does not fit at all.
+static bool never_fits(const struct exchange *ex, const bn_error *error) {
+    bn_stats stats;
+    bn_stats_init(&stats, sizeof stats);
+    return error->status == BN_ERR_MEMORY_LIMIT && bn_engine_stats(ex->server->engine, &stats, NULL) == BN_OK && stats.unreleased == 0;
 }
 
 void fail_with(struct exchange *ex, const bn_error *error) {
-    const struct meaning *m = meaning(error->status);
+    const struct meaning *m = meaning(never_fits(ex, error) ? BN_ERR_TOO_LONG : error->status);
     fail(ex, m->http, m->code, "%s", error->message);
     if (m->http == 429 || m->http == 503) ex->retry_after_s = 1;
 }

@@ -10,10 +10,13 @@ enum {
     FIELDS_EMBEDDING = 4,
     FIELDS_BATCH = 8,
     FIELDS_TOKENIZE = 16,
+    FIELDS_RESPONSE = 32,
+    FIELDS_MESSAGE = 64,
 };
 
 // Reads the exchange's body into `ex->ask`, whose texts point into `root`. False: `ex` has failed.
 bool fields_read(struct exchange *ex, const cJSON *root);
+// Frees what is needed until the requests are submitted.
 void ask_free(struct ask *ask);
 
 #endif

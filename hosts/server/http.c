@@ -86,6 +86,15 @@ static bool key_matches(struct exchange *ex) {
     return difference == 0;
 }
 
+// A page of another site must not make its visitors' browsers use this server. Programs send no Origin.
+static bool is_foreign(struct exchange *ex) {
+    const char *origin = MHD_lookup_connection_value(ex->connection, MHD_HEADER_KIND, "Origin");
+    const char *host = MHD_lookup_connection_value(ex->connection, MHD_HEADER_KIND, "Host");
+    const char *authority = origin != NULL ? strstr(origin, "://") : NULL;
+    if (origin == NULL) return false;
+    return authority == NULL || host == NULL || strcmp(authority + 3, host) != 0;
+}
+
 // Refuses what needs no body to be refused.
 static void look_at_head(struct exchange *ex, const char *method, const char *path) {
     const char *length = MHD_lookup_connection_value(ex->connection, MHD_HEADER_KIND, "Content-Length");
@@ -93,6 +102,8 @@ static void look_at_head(struct exchange *ex, const char *method, const char *pa
     ex->route = route_find(method, path, &known);
     if (ex->route == NULL) {
         fail(ex, known ? 405 : 404, known ? "method_not_allowed" : "not_found", "there is no %s %.200s", method, path);
+    } else if (is_foreign(ex)) {
+        fail(ex, 403, "foreign_origin", "pages of other sites may not use this server");
     } else if (!ex->route->open && !key_matches(ex)) {
         fail(ex, 401, "invalid_api_key", "the API key is missing or wrong");
     } else if (!ex->route->open && ex->server->state != SERVING) {
@@ -133,6 +144,7 @@ static result handle(struct exchange *ex) {
     if (!ex->finished) ex->route->handle(ex);
     buffer_free(&ex->body);
     if (ex->finished && !ex->streaming) return queue_whole(ex);
+    if (ex->client->hung_up) return MHD_NO; // on_completed drops the jobs
     if (ex->streaming) return queue_stream(ex);
     ex->suspended = true;
     MHD_suspend_connection(ex->connection);
@@ -165,7 +177,9 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     jobs_drop(ex);
     ask_free(&ex->ask);
     ex->client->exchange = NULL;
+    ex->client->deadline_ms = now_ms() + ex->server->options.idle_timeout_s * 1000; // for the next request's head
     ex->server->exchanges--;
+    buffer_free(&ex->ask.stops_kept);
     buffer_free(&ex->body);
     buffer_free(&ex->out);
     buffer_free(&ex->head);
@@ -200,6 +214,7 @@ static void on_connection(void *context, struct MHD_Connection *connection, void
 // Nobody reads the answer any more: the engine need not go on with it.
 void http_hang_up(struct client *client) {
     struct exchange *ex = client->exchange;
+    client->hung_up = true;
     if (ex == NULL || !ex->handled || ex->finished) return;
     ex->gone = true;
     jobs_drop(ex);

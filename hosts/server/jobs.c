@@ -71,14 +71,14 @@ static uint64_t mixed(uint64_t x) {
 // One request for each prompt and each of `n`; the same seeds for each prompt.
 static void fill(struct exchange *ex, bn_request_params *params, size_t i) {
     struct ask *ask = &ex->ask;
-    size_t prompt = i / ask->n, from = 0;
+    size_t prompt = i / ask->n;
     *params = ask->params;
     params->user_data = user_data(ex->jobs[i]);
     if (ask->generates) params->seed = (ask->has_seed ? ask->params.seed : mixed(ex->id)) + i % ask->n;
     if (ask->messages != NULL) return;
-    for (size_t p = 0; p < prompt; p++) from += ask->token_counts[p];
-    if (ask->token_counts[prompt] == 0) params->prompt = ask->texts[prompt];
-    else params->prompt_tokens = ask->tokens + from, params->prompt_tokens_count = ask->token_counts[prompt];
+    const size_t *from = &ask->token_from[prompt];
+    if (from[0] == from[1]) params->prompt = ask->texts[prompt];
+    else params->prompt_tokens = ask->tokens + from[0], params->prompt_tokens_count = from[1] - from[0];
 }
 
 void jobs_submit(struct exchange *ex) {
@@ -134,6 +134,7 @@ static void on_event(struct job *job, const bn_event *event) {
         http_wake(ex);
         return;
     }
+    ex->failed |= status != 0;
     if (ex->streaming) ex->route->style->chunk(ex, job, event);
     else ex->route->style->choice(ex, job, event);
     if (last) job_release(job); // its events go with it

@@ -153,7 +153,7 @@ static void chunk(struct exchange *ex, struct job *job, const bn_event *event) {
     unsigned status = event_status(event, &code);
     if (status != 0) {
         buffer_text(out, "data: ");
-        write_error(out, status, code, event->message.length > 0 ? event->message.data : "the request failed", event->message.length);
+        write_error(ex, status, code, event->message.data, event->message.length);
         buffer_text(out, "\n\n");
         return;
     }
@@ -207,4 +207,4 @@ void write_parts(struct exchange *ex) {
     }
 }
 
-const struct style openai_style = {"text/event-stream", begin, chunk, end, choice, whole};
+const struct style openai_style = {"text/event-stream", NULL, begin, chunk, end, choice, whole};

@@ -1,10 +1,10 @@
-// What the APIs that are like OpenAI's have in common.
+// The APIs, and what those that are like OpenAI's have in common.
 #ifndef BN_SERVER_OPENAI_H
 #define BN_SERVER_OPENAI_H
 
 #include "server.h"
 
-extern const struct style openai_style, embeddings_style, batch_style;
+extern const struct style openai_style, responses_style, messages_style, embeddings_style, batch_style;
 
 const char *finish_name(int32_t reason); // as JSON
 void write_usage(struct buffer *out, const struct exchange *ex);

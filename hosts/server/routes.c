@@ -33,6 +33,8 @@ static void generate(struct exchange *ex) {
 const struct route routes[] = {
     {"POST", "/v1/completions", generate, &openai_style, FIELDS_COMPLETION, false},
     {"POST", "/v1/chat/completions", generate, &openai_style, FIELDS_CHAT, false},
+    {"POST", "/v1/responses", generate, &responses_style, FIELDS_RESPONSE, false},
+    {"POST", "/v1/messages", generate, &messages_style, FIELDS_MESSAGE, false},
     {"POST", "/v1/embeddings", generate, &embeddings_style, FIELDS_EMBEDDING, false},
     {"POST", "/generate/batch", generate, &batch_style, FIELDS_BATCH, false},
     {"POST", "/tokenize", generate, NULL, FIELDS_TOKENIZE, false},

@@ -39,26 +39,29 @@ struct client {
     struct exchange *exchange; // NULL between two requests
     int fd;
     uint64_t deadline_ms; // for a whole request to arrive; 0: none runs
+    bool hung_up;         // it sends nothing more; half-closed connections count too
 };
 
 // What a request asks for: the fields of its body (fields.c).
 struct ask {
     bn_request_params params;
-    bn_string *texts; // prompts as texts, or as tokens
-    uint32_t *tokens;
-    size_t *token_counts;
+    bn_string *texts;   // of each prompt; not set where it is tokens
+    uint32_t *tokens;   // of prompt i: token_from[i] up to token_from[i + 1]
+    size_t *token_from;
     size_t prompts;
-    bn_chat_message *messages;
+    bn_chat_message *messages; // the first is for the system message
+    bn_string system;
     bn_string *stops;
-    struct buffer strings; // contents that were joined of parts
-    uint32_t n;
-    bool generates, stream, include_usage, has_seed, has_temperature, has_top_p, base64, has_logprobs;
-    uint32_t dimensions;
+    struct buffer joined;     // texts that were joined of parts: pointers
+    struct buffer stops_kept; // each with its NUL, until the answer
+    uint32_t n, dimensions;
+    bool generates, stream, include_usage, has_seed, has_max_tokens, has_logprobs, base64;
 };
 
 // How an API writes its answers. A stream is begin, chunk..., end; a whole answer is choice..., whole.
 struct style {
     const char *stream_type;
+    void (*error)(struct buffer *out, unsigned status, const char *code, const char *message, size_t length); // NULL: OpenAI's
     void (*begin)(struct exchange *ex);
     void (*chunk)(struct exchange *ex, struct job *job, const bn_event *event);
     void (*end)(struct exchange *ex);
@@ -81,7 +84,6 @@ struct job {
     uint32_t slot, index;
     struct buffer out; // its part of a whole answer
     size_t written;    // bytes of text that a stream has had
-    bool begun;
 };
 
 // A request over HTTP and its answer.
@@ -91,14 +93,14 @@ struct exchange {
     struct MHD_Connection *connection;
     const struct route *route;
     struct buffer body, out, head; // `head` begins each chunk of a stream
-    bool too_large, suspended, handled, streaming, finished, gone;
+    bool too_large, suspended, handled, streaming, finished, failed, gone;
     unsigned status;
     unsigned retry_after_s;
     const char *type;
     struct ask ask;
     struct job **jobs;
     size_t jobs_count, jobs_left;
-    uint64_t id, created;
+    uint64_t id, created, events; // `events` of a stream, where they are numbered
     uint64_t prompt_tokens, generated_tokens, cached_tokens;
 };
 
@@ -106,7 +108,8 @@ struct exchange {
 void fail(struct exchange *ex, unsigned status, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void fail_with(struct exchange *ex, const bn_error *error);
-void write_error(struct buffer *out, unsigned status, const char *code, const char *message, size_t length);
+// The error object of the exchange's API, into `ex->out`.
+void write_error(struct exchange *ex, unsigned status, const char *code, const char *message, size_t length);
 // What an event that ended without success is over HTTP, or 0.
 unsigned event_status(const bn_event *event, const char **code);
 

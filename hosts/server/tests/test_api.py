@@ -151,14 +151,14 @@ class Chat(ServerTest):
     messages = [{"role": "user", "content": "hello there"}]
 
     def test_chat(self):
-        data = self.server.ok("/v1/chat/completions", {"messages": self.messages, "max_tokens": 17, "ignore_eos": True})
+        data = self.server.ok("/v1/chat/completions", {"messages": self.messages, "max_tokens": 17, "ignore_eos": True, "temperature": 0})
         choice = data["choices"][0]
         self.assertTrue(choice["message"]["content"].startswith("user: hello"))
         self.assertEqual(choice["message"]["role"], "assistant")
         self.assertEqual(data["object"], "chat.completion")
 
     def test_chat_stream(self):
-        body = {"messages": self.messages, "max_completion_tokens": 17, "ignore_eos": True, "stream_options": {"include_usage": True}}
+        body = {"messages": self.messages, "max_completion_tokens": 17, "ignore_eos": True, "temperature": 0, "stream_options": {"include_usage": True}}
         events = self.server.stream("/v1/chat/completions", body)
         self.assertEqual(events[0]["choices"][0]["delta"], {"role": "assistant", "content": ""})
         text = "".join(event["choices"][0]["delta"].get("content", "") for event in events[:-1])
@@ -168,7 +168,7 @@ class Chat(ServerTest):
 
     def test_content_of_parts(self):
         parts = [{"type": "text", "text": "hello "}, {"type": "text", "text": "there"}]
-        one = {"messages": self.messages, "max_tokens": 17, "ignore_eos": True}
+        one = {"messages": self.messages, "max_tokens": 17, "ignore_eos": True, "temperature": 0}
         other = {**one, "messages": [{"role": "user", "content": parts}]}
         texts = [self.server.ok("/v1/chat/completions", body)["choices"][0]["message"]["content"] for body in (one, other)]
         self.assertEqual(texts[0], texts[1])
@@ -190,9 +190,47 @@ class Chat(ServerTest):
         self.assertEqual(len(tokens[0]["top_logprobs"]), 2)
         self.assertEqual(bytes(tokens[0]["bytes"]).decode(), tokens[0]["token"])
 
+    def named(self, path, body):
+        """The data of an event stream with names, which are also their types."""
+        events = [event.split("\n") for event in self.server.ok(path, {**body, "stream": True}).decode().strip().split("\n\n")]
+        parsed = [json.loads(lines[1][6:]) for lines in events]
+        self.assertEqual([lines[0][7:] for lines in events], [event["type"] for event in parsed])
+        return parsed
+
+    def test_messages(self):
+        body = {"model": "m", "system": "s", "messages": self.messages, "max_tokens": 12, "ignore_eos": True, "temperature": 0}
+        data = self.server.ok("/v1/messages", body)
+        self.assertEqual((data["type"], data["role"], data["stop_reason"]), ("message", "assistant", "max_tokens"))
+        self.assertTrue(data["content"][0]["text"].startswith("system: s"))
+        events = self.named("/v1/messages", body)
+        self.assertEqual([events[i]["type"] for i in (0, 1, -3, -2, -1)], ["message_start", "content_block_start", "content_block_stop", "message_delta", "message_stop"])
+        self.assertEqual("".join(e["delta"]["text"] for e in events if e["type"] == "content_block_delta"), data["content"][0]["text"])
+        self.assertEqual(events[-2]["usage"]["output_tokens"], 12)
+        stopped = self.server.ok("/v1/messages", {**body, "stop_sequences": ["zzz", "em: "]})
+        self.assertEqual((stopped["stop_reason"], stopped["stop_sequence"]), ("stop_sequence", "em: "))
+        status, refusal = self.server.post("/v1/messages", {"messages": self.messages})
+        self.assertEqual((status, refusal["type"], refusal["error"]["type"]), (400, "error", "invalid_request_error"))
+        self.assertIn("'max_tokens' is missing", refusal["error"]["message"])
+
+    def test_responses(self):
+        body = {"input": "hello there", "instructions": "s", "max_output_tokens": 12, "ignore_eos": True, "temperature": 0}
+        data = self.server.ok("/v1/responses", body)
+        text = data["output"][0]["content"][0]["text"]
+        self.assertTrue(text.startswith("system: s"))
+        self.assertEqual((data["status"], data["incomplete_details"]["reason"]), ("incomplete", "max_output_tokens"))
+        events = self.named("/v1/responses", body)
+        self.assertEqual([event["sequence_number"] for event in events], list(range(len(events))))
+        self.assertEqual("".join(e["delta"] for e in events if e["type"] == "response.output_text.delta"), text)
+        self.assertEqual(events[-1]["type"], "response.incomplete")
+        self.assertEqual(events[-1]["response"]["output"][0]["content"], data["output"][0]["content"])
+        other = {**body, "input": [{"role": "user", "content": [{"type": "input_text", "text": "hello there"}]}]}
+        self.assertEqual(self.server.ok("/v1/responses", other)["output"][0]["content"][0]["text"], text)
+        self.refused("/v1/responses", {**body, "previous_response_id": "resp_1"}, "'previous_response_id' is not supported")
+        self.refused("/v1/responses", {**body, "input": [{"type": "function_call_output"}]}, "messages only")
+
     def test_text_that_json_must_escape(self):
         text = 'a"b\\c\nd\x01é😀'
-        data = self.server.ok("/v1/completions", {"prompt": text, "max_tokens": 64, "ignore_eos": True})
+        data = self.server.ok("/v1/completions", {"prompt": text, "max_tokens": 64, "ignore_eos": True, "temperature": 0})
         self.assertIn(text, data["choices"][0]["text"])
 
 
