@@ -6,7 +6,7 @@
 #                  (QUICK=1: a shorter run; BENCH_ARGS: for target/c/bench; docs/performance.md)
 #   make soak      random calls from many threads on engines that are full (SECONDS=60 for each model)
 #   make install   PREFIX=/usr/local DESTDIR=, and make uninstall
-#   make hosts     target/c/bn-server: a model over HTTP (hosts/server), and make test-hosts
+#   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, bench-hosts
 #   make docs      the header as HTML in target/docs (needs doxygen)
 #   make header    generate include/bn_engine.h from src/ffi
 #   make abi-accept  record the header as the interface that programs are compiled against (needs abidw)
@@ -73,7 +73,7 @@ comma := ,
 say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all rust lib convert examples demo bench header parity docs notices lint header-lint clean install uninstall package
-.PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan soak hosts test-hosts
+.PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan soak hosts test-hosts bench-hosts
 
 all: lib convert examples
 
@@ -312,11 +312,19 @@ $(C)/package/bn-server: $(C)/bn-server | package
 	@$(SERVER_CC) -O2 $(SERVER) -o $@ $(SERVER_LINK) -L$(LIB) -lbn_engine -lpthread \
 		-Wl,-rpath,'$$ORIGIN/$(call relative,$(BINDIR),$(LIBDIR))'
 
+$(C)/server-load: hosts/server/tests/load.c
+	@mkdir -p $(C) && $(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $< -o $@
+
+# The engine's own cost per token, and with HTTP, JSON and a client beside it.
+bench-hosts: $(C)/bn-server $(C)/server-load $(C)/bench
+	@BN_MODEL=builtin:echo BATCH_SIZE=256 PORT=18099 THREADS=1 $(C)/bn-server 2> /dev/null & server=$$!; sleep 1; \
+		for run in 1 2 3; do $(C)/bench --echo; $(C)/server-load 18099 256 1000; done; kill $$server
+
 test-hosts: $(C)/bn-server $(C)/bn-server-asan
 	$(call say,bn-server)
 	@cd hosts/server/tests && $(PYTHON) -m unittest
 	$(call say,bn-server under AddressSanitizer)
-	@cd hosts/server/tests && BN_SERVER=$(abspath $(C)/bn-server-asan) $(PYTHON) -m unittest
+	@cd hosts/server/tests && ASAN_OPTIONS=quarantine_size_mb=2 BN_SERVER=$(abspath $(C)/bn-server-asan) $(PYTHON) -m unittest
 
 # -- install ----------------------------------------------------------------------------------------
 

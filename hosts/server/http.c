@@ -221,6 +221,11 @@ void http_hang_up(struct client *client) {
     http_wake(ex);
 }
 
+void http_cut(struct client *client) {
+    shutdown(client->fd, SHUT_RDWR); // libmicrohttpd may wait for it to be writable
+    http_hang_up(client);
+}
+
 // Shuts the sockets of clients that are too slow to send a request. libmicrohttpd sees that and closes them.
 void http_expire(struct server *server, uint64_t now) {
     for (struct client *client = server->clients; client != NULL; client = client->next)

@@ -139,8 +139,8 @@ static void on_event(struct job *job, const bn_event *event) {
     else ex->route->style->choice(ex, job, event);
     if (last) job_release(job); // its events go with it
     if (last && ex->jobs_left == 0) finish(ex);
-    if (ex->streaming && buffer_length(&ex->out) > ex->server->options.max_unread) ex->gone = true;
-    if (ex->streaming || ex->finished) http_wake(ex);
+    if (!ex->finished && buffer_length(&ex->out) > ex->server->options.max_unread) http_cut(ex->client);
+    else if (ex->streaming || ex->finished) http_wake(ex);
 }
 
 bool jobs_poll(struct server *server) {

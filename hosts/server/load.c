@@ -15,8 +15,11 @@ static struct {
     pthread_t thread;
     atomic_bool cancelled;
     int done;
+    // Of the thread until it is joined.
     bn_status status;
     bn_error error;
+    bn_model *model;
+    bn_engine *engine;
 } load;
 
 static int32_t on_progress(float fraction, bn_string what, void *context) {
@@ -29,8 +32,7 @@ static void on_log(int32_t level, bn_string message, void *context) {
     fprintf(stderr, "bn-server: %.*s\n", (int)message.length, message.data);
 }
 
-static bn_status open_model(struct server *server) {
-    const struct options *o = &server->options;
+static bn_status open_model(const struct options *o) {
     bn_model_config config;
     bn_model_config_init(&config, sizeof config);
     if (*o->model != 0) config.path = BN_TEXT(o->model);
@@ -38,14 +40,13 @@ static bn_status open_model(struct server *server) {
     config.threads = (uint32_t)o->threads;
     config.progress = on_progress;
     config.log = on_log;
-    return bn_model_open(&config, &server->model, &load.error);
+    return bn_model_open(&config, &load.model, &load.error);
 }
 
-static bn_status make_engine(struct server *server) {
-    const struct options *o = &server->options;
+static bn_status make_engine(const struct options *o) {
     bn_engine_config config;
     bn_engine_config_init(&config, sizeof config);
-    config.model = server->model;
+    config.model = load.model;
     config.threads = (uint32_t)o->threads;
     config.max_batch_size = (uint32_t)o->max_batch;
     if (config.max_batch_tokens < config.max_batch_size) config.max_batch_tokens = config.max_batch_size;
@@ -57,14 +58,13 @@ static bn_status make_engine(struct server *server) {
     config.target_itl_ms = (uint32_t)o->target_itl_ms;
     config.default_timeout_ms = (uint32_t)o->request_timeout_ms;
     config.log = on_log;
-    return bn_engine_create(&config, &server->engine, &load.error);
+    return bn_engine_create(&config, &load.engine, &load.error);
 }
 
-static void *run(void *context) {
-    struct server *server = context;
+static void *run(void *context) { // the options
     load.error.struct_size = sizeof load.error;
-    load.status = open_model(server);
-    if (load.status == BN_OK) load.status = make_engine(server);
+    load.status = open_model(context);
+    if (load.status == BN_OK) load.status = make_engine(context);
     uint64_t one = 1;
     if (write(load.done, &one, sizeof one) != sizeof one) perror("bn-server: eventfd");
     return NULL;
@@ -72,7 +72,7 @@ static void *run(void *context) {
 
 int load_start(struct server *server) {
     load.done = eventfd(0, EFD_CLOEXEC);
-    if (load.done < 0 || pthread_create(&load.thread, NULL, run, server) != 0) return -1;
+    if (load.done < 0 || pthread_create(&load.thread, NULL, run, &server->options) != 0) return -1;
     return load.done;
 }
 
@@ -82,6 +82,8 @@ void load_cancel(void) {
 
 int load_finish(struct server *server) {
     pthread_join(load.thread, NULL);
+    server->model = load.model;
+    server->engine = load.engine;
     if (load.status != BN_OK) {
         if (load.status != BN_ERR_CANCELLED) fprintf(stderr, "bn-server: %s\n", load.error.message);
         return NO_MODEL;

@@ -50,7 +50,7 @@ const struct route *route_find(const char *method, const char *path, bool *known
     for (const struct route *r = routes; r->method != NULL; r++) {
         if (strcmp(r->path, path) != 0) continue;
         *known_path = true;
-        if (strcmp(r->method, method) == 0) return r;
+        if (strcmp(r->method, strcmp(method, "HEAD") == 0 ? "GET" : method) == 0) return r;
     }
     return NULL;
 }

@@ -121,7 +121,8 @@ const struct route *route_find(const char *method, const char *path, bool *known
 bool http_start(struct server *server);
 void http_stop_accepting(struct server *server);
 void http_wake(struct exchange *ex);
-void http_hang_up(struct client *client);
+void http_hang_up(struct client *client); // drops its jobs
+void http_cut(struct client *client);     // and closes it
 void http_expire(struct server *server, uint64_t now_ms);
 uint64_t now_ms(void);
 

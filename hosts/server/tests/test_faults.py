@@ -108,7 +108,7 @@ class Hang(unittest.TestCase):
 
     def test_a_hang_up_in_a_stream_cancels(self):
         s = self.server.open_stream({**LONG, "n": 2})
-        self.assertEqual(self.server.stats()["running"], 2)
+        self.server.until(lambda stats: stats["running"] == 2, "start")
         s.close()
         self.server.until(lambda stats: stats["cancelled"] == 2 and stats["unreleased"] == 0, "cancel")
         self.server.until(lambda stats: stats["exchanges"] == 1, "the exchange's end")
@@ -125,7 +125,7 @@ class Hang(unittest.TestCase):
         s = socket.socket()
         s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         s.connect(("127.0.0.1", self.server.port))
-        s.sendall(request("/v1/completions", json.dumps({**LONG, "stream": True})))
+        s.sendall(request("/v1/completions", json.dumps({**LONG, "stream": True, "logprobs": 5})))
         self.server.until(lambda stats: stats["cancelled"] == 1, "cut")
         s.close()
 
@@ -220,6 +220,7 @@ class End(unittest.TestCase):
     def test_a_second_signal_cancels(self):
         server = Server(model=SLOW, max_sequence=1 << 16)
         s = server.open_stream(LONG)
+        server.until(lambda stats: stats["generated_tokens"] > 0, "start")
         server.process.send_signal(signal.SIGTERM)
         while True:
             try:
