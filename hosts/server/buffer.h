@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+typedef unsigned long long ull; // for %llu
+
 struct buffer {
     char *data;
     size_t start, end; // what is not taken yet

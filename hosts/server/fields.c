@@ -11,7 +11,7 @@
 #define SAMPLES (FIELDS_COMPLETION | FIELDS_CHAT | FIELDS_BATCH)
 #define GENERATE (SAMPLES | FIELDS_RESPONSE | FIELDS_MESSAGE)
 #define SUBMIT (GENERATE | FIELDS_EMBEDDING)
-#define ALL (SUBMIT | FIELDS_TOKENIZE)
+#define ALL (SUBMIT | FIELDS_TOKENIZE | FIELDS_COUNT)
 #define OPENAI (FIELDS_COMPLETION | FIELDS_CHAT | FIELDS_RESPONSE)
 #define EXACT 9007199254740992.0 // 2^53: cJSON reads numbers as doubles
 
@@ -38,9 +38,9 @@ static const struct field table[] = {
     {"input", FIELDS_EMBEDDING, READ, .read = read_prompts},
     {"input", FIELDS_RESPONSE, READ, .read = read_input},
     {"text", FIELDS_TOKENIZE, READ, .read = read_prompts},
-    {"messages", FIELDS_CHAT | FIELDS_MESSAGE | FIELDS_TOKENIZE, READ, .read = read_messages},
+    {"messages", FIELDS_CHAT | FIELDS_MESSAGE | FIELDS_COUNT | FIELDS_TOKENIZE, READ, .read = read_messages},
     {"instructions", FIELDS_RESPONSE, READ, .read = read_system},
-    {"system", FIELDS_MESSAGE, READ, .read = read_system},
+    {"system", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_system},
     {"stop", SAMPLES, READ, .read = read_stop},
     {"stop_sequences", FIELDS_MESSAGE, READ, .read = read_stop},
     {"stream", GENERATE, BOOL, .at = ASK(stream)},
@@ -74,7 +74,7 @@ static const struct field table[] = {
     {"dimensions", FIELDS_EMBEDDING, WHOLE, ASK(dimensions), 1, UINT32_MAX},
     {"response_format", SAMPLES, READ, .read = read_response_format},
     {"text", FIELDS_RESPONSE, READ, .read = read_text_format},
-    {"thinking", FIELDS_MESSAGE, READ, .read = read_thinking},
+    {"thinking", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_thinking},
     // One model is served, whatever name it is called by. Nothing is stored, and no account is kept of users.
     {"model", ALL, IGNORED},
     {"user", ALL, IGNORED},
@@ -83,7 +83,7 @@ static const struct field table[] = {
     {"service_tier", OPENAI | FIELDS_MESSAGE, IGNORED},
     {"safety_identifier", OPENAI, IGNORED},
     {"prompt_cache_key", OPENAI, IGNORED},
-    {"cache_control", FIELDS_MESSAGE, IGNORED},
+    {"cache_control", FIELDS_MESSAGE | FIELDS_COUNT, IGNORED},
     // Without tools there is nothing to choose or to run in parallel.
     {"parallel_tool_calls", OPENAI, IGNORED},
     {"truncation", FIELDS_RESPONSE, IGNORED}, // what is too long is refused
@@ -179,7 +179,7 @@ static bool check(struct exchange *ex) {
     else if (ask->params.top_logprobs > 0 && !ask->has_logprobs)
         fail(ex, 400, "invalid_request_error", "'top_logprobs' needs 'logprobs' to be true");
     else if (ask->dimensions != 0 && ask->dimensions != ex->server->info.embedding_size)
-        fail(ex, 400, "invalid_request_error", "'dimensions' can only be %llu with this model", (unsigned long long)ex->server->info.embedding_size);
+        fail(ex, 400, "invalid_request_error", "'dimensions' can only be %llu with this model", (ull)ex->server->info.embedding_size);
     return !ex->finished;
 }
 
@@ -190,6 +190,7 @@ bool fields_read(struct exchange *ex, const cJSON *root) {
     ask->n = 1;
     ask->generates = (ex->route->fields & GENERATE) != 0;
     if (ask->generates) sampling_defaults(ex);
+    if (ex->route->fields == FIELDS_EMBEDDING) ask->params.flags = BN_REQUEST_EMBED;
     cJSON_ArrayForEach(value, root) {
         const struct field *f = find(value->string, ex->route->fields);
         const char *wrong = f == NULL ? "is not a field of this request" : read_field(ex, f, value);
@@ -198,6 +199,7 @@ bool fields_read(struct exchange *ex, const cJSON *root) {
         return false;
     }
     if (!check(ex)) return false;
+    if (ask->generates && !ask->stream) ask->params.flags |= BN_REQUEST_NO_STREAM;
     if (ask->prompts == 0) ask->prompts = 1; // the conversation
     if (ask->messages != NULL && ask->system.data != NULL) {
         ask->messages[0] = (bn_chat_message){BN_STRING("system"), ask->system};

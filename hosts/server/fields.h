@@ -12,6 +12,7 @@ enum {
     FIELDS_TOKENIZE = 16,
     FIELDS_RESPONSE = 32,
     FIELDS_MESSAGE = 64,
+    FIELDS_COUNT = 128,
 };
 
 // Reads the exchange's body into `ex->ask`, whose texts point into `root`. False: `ex` has failed.

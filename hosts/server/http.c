@@ -110,7 +110,7 @@ static void look_at_head(struct exchange *ex, const char *method, const char *pa
         fail(ex, 503, "unavailable", "%s", ex->server->state == LOADING ? "the model is loading" : "the server is shutting down");
         ex->retry_after_s = ex->server->state == LOADING ? 5 : 1;
     } else if (length != NULL && strtoull(length, NULL, 10) > ex->server->options.max_body) {
-        fail(ex, 413, "too_large", "the body has more than %llu bytes", (unsigned long long)ex->server->options.max_body);
+        fail(ex, 413, "too_large", "the body has more than %llu bytes", (ull)ex->server->options.max_body);
     }
 }
 
@@ -140,8 +140,8 @@ static void receive(struct exchange *ex, const char *data, size_t length) {
 static result handle(struct exchange *ex) {
     ex->handled = true;
     ex->client->deadline_ms = 0;
-    if (!ex->finished && ex->too_large) fail(ex, 413, "too_large", "the body has more than %llu bytes", (unsigned long long)ex->server->options.max_body);
-    if (!ex->finished) ex->route->handle(ex);
+    if (!ex->finished && ex->too_large) fail(ex, 413, "too_large", "the body has more than %llu bytes", (ull)ex->server->options.max_body);
+    if (!ex->finished) route_run(ex);
     buffer_free(&ex->body);
     if (ex->finished && !ex->streaming) return queue_whole(ex);
     if (ex->client->hung_up) return MHD_NO; // on_completed drops the jobs

@@ -9,8 +9,8 @@ void models(struct exchange *ex) {
     buffer_format(&ex->out, ",\"object\":\"model\",\"created\":0,\"owned_by\":\"bn_engine\",\"architecture\":");
     buffer_json(&ex->out, s->info.architecture.data, s->info.architecture.length);
     buffer_format(&ex->out, ",\"context_length\":%llu,\"parameters\":%llu,\"chat\":%s,\"embedding_size\":%llu}]}",
-                  (unsigned long long)s->info.context_length, (unsigned long long)s->info.parameters, s->info.has_chat_template ? "true" : "false",
-                  (unsigned long long)s->info.embedding_size);
+                  (ull)s->info.context_length, (ull)s->info.parameters, s->info.has_chat_template ? "true" : "false",
+                  (ull)s->info.embedding_size);
     ex->finished = true;
 }
 
@@ -28,7 +28,7 @@ void metrics(struct exchange *ex) {
 }
 
 static void latency(struct buffer *out, const char *name, const bn_latency *l) {
-    buffer_format(out, ",\"%s\":{\"p50\":%.3f,\"p90\":%.3f,\"p99\":%.3f,\"count\":%llu}", name, (double)l->p50_ns / 1e6, (double)l->p90_ns / 1e6, (double)l->p99_ns / 1e6, (unsigned long long)l->count);
+    buffer_format(out, ",\"%s\":{\"p50\":%.3f,\"p90\":%.3f,\"p99\":%.3f,\"count\":%llu}", name, (double)l->p50_ns / 1e6, (double)l->p90_ns / 1e6, (double)l->p99_ns / 1e6, (ull)l->count);
 }
 
 // For the page: times in milliseconds.
@@ -49,7 +49,7 @@ void stats(struct exchange *ex) {
     };
     buffer_text(&ex->out, "{\"model\":");
     buffer_json_text(&ex->out, ex->server->name);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) buffer_format(&ex->out, ",\"%s\":%llu", numbers[i].name, (unsigned long long)numbers[i].value);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) buffer_format(&ex->out, ",\"%s\":%llu", numbers[i].name, (ull)numbers[i].value);
     latency(&ex->out, "queue_wait_ms", &s.queue_wait);
     latency(&ex->out, "first_token_ms", &s.time_to_first_token);
     latency(&ex->out, "inter_token_ms", &s.inter_token);
@@ -84,32 +84,48 @@ static void write_ids(struct buffer *out, const uint32_t *ids, size_t count) {
     buffer_text(out, "]");
 }
 
-void tokenize(struct exchange *ex) {
+// The ids of the text or conversation and their number; NULL: `ex` has failed.
+static uint32_t *ids_of(struct exchange *ex, size_t *count) {
     const bn_request_params *p = &ex->ask.params;
+    const bn_model *model = ex->server->model;
     bn_error error = {.struct_size = sizeof error};
-    bn_string text = ex->ask.texts != NULL ? ex->ask.texts[0] : BN_STRING("");
-    size_t count = 0, bytes = text.length;
-    for (size_t i = 0; i < p->messages_count; i++) bytes += p->messages[i].content.length;
-    if (ex->ask.prompts > 1 || (p->messages == NULL && text.data == NULL)) {
+    uint32_t *ids = NULL;
+    size_t room = 0;
+    for (;;) { // the first turn asks for the number
+        bn_status status = p->messages != NULL ? bn_model_chat_tokenize(model, p->messages, p->messages_count, p->message_size,
+                                                                        BN_CHAT_ADD_GENERATION_PROMPT, ids, room, count, &error)
+                                               : bn_model_tokenize(model, ex->ask.texts[0], BN_TOKENIZE_ADD_SPECIAL, ids, room, count, &error);
+        if (status == BN_OK && ids != NULL) return ids;
+        if (status != BN_OK && status != BN_ERR_BUFFER_TOO_SMALL) {
+            free(ids);
+            return fail_with(ex, &error), NULL;
+        }
+        room = *count + 1;
+        ids = must(realloc(ids, room * sizeof *ids));
+    }
+}
+
+void tokenize(struct exchange *ex) {
+    const struct ask *ask = &ex->ask;
+    size_t count = 0;
+    if (ask->messages == NULL && (ask->prompts != 1 || ask->texts[0].data == NULL)) {
         fail(ex, 400, "invalid_request_error", "'text' must be one text");
         return;
     }
-    uint32_t *ids = must(malloc((bytes + 1024) * sizeof *ids));
-    for (size_t room = bytes + 1024;; room = count) {
-        bn_status status = p->messages != NULL
-            ? bn_model_chat_tokenize(ex->server->model, p->messages, p->messages_count, sizeof(bn_chat_message), BN_CHAT_ADD_GENERATION_PROMPT, ids, room, &count, &error)
-            : bn_model_tokenize(ex->server->model, text, BN_TOKENIZE_ADD_SPECIAL, ids, room, &count, &error);
-        if (status == BN_OK) break;
-        if (status != BN_ERR_BUFFER_TOO_SMALL) {
-            fail_with(ex, &error);
-            free(ids);
-            return;
-        }
-        ids = must(realloc(ids, count * sizeof *ids));
-    }
+    uint32_t *ids = ids_of(ex, &count);
+    if (ids == NULL) return;
     buffer_format(&ex->out, "{\"count\":%zu,\"tokens\":", count);
     write_ids(&ex->out, ids, count);
     buffer_text(&ex->out, "}");
     free(ids);
+    ex->finished = true;
+}
+
+void count_tokens(struct exchange *ex) {
+    size_t count = 0;
+    uint32_t *ids = ids_of(ex, &count);
+    if (ids == NULL) return;
+    free(ids);
+    buffer_format(&ex->out, "{\"input_tokens\":%zu}", count);
     ex->finished = true;
 }

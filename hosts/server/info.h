@@ -9,7 +9,8 @@ void metrics(struct exchange *ex);
 void stats(struct exchange *ex);
 void health(struct exchange *ex);
 void page(struct exchange *ex);
-// Of texts or a conversation: `ex->ask` is read.
+// Of a text or a conversation in `ex->ask`.
 void tokenize(struct exchange *ex);
+void count_tokens(struct exchange *ex);
 
 #endif

@@ -58,10 +58,10 @@ static bool on_engine(struct server *server) {
 }
 
 static int timeout_of(struct server *server) {
-    unsigned long long http = 0;
+    ull http = 0;
     int most = server->clients != NULL ? 1000 : -1; // a second: the deadlines of clients
     if (MHD_get_timeout(server->http, &http) != MHD_YES) return most;
-    return most < 0 || http < (unsigned long long)most ? (int)http : most;
+    return most < 0 || http < (ull)most ? (int)http : most;
 }
 
 static bool dispatch(struct server *server, const struct epoll_event *event, int signals, int loaded) {

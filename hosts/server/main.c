@@ -41,7 +41,7 @@ static void raise_limit(uint64_t connections) {
     limit.rlim_cur = limit.rlim_max < connections + 64 ? limit.rlim_max : connections + 64;
     setrlimit(RLIMIT_NOFILE, &limit);
     if (limit.rlim_cur < connections + 64)
-        fprintf(stderr, "bn-server: the system allows %llu descriptors, too few for %llu connections\n", (unsigned long long)limit.rlim_cur, (unsigned long long)connections);
+        fprintf(stderr, "bn-server: the system allows %llu descriptors, too few for %llu connections\n", (ull)limit.rlim_cur, (ull)connections);
 }
 
 int main(int argc, char **argv) {

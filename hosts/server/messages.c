@@ -35,12 +35,12 @@ static void write_stop(struct buffer *out, const struct exchange *ex, const bn_e
 
 static void write_tokens(struct buffer *out, uint64_t in, uint64_t cached, uint64_t generated) {
     buffer_format(out, "\"usage\":{\"input_tokens\":%llu,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":%llu,\"output_tokens\":%llu}",
-                  (unsigned long long)(in - cached), (unsigned long long)cached, (unsigned long long)generated);
+                  (ull)(in - cached), (ull)cached, (ull)generated);
 }
 
 // `{"id":...,"role":"assistant","model":...`
 static void write_head(struct buffer *out, const struct exchange *ex) {
-    buffer_format(out, "{\"id\":\"msg_%016llx\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", (unsigned long long)ex->id);
+    buffer_format(out, "{\"id\":\"msg_%016llx\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", (ull)ex->id);
     buffer_json_text(out, ex->server->name);
 }
 

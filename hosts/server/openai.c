@@ -38,7 +38,7 @@ static bool is_chat(const struct exchange *ex) {
 // `{"id":...,"model":...,`
 static void write_head(struct buffer *out, const struct exchange *ex) {
     const char *object = !is_chat(ex) ? "text_completion" : ex->ask.stream ? "chat.completion.chunk" : "chat.completion";
-    buffer_format(out, "{\"id\":\"%s-%016llx\",\"object\":\"%s\",\"created\":%llu,\"model\":", is_chat(ex) ? "chatcmpl" : "cmpl", (unsigned long long)ex->id, object, (unsigned long long)ex->created);
+    buffer_format(out, "{\"id\":\"%s-%016llx\",\"object\":\"%s\",\"created\":%llu,\"model\":", is_chat(ex) ? "chatcmpl" : "cmpl", (ull)ex->id, object, (ull)ex->created);
     buffer_json_text(out, ex->server->name);
     buffer_text(out, ",");
 }

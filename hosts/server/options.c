@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include "bn_engine.h"
+#include "buffer.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -54,7 +55,7 @@ static void help(void) {
     for (size_t i = 0; i < OPTIONS; i++) {
         const struct option *o = &table[i];
         printf("  %-18s %-19s %s", o->name, o->variable, o->help);
-        if (o->text == NULL && o->number != 0) printf(" (%llu)", (unsigned long long)o->number);
+        if (o->text == NULL && o->number != 0) printf(" (%llu)", (ull)o->number);
         if (o->text != NULL && *o->text != 0) printf(" (%s)", o->text);
         printf("\n");
     }
@@ -73,8 +74,8 @@ static void set(struct options *options, const struct option *o, const char *fro
     errno = 0;
     uint64_t number = strtoull(value, &end, 10);
     if (*value < '0' || *value > '9' || *end != 0 || errno != 0 || number < o->low || number > o->high) {
-        fprintf(stderr, "bn-server: %s must be a number from %llu to %llu, not '%s'\n", from, (unsigned long long)o->low,
-                (unsigned long long)o->high, value);
+        fprintf(stderr, "bn-server: %s must be a number from %llu to %llu, not '%s'\n", from, (ull)o->low,
+                (ull)o->high, value);
         exit(WRONG_OPTIONS);
     }
     memcpy(field, &number, sizeof number);

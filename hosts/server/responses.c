@@ -13,7 +13,7 @@ static void write_part(struct buffer *out, const char *text, size_t length) {
 
 // The message of the answer; `event` is NULL while it is made, and its content empty.
 static void write_item(struct buffer *out, const struct exchange *ex, const bn_event *event, const char *text, size_t length) {
-    buffer_format(out, "{\"type\":\"message\",\"id\":\"msg_%016llx\",\"status\":\"%s\",\"role\":\"assistant\",\"content\":[", (unsigned long long)ex->id, status_of(event));
+    buffer_format(out, "{\"type\":\"message\",\"id\":\"msg_%016llx\",\"status\":\"%s\",\"role\":\"assistant\",\"content\":[", (ull)ex->id, status_of(event));
     if (event != NULL) write_part(out, text, length);
     buffer_text(out, "]}");
 }
@@ -21,13 +21,13 @@ static void write_item(struct buffer *out, const struct exchange *ex, const bn_e
 static void write_tokens(struct buffer *out, const bn_event *event) {
     buffer_format(out, "{\"input_tokens\":%u,\"input_tokens_details\":{\"cached_tokens\":%u,\"cache_write_tokens\":0}", event->prompt_tokens, event->cached_tokens);
     buffer_format(out, ",\"output_tokens\":%u,\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":%llu}", event->generated_tokens,
-                  (unsigned long long)event->prompt_tokens + event->generated_tokens);
+                  (ull)event->prompt_tokens + event->generated_tokens);
 }
 
 static void write_response(struct buffer *out, const struct exchange *ex, const bn_event *event, const char *text, size_t length) {
     const bn_request_params *p = &ex->ask.params;
     bool cut = event != NULL && event->finish_reason != BN_FINISH_STOP;
-    buffer_format(out, "{\"id\":\"resp_%016llx\",\"object\":\"response\",\"created_at\":%llu,\"status\":\"%s\",\"model\":", (unsigned long long)ex->id, (unsigned long long)ex->created, status_of(event));
+    buffer_format(out, "{\"id\":\"resp_%016llx\",\"object\":\"response\",\"created_at\":%llu,\"status\":\"%s\",\"model\":", (ull)ex->id, (ull)ex->created, status_of(event));
     buffer_json_text(out, ex->server->name);
     buffer_format(out, ",\"error\":null,\"incomplete_details\":%s,\"output\":[", cut ? "{\"reason\":\"max_output_tokens\"}" : "null");
     if (event != NULL) write_item(out, ex, event, text, length);
@@ -43,7 +43,7 @@ static void write_response(struct buffer *out, const struct exchange *ex, const 
 
 // `event: ...` and the beginning of its data, numbered.
 static struct buffer *event_head(struct exchange *ex, const char *type) {
-    buffer_format(&ex->out, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%llu,", type, type, (unsigned long long)ex->events++);
+    buffer_format(&ex->out, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%llu,", type, type, (ull)ex->events++);
     return &ex->out;
 }
 
@@ -52,7 +52,7 @@ static void event_end(struct exchange *ex) {
 }
 
 static void write_place(struct exchange *ex) {
-    buffer_format(&ex->out, "\"item_id\":\"msg_%016llx\",\"output_index\":0,\"content_index\":0,", (unsigned long long)ex->id);
+    buffer_format(&ex->out, "\"item_id\":\"msg_%016llx\",\"output_index\":0,\"content_index\":0,", (ull)ex->id);
 }
 
 static void response_event(struct exchange *ex, const char *type, const bn_event *event, const struct buffer *text) {

@@ -71,7 +71,7 @@ struct style {
 
 struct route {
     const char *method, *path;
-    void (*handle)(struct exchange *ex);
+    void (*handle)(struct exchange *ex); // with `fields`, the ask is read
     const struct style *style;
     unsigned fields; // FIELDS_* of the body, 0: none is read
     bool open;       // needs no key, and works while the model is loading
@@ -116,6 +116,8 @@ unsigned event_status(const bn_event *event, const char **code);
 // routes.c
 extern const struct route routes[];
 const struct route *route_find(const char *method, const char *path, bool *known_path);
+// Answers a request that is complete, or submits what it asks for.
+void route_run(struct exchange *ex);
 
 // http.c
 bool http_start(struct server *server);

@@ -212,6 +212,15 @@ class Chat(ServerTest):
         self.assertEqual((status, refusal["type"], refusal["error"]["type"]), (400, "error", "invalid_request_error"))
         self.assertIn("'max_tokens' is missing", refusal["error"]["message"])
 
+    def test_count_of_a_messages_tokens(self):
+        body = {"model": "m", "system": "s", "messages": self.messages}
+        count = self.server.ok("/v1/messages/count_tokens", body)["input_tokens"]
+        usage = self.server.ok("/v1/messages", {**body, "max_tokens": 1})["usage"]
+        self.assertEqual(count, usage["input_tokens"] + usage["cache_read_input_tokens"])
+        tokens = self.server.ok("/tokenize", {"messages": [{"role": "system", "content": "s"}] + self.messages})
+        self.assertEqual((tokens["count"], len(tokens["tokens"])), (count, count))
+        self.refused("/tokenize", {"text": ["a", "b"]}, "one text")
+
     def test_responses(self):
         body = {"input": "hello there", "instructions": "s", "max_output_tokens": 12, "ignore_eos": True, "temperature": 0}
         data = self.server.ok("/v1/responses", body)

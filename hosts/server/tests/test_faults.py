@@ -2,6 +2,7 @@
 import http.client
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -70,6 +71,25 @@ class Http(ServerTest):
         self.assertEqual(self.server.request("POST", "/v1/completions", {"prompt": "ab", "max_tokens": 2}, own)[0], 200)
         for origin in ("http://evil.example", "null", "https://127.0.0.1"):
             self.assertEqual(self.server.request("POST", "/v1/completions", {"prompt": "ab"}, {"Origin": origin})[0], 403)
+
+    def test_bodies_that_were_changed_at_random(self):
+        dice = random.Random(1)
+        chat = {"messages": [{"role": "user", "content": [{"type": "text", "text": "a\\u00e9\\ud83d\\ude00"}]}], "stop": ["x", "y"], "stream": False,
+                "max_tokens": 3, "seed": -1, "logprobs": True, "top_logprobs": 2, "stream_options": {"include_usage": True}}
+        plain = {"prompt": [[1, 2], [3]], "n": 2, "max_tokens": 3, "top_p": 0.5, "session": "s", "priority": 1}
+        connection = self.server.connect()
+        for turn in range(600):
+            path, body = [("/v1/chat/completions", chat), ("/v1/completions", plain), ("/generate/batch", {**plain, "prompts": ["a", "b"]}),
+                          ("/v1/responses", {"input": chat["messages"]}), ("/v1/messages", chat)][turn % 5]
+            data = bytearray(json.dumps(body).replace("\\\\u", "\\u").encode())
+            for _ in range(dice.randrange(4)):
+                at = dice.randrange(len(data))
+                data[at:at + dice.randrange(3)] = dice.choice([b"", b'"', b"{", b"[", b"]", b"}", b",", b"null", b"-1e9", b"\xff", b"\\", b"\x00", b"1e999"])
+            connection.request("POST", path, bytes(data))
+            response = connection.getresponse()
+            self.assertIn(response.status, (200, 400, 429), data)
+            response.read()
+        connection.close()
 
     def test_a_connection_is_used_again(self):
         connection = self.server.connect()
