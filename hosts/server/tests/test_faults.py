@@ -24,7 +24,7 @@ def resident(server):
 
 
 class Http(ServerTest):
-    options = {"model": "builtin:echo", "max_body": 65536, "max_header": 8192, "max_depth": 16, "max_items": 1000}
+    options = {"model": "builtin:echo", "max_sequence": 4096, "max_body": 65536, "max_header": 8192, "max_depth": 16, "max_items": 1000}
 
     def test_malformed_http(self):
         for data in [b"\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x00\xff\xfe" * 50 + b"\r\n\r\n",
@@ -79,7 +79,7 @@ class Http(ServerTest):
         plain = {"prompt": [[1, 2], [3]], "n": 2, "max_tokens": 3, "top_p": 0.5, "session": "s", "priority": 1}
         connection = self.server.connect()
         for turn in range(600):
-            path, body = [("/v1/chat/completions", chat), ("/v1/completions", plain), ("/generate/batch", {**plain, "prompts": ["a", "b"]}),
+            path, body = [("/v1/chat/completions", chat), ("/v1/completions", plain), ("/generate/batch", {"prompts": ["a", [5]], "max_tokens": 3, "n": 2}),
                           ("/v1/responses", {"input": chat["messages"]}), ("/v1/messages", chat)][turn % 5]
             data = bytearray(json.dumps(body).replace("\\\\u", "\\u").encode())
             for _ in range(dice.randrange(4)):
