@@ -143,16 +143,18 @@ static void on_event(struct job *job, const bn_event *event) {
     else if (ex->streaming || ex->finished) http_wake(ex);
 }
 
-bool jobs_poll(struct server *server) {
-    enum { ROOM = 256 };
+bool jobs_poll(struct server *server, size_t *taken) {
+    enum { ROOM = 256, MOST = 4096 };
     static bn_event events[ROOM];
     size_t count = ROOM;
-    bn_status status = bn_poll(server->engine, BN_ANY, events, sizeof *events, ROOM, 0, &count, NULL);
-    if (status != BN_OK) return status != BN_ERR_SHUTDOWN && status != BN_ERR_ENGINE_DEAD;
-    for (size_t i = 0; i < count; i++) {
-        struct job *job = job_find(events[i].user_data);
-        if (job != NULL) on_event(job, &events[i]);
+    for (*taken = 0; count == ROOM && *taken < MOST; *taken += count) {
+        bn_status status = bn_poll(server->engine, BN_ANY, events, sizeof *events, ROOM, 0, &count, NULL);
+        if (status != BN_OK) return status != BN_ERR_SHUTDOWN && status != BN_ERR_ENGINE_DEAD;
+        for (size_t i = 0; i < count; i++) {
+            struct job *job = job_find(events[i].user_data);
+            if (job != NULL) on_event(job, &events[i]);
+        }
+        bn_events_free(server->engine, events, sizeof *events, count);
     }
-    bn_events_free(server->engine, events, sizeof *events, count);
     return true;
 }

@@ -13,6 +13,8 @@
 // What an epoll event belongs to, besides a client.
 static char signals_tag, engine_tag;
 
+enum { MANY = 128, PAUSE_MS = 2 };
+
 bool loop_watch(struct server *server, int fd, uint32_t events, void *data) {
     struct epoll_event interest = {.events = events, .data.ptr = data};
     return epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &interest) == 0;
@@ -47,8 +49,19 @@ static bool on_loaded(struct server *server) {
     return loop_watch(server, bn_engine_wait_fd(server->engine, NULL), EPOLLIN, &engine_tag);
 }
 
+static void look_at_engine(struct server *server, bool look) {
+    struct epoll_event interest = {.events = look ? EPOLLIN : 0, .data.ptr = &engine_tag};
+    epoll_ctl(server->epoll, EPOLL_CTL_MOD, bn_engine_wait_fd(server->engine, NULL), &interest);
+    server->pause_end_ms = look ? 0 : now_ms() + PAUSE_MS;
+}
+
 static bool on_engine(struct server *server) {
-    if (jobs_poll(server)) return true;
+    size_t taken = 0;
+    if (jobs_poll(server, &taken)) {
+        // So many small packets cost more than a fast model does: a moment later, each has several tokens.
+        if (taken >= MANY) look_at_engine(server, false);
+        return true;
+    }
     // Nothing will ever come. After a drain that is what was waited for; the descriptor stays readable.
     epoll_ctl(server->epoll, EPOLL_CTL_DEL, bn_engine_wait_fd(server->engine, NULL), NULL);
     if (bn_engine_state(server->engine) != BN_STATE_DEAD) return true;
@@ -59,7 +72,7 @@ static bool on_engine(struct server *server) {
 
 static int timeout_of(struct server *server) {
     ull http = 0;
-    int most = server->clients != NULL ? 1000 : -1; // a second: the deadlines of clients
+    int most = server->pause_end_ms != 0 ? PAUSE_MS : server->clients != NULL ? 1000 : -1; // a second: the deadlines of clients
     if (MHD_get_timeout(server->http, &http) != MHD_YES) return most;
     return most < 0 || http < (ull)most ? (int)http : most;
 }
@@ -88,6 +101,7 @@ static bool turn(struct server *server, int signals, int loaded) {
     bool running = true;
     for (int i = 0; i < count; i++) running &= dispatch(server, &ready[i], signals, loaded);
     uint64_t now = now_ms();
+    if (server->pause_end_ms != 0 && now >= server->pause_end_ms) look_at_engine(server, true);
     if (now - looked_ms >= 1000) {
         http_expire(server, now);
         looked_ms = now;

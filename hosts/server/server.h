@@ -28,6 +28,7 @@ struct server {
     int epoll;
     struct client *clients;
     size_t exchanges; // that were begun and are not over
+    uint64_t pause_end_ms; // until then the loop does not look at the engine; 0: it does
     uint64_t next_id, seed;
     int exit_status;
 };
@@ -131,8 +132,8 @@ uint64_t now_ms(void);
 // jobs.c
 void jobs_submit(struct exchange *ex);
 void jobs_drop(struct exchange *ex);
-// Takes what the engine has. False: nothing will ever come.
-bool jobs_poll(struct server *server);
+// Takes what the engine has, and counts it. False: nothing will ever come.
+bool jobs_poll(struct server *server, size_t *taken);
 
 // loop.c
 bool loop_watch(struct server *server, int fd, uint32_t events, void *data);

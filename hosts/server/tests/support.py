@@ -91,6 +91,16 @@ class Server:
             assert time.monotonic() < end, what
             time.sleep(0.01)
 
+    def until_closed(self):
+        """Waits until the server accepts no connection."""
+        while True:
+            try:
+                self.raw(b"").close()
+            except ConnectionRefusedError:
+                return
+            except ConnectionResetError:
+                pass  # it was in the line when the socket was closed
+
     def stop(self, number=signal.SIGTERM):
         if self.process.poll() is None:
             self.process.send_signal(number)

@@ -113,7 +113,7 @@ class Demo(ServerTest):
             ({"seed": 1e300}, "'seed'"),
             ({"unheard_of": 1}, "'unheard_of' is not a field"),
             ({"tools": [{"type": "function"}]}, "'tools' is not supported"),
-            ({"response_format": {"type": "json_object"}}, "'response_format' can only be"),
+            ({"response_format": {"type": "json_object"}}, "'response_format' can only ask"),
             ({"logit_bias": {"5": 1}}, "'logit_bias' is not supported"),
             ({"prompt": []}, "'prompt' must not be empty"),
             ({"prompt": [[]]}, "'prompt'"),

@@ -33,7 +33,7 @@ class OpenAi(ServerTest):
         self.assertEqual(stream[-1].usage.completion_tokens, 16)
 
     def test_completion_and_models(self):
-        done = self.client.completions.create(model="echo", prompt=["ab", "cd"], max_tokens=4, logprobs=1, n=2)
+        done = self.client.completions.create(model="echo", prompt=["ab", "cd"], max_tokens=4, logprobs=1, n=2, extra_body={"ignore_eos": True})
         self.assertEqual(len(done.choices), 4)
         self.assertEqual(len(done.choices[0].logprobs.token_logprobs), 4)
         self.assertEqual([model.id for model in self.client.models.list()], ["echo"])
@@ -67,7 +67,7 @@ class Anthropic(ServerTest):
 
     def test_messages(self):
         client = anthropic.Anthropic(base_url=f"http://127.0.0.1:{self.server.port}", api_key="none", max_retries=0)
-        more = {"model": "echo", "messages": MESSAGES, "max_tokens": 16, "temperature": 0, "extra_body": {"ignore_eos": True}}
+        more = {"model": "echo", "messages": MESSAGES, "max_tokens": 16, "extra_body": {"ignore_eos": True, "temperature": 0}}
         whole = client.messages.create(**more)
         self.assertTrue(whole.content[0].text.startswith("user: hello"))
         with client.messages.stream(**more) as stream:

@@ -225,12 +225,7 @@ class End(unittest.TestCase):
             idle.request("GET", "/health")
             idle.getresponse().read()
             server.process.send_signal(number)
-            refused = False
-            while not refused:
-                try:
-                    server.raw(b"").close()
-                except ConnectionRefusedError:
-                    refused = True
+            server.until_closed()
             idle.request("POST", "/v1/completions", json.dumps(LONG))
             self.assertEqual(idle.getresponse().status, 503)
             for s in streams:
@@ -242,11 +237,7 @@ class End(unittest.TestCase):
         s = server.open_stream(LONG)
         server.until(lambda stats: stats["generated_tokens"] > 0, "start")
         server.process.send_signal(signal.SIGTERM)
-        while True:
-            try:
-                server.raw(b"").close()
-            except ConnectionRefusedError:
-                break
+        server.until_closed()
         server.process.send_signal(signal.SIGTERM)
         self.assertIn(b'"finish_reason":"cancelled"', read_all(s))
         self.assertEqual(server.stop(), 0)
