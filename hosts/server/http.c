@@ -226,14 +226,16 @@ void http_cut(struct client *client) {
     http_hang_up(client);
 }
 
-// Shuts the sockets of clients that are too slow to send a request; while the server drains, of those that have not
-// sent theirs or are gone. libmicrohttpd sees that and closes them.
+// Shuts the sockets of clients that are too slow to send a request, or gone before they did: libmicrohttpd may have read
+// the last bytes without seeing the end behind them. It sees this one, and closes them. While the server drains, also
+// those of clients that have not sent theirs or are gone.
 void http_expire(struct server *server, uint64_t now) {
     for (struct client *client = server->clients; client != NULL; client = client->next) {
         const struct exchange *ex = client->exchange;
         bool late = client->deadline_ms != 0 && client->deadline_ms <= now;
-        bool useless = server->state > SERVING && ex != NULL && (!ex->handled || client->hung_up);
-        if (late || useless) shutdown(client->fd, SHUT_RDWR);
+        bool waits = ex == NULL || !ex->handled;
+        bool useless = server->state > SERVING && ex != NULL && (waits || client->hung_up);
+        if (late || useless || (client->hung_up && waits)) shutdown(client->fd, SHUT_RDWR);
     }
 }
 
