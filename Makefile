@@ -7,6 +7,7 @@
 #                  (QUICK=1: a shorter run; BENCH_ARGS: for target/c/bench; docs/performance.md)
 #   make soak      random calls from many threads on engines that are full (SECONDS=60 for each model)
 #   make install   PREFIX=/usr/local DESTDIR=, and make uninstall
+#   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, bench-hosts
 #   make docs      the header as HTML in target/docs (needs doxygen)
 #   make header    generate include/bn_engine.h from src/ffi
 #   make abi-accept  record the header as the interface that programs are compiled against (needs abidw)
@@ -73,7 +74,7 @@ comma := ,
 say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all rust lib convert chat examples demo bench header parity docs notices lint header-lint clean install uninstall package
-.PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan soak
+.PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan soak hosts test-hosts bench-hosts
 
 all: lib convert chat examples
 
@@ -305,6 +306,44 @@ test-install: lib convert
 STAGED := PREFIX=$(STAGE) LIBDIR=$(STAGE)/lib INCLUDEDIR=$(STAGE)/include BINDIR=$(STAGE)/bin \
 	MANDIR=$(STAGE)/share/man DOCDIR=$(STAGE)/share/doc/bn_engine DESTDIR=
 
+# -- hosts ------------------------------------------------------------------------------------------
+
+SERVER := $(wildcard hosts/server/*.c)
+SERVER_LINK := $(C)/page.o -lmicrohttpd -lcjson -lm
+SERVER_CC = $(CC) $(C11) -Wno-missing-field-initializers -D_GNU_SOURCE
+
+# Needs libmicrohttpd and cJSON (Debian: libmicrohttpd-dev libcjson-dev).
+hosts: $(C)/bn-server
+
+$(C)/page.o: hosts/server/page.html | lib
+	@$(LD) -r -b binary -z noexecstack -o $@ $<
+
+$(C)/bn-server: $(SERVER) $(wildcard hosts/server/*.h) $(C)/page.o include/bn_engine.h | lib
+	@$(SERVER_CC) $(CFLAGS) $(SERVER) -o $@ $(SERVER_LINK) $(LINK)
+
+$(C)/bn-server-asan: $(SERVER) $(wildcard hosts/server/*.h) $(C)/page.o include/bn_engine.h | lib
+	@$(SERVER_CC) -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(SERVER) -o $@ \
+		$(SERVER_LINK) $(LINK)
+
+# As it is installed: it finds the library by its path from itself.
+$(C)/package/bn-server: $(C)/bn-server | package
+	@$(SERVER_CC) -O2 $(SERVER) -o $@ $(SERVER_LINK) -L$(LIB) -lbn_engine -lpthread \
+		-Wl,-rpath,'$$ORIGIN/$(call relative,$(BINDIR),$(LIBDIR))'
+
+$(C)/server-load: hosts/server/tests/load.c
+	@mkdir -p $(C) && $(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $< -o $@
+
+# The engine's own cost per token, and with HTTP, JSON and a client beside it.
+bench-hosts: $(C)/bn-server $(C)/server-load $(C)/bench
+	@BN_MODEL=builtin:echo BATCH_SIZE=256 PORT=18099 THREADS=1 $(C)/bn-server 2> /dev/null & server=$$!; sleep 1; \
+		for run in 1 2 3; do $(C)/bench --echo; $(C)/server-load 18099 256 1000; done; kill $$server
+
+test-hosts: $(C)/bn-server $(C)/bn-server-asan
+	$(call say,bn-server)
+	@cd hosts/server/tests && $(PYTHON) -m unittest
+	$(call say,bn-server under AddressSanitizer)
+	@cd hosts/server/tests && ASAN_OPTIONS=quarantine_size_mb=2 BN_SERVER=$(abspath $(C)/bn-server-asan) $(PYTHON) -m unittest
+
 # -- install ----------------------------------------------------------------------------------------
 
 $(C)/man/bn_engine.3: $(HEADER) $(wildcard tools/header/*.awk) | rust
@@ -344,10 +383,15 @@ THIRD-PARTY 644 $(DOCDIR)
 endef
 export INSTALLED
 
-# The list, with one line per man page.
-installed = (printf '%s\n' "$$INSTALLED"; ls $(C)/man/*.3 | sed 's|$$| 644 $(MANDIR)/man3|')
+# Only if it was built before: it needs more libraries.
+BUILT_SERVER := $(wildcard $(C)/bn-server)
+SERVER_INSTALLED = $(if $(BUILT_SERVER),; echo "$(C)/package/bn-server 755 $(BINDIR)"; echo "hosts/server/bn-server.1 644 $(MANDIR)/man1")
 
-install: lib $(LIB)/libbn_engine.a $(C)/man/bn_engine.3 package convert $(C)/package/bn-chat
+# The list, with one line per man page.
+installed = (printf '%s\n' "$$INSTALLED"; ls $(C)/man/*.3 | sed 's|$$| 644 $(MANDIR)/man3|' $(SERVER_INSTALLED))
+
+install: lib $(LIB)/libbn_engine.a $(C)/man/bn_engine.3 package convert $(C)/package/bn-chat \
+		$(if $(BUILT_SERVER),$(C)/package/bn-server)
 	@$(OBJCOPY) --strip-debug $(RUST)/bn-convert $(C)/bn-convert
 	@$(installed) | while read -r file mode folder; do \
 		install -d "$(DESTDIR)$$folder" && install -m "$$mode" "$$file" "$(DESTDIR)$$folder/" || exit 1; \

@@ -1,0 +1,229 @@
+#include "fields.h"
+
+#include "values.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Routes by what they have in common.
+#define SAMPLES (FIELDS_COMPLETION | FIELDS_CHAT | FIELDS_BATCH)
+#define GENERATE (SAMPLES | FIELDS_RESPONSE | FIELDS_MESSAGE)
+#define SUBMIT (GENERATE | FIELDS_EMBEDDING)
+#define ALL (SUBMIT | FIELDS_TOKENIZE | FIELDS_COUNT)
+#define OPENAI (FIELDS_COMPLETION | FIELDS_CHAT | FIELDS_RESPONSE)
+#define EXACT 9007199254740992.0 // 2^53: cJSON reads numbers as doubles
+
+enum type { WHOLE, LONG, REAL, FLAG, BOOL, TEXT, READ, IGNORED, REFUSED };
+
+struct field {
+    const char *name;
+    unsigned routes;
+    enum type type;
+    size_t at;         // in struct ask
+    double low, high;  // of a number; FLAG: `high` is the bit
+    size_t noted;      // a bool in struct ask that says that the field is there; 0: none
+    const char *(*read)(struct exchange *ex, const cJSON *value); // READ: values.h
+};
+
+// -- the table --------------------------------------------------------------------------------------
+
+#define ASK(field) offsetof(struct ask, field)
+#define PARAM(field) offsetof(struct ask, params.field)
+
+static const struct field table[] = {
+    {"prompt", FIELDS_COMPLETION, READ, .read = read_prompts},
+    {"prompts", FIELDS_BATCH, READ, .read = read_prompts},
+    {"input", FIELDS_EMBEDDING, READ, .read = read_prompts},
+    {"input", FIELDS_RESPONSE, READ, .read = read_input},
+    {"text", FIELDS_TOKENIZE, READ, .read = read_prompts},
+    {"messages", FIELDS_CHAT | FIELDS_MESSAGE | FIELDS_COUNT | FIELDS_TOKENIZE, READ, .read = read_messages},
+    {"instructions", FIELDS_RESPONSE, READ, .read = read_system},
+    {"system", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_system},
+    {"stop", SAMPLES, READ, .read = read_stop},
+    {"stop_sequences", FIELDS_MESSAGE, READ, .read = read_stop},
+    {"stream", GENERATE, BOOL, .at = ASK(stream)},
+    {"stream_options", FIELDS_COMPLETION | FIELDS_CHAT, READ, .read = read_stream_options},
+    {"max_tokens", SAMPLES, WHOLE, PARAM(max_new_tokens), 1, UINT32_MAX},
+    {"max_tokens", FIELDS_MESSAGE, WHOLE, PARAM(max_new_tokens), 1, UINT32_MAX, ASK(has_max_tokens)},
+    {"max_completion_tokens", FIELDS_CHAT, WHOLE, PARAM(max_new_tokens), 1, UINT32_MAX},
+    {"max_output_tokens", FIELDS_RESPONSE, WHOLE, PARAM(max_new_tokens), 1, UINT32_MAX},
+    {"max_new_tokens", SAMPLES, WHOLE, PARAM(max_new_tokens), 0, UINT32_MAX},
+    {"n", SAMPLES, WHOLE, ASK(n), 1, 128},
+    {"seed", GENERATE, LONG, PARAM(seed), -EXACT, EXACT, ASK(has_seed)},
+    {"temperature", GENERATE, REAL, PARAM(temperature), 0, 100},
+    {"top_p", GENERATE, REAL, PARAM(top_p), 0, 1},
+    {"top_k", GENERATE, WHOLE, PARAM(top_k), 0, UINT32_MAX},
+    {"min_p", GENERATE, REAL, PARAM(min_p), 0, 1},
+    {"repetition_penalty", GENERATE, REAL, PARAM(repetition_penalty), 0, 100},
+    {"frequency_penalty", GENERATE, REAL, PARAM(frequency_penalty), -100, 100},
+    {"presence_penalty", GENERATE, REAL, PARAM(presence_penalty), -100, 100},
+    {"logprobs", FIELDS_COMPLETION | FIELDS_CHAT, READ, .read = read_logprobs},
+    {"top_logprobs", FIELDS_CHAT, WHOLE, PARAM(top_logprobs), 0, 32},
+    {"echo", FIELDS_COMPLETION, FLAG, PARAM(flags), .high = BN_REQUEST_ECHO_PROMPT},
+    {"ignore_eos", GENERATE, FLAG, PARAM(flags), .high = BN_REQUEST_IGNORE_EOS},
+    {"no_cache", SUBMIT, FLAG, PARAM(flags), .high = BN_REQUEST_NO_CACHE},
+    {"drop_late", SUBMIT, FLAG, PARAM(flags), .high = BN_REQUEST_DROP_LATE},
+    {"priority", SUBMIT, WHOLE, PARAM(priority), 0, BN_PRIORITY_MAX},
+    {"session", GENERATE, TEXT, PARAM(session)},
+    {"cache_salt", SUBMIT, LONG, PARAM(cache_salt), 0, EXACT},
+    {"timeout_ms", SUBMIT, WHOLE, PARAM(timeout_ms), 1, UINT32_MAX - 1.0},
+    {"queue_timeout_ms", SUBMIT, WHOLE, PARAM(queue_timeout_ms), 1, UINT32_MAX - 1.0},
+    {"encoding_format", FIELDS_EMBEDDING, READ, .read = read_encoding},
+    {"dimensions", FIELDS_EMBEDDING, WHOLE, ASK(dimensions), 1, UINT32_MAX},
+    {"response_format", SAMPLES, READ, .read = read_response_format},
+    {"text", FIELDS_RESPONSE, READ, .read = read_text_format},
+    {"thinking", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_thinking},
+    // One model is served, whatever name it is called by. Nothing is stored, and no account is kept of users.
+    {"model", ALL, IGNORED},
+    {"user", ALL, IGNORED},
+    {"metadata", ALL, IGNORED},
+    {"store", OPENAI, IGNORED},
+    {"service_tier", OPENAI | FIELDS_MESSAGE, IGNORED},
+    {"safety_identifier", OPENAI, IGNORED},
+    {"prompt_cache_key", OPENAI, IGNORED},
+    {"cache_control", FIELDS_MESSAGE | FIELDS_COUNT, IGNORED},
+    // Without tools there is nothing to choose or to run in parallel.
+    {"parallel_tool_calls", OPENAI, IGNORED},
+    {"truncation", FIELDS_RESPONSE, IGNORED}, // what is too long is refused
+    // Refused, unless they are empty or ask for nothing.
+    {"tools", ALL, REFUSED},
+    {"tool_choice", ALL, REFUSED},
+    {"functions", ALL, REFUSED},
+    {"function_call", ALL, REFUSED},
+    {"logit_bias", SAMPLES, REFUSED},
+    {"suffix", FIELDS_COMPLETION, REFUSED},
+    {"best_of", FIELDS_COMPLETION, REFUSED},
+    {"previous_response_id", FIELDS_RESPONSE, REFUSED},
+    {"conversation", FIELDS_RESPONSE, REFUSED},
+    {"background", FIELDS_RESPONSE, REFUSED},
+    {"include", FIELDS_RESPONSE, REFUSED},
+};
+enum { FIELDS = sizeof table / sizeof *table };
+
+static const char *read_number(struct ask *ask, const struct field *f, const cJSON *value) {
+    static char message[96];
+    double v = value->valuedouble;
+    bool whole = f->type != REAL;
+    void *to = (char *)ask + f->at;
+    if (!cJSON_IsNumber(value) || !(v >= f->low && v <= f->high) || (whole && v != (double)(int64_t)v)) {
+        snprintf(message, sizeof message, "must be a %snumber from %.16g to %.16g", whole ? "whole " : "", f->low, f->high);
+        return message;
+    }
+    if (f->type == WHOLE) memcpy(to, &(uint32_t){(uint32_t)v}, sizeof(uint32_t));
+    if (f->type == LONG) memcpy(to, &(uint64_t){(uint64_t)(int64_t)v}, sizeof(uint64_t));
+    if (f->type == REAL) memcpy(to, &(float){(float)v}, sizeof(float));
+    return NULL;
+}
+
+static bool nothing(const cJSON *value) {
+    bool none = cJSON_IsString(value) && (*value->valuestring == 0 || strcmp(value->valuestring, "none") == 0 || strcmp(value->valuestring, "auto") == 0);
+    bool one = cJSON_IsNumber(value) && value->valuedouble == 1; // best_of
+    return none || one || cJSON_IsFalse(value) || ((cJSON_IsArray(value) || cJSON_IsObject(value)) && value->child == NULL);
+}
+
+// NULL, or what is wrong.
+static const char *read_field(struct exchange *ex, const struct field *f, const cJSON *value) {
+    struct ask *ask = &ex->ask;
+    if (f->type == IGNORED || cJSON_IsNull(value)) return NULL;
+    if (f->noted != 0) *(bool *)((char *)ask + f->noted) = true;
+    switch (f->type) {
+    case REFUSED: return nothing(value) ? NULL : "is not supported by this version";
+    case READ: return f->read(ex, value);
+    case TEXT:
+        if (!cJSON_IsString(value)) return "must be a text";
+        *(bn_string *)((char *)ask + f->at) = text_of(value);
+        return NULL;
+    case BOOL:
+    case FLAG:
+        if (!cJSON_IsBool(value)) return "must be true or false";
+        if (f->type == BOOL) *(bool *)((char *)ask + f->at) = cJSON_IsTrue(value);
+        else if (cJSON_IsTrue(value)) *(uint32_t *)((char *)ask + f->at) |= (uint32_t)f->high;
+        return NULL;
+    default: return read_number(ask, f, value);
+    }
+}
+
+static const struct field *find(const char *name, unsigned route) {
+    for (size_t i = 0; i < FIELDS; i++)
+        if ((table[i].routes & route) != 0 && strcmp(table[i].name, name) == 0) return &table[i];
+    return NULL;
+}
+
+// OpenAI's defaults, unless the model's authors recommend others.
+static void sampling_defaults(struct exchange *ex) {
+    const bn_model_info *info = &ex->server->info;
+    bn_request_params *p = &ex->ask.params;
+    p->temperature = info->sampling_fields & BN_SAMPLING_TEMPERATURE ? info->temperature : 1;
+    if (info->sampling_fields & BN_SAMPLING_TOP_K) p->top_k = info->top_k;
+    if (info->sampling_fields & BN_SAMPLING_TOP_P) p->top_p = info->top_p;
+    if (info->sampling_fields & BN_SAMPLING_MIN_P) p->min_p = info->min_p;
+    if (info->sampling_fields & BN_SAMPLING_REPETITION_PENALTY) p->repetition_penalty = info->repetition_penalty;
+    if (ex->route->fields == FIELDS_COMPLETION) p->max_new_tokens = 16;
+    if (ex->route->fields & (FIELDS_CHAT | FIELDS_RESPONSE)) p->max_new_tokens = 0; // what the context leaves
+}
+
+// What is missing or contradicts itself once all fields are read.
+static bool check(struct exchange *ex) {
+    struct ask *ask = &ex->ask;
+    const char *wanted = NULL;
+    if (ask->prompts == 0 && ask->messages == NULL) {
+        for (size_t i = 0; wanted == NULL; i++) // the table begins with them
+            if ((table[i].routes & ex->route->fields) != 0) wanted = table[i].name;
+    } else if (ex->route->fields == FIELDS_MESSAGE && !ask->has_max_tokens) {
+        wanted = "max_tokens";
+    }
+    if (wanted != NULL)
+        fail(ex, 400, "invalid_request_error", "'%s' is missing", wanted);
+    else if (ask->params.top_logprobs > 0 && !ask->has_logprobs)
+        fail(ex, 400, "invalid_request_error", "'top_logprobs' needs 'logprobs' to be true");
+    else if (ask->dimensions != 0 && ask->dimensions != ex->server->info.embedding_size)
+        fail(ex, 400, "invalid_request_error", "'dimensions' can only be %llu with this model", (ull)ex->server->info.embedding_size);
+    return !ex->finished;
+}
+
+bool fields_read(struct exchange *ex, const cJSON *root) {
+    struct ask *ask = &ex->ask;
+    const cJSON *value;
+    bn_request_params_init(&ask->params, sizeof ask->params);
+    ask->n = 1;
+    ask->generates = (ex->route->fields & GENERATE) != 0;
+    if (ask->generates) sampling_defaults(ex);
+    if (ex->route->fields == FIELDS_EMBEDDING) ask->params.flags = BN_REQUEST_EMBED;
+    cJSON_ArrayForEach(value, root) {
+        const struct field *f = find(value->string, ex->route->fields);
+        const char *wrong = f == NULL ? "is not a field of this request" : read_field(ex, f, value);
+        if (wrong == NULL) continue;
+        fail(ex, 400, "invalid_request_error", "'%.64s' %s", value->string, wrong);
+        return false;
+    }
+    if (!check(ex)) return false;
+    if (ask->generates && !ask->stream) ask->params.flags |= BN_REQUEST_NO_STREAM;
+    if (ask->prompts == 0) ask->prompts = 1; // the conversation
+    if (ask->messages != NULL && ask->system.data != NULL) {
+        ask->messages[0] = (bn_chat_message){BN_STRING("system"), ask->system};
+        ask->params.messages = ask->messages;
+        ask->params.messages_count++;
+    }
+    return true;
+}
+
+void ask_free(struct ask *ask) {
+    char *joined;
+    while (buffer_length(&ask->joined) > 0) {
+        buffer_take(&ask->joined, (char *)&joined, sizeof joined);
+        free(joined);
+    }
+    buffer_free(&ask->joined);
+    free(ask->texts);
+    free(ask->tokens);
+    free(ask->token_from);
+    free(ask->messages);
+    free(ask->stops);
+    ask->texts = NULL;
+    ask->tokens = NULL;
+    ask->token_from = NULL;
+    ask->messages = NULL;
+    ask->stops = NULL;
+}

@@ -1,0 +1,160 @@
+// The engine's requests: submitted for an exchange, found again by user_data, released when they end.
+#include "server.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// user_data is a slot and the number of jobs that it has had, so that a late event finds no other's job.
+struct slot {
+    struct job *job;
+    uint32_t round, next_free;
+};
+
+static struct {
+    struct slot *slots;
+    uint32_t count, free; // `free` - 1 is the first free slot
+} jobs;
+
+static struct job *job_new(struct exchange *ex, uint32_t index) {
+    if (jobs.free == 0) {
+        uint32_t old = jobs.count, count = old == 0 ? 64 : old * 2;
+        jobs.slots = must(realloc(jobs.slots, count * sizeof *jobs.slots));
+        for (uint32_t i = old; i < count; i++) jobs.slots[i] = (struct slot){NULL, 0, i + 1 < count ? i + 2 : 0};
+        jobs.count = count;
+        jobs.free = old + 1;
+    }
+    struct job *job = must(calloc(1, sizeof *job));
+    *job = (struct job){.exchange = ex, .slot = jobs.free - 1, .index = index};
+    jobs.free = jobs.slots[job->slot].next_free;
+    jobs.slots[job->slot].job = job;
+    jobs.slots[job->slot].round++;
+    return job;
+}
+
+static uint64_t user_data(const struct job *job) {
+    return (uint64_t)jobs.slots[job->slot].round << 32 | job->slot;
+}
+
+static struct job *job_find(uint64_t data) {
+    const struct slot *slot = &jobs.slots[(uint32_t)data];
+    return slot->round == data >> 32 ? slot->job : NULL;
+}
+
+static void job_release(struct job *job) {
+    struct slot *slot = &jobs.slots[job->slot];
+    if (job->request != 0) bn_release(job->exchange->server->engine, job->request, NULL); // cancels what still runs
+    job->request = 0;
+    if (slot->job != job) return;
+    slot->job = NULL;
+    slot->next_free = jobs.free;
+    jobs.free = job->slot + 1;
+}
+
+void jobs_drop(struct exchange *ex) {
+    for (size_t i = 0; i < ex->jobs_count; i++) {
+        job_release(ex->jobs[i]);
+        buffer_free(&ex->jobs[i]->out);
+        free(ex->jobs[i]);
+    }
+    free(ex->jobs);
+    ex->jobs = NULL;
+    ex->jobs_count = ex->jobs_left = 0;
+}
+
+// The seed of a request that sets none: neighbors' must not overlap, as `n` seeds follow each other.
+static uint64_t mixed(uint64_t x) {
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+// One request for each prompt and each of `n`; the same seeds for each prompt.
+static void fill(struct exchange *ex, bn_request_params *params, size_t i) {
+    struct ask *ask = &ex->ask;
+    size_t prompt = i / ask->n;
+    *params = ask->params;
+    params->user_data = user_data(ex->jobs[i]);
+    if (ask->generates) params->seed = (ask->has_seed ? ask->params.seed : mixed(ex->id)) + i % ask->n;
+    if (ask->messages != NULL) return;
+    const size_t *from = &ask->token_from[prompt];
+    if (from[0] == from[1]) params->prompt = ask->texts[prompt];
+    else params->prompt_tokens = ask->tokens + from[0], params->prompt_tokens_count = from[1] - from[0];
+}
+
+void jobs_submit(struct exchange *ex) {
+    struct server *server = ex->server;
+    size_t count = ex->ask.prompts * ex->ask.n;
+    if (count > server->options.queue) {
+        fail(ex, 400, "invalid_request_error", "this server takes at most %llu prompts at a time", (ull)server->options.queue);
+        return;
+    }
+    bn_error error = {.struct_size = sizeof error};
+    bn_request_params *params = must(calloc(count, sizeof *params));
+    const bn_request_params **pointers = must(calloc(count, sizeof *pointers));
+    bn_request *requests = must(calloc(count, sizeof *requests));
+    ex->jobs = must(calloc(count, sizeof *ex->jobs));
+    for (; ex->jobs_count < count; ex->jobs_count++) {
+        size_t i = ex->jobs_count;
+        ex->jobs[i] = job_new(ex, (uint32_t)i);
+        fill(ex, &params[i], i);
+        pointers[i] = &params[i];
+    }
+    if (bn_submit_batch(server->engine, pointers, count, requests, &error) == BN_OK) {
+        for (size_t i = 0; i < count; i++) ex->jobs[i]->request = requests[i];
+        ex->jobs_left = count;
+    } else {
+        jobs_drop(ex);
+        fail_with(ex, &error);
+    }
+    free(requests);
+    free(pointers);
+    free(params);
+}
+
+static void finish(struct exchange *ex) {
+    if (ex->streaming) ex->route->style->end(ex);
+    else ex->route->style->whole(ex);
+    ex->finished = true;
+}
+
+static void on_event(struct job *job, const bn_event *event) {
+    struct exchange *ex = job->exchange;
+    bool last = event->kind == BN_EVENT_COMPLETED;
+    const char *code = NULL;
+    unsigned status = event_status(event, &code);
+    if (last) {
+        ex->prompt_tokens += job->index % ex->ask.n == 0 ? event->prompt_tokens : 0; // once for each prompt
+        ex->generated_tokens += event->generated_tokens;
+        ex->cached_tokens += event->cached_tokens;
+        ex->jobs_left--;
+    }
+    if (!ex->streaming && status != 0) { // one failed, so all did
+        fail(ex, status, code, "%.*s", (int)event->message.length, event->message.data);
+        jobs_drop(ex);
+        http_wake(ex);
+        return;
+    }
+    ex->failed |= status != 0;
+    if (ex->streaming) ex->route->style->chunk(ex, job, event);
+    else ex->route->style->choice(ex, job, event);
+    if (last) job_release(job); // its events go with it
+    if (last && ex->jobs_left == 0) finish(ex);
+    if (!ex->finished && buffer_length(&ex->out) > ex->server->options.max_unread) http_cut(ex->client);
+    else if (ex->streaming || ex->finished) http_wake(ex);
+}
+
+bool jobs_poll(struct server *server, size_t *taken) {
+    enum { ROOM = 256, MOST = 4096 };
+    static bn_event events[ROOM];
+    size_t count = ROOM;
+    for (*taken = 0; count == ROOM && *taken < MOST; *taken += count) {
+        bn_status status = bn_poll(server->engine, BN_ANY, events, sizeof *events, ROOM, 0, &count, NULL);
+        if (status != BN_OK) return status != BN_ERR_SHUTDOWN && status != BN_ERR_ENGINE_DEAD;
+        for (size_t i = 0; i < count; i++) {
+            struct job *job = job_find(events[i].user_data);
+            if (job != NULL) on_event(job, &events[i]);
+        }
+        bn_events_free(server->engine, events, sizeof *events, count);
+    }
+    return true;
+}

@@ -1,0 +1,98 @@
+#include "load.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { NO_MODEL = 3 };
+
+char load_tag;
+
+static struct {
+    pthread_t thread;
+    atomic_bool cancelled;
+    int done;
+    // Of the thread until it is joined.
+    bn_status status;
+    bn_error error;
+    bn_model *model;
+    bn_engine *engine;
+} load;
+
+static int32_t on_progress(float fraction, bn_string what, void *context) {
+    (void)fraction, (void)what, (void)context;
+    return atomic_load(&load.cancelled);
+}
+
+static void on_log(int32_t level, bn_string message, void *context) {
+    (void)context, (void)level;
+    fprintf(stderr, "bn-server: %.*s\n", (int)message.length, message.data);
+}
+
+static bn_status open_model(const struct options *o) {
+    bn_model_config config;
+    bn_model_config_init(&config, sizeof config);
+    if (*o->model != 0) config.path = BN_TEXT(o->model);
+    config.memory_limit_bytes = o->memory_limit;
+    config.threads = (uint32_t)o->threads;
+    config.progress = on_progress;
+    config.log = on_log;
+    return bn_model_open(&config, &load.model, &load.error);
+}
+
+static bn_status make_engine(const struct options *o) {
+    bn_engine_config config;
+    bn_engine_config_init(&config, sizeof config);
+    config.model = load.model;
+    config.threads = (uint32_t)o->threads;
+    config.max_batch_size = (uint32_t)o->max_batch;
+    if (config.max_batch_tokens < config.max_batch_size) config.max_batch_tokens = config.max_batch_size;
+    config.max_sequence_length = (uint32_t)o->max_sequence;
+    config.queue_capacity = (uint32_t)o->queue;
+    config.queue_token_capacity = o->queue_tokens;
+    config.memory_limit_bytes = o->memory_limit;
+    config.kv_cache_bytes = o->kv_cache;
+    config.target_itl_ms = (uint32_t)o->target_itl_ms;
+    config.default_timeout_ms = (uint32_t)o->request_timeout_ms;
+    config.log = on_log;
+    return bn_engine_create(&config, &load.engine, &load.error);
+}
+
+static void *run(void *context) { // the options
+    load.error.struct_size = sizeof load.error;
+    load.status = open_model(context);
+    if (load.status == BN_OK) load.status = make_engine(context);
+    uint64_t one = 1;
+    if (write(load.done, &one, sizeof one) != sizeof one) perror("bn-server: eventfd");
+    return NULL;
+}
+
+int load_start(struct server *server) {
+    load.done = eventfd(0, EFD_CLOEXEC);
+    if (load.done < 0 || pthread_create(&load.thread, NULL, run, &server->options) != 0) return -1;
+    return load.done;
+}
+
+void load_cancel(void) {
+    atomic_store(&load.cancelled, true);
+}
+
+int load_finish(struct server *server) {
+    pthread_join(load.thread, NULL);
+    server->model = load.model;
+    server->engine = load.engine;
+    if (load.status != BN_OK) {
+        if (load.status != BN_ERR_CANCELLED) fprintf(stderr, "bn-server: %s\n", load.error.message);
+        return NO_MODEL;
+    }
+    bn_model_info_init(&server->info, sizeof server->info);
+    bn_model_get_info(server->model, &server->info, NULL);
+    static char name[256];
+    if (server->info.name.length > 0) snprintf(name, sizeof name, "%.*s", (int)server->info.name.length, server->info.name.data);
+    else snprintf(name, sizeof name, "%s", *server->options.model != 0 ? server->options.model : "bn-demo");
+    server->name = *server->options.model_name != 0 ? server->options.model_name : name;
+    return 0;
+}

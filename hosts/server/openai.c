@@ -1,0 +1,210 @@
+// /v1/completions and /v1/chat/completions.
+#include "openai.h"
+
+#include "fields.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *finish_name(int32_t reason) {
+    switch (reason) {
+    case BN_FINISH_STOP:
+    case BN_FINISH_STOP_STRING: return "\"stop\"";
+    case BN_FINISH_LENGTH: return "\"length\"";
+    case BN_FINISH_CANCELLED: return "\"cancelled\"";
+    case BN_FINISH_TIMED_OUT: return "\"timed_out\"";
+    case BN_FINISH_NONE: return "null";
+    default: return "\"error\"";
+    }
+}
+
+void write_usage(struct buffer *out, const struct exchange *ex) {
+    buffer_text(out, "{\"prompt_tokens\":");
+    buffer_number(out, ex->prompt_tokens);
+    buffer_text(out, ",\"completion_tokens\":");
+    buffer_number(out, ex->generated_tokens);
+    buffer_text(out, ",\"total_tokens\":");
+    buffer_number(out, ex->prompt_tokens + ex->generated_tokens);
+    buffer_text(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
+    buffer_number(out, ex->cached_tokens);
+    buffer_text(out, "}}");
+}
+
+static bool is_chat(const struct exchange *ex) {
+    return ex->route->fields == FIELDS_CHAT;
+}
+
+// `{"id":...,"model":...,`
+static void write_head(struct buffer *out, const struct exchange *ex) {
+    const char *object = !is_chat(ex) ? "text_completion" : ex->ask.stream ? "chat.completion.chunk" : "chat.completion";
+    buffer_format(out, "{\"id\":\"%s-%016llx\",\"object\":\"%s\",\"created\":%llu,\"model\":", is_chat(ex) ? "chatcmpl" : "cmpl", (ull)ex->id, object, (ull)ex->created);
+    buffer_json_text(out, ex->server->name);
+    buffer_text(out, ",");
+}
+
+// -- log probabilities ------------------------------------------------------------------------------
+
+static size_t token_text(const struct exchange *ex, uint32_t token, char *text, size_t room) {
+    size_t length = 0;
+    return bn_model_token_bytes(ex->server->model, token, text, room, &length, NULL) == BN_OK ? length : 0;
+}
+
+// JSON has no infinities, and a prompt's tokens have no probability.
+static void write_logprob(struct buffer *out, float value) {
+    if (isnan(value)) buffer_text(out, "null");
+    else buffer_format(out, "%.6f", value < -9999 ? -9999.0 : value > -5e-7f ? 0.0 : (double)value);
+}
+
+static void write_token(struct buffer *out, const struct exchange *ex, const bn_logprob *entry) {
+    char text[512];
+    size_t length = token_text(ex, entry->token, text, sizeof text);
+    buffer_text(out, "{\"token\":");
+    buffer_json(out, text, length);
+    buffer_text(out, ",\"logprob\":");
+    write_logprob(out, entry->logprob);
+    buffer_text(out, ",\"bytes\":[");
+    for (size_t i = 0; i < length; i++) buffer_format(out, "%s%u", i > 0 ? "," : "", (unsigned char)text[i]);
+    buffer_text(out, "]");
+}
+
+static void chat_logprobs(struct buffer *out, const struct exchange *ex, const bn_event *event) {
+    uint32_t each = event->logprobs_per_token;
+    buffer_text(out, "{\"content\":[");
+    for (size_t i = 0; i < event->tokens_count; i++) {
+        if (i > 0) buffer_text(out, ",");
+        write_token(out, ex, &event->logprobs[i * each]);
+        buffer_text(out, ",\"top_logprobs\":[");
+        for (uint32_t k = 1; k < each; k++) {
+            if (k > 1) buffer_text(out, ",");
+            write_token(out, ex, &event->logprobs[i * each + k]);
+            buffer_text(out, "}");
+        }
+        buffer_text(out, "]}");
+    }
+    buffer_text(out, "],\"refusal\":null}");
+}
+
+static void write_key(struct buffer *out, const struct exchange *ex, const bn_logprob *entry) {
+    char text[512];
+    buffer_json(out, text, token_text(ex, entry->token, text, sizeof text));
+}
+
+// `offset` is the length of the text before these tokens, in bytes.
+static void text_logprobs(struct buffer *out, const struct exchange *ex, const bn_event *event, size_t offset) {
+    uint32_t each = event->logprobs_per_token;
+    const bn_logprob *entries = event->logprobs;
+    buffer_text(out, "{\"tokens\":[");
+    for (size_t i = 0; i < event->tokens_count; i++) {
+        if (i > 0) buffer_text(out, ",");
+        write_key(out, ex, &entries[i * each]);
+    }
+    buffer_text(out, "],\"token_logprobs\":[");
+    for (size_t i = 0; i < event->tokens_count; i++) {
+        if (i > 0) buffer_text(out, ",");
+        write_logprob(out, entries[i * each].logprob);
+    }
+    buffer_text(out, "],\"top_logprobs\":[");
+    for (size_t i = 0; i < event->tokens_count; i++) {
+        buffer_text(out, i > 0 ? ",{" : "{");
+        for (uint32_t k = 1; k < each; k++) {
+            if (k > 1) buffer_text(out, ",");
+            write_key(out, ex, &entries[i * each + k]);
+            buffer_text(out, ":");
+            write_logprob(out, entries[i * each + k].logprob);
+        }
+        buffer_text(out, "}");
+    }
+    buffer_text(out, "],\"text_offset\":[");
+    for (size_t i = 0; i < event->tokens_count; i++) {
+        char text[512];
+        buffer_format(out, "%s%zu", i > 0 ? "," : "", offset);
+        offset += token_text(ex, entries[i * each].token, text, sizeof text);
+    }
+    buffer_text(out, "]}");
+}
+
+// `,"logprobs":...,"finish_reason":...`
+static void write_rest(struct buffer *out, const struct exchange *ex, struct job *job, const bn_event *event) {
+    buffer_text(out, ",\"logprobs\":");
+    if (event->logprobs == NULL) buffer_text(out, "null");
+    else if (is_chat(ex)) chat_logprobs(out, ex, event);
+    else text_logprobs(out, ex, event, job->written);
+    buffer_text(out, ",\"finish_reason\":");
+    buffer_text(out, finish_name(event->finish_reason));
+}
+
+// -- streams ----------------------------------------------------------------------------------------
+
+static void begin(struct exchange *ex) {
+    buffer_text(&ex->head, "data: ");
+    write_head(&ex->head, ex);
+    if (ex->ask.include_usage) buffer_text(&ex->head, "\"usage\":null,");
+    buffer_text(&ex->head, "\"choices\":[{\"index\":");
+    for (size_t i = 0; is_chat(ex) && i < ex->jobs_count; i++) {
+        buffer_add(&ex->out, ex->head.data, ex->head.end);
+        buffer_format(&ex->out, "%zu,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n", i);
+    }
+}
+
+static void chunk(struct exchange *ex, struct job *job, const bn_event *event) {
+    struct buffer *out = &ex->out;
+    const char *code = NULL;
+    unsigned status = event_status(event, &code);
+    if (status != 0) {
+        buffer_text(out, "data: ");
+        write_error(ex, status, code, event->message.data, event->message.length);
+        buffer_text(out, "\n\n");
+        return;
+    }
+    if (event->text.length == 0 && event->logprobs_count == 0 && event->kind != BN_EVENT_COMPLETED) return;
+    buffer_add(out, ex->head.data, ex->head.end);
+    buffer_number(out, job->index);
+    buffer_text(out, !is_chat(ex) ? ",\"text\":" : event->text.length > 0 ? ",\"delta\":{\"content\":" : ",\"delta\":{");
+    if (!is_chat(ex) || event->text.length > 0) buffer_json(out, event->text.data, event->text.length);
+    if (is_chat(ex)) buffer_text(out, "}");
+    write_rest(out, ex, job, event);
+    job->written += event->text.length;
+    buffer_text(out, "}]}\n\n");
+}
+
+static void end(struct exchange *ex) {
+    if (ex->ask.include_usage) {
+        buffer_text(&ex->out, "data: ");
+        write_head(&ex->out, ex);
+        buffer_text(&ex->out, "\"choices\":[],\"usage\":");
+        write_usage(&ex->out, ex);
+        buffer_text(&ex->out, "}\n\n");
+    }
+    buffer_text(&ex->out, "data: [DONE]\n\n");
+}
+
+// -- whole answers ----------------------------------------------------------------------------------
+
+static void choice(struct exchange *ex, struct job *job, const bn_event *event) {
+    struct buffer *out = &job->out;
+    if (event->kind != BN_EVENT_COMPLETED) return;
+    buffer_format(out, "{\"index\":%u,%s", job->index, is_chat(ex) ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
+    buffer_json(out, event->text.data, event->text.length);
+    if (is_chat(ex)) buffer_text(out, ",\"refusal\":null}");
+    write_rest(out, ex, job, event);
+    buffer_text(out, "}");
+}
+
+static void whole(struct exchange *ex) {
+    write_head(&ex->out, ex);
+    buffer_text(&ex->out, "\"choices\":[");
+    write_parts(ex);
+    buffer_text(&ex->out, "],\"usage\":");
+    write_usage(&ex->out, ex);
+    buffer_text(&ex->out, "}");
+}
+
+void write_parts(struct exchange *ex) {
+    for (size_t i = 0; i < ex->jobs_count; i++) {
+        if (i > 0) buffer_text(&ex->out, ",");
+        buffer_add(&ex->out, ex->jobs[i]->out.data, ex->jobs[i]->out.end);
+    }
+}
+
+const struct style openai_style = {"text/event-stream", NULL, begin, chunk, end, choice, whole};

@@ -1,0 +1,14 @@
+// The APIs, and what those that are like OpenAI's have in common.
+#ifndef BN_SERVER_OPENAI_H
+#define BN_SERVER_OPENAI_H
+
+#include "server.h"
+
+extern const struct style openai_style, responses_style, messages_style, embeddings_style, batch_style;
+
+const char *finish_name(int32_t reason); // as JSON
+void write_usage(struct buffer *out, const struct exchange *ex);
+// The parts of all jobs, with commas.
+void write_parts(struct exchange *ex);
+
+#endif

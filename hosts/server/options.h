@@ -1,0 +1,19 @@
+// The command line and the environment.
+#ifndef BN_SERVER_OPTIONS_H
+#define BN_SERVER_OPTIONS_H
+
+#include <stdint.h>
+
+struct options {
+    const char *model, *model_name, *host, *api_key;
+    uint64_t port;
+    uint64_t threads, max_batch, queue, queue_tokens, memory_limit, kv_cache, max_sequence, target_itl_ms;
+    uint64_t request_timeout_ms;
+    uint64_t max_body, max_header, max_depth, max_items, max_connections, max_unread;
+    uint64_t receive_timeout_s, idle_timeout_s;
+};
+
+// Fills in defaults, the environment, then the command line. Prints and exits on --help, --version and mistakes.
+void options_read(struct options *options, int argc, char **argv);
+
+#endif

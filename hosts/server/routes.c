@@ -1,0 +1,52 @@
+// The routes. A route with fields reads its body before its function runs.
+#include "fields.h"
+#include "info.h"
+#include "json.h"
+#include "openai.h"
+
+#include <string.h>
+
+const struct route routes[] = {
+    {"POST", "/v1/completions", jobs_submit, &openai_style, FIELDS_COMPLETION, false},
+    {"POST", "/v1/chat/completions", jobs_submit, &openai_style, FIELDS_CHAT, false},
+    {"POST", "/v1/responses", jobs_submit, &responses_style, FIELDS_RESPONSE, false},
+    {"POST", "/v1/messages", jobs_submit, &messages_style, FIELDS_MESSAGE, false},
+    {"POST", "/v1/messages/count_tokens", count_tokens, &messages_style, FIELDS_COUNT, false},
+    {"POST", "/v1/embeddings", jobs_submit, &embeddings_style, FIELDS_EMBEDDING, false},
+    {"POST", "/generate/batch", jobs_submit, &batch_style, FIELDS_BATCH, false},
+    {"POST", "/tokenize", tokenize, NULL, FIELDS_TOKENIZE, false},
+    {"GET", "/v1/models", models, NULL, 0, false},
+    {"GET", "/metrics", metrics, NULL, 0, false},
+    {"GET", "/stats", stats, NULL, 0, false},
+    {"GET", "/health", health, NULL, 0, true},
+    {"GET", "/", page, NULL, 0, true},
+    {NULL},
+};
+
+const struct route *route_find(const char *method, const char *path, bool *known_path) {
+    for (const struct route *r = routes; r->method != NULL; r++) {
+        if (strcmp(r->path, path) != 0) continue;
+        *known_path = true;
+        if (strcmp(r->method, strcmp(method, "HEAD") == 0 ? "GET" : method) == 0) return r;
+    }
+    return NULL;
+}
+
+void route_run(struct exchange *ex) {
+    const struct options *o = &ex->server->options;
+    const struct json_limits limits = {(uint32_t)o->max_depth, (uint32_t)o->max_items};
+    const char *error = NULL;
+    if (ex->route->fields == 0) {
+        ex->route->handle(ex);
+        return;
+    }
+    buffer_add(&ex->body, "", 1); // the NUL that cJSON wants
+    cJSON *root = json_object(ex->body.data, ex->body.end - 1, &limits, &error);
+    if (root == NULL) fail(ex, 400, "invalid_json", "%s", error);
+    else if (fields_read(ex, root)) ex->route->handle(ex);
+    ask_free(&ex->ask); // `n` and the like stay
+    cJSON_Delete(root);
+    if (ex->finished || !ex->ask.stream) return;
+    ex->streaming = true;
+    ex->route->style->begin(ex);
+}

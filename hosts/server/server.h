@@ -1,0 +1,142 @@
+// What the parts of the server share. One thread runs everything here, in one epoll loop (loop.c).
+#ifndef BN_SERVER_H
+#define BN_SERVER_H
+
+#include "bn_engine.h"
+#include "buffer.h"
+#include "options.h"
+
+#include <cjson/cJSON.h>
+#include <microhttpd.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct exchange;
+struct job;
+
+enum state { LOADING, SERVING, DRAINING, CANCELLING };
+
+struct server {
+    struct options options;
+    enum state state;
+    bn_model *model;
+    bn_engine *engine;
+    bn_model_info info;
+    const char *name; // of the model, as clients see it
+    struct MHD_Daemon *http;
+    int listener;
+    int epoll;
+    struct client *clients;
+    size_t exchanges; // that were begun and are not over
+    uint64_t pause_end_ms; // until then the loop does not look at the engine; 0: it does
+    uint64_t next_id, seed;
+    int exit_status;
+};
+
+// A connection, from accept to close.
+struct client {
+    struct server *server;
+    struct client *next, **link;
+    struct exchange *exchange; // NULL between two requests
+    int fd;
+    uint64_t deadline_ms; // for a whole request to arrive; 0: none runs
+    bool hung_up;         // it sends nothing more; half-closed connections count too
+};
+
+// What a request asks for: the fields of its body (fields.c).
+struct ask {
+    bn_request_params params;
+    bn_string *texts;   // of each prompt; not set where it is tokens
+    uint32_t *tokens;   // of prompt i: token_from[i] up to token_from[i + 1]
+    size_t *token_from;
+    size_t prompts;
+    bn_chat_message *messages; // the first is for the system message
+    bn_string system;
+    bn_string *stops;
+    struct buffer joined;     // texts that were joined of parts: pointers
+    struct buffer stops_kept; // each with its NUL, until the answer
+    uint32_t n, dimensions;
+    bool generates, stream, include_usage, has_seed, has_max_tokens, has_logprobs, base64;
+};
+
+// How an API writes its answers. A stream is begin, chunk..., end; a whole answer is choice..., whole.
+struct style {
+    const char *stream_type;
+    void (*error)(struct buffer *out, unsigned status, const char *code, const char *message, size_t length); // NULL: OpenAI's
+    void (*begin)(struct exchange *ex);
+    void (*chunk)(struct exchange *ex, struct job *job, const bn_event *event);
+    void (*end)(struct exchange *ex);
+    void (*choice)(struct exchange *ex, struct job *job, const bn_event *event); // into job->out
+    void (*whole)(struct exchange *ex);
+};
+
+struct route {
+    const char *method, *path;
+    void (*handle)(struct exchange *ex); // with `fields`, the ask is read
+    const struct style *style;
+    unsigned fields; // FIELDS_* of the body, 0: none is read
+    bool open;       // needs no key, and works while the model is loading
+};
+
+// One request of the engine's that an exchange waits for.
+struct job {
+    struct exchange *exchange;
+    bn_request request; // 0: over
+    uint32_t slot, index;
+    struct buffer out; // its part of a whole answer
+    size_t written;    // bytes of text that a stream has had
+};
+
+// A request over HTTP and its answer.
+struct exchange {
+    struct server *server;
+    struct client *client;
+    struct MHD_Connection *connection;
+    const struct route *route;
+    struct buffer body, out, head; // `head` begins each chunk of a stream
+    bool too_large, suspended, handled, streaming, finished, failed, gone;
+    unsigned status;
+    unsigned retry_after_s;
+    const char *type;
+    struct ask ask;
+    struct job **jobs;
+    size_t jobs_count, jobs_left;
+    uint64_t id, created, events; // `events` of a stream, where they are numbered
+    uint64_t prompt_tokens, generated_tokens, cached_tokens;
+};
+
+// errors.c
+void fail(struct exchange *ex, unsigned status, const char *code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+void fail_with(struct exchange *ex, const bn_error *error);
+// The error object of the exchange's API, into `ex->out`.
+void write_error(struct exchange *ex, unsigned status, const char *code, const char *message, size_t length);
+// What an event that ended without success is over HTTP, or 0.
+unsigned event_status(const bn_event *event, const char **code);
+
+// routes.c
+extern const struct route routes[];
+const struct route *route_find(const char *method, const char *path, bool *known_path);
+// Answers a request that is complete, or submits what it asks for.
+void route_run(struct exchange *ex);
+
+// http.c
+bool http_start(struct server *server);
+void http_stop_accepting(struct server *server);
+void http_wake(struct exchange *ex);
+void http_hang_up(struct client *client); // drops its jobs
+void http_cut(struct client *client);     // and closes it
+void http_expire(struct server *server, uint64_t now_ms);
+uint64_t now_ms(void);
+
+// jobs.c
+void jobs_submit(struct exchange *ex);
+void jobs_drop(struct exchange *ex);
+// Takes what the engine has, and counts it. False: nothing will ever come.
+bool jobs_poll(struct server *server, size_t *taken);
+
+// loop.c
+bool loop_watch(struct server *server, int fd, uint32_t events, void *data);
+int loop_run(struct server *server);
+
+#endif

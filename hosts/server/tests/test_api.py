@@ -1,0 +1,247 @@
+"""Every route, with the model inside the library."""
+import base64
+import json
+import struct
+import unittest
+
+from support import ServerTest
+
+
+class Demo(ServerTest):
+    def test_completion(self):
+        data = self.server.ok("/v1/completions", {"prompt": "17+25=", "temperature": 0})
+        self.assertEqual(data["choices"], [{"index": 0, "text": "42", "logprobs": None, "finish_reason": "stop"}])
+        self.assertEqual(data["usage"]["completion_tokens"], 3)
+        self.assertEqual(data["object"], "text_completion")
+
+    def test_stream_has_the_whole_answers_text(self):
+        body = {"prompt": "Once upon a time", "max_tokens": 40, "seed": 7}
+        whole = self.server.ok("/v1/completions", body)["choices"][0]
+        events = self.server.stream("/v1/completions", {**body, "stream_options": {"include_usage": True}})
+        choices = [event["choices"][0] for event in events[:-1]]
+        self.assertEqual("".join(choice["text"] for choice in choices), whole["text"])
+        self.assertEqual([c["finish_reason"] for c in choices][-1], whole["finish_reason"])
+        self.assertEqual(events[-1]["choices"], [])
+        self.assertEqual(events[-1]["usage"]["completion_tokens"], 40)
+        self.assertEqual(len({event["id"] for event in events}), 1)
+
+    def test_several_prompts_and_samples(self):
+        data = self.server.ok("/v1/completions", {"prompt": ["Once", "The"], "n": 2, "max_tokens": 12, "seed": 3})
+        self.assertEqual([choice["index"] for choice in data["choices"]], [0, 1, 2, 3])
+        one = self.server.ok("/v1/completions", {"prompt": "The", "max_tokens": 12, "seed": 4})
+        self.assertEqual(data["choices"][3]["text"], one["choices"][0]["text"])
+
+    def test_without_a_seed_answers_differ(self):
+        texts = {self.server.ok("/v1/completions", {"prompt": "Once upon", "max_tokens": 24, "temperature": 3})["choices"][0]["text"] for _ in range(4)}
+        self.assertGreater(len(texts), 1)
+
+    def test_tokens_as_prompt(self):
+        tokens = self.server.ok("/tokenize", {"text": "17+25="})["tokens"]
+        for prompt in (tokens, [tokens]):
+            data = self.server.ok("/v1/completions", {"prompt": prompt, "temperature": 0})
+            self.assertEqual(data["choices"][0]["text"], "42")
+
+    def test_stop_string(self):
+        data = self.server.ok("/v1/completions", {"prompt": "17+25=", "temperature": 0, "stop": ["2"]})
+        self.assertEqual(data["choices"][0]["text"], "4")
+        self.assertEqual(data["choices"][0]["finish_reason"], "stop")
+
+    def test_echo_prompt(self):
+        data = self.server.ok("/v1/completions", {"prompt": "17+25=", "temperature": 0, "echo": True})
+        self.assertEqual(data["choices"][0]["text"], "17+25=42")
+
+    def test_logprobs(self):
+        body = {"prompt": "17+25=", "temperature": 0, "logprobs": 2}
+        logprobs = self.server.ok("/v1/completions", body)["choices"][0]["logprobs"]
+        self.assertEqual(logprobs["tokens"][:2], ["4", "2"])
+        self.assertEqual(logprobs["text_offset"], [0, 1, 2])
+        for own, top in zip(logprobs["token_logprobs"], logprobs["top_logprobs"]):
+            self.assertEqual(len(top), 2)
+            self.assertEqual(max(top.values()), own)
+        streamed = [event["choices"][0]["logprobs"] for event in self.server.stream("/v1/completions", body)]
+        for key in logprobs:
+            self.assertEqual(sum((part[key] for part in streamed), []), logprobs[key])
+
+    def test_batch(self):
+        body = {"prompts": ["17+25=", "1+1="], "temperature": 0}
+        data = self.server.ok("/generate/batch", body)
+        self.assertEqual([r["text"] for r in data["results"]], ["42", "2"])
+        self.assertGreater(data["results"][0]["total_ms"], data["results"][0]["first_token_ms"])
+        lines = [json.loads(line) for line in self.server.ok("/generate/batch", {**body, "stream": True}).splitlines()]
+        for index, text in enumerate(["42", "2"]):
+            self.assertEqual("".join(line["text"] for line in lines[:-1] if line["index"] == index), text)
+        self.assertEqual(lines[-1]["usage"]["completion_tokens"], data["usage"]["completion_tokens"])
+
+    def test_embeddings(self):
+        body = {"input": ["one text", "another"]}
+        data = self.server.ok("/v1/embeddings", body)["data"]
+        self.assertEqual([entry["index"] for entry in data], [0, 1])
+        self.assertAlmostEqual(sum(x * x for x in data[0]["embedding"]), 1, places=5)
+        coded = self.server.ok("/v1/embeddings", {**body, "encoding_format": "base64"})["data"]
+        raw = base64.b64decode(coded[1]["embedding"])
+        self.assertEqual(list(struct.unpack(f"<{len(raw) // 4}f", raw)), [struct.unpack("f", struct.pack("f", x))[0] for x in data[1]["embedding"]])
+        self.refused("/v1/embeddings", {"input": "x", "dimensions": 3}, "can only be 256")
+        self.refused("/v1/embeddings", {"input": "x", "temperature": 1}, "not a field")
+
+    def test_what_is_known_of_the_server(self):
+        self.assertEqual(self.server.get("/health"), (200, {"status": "ok"}))
+        model = self.server.get("/v1/models")[1]["data"][0]
+        self.assertEqual(model["object"], "model")
+        self.assertIn(b"# TYPE", self.server.get("/metrics")[1])
+        self.assertIn("running", self.server.stats())
+        self.assertIn(b"<!doctype html>", self.server.get("/")[1])
+
+    def test_session_priority_and_salt(self):
+        body = {"prompt": "Once upon a time there was a", "max_tokens": 4, "session": "s", "priority": 255, "cache_salt": 5,
+                "queue_timeout_ms": 50000, "timeout_ms": 60000}
+        self.server.ok("/v1/completions", body)
+        self.assertEqual(self.server.stats()["sessions"], 1)
+        self.assertGreater(self.server.ok("/v1/completions", body)["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+
+    def test_fields_that_are_refused(self):
+        path, prompt = "/v1/completions", {"prompt": "x"}
+        for more, words in [
+            ({"temperature": "hot"}, "'temperature' must be a number"),
+            ({"temperature": 101}, "'temperature' must be a number from 0 to 100"),
+            ({"top_p": 0}, "top_p"),
+            ({"max_tokens": 0.5}, "whole number"),
+            ({"n": 0}, "'n' must be"),
+            ({"stop": ""}, "'stop'"),
+            ({"stop": [1]}, "'stop'"),
+            ({"stream": 1}, "'stream' must be true or false"),
+            ({"session": ""}, "session"),
+            ({"seed": 1e300}, "'seed'"),
+            ({"unheard_of": 1}, "'unheard_of' is not a field"),
+            ({"tools": [{"type": "function"}]}, "'tools' is not supported"),
+            ({"response_format": {"type": "json_object"}}, "'response_format' can only ask"),
+            ({"logit_bias": {"5": 1}}, "'logit_bias' is not supported"),
+            ({"prompt": []}, "'prompt' must not be empty"),
+            ({"prompt": [[]]}, "'prompt'"),
+            ({"prompt": ["a", 1]}, "'prompt'"),
+            ({"prompt": [1, "a"]}, "'prompt'"),
+            ({"prompt": [1.5]}, "token ids"),
+            ({"prompt": [99999999]}, "vocabulary"),
+            ({"prompt": "x " * 4000}, ""),
+        ]:
+            with self.subTest(more):
+                self.refused(path, {**prompt, **more}, words)
+        self.refused(path, {}, "'prompt' is missing")
+        self.refused("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}, "no chat template")
+
+    def test_empty_and_null_fields_are_as_if_they_were_absent(self):
+        self.server.ok("/v1/completions", {"prompt": "1+1=", "tools": [], "logit_bias": {}, "stop": None, "best_of": 1,
+                                           "response_format": {"type": "text"}, "user": "u", "model": "any"})
+
+    def test_same_seeds_in_many_streams(self):
+        import concurrent.futures
+
+        def ask(i):
+            events = self.server.stream("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 32, "seed": i % 4})
+            return "".join(event["choices"][0]["text"] for event in events)
+
+        with concurrent.futures.ThreadPoolExecutor(32) as pool:
+            texts = list(pool.map(ask, range(32)))
+        for i in range(32):
+            self.assertEqual(texts[i], texts[i % 4])
+        self.assertEqual(len(set(texts)), 4)
+
+
+class Chat(ServerTest):
+    options = {"model": "builtin:echo"}
+    messages = [{"role": "user", "content": "hello there"}]
+
+    def test_chat(self):
+        data = self.server.ok("/v1/chat/completions", {"messages": self.messages, "max_tokens": 17, "ignore_eos": True, "temperature": 0})
+        choice = data["choices"][0]
+        self.assertTrue(choice["message"]["content"].startswith("user: hello"))
+        self.assertEqual(choice["message"]["role"], "assistant")
+        self.assertEqual(data["object"], "chat.completion")
+
+    def test_chat_stream(self):
+        body = {"messages": self.messages, "max_completion_tokens": 17, "ignore_eos": True, "temperature": 0, "stream_options": {"include_usage": True}}
+        events = self.server.stream("/v1/chat/completions", body)
+        self.assertEqual(events[0]["choices"][0]["delta"], {"role": "assistant", "content": ""})
+        text = "".join(event["choices"][0]["delta"].get("content", "") for event in events[:-1])
+        self.assertTrue(text.startswith("user: hello"))
+        self.assertEqual(events[-2]["choices"][0]["finish_reason"], "length")
+        self.assertEqual(events[-1]["usage"]["completion_tokens"], 17)
+
+    def test_content_of_parts(self):
+        parts = [{"type": "text", "text": "hello "}, {"type": "text", "text": "there"}]
+        one = {"messages": self.messages, "max_tokens": 17, "ignore_eos": True, "temperature": 0}
+        other = {**one, "messages": [{"role": "user", "content": parts}]}
+        texts = [self.server.ok("/v1/chat/completions", body)["choices"][0]["message"]["content"] for body in (one, other)]
+        self.assertEqual(texts[0], texts[1])
+
+    def test_messages_that_are_refused(self):
+        for message, words in [
+            ({"role": "tool", "content": "x"}, "role"),
+            ({"role": "user"}, "content"),
+            ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}, "no images"),
+        ]:
+            self.refused("/v1/chat/completions", {"messages": [message]}, words)
+        self.refused("/v1/chat/completions", {"messages": []}, "not empty")
+        self.refused("/v1/chat/completions", {"messages": self.messages, "top_logprobs": 2}, "needs 'logprobs'")
+
+    def test_chat_logprobs(self):
+        body = {"messages": self.messages, "max_tokens": 3, "logprobs": True, "top_logprobs": 2, "ignore_eos": True}
+        tokens = self.server.ok("/v1/chat/completions", body)["choices"][0]["logprobs"]["content"]
+        self.assertEqual(len(tokens), 3)
+        self.assertEqual(len(tokens[0]["top_logprobs"]), 2)
+        self.assertEqual(bytes(tokens[0]["bytes"]).decode(), tokens[0]["token"])
+
+    def named(self, path, body):
+        """The data of an event stream with names, which are also their types."""
+        events = [event.split("\n") for event in self.server.ok(path, {**body, "stream": True}).decode().strip().split("\n\n")]
+        parsed = [json.loads(lines[1][6:]) for lines in events]
+        self.assertEqual([lines[0][7:] for lines in events], [event["type"] for event in parsed])
+        return parsed
+
+    def test_messages(self):
+        body = {"model": "m", "system": "s", "messages": self.messages, "max_tokens": 12, "ignore_eos": True, "temperature": 0}
+        data = self.server.ok("/v1/messages", body)
+        self.assertEqual((data["type"], data["role"], data["stop_reason"]), ("message", "assistant", "max_tokens"))
+        self.assertTrue(data["content"][0]["text"].startswith("system: s"))
+        events = self.named("/v1/messages", body)
+        self.assertEqual([events[i]["type"] for i in (0, 1, -3, -2, -1)], ["message_start", "content_block_start", "content_block_stop", "message_delta", "message_stop"])
+        self.assertEqual("".join(e["delta"]["text"] for e in events if e["type"] == "content_block_delta"), data["content"][0]["text"])
+        self.assertEqual(events[-2]["usage"]["output_tokens"], 12)
+        stopped = self.server.ok("/v1/messages", {**body, "stop_sequences": ["zzz", "em: "]})
+        self.assertEqual((stopped["stop_reason"], stopped["stop_sequence"]), ("stop_sequence", "em: "))
+        status, refusal = self.server.post("/v1/messages", {"messages": self.messages})
+        self.assertEqual((status, refusal["type"], refusal["error"]["type"]), (400, "error", "invalid_request_error"))
+        self.assertIn("'max_tokens' is missing", refusal["error"]["message"])
+
+    def test_count_of_a_messages_tokens(self):
+        body = {"model": "m", "system": "s", "messages": self.messages}
+        count = self.server.ok("/v1/messages/count_tokens", body)["input_tokens"]
+        usage = self.server.ok("/v1/messages", {**body, "max_tokens": 1})["usage"]
+        self.assertEqual(count, usage["input_tokens"] + usage["cache_read_input_tokens"])
+        tokens = self.server.ok("/tokenize", {"messages": [{"role": "system", "content": "s"}] + self.messages})
+        self.assertEqual((tokens["count"], len(tokens["tokens"])), (count, count))
+        self.refused("/tokenize", {"text": ["a", "b"]}, "one text")
+
+    def test_responses(self):
+        body = {"input": "hello there", "instructions": "s", "max_output_tokens": 12, "ignore_eos": True, "temperature": 0}
+        data = self.server.ok("/v1/responses", body)
+        text = data["output"][0]["content"][0]["text"]
+        self.assertTrue(text.startswith("system: s"))
+        self.assertEqual((data["status"], data["incomplete_details"]["reason"]), ("incomplete", "max_output_tokens"))
+        events = self.named("/v1/responses", body)
+        self.assertEqual([event["sequence_number"] for event in events], list(range(len(events))))
+        self.assertEqual("".join(e["delta"] for e in events if e["type"] == "response.output_text.delta"), text)
+        self.assertEqual(events[-1]["type"], "response.incomplete")
+        self.assertEqual(events[-1]["response"]["output"][0]["content"], data["output"][0]["content"])
+        other = {**body, "input": [{"role": "user", "content": [{"type": "input_text", "text": "hello there"}]}]}
+        self.assertEqual(self.server.ok("/v1/responses", other)["output"][0]["content"][0]["text"], text)
+        self.refused("/v1/responses", {**body, "previous_response_id": "resp_1"}, "'previous_response_id' is not supported")
+        self.refused("/v1/responses", {**body, "input": [{"type": "function_call_output"}]}, "messages only")
+
+    def test_text_that_json_must_escape(self):
+        text = 'a"b\\c\nd\x01é😀'
+        data = self.server.ok("/v1/completions", {"prompt": text, "max_tokens": 64, "ignore_eos": True, "temperature": 0})
+        self.assertIn(text, data["choices"][0]["text"])
+
+
+if __name__ == "__main__":
+    unittest.main()

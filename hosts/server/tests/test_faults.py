@@ -1,0 +1,270 @@
+"""Clients that are wrong, slow, gone or too many, and the end of the server."""
+import http.client
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+from support import PROGRAM, Server, ServerTest, read_all, request
+
+LONG = {"prompt": "abcdefgh", "max_tokens": 60000, "ignore_eos": True}
+SLOW = "builtin:echo?us_per_token=2000"
+
+
+def resident(server):
+    """MiB."""
+    with open(f"/proc/{server.process.pid}/statm") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
+
+
+class Http(ServerTest):
+    options = {"model": "builtin:echo", "max_sequence": 4096, "max_body": 65536, "max_header": 8192, "max_depth": 16, "max_items": 1000}
+
+    def test_malformed_http(self):
+        for data in [b"\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x00\xff\xfe" * 50 + b"\r\n\r\n",
+                     b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+                     b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+                     b"GET / HTTP/1.1\r\n\r\n"]:
+            with self.subTest(data):
+                s = self.server.raw(data)
+                s.shutdown(socket.SHUT_WR)
+                self.assertFalse(read_all(s).startswith(b"HTTP/1.1 200"))
+        self.assertEqual(self.server.get("/health")[0], 200)
+
+    def test_unknown_routes_and_methods(self):
+        self.assertEqual(self.server.get("/nothing")[0], 404)
+        self.assertEqual(self.server.get("/v1/completions")[0], 405)
+        self.assertEqual(self.server.post("/health", {})[0], 405)
+
+    def test_a_long_header_is_refused(self):
+        status, _, _ = self.server.request("GET", "/health", headers={"X-Long": "x" * 20000})
+        self.assertIn(status, (413, 431))
+
+    def test_a_large_body_is_refused_before_it_is_sent(self):
+        s = self.server.raw(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 70000\r\n\r\n")
+        self.assertIn(b" 413 ", s.recv(4096))
+        s.close()
+
+    def test_a_large_body_in_chunks_is_refused(self):
+        chunk = b"1000\r\n" + b" " * 4096 + b"\r\n"
+        s = self.server.raw(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * 40 + b"0\r\n\r\n")
+        self.assertIn(b" 413 ", s.recv(4096))
+        s.close()
+
+    def test_bad_json(self):
+        nested = '{"prompt":' + "[" * 20 + "]" * 20 + "}"
+        for body, words in [("", "not valid JSON"), ("{", "not valid JSON"), ('{"prompt":"x"} x', "not valid JSON"), ("[]", "JSON object"),
+                            ("]", "not valid JSON"), ('{"prompt":"x', "not valid JSON"), ('{"prompt":"a\\u0000b"}', "NUL"), ('{"prompt":"a\0b"}', "NUL"),
+                            (nested, "nested too deeply"), ('{"prompt":[' + "1," * 2000 + "1]}", "too many values")]:
+            with self.subTest(body[:30]):
+                self.refused("/v1/completions", body, words)
+        self.refused("/v1/completions", b'{"prompt":"\xff\xfe"}', "UTF-8")
+
+    def test_pages_of_other_sites_are_refused(self):
+        own = {"Origin": f"http://127.0.0.1:{self.server.port}"}
+        self.assertEqual(self.server.request("POST", "/v1/completions", {"prompt": "ab", "max_tokens": 2}, own)[0], 200)
+        for origin in ("http://evil.example", "null", "https://127.0.0.1"):
+            self.assertEqual(self.server.request("POST", "/v1/completions", {"prompt": "ab"}, {"Origin": origin})[0], 403)
+
+    def test_bodies_that_were_changed_at_random(self):
+        dice = random.Random(1)
+        chat = {"messages": [{"role": "user", "content": [{"type": "text", "text": "a\\u00e9\\ud83d\\ude00"}]}], "stop": ["x", "y"], "stream": False,
+                "max_tokens": 3, "seed": -1, "logprobs": True, "top_logprobs": 2, "stream_options": {"include_usage": True}}
+        plain = {"prompt": [[1, 2], [3]], "n": 2, "max_tokens": 3, "top_p": 0.5, "session": "s", "priority": 1}
+        connection = self.server.connect()
+        for turn in range(600):
+            path, body = [("/v1/chat/completions", chat), ("/v1/completions", plain), ("/generate/batch", {"prompts": ["a", [5]], "max_tokens": 3, "n": 2}),
+                          ("/v1/responses", {"input": chat["messages"]}), ("/v1/messages", chat)][turn % 5]
+            data = bytearray(json.dumps(body).replace("\\\\u", "\\u").encode())
+            for _ in range(dice.randrange(4)):
+                at = dice.randrange(len(data))
+                data[at:at + dice.randrange(3)] = dice.choice([b"", b'"', b"{", b"[", b"]", b"}", b",", b"null", b"-1e9", b"\xff", b"\\", b"\x00", b"1e999"])
+            connection.request("POST", path, bytes(data))
+            response = connection.getresponse()
+            self.assertIn(response.status, (200, 400, 429), data)
+            response.read()
+        connection.close()
+
+    def test_a_connection_is_used_again(self):
+        connection = self.server.connect()
+        for body in ["{", json.dumps({"prompt": "ab", "max_tokens": 4}), "{"]:
+            connection.request("POST", "/v1/completions", body)
+            response = connection.getresponse()
+            self.assertEqual(response.status, 400 if body == "{" else 200)
+            response.read()
+        connection.close()
+
+    def test_two_requests_in_one_packet(self):
+        data = request("/v1/completions", json.dumps({"prompt": "ab", "max_tokens": 4}))
+        s = self.server.raw(data + data)
+        got = b""
+        while got.count(b"HTTP/1.1 200") < 2:
+            more = s.recv(4096)
+            self.assertTrue(more)
+            got += more
+        s.close()
+
+    def test_a_body_in_small_pieces(self):
+        data = request("/v1/completions", json.dumps({"prompt": "ab", "max_tokens": 4}))
+        s = self.server.raw(b"")
+        for byte in data:
+            s.send(bytes([byte]))
+        self.assertIn(b" 200 ", s.recv(4096))
+        s.close()
+
+
+class Hang(unittest.TestCase):
+    def setUp(self):
+        self.server = Server(model=SLOW, max_sequence=1 << 16)
+
+    def tearDown(self):
+        self.assertEqual(self.server.stop(), 0)
+
+    def test_a_hang_up_in_a_stream_cancels(self):
+        s = self.server.open_stream({**LONG, "n": 2})
+        self.server.until(lambda stats: stats["running"] == 2, "start")
+        s.close()
+        self.server.until(lambda stats: stats["cancelled"] == 2 and stats["unreleased"] == 0, "cancel")
+        self.server.until(lambda stats: stats["exchanges"] == 1, "the exchange's end")
+
+    def test_a_hang_up_before_the_answer_cancels(self):
+        s = self.server.raw(request("/v1/completions", json.dumps(LONG)))
+        self.server.until(lambda stats: stats["running"] == 1, "start")
+        s.close()
+        self.server.until(lambda stats: stats["cancelled"] == 1 and stats["exchanges"] == 1, "cancel")
+
+    def test_a_client_that_does_not_read_is_cut_off(self):
+        self.server.stop()
+        self.server = Server(model="builtin:echo", max_unread=4096)
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.connect(("127.0.0.1", self.server.port))
+        s.sendall(request("/v1/completions", json.dumps({**LONG, "stream": True, "logprobs": 5})))
+        self.server.until(lambda stats: stats["cancelled"] == 1, "cut")
+        s.close()
+
+
+class Limits(unittest.TestCase):
+    def test_a_full_queue(self):
+        server = Server(model=SLOW, max_sequence=1 << 16, queue=2)
+        streams = [server.open_stream(LONG) for _ in range(2)]
+        status, headers, data = server.request("POST", "/v1/completions", LONG)
+        self.assertEqual((status, headers["Retry-After"]), (429, "1"))
+        self.assertEqual(data["error"]["type"], "rate_limit_error")
+        self.assertEqual(server.post("/v1/completions", {**LONG, "n": 3})[0], 400)
+        for s in streams:
+            s.close()
+        server.until(lambda stats: stats["unreleased"] == 0, "release")
+        self.assertEqual(server.post("/v1/completions", {"prompt": "a", "max_tokens": 2})[0], 200)
+        self.assertEqual(server.stop(), 0)
+
+    def test_a_timeout(self):
+        server = Server(model=SLOW, max_sequence=1 << 16)
+        data = server.ok("/v1/completions", {**LONG, "timeout_ms": 200})
+        self.assertEqual(data["choices"][0]["finish_reason"], "timed_out")
+        self.assertEqual(server.stop(), 0)
+
+    def test_a_request_that_trickles_is_cut_off(self):
+        server = Server(model="builtin:echo", receive_timeout=1)
+        for first in [b"GET /hea", b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n"]:
+            s = server.raw(first)
+            end = time.monotonic() + 30
+            with self.assertRaises(OSError):
+                while time.monotonic() < end:  # each byte alone is in time
+                    s.send(b"x")
+                    time.sleep(0.05)
+            s.close()
+        self.assertEqual(server.get("/health")[0], 200)
+        self.assertEqual(server.stop(), 0)
+
+    def test_the_key(self):
+        server = Server(wait=False, model="builtin:echo", environment={"API_KEY": "secret"})
+        while server.get("/health")[0] != 200:
+            time.sleep(0.01)
+        for headers in [{}, {"Authorization": "Bearer "}, {"Authorization": "Bearer secre"}, {"Authorization": "Bearer secretsecret"}, {"Authorization": "secret"}]:
+            status, answer, data = server.request("GET", "/v1/models", headers=headers)
+            self.assertEqual((status, data["error"]["code"]), (401, "invalid_api_key"))
+        for headers in [{"Authorization": "Bearer secret"}, {"x-api-key": "secret"}]:
+            self.assertEqual(server.request("GET", "/v1/models", headers=headers)[0], 200)
+        self.assertEqual(server.post("/v1/completions", {"prompt": "x"})[0], 401)
+        self.assertEqual(server.stop(), 0)
+
+    def test_500_streams_and_flat_memory(self):
+        server = Server(model="builtin:echo", max_batch=64, max_connections=600)
+
+        def round_of_streams():
+            sockets = [server.raw(request("/v1/completions", json.dumps({"prompt": "abcdefgh", "max_tokens": 200, "ignore_eos": True, "no_cache": True, "stream": True}))) for _ in range(500)]
+            for s in sockets:
+                data = b""
+                while not data.endswith(b"0\r\n\r\n"):
+                    data += s.recv(1 << 16)
+                self.assertIn(b"[DONE]", data)
+                s.close()
+
+        for _ in range(3):  # buffers reach their sizes
+            round_of_streams()
+        before = resident(server)
+        for _ in range(5):
+            round_of_streams()
+        self.assertLess(resident(server) - before, 4)
+        self.assertEqual(server.stats()["generated_tokens"], 8 * 500 * 200)
+        self.assertEqual(server.stop(), 0)
+
+
+class End(unittest.TestCase):
+    def test_a_signal_finishes_what_runs(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            server = Server(model=SLOW, max_sequence=1 << 16)
+            streams = [server.open_stream({**LONG, "max_tokens": 200}) for _ in range(4)]
+            idle = server.connect()
+            idle.request("GET", "/health")
+            idle.getresponse().read()
+            server.process.send_signal(number)
+            server.until_closed()
+            idle.request("POST", "/v1/completions", json.dumps(LONG))
+            self.assertEqual(idle.getresponse().status, 503)
+            for s in streams:
+                self.assertIn(b"[DONE]", read_all(s))
+            self.assertEqual(server.stop(), 0)
+
+    def test_a_second_signal_cancels(self):
+        server = Server(model=SLOW, max_sequence=1 << 16)
+        s = server.open_stream(LONG)
+        server.until(lambda stats: stats["generated_tokens"] > 0, "start")
+        server.process.send_signal(signal.SIGTERM)
+        server.until_closed()
+        server.process.send_signal(signal.SIGTERM)
+        self.assertIn(b'"finish_reason":"cancelled"', read_all(s))
+        self.assertEqual(server.stop(), 0)
+
+    def run_program(self, *arguments, **environment):
+        done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, env={**os.environ, **environment}, timeout=60)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_options(self):
+        code, out, _ = self.run_program("--help")
+        self.assertEqual(code, 0)
+        self.assertIn("BATCH_SIZE", out)
+        self.assertIn("bn-server", self.run_program("--version")[1])
+        for arguments, words in [(["--wrong", "1"], "unknown option"), (["--port"], "needs a value"), (["--port", "x"], "from 0 to 65535"), (["--max-batch", "5000"], "4096")]:
+            code, _, error = self.run_program(*arguments)
+            self.assertEqual(code, 2)
+            self.assertIn(words, error)
+            self.assertEqual(error.count("\n"), 1)
+        self.assertEqual(self.run_program(BATCH_SIZE="many")[0], 2)
+
+    def test_what_cannot_start(self):
+        code, _, error = self.run_program("--port", "0", "--model", "/nowhere.gguf")
+        self.assertEqual(code, 3)
+        self.assertIn("/nowhere.gguf", error)
+        self.assertEqual(self.run_program("--host", "203.0.113.1")[0], 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

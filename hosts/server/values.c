@@ -1,0 +1,191 @@
+// Values of fields that are more than a number or a text.
+#include "values.h"
+
+#include "fields.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bn_string text_of(const cJSON *value) {
+    return (bn_string){value->valuestring, strlen(value->valuestring)};
+}
+
+static size_t count_of(const cJSON *array) {
+    return (size_t)cJSON_GetArraySize(array);
+}
+
+// Appends the ids of a list; `token_from` of the next prompt says where they end.
+static const char *read_tokens(struct ask *ask, const cJSON *array, size_t prompt) {
+    const cJSON *item;
+    size_t *end = &ask->token_from[prompt + 1];
+    if (array->child == NULL) return "must have no empty list of tokens";
+    cJSON_ArrayForEach(item, array) {
+        double id = item->valuedouble;
+        if (!cJSON_IsNumber(item) || !(id >= 0 && id <= UINT32_MAX) || id != (double)(uint32_t)id) return "must have token ids only";
+        ask->tokens[(*end)++] = (uint32_t)id;
+    }
+    return NULL;
+}
+
+// A text, a list of texts, a list of tokens, or a list of lists of tokens.
+const char *read_prompts(struct exchange *ex, const cJSON *value) {
+    struct ask *ask = &ex->ask;
+    bool many = cJSON_IsArray(value) && !cJSON_IsNumber(value->child);
+    size_t total = 0;
+    const cJSON *item;
+    if (!cJSON_IsArray(value) && !cJSON_IsString(value)) return "must be a text, a list of texts or lists of token ids";
+    if (cJSON_IsArray(value) && value->child == NULL) return "must not be empty";
+    if (ask->texts != NULL) return "is there twice";
+    ask->prompts = many ? count_of(value) : 1;
+    ask->texts = must(calloc(ask->prompts, sizeof *ask->texts));
+    ask->token_from = must(calloc(ask->prompts + 1, sizeof *ask->token_from));
+    if (many) cJSON_ArrayForEach(item, value) total += count_of(item);
+    else total = count_of(value);
+    ask->tokens = must(calloc(total + 1, sizeof *ask->tokens));
+    item = many ? value->child : value;
+    for (size_t i = 0; i < ask->prompts; i++, item = item->next) {
+        ask->token_from[i + 1] = ask->token_from[i];
+        if (!cJSON_IsArray(item) && !cJSON_IsString(item)) return "must have texts or lists of token ids only";
+        if (cJSON_IsString(item)) ask->texts[i] = text_of(item);
+        const char *wrong = cJSON_IsArray(item) ? read_tokens(ask, item, i) : NULL;
+        if (wrong != NULL) return wrong;
+    }
+    return NULL;
+}
+
+// The text of a part, NULL if it is no text.
+static const cJSON *part_text(const cJSON *part) {
+    static const char *const types[] = {"text", "input_text", "output_text"};
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(part, "type"), *text = cJSON_GetObjectItemCaseSensitive(part, "text");
+    for (size_t i = 0; cJSON_IsString(type) && cJSON_IsString(text) && i < sizeof types / sizeof *types; i++)
+        if (strcmp(type->valuestring, types[i]) == 0) return text;
+    return NULL;
+}
+
+// A content is a text, or a list of parts of which all are texts.
+static const char *read_content(struct ask *ask, const cJSON *content, bn_string *out) {
+    const cJSON *part;
+    size_t length = 0;
+    if (cJSON_IsString(content)) return *out = text_of(content), NULL;
+    if (!cJSON_IsArray(content)) return "needs a 'content' that is a text or a list of text parts";
+    cJSON_ArrayForEach(part, content) {
+        if (part_text(part) == NULL) return "may have text parts only: this server takes no images, audio, files or tools";
+        length += strlen(part_text(part)->valuestring);
+    }
+    char *joined = must(malloc(length + 1)), *to = joined;
+    cJSON_ArrayForEach(part, content) {
+        bn_string text = text_of(part_text(part));
+        memcpy(to, text.data, text.length);
+        to += text.length;
+    }
+    buffer_add(&ask->joined, &joined, sizeof joined); // freed by ask_free
+    return *out = (bn_string){joined, length}, NULL;
+}
+
+static const char *read_message(struct ask *ask, const cJSON *message, bn_chat_message *out) {
+    static const char *const roles[][2] = {{"system", "system"}, {"developer", "system"}, {"user", "user"}, {"assistant", "assistant"}};
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(message, "type"), *role = cJSON_GetObjectItemCaseSensitive(message, "role");
+    if (type != NULL && (!cJSON_IsString(type) || strcmp(type->valuestring, "message") != 0)) return "may have messages only";
+    for (size_t i = 0; cJSON_IsString(role) && i < sizeof roles / sizeof *roles; i++)
+        if (strcmp(role->valuestring, roles[i][0]) == 0) out->role = BN_TEXT(roles[i][1]);
+    if (out->role.data == NULL) return "needs the 'role' system, developer, user or assistant in each message";
+    return read_content(ask, cJSON_GetObjectItemCaseSensitive(message, "content"), &out->content);
+}
+
+// There is room for a system message in front, which may come later.
+static void make_room(struct ask *ask, size_t count) {
+    ask->messages = must(calloc(count + 1, sizeof *ask->messages));
+    ask->params.messages = ask->messages + 1;
+    ask->params.messages_count = count;
+}
+
+const char *read_messages(struct exchange *ex, const cJSON *value) {
+    struct ask *ask = &ex->ask;
+    const cJSON *message;
+    if (!cJSON_IsArray(value) || value->child == NULL) return "must be a list of messages that is not empty";
+    if (ask->messages != NULL) return "is there twice";
+    make_room(ask, count_of(value));
+    bn_chat_message *to = ask->messages + 1;
+    cJSON_ArrayForEach(message, value) {
+        const char *wrong = read_message(ask, message, to++);
+        if (wrong != NULL) return wrong;
+    }
+    return NULL;
+}
+
+// The user's text, or messages.
+const char *read_input(struct exchange *ex, const cJSON *value) {
+    if (!cJSON_IsString(value)) return read_messages(ex, value);
+    if (ex->ask.messages != NULL) return "is there twice";
+    make_room(&ex->ask, 1);
+    ex->ask.messages[1] = (bn_chat_message){BN_STRING("user"), text_of(value)};
+    return NULL;
+}
+
+const char *read_system(struct exchange *ex, const cJSON *value) {
+    return read_content(&ex->ask, value, &ex->ask.system);
+}
+
+const char *read_stop(struct exchange *ex, const cJSON *value) {
+    struct ask *ask = &ex->ask;
+    const cJSON *item = cJSON_IsArray(value) ? value->child : value;
+    size_t count = 0;
+    if (ask->stops != NULL) return "is there twice";
+    ask->stops = must(calloc(BN_MAX_STOPS, sizeof *ask->stops));
+    for (; item != NULL; item = cJSON_IsArray(value) ? item->next : NULL) {
+        if (!cJSON_IsString(item) || *item->valuestring == 0) return "must be a text or a list of texts, none of them empty";
+        if (count == BN_MAX_STOPS) return "has more than 256 texts";
+        ask->stops[count++] = text_of(item);
+        buffer_add(&ask->stops_kept, item->valuestring, strlen(item->valuestring) + 1);
+    }
+    ask->params.stop_strings = ask->stops;
+    ask->params.stop_strings_count = count;
+    return NULL;
+}
+
+const char *read_stream_options(struct exchange *ex, const cJSON *value) {
+    const cJSON *usage = cJSON_GetObjectItemCaseSensitive(value, "include_usage");
+    if (!cJSON_IsObject(value) || (usage != NULL && !cJSON_IsBool(usage))) return "must be an object with 'include_usage'";
+    ex->ask.include_usage = cJSON_IsTrue(usage);
+    return NULL;
+}
+
+// In chats a switch, elsewhere the number of alternatives.
+const char *read_logprobs(struct exchange *ex, const cJSON *value) {
+    bool chat = ex->route->fields == FIELDS_CHAT;
+    ex->ask.has_logprobs = chat ? cJSON_IsTrue(value) : true;
+    if (ex->ask.has_logprobs) ex->ask.params.flags |= BN_REQUEST_LOGPROBS;
+    if (chat) return cJSON_IsBool(value) ? NULL : "must be true or false";
+    if (!cJSON_IsNumber(value) || value->valuedouble < 0 || value->valuedouble > 32) return "must be a number from 0 to 32";
+    ex->ask.params.top_logprobs = (uint32_t)value->valuedouble;
+    return NULL;
+}
+
+// What is wrong with a format of the answer, if anything.
+static const char *check_format(const cJSON *format) {
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(format, "type");
+    return cJSON_IsString(type) && strcmp(type->valuestring, "text") == 0 ? NULL : "can only ask for plain text: this version has no structured output";
+}
+
+const char *read_response_format(struct exchange *ex, const cJSON *value) {
+    (void)ex;
+    return check_format(value);
+}
+
+const char *read_text_format(struct exchange *ex, const cJSON *value) {
+    const cJSON *format = cJSON_GetObjectItemCaseSensitive(value, "format");
+    (void)ex;
+    return format == NULL ? NULL : check_format(format);
+}
+
+const char *read_thinking(struct exchange *ex, const cJSON *value) {
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(value, "type");
+    (void)ex;
+    return cJSON_IsString(type) && strcmp(type->valuestring, "disabled") == 0 ? NULL : "is not supported by this version";
+}
+
+const char *read_encoding(struct exchange *ex, const cJSON *value) {
+    bool base64 = cJSON_IsString(value) && strcmp(value->valuestring, "base64") == 0;
+    ex->ask.base64 = base64;
+    return base64 || (cJSON_IsString(value) && strcmp(value->valuestring, "float") == 0) ? NULL : "must be \"float\" or \"base64\"";
+}

@@ -1,0 +1,20 @@
+// Readers of fields for the table in fields.c. Each returns NULL, or what is wrong after the field's name.
+#ifndef BN_SERVER_VALUES_H
+#define BN_SERVER_VALUES_H
+
+#include "server.h"
+
+bn_string text_of(const cJSON *value);
+const char *read_prompts(struct exchange *ex, const cJSON *value);
+const char *read_messages(struct exchange *ex, const cJSON *value);
+const char *read_input(struct exchange *ex, const cJSON *value);
+const char *read_system(struct exchange *ex, const cJSON *value);
+const char *read_stop(struct exchange *ex, const cJSON *value);
+const char *read_stream_options(struct exchange *ex, const cJSON *value);
+const char *read_logprobs(struct exchange *ex, const cJSON *value);
+const char *read_response_format(struct exchange *ex, const cJSON *value);
+const char *read_text_format(struct exchange *ex, const cJSON *value);
+const char *read_thinking(struct exchange *ex, const cJSON *value);
+const char *read_encoding(struct exchange *ex, const cJSON *value);
+
+#endif
