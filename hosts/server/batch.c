@@ -4,9 +4,12 @@
 #include <string.h>
 
 static void write_times(struct buffer *out, const bn_event *event) {
-    buffer_format(out, ",\"prompt_tokens\":%u,\"generated_tokens\":%u,\"cached_tokens\":%u", event->prompt_tokens, event->generated_tokens, event->cached_tokens);
-    buffer_format(out, ",\"queued_ms\":%.3f,\"prefill_ms\":%.3f,\"first_token_ms\":%.3f,\"decode_ms\":%.3f,\"total_ms\":%.3f",
-                  (double)event->queued_ns / 1e6, (double)event->prefill_ns / 1e6, (double)event->first_token_ns / 1e6, (double)event->decode_ns / 1e6, (double)event->total_ns / 1e6);
+    buffer_format(out, ",\"prompt_tokens\":%u,\"generated_tokens\":%u,\"cached_tokens\":%u", event->prompt_tokens,
+                  event->generated_tokens, event->cached_tokens);
+    buffer_format(
+        out, ",\"queued_ms\":%.3f,\"prefill_ms\":%.3f,\"first_token_ms\":%.3f,\"decode_ms\":%.3f,\"total_ms\":%.3f",
+        (double)event->queued_ns / 1e6, (double)event->prefill_ns / 1e6, (double)event->first_token_ns / 1e6,
+        (double)event->decode_ns / 1e6, (double)event->total_ns / 1e6);
 }
 
 // `{"index":0,"text":"...","finish_reason":...}` with tokens and times at the end.

@@ -111,8 +111,10 @@ void buffer_base64(struct buffer *b, const void *data, size_t length) {
     const unsigned char *s = data;
     for (size_t i = 0; i < length; i += 3) {
         size_t left = length - i;
-        uint32_t v = (uint32_t)s[i] << 16 | (uint32_t)(left > 1 ? s[i + 1] : 0) << 8 | (uint32_t)(left > 2 ? s[i + 2] : 0);
-        char four[4] = {digits[v >> 18], digits[v >> 12 & 63], left > 1 ? digits[v >> 6 & 63] : '=', left > 2 ? digits[v & 63] : '='};
+        uint32_t v =
+            (uint32_t)s[i] << 16 | (uint32_t)(left > 1 ? s[i + 1] : 0) << 8 | (uint32_t)(left > 2 ? s[i + 2] : 0);
+        char four[4] = {digits[v >> 18], digits[v >> 12 & 63], left > 1 ? digits[v >> 6 & 63] : '=',
+                        left > 2 ? digits[v & 63] : '='};
         buffer_add(b, four, 4);
     }
 }

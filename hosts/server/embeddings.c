@@ -9,7 +9,8 @@ static void choice(struct exchange *ex, struct job *job, const bn_event *event) 
         buffer_base64(out, event->embedding, event->embedding_count * sizeof *event->embedding);
         buffer_text(out, "\"");
     } else {
-        for (size_t i = 0; i < event->embedding_count; i++) buffer_format(out, "%s%.9g", i > 0 ? "," : "[", (double)event->embedding[i]);
+        for (size_t i = 0; i < event->embedding_count; i++)
+            buffer_format(out, "%s%.9g", i > 0 ? "," : "[", (double)event->embedding[i]);
         buffer_text(out, "]");
     }
     buffer_text(out, "}");

@@ -31,7 +31,10 @@ static const struct meaning *meaning(bn_status status) {
 }
 
 static void openai_error(struct buffer *out, unsigned status, const char *code, const char *message, size_t length) {
-    const char *type = status == 401 ? "authentication_error" : status == 429 ? "rate_limit_error" : status < 500 ? "invalid_request_error" : "server_error";
+    const char *type = status == 401   ? "authentication_error"
+                       : status == 429 ? "rate_limit_error"
+                       : status < 500  ? "invalid_request_error"
+                                       : "server_error";
     buffer_text(out, "{\"error\":{\"message\":");
     buffer_json(out, message, length);
     buffer_format(out, ",\"type\":\"%s\",\"param\":null,\"code\":\"%s\"}}", type, code);
@@ -59,7 +62,8 @@ void fail(struct exchange *ex, unsigned status, const char *code, const char *fo
 static bool never_fits(const struct exchange *ex, const bn_error *error) {
     bn_stats stats;
     bn_stats_init(&stats, sizeof stats);
-    return error->status == BN_ERR_MEMORY_LIMIT && bn_engine_stats(ex->server->engine, &stats, NULL) == BN_OK && stats.unreleased == 0;
+    return error->status == BN_ERR_MEMORY_LIMIT && bn_engine_stats(ex->server->engine, &stats, NULL) == BN_OK &&
+           stats.unreleased == 0;
 }
 
 void fail_with(struct exchange *ex, const bn_error *error) {
@@ -69,7 +73,9 @@ void fail_with(struct exchange *ex, const bn_error *error) {
 }
 
 unsigned event_status(const bn_event *event, const char **code) {
-    bool ended = event->finish_reason == BN_FINISH_FAILED || ((event->finish_reason == BN_FINISH_CANCELLED || event->finish_reason == BN_FINISH_TIMED_OUT) && event->generated_tokens == 0);
+    bool ended = event->finish_reason == BN_FINISH_FAILED ||
+                 ((event->finish_reason == BN_FINISH_CANCELLED || event->finish_reason == BN_FINISH_TIMED_OUT) &&
+                  event->generated_tokens == 0);
     if (event->kind != BN_EVENT_COMPLETED || !ended) return 0;
     *code = meaning(event->status)->code;
     return meaning(event->status)->http;

@@ -21,9 +21,9 @@ struct field {
     const char *name;
     unsigned routes;
     enum type type;
-    size_t at;         // in struct ask
-    double low, high;  // of a number; FLAG: `high` is the bit
-    size_t noted;      // a bool in struct ask that says that the field is there; 0: none
+    size_t at;        // in struct ask
+    double low, high; // of a number; FLAG: `high` is the bit
+    size_t noted;     // a bool in struct ask that says that the field is there; 0: none
     const char *(*read)(struct exchange *ex, const cJSON *value); // READ: values.h
 };
 
@@ -108,7 +108,8 @@ static const char *read_number(struct ask *ask, const struct field *f, const cJS
     bool whole = f->type != REAL;
     void *to = (char *)ask + f->at;
     if (!cJSON_IsNumber(value) || !(v >= f->low && v <= f->high) || (whole && v != (double)(int64_t)v)) {
-        snprintf(message, sizeof message, "must be a %snumber from %.16g to %.16g", whole ? "whole " : "", f->low, f->high);
+        snprintf(message, sizeof message, "must be a %snumber from %.16g to %.16g", whole ? "whole " : "", f->low,
+                 f->high);
         return message;
     }
     if (f->type == WHOLE) memcpy(to, &(uint32_t){(uint32_t)v}, sizeof(uint32_t));
@@ -118,9 +119,11 @@ static const char *read_number(struct ask *ask, const struct field *f, const cJS
 }
 
 static bool nothing(const cJSON *value) {
-    bool none = cJSON_IsString(value) && (*value->valuestring == 0 || strcmp(value->valuestring, "none") == 0 || strcmp(value->valuestring, "auto") == 0);
+    bool none = cJSON_IsString(value) && (*value->valuestring == 0 || strcmp(value->valuestring, "none") == 0 ||
+                                          strcmp(value->valuestring, "auto") == 0);
     bool one = cJSON_IsNumber(value) && value->valuedouble == 1; // best_of
-    return none || one || cJSON_IsFalse(value) || ((cJSON_IsArray(value) || cJSON_IsObject(value)) && value->child == NULL);
+    return none || one || cJSON_IsFalse(value) ||
+           ((cJSON_IsArray(value) || cJSON_IsObject(value)) && value->child == NULL);
 }
 
 // NULL, or what is wrong.
@@ -174,12 +177,12 @@ static bool check(struct exchange *ex) {
     } else if (ex->route->fields == FIELDS_MESSAGE && !ask->has_max_tokens) {
         wanted = "max_tokens";
     }
-    if (wanted != NULL)
-        fail(ex, 400, "invalid_request_error", "'%s' is missing", wanted);
+    if (wanted != NULL) fail(ex, 400, "invalid_request_error", "'%s' is missing", wanted);
     else if (ask->params.top_logprobs > 0 && !ask->has_logprobs)
         fail(ex, 400, "invalid_request_error", "'top_logprobs' needs 'logprobs' to be true");
     else if (ask->dimensions != 0 && ask->dimensions != ex->server->info.embedding_size)
-        fail(ex, 400, "invalid_request_error", "'dimensions' can only be %llu with this model", (ull)ex->server->info.embedding_size);
+        fail(ex, 400, "invalid_request_error", "'dimensions' can only be %llu with this model",
+             (ull)ex->server->info.embedding_size);
     return !ex->finished;
 }
 

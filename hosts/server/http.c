@@ -75,7 +75,9 @@ void http_wake(struct exchange *ex) {
 static bool key_matches(struct exchange *ex) {
     const char *key = ex->server->options.api_key;
     const char *header = MHD_lookup_connection_value(ex->connection, MHD_HEADER_KIND, "Authorization");
-    const char *given = header != NULL && strncmp(header, "Bearer ", 7) == 0 ? header + 7 : MHD_lookup_connection_value(ex->connection, MHD_HEADER_KIND, "x-api-key");
+    const char *given = header != NULL && strncmp(header, "Bearer ", 7) == 0
+                            ? header + 7
+                            : MHD_lookup_connection_value(ex->connection, MHD_HEADER_KIND, "x-api-key");
     size_t length = strlen(key);
     if (length == 0) return true;
     if (given == NULL) return false;
@@ -107,7 +109,8 @@ static void look_at_head(struct exchange *ex, const char *method, const char *pa
     } else if (!ex->route->open && !key_matches(ex)) {
         fail(ex, 401, "invalid_api_key", "the API key is missing or wrong");
     } else if (!ex->route->open && ex->server->state != SERVING) {
-        fail(ex, 503, "unavailable", "%s", ex->server->state == LOADING ? "the model is loading" : "the server is shutting down");
+        fail(ex, 503, "unavailable", "%s",
+             ex->server->state == LOADING ? "the model is loading" : "the server is shutting down");
         ex->retry_after_s = ex->server->state == LOADING ? 5 : 1;
     } else if (length != NULL && strtoull(length, NULL, 10) > ex->server->options.max_body) {
         fail(ex, 413, "too_large", "the body has more than %llu bytes", (ull)ex->server->options.max_body);
@@ -140,7 +143,8 @@ static void receive(struct exchange *ex, const char *data, size_t length) {
 static result handle(struct exchange *ex) {
     ex->handled = true;
     ex->client->deadline_ms = 0;
-    if (!ex->finished && ex->too_large) fail(ex, 413, "too_large", "the body has more than %llu bytes", (ull)ex->server->options.max_body);
+    if (!ex->finished && ex->too_large)
+        fail(ex, 413, "too_large", "the body has more than %llu bytes", (ull)ex->server->options.max_body);
     if (!ex->finished) route_run(ex);
     buffer_free(&ex->body);
     if (ex->finished && !ex->streaming) return queue_whole(ex);
@@ -151,7 +155,8 @@ static result handle(struct exchange *ex) {
     return MHD_YES;
 }
 
-static result on_request(void *context, struct MHD_Connection *connection, const char *path, const char *method, const char *version, const char *data, size_t *length, void **slot) {
+static result on_request(void *context, struct MHD_Connection *connection, const char *path, const char *method,
+                         const char *version, const char *data, size_t *length, void **slot) {
     struct exchange *ex = *slot;
     (void)context, (void)version;
     if (ex == NULL) {
@@ -170,7 +175,8 @@ static result on_request(void *context, struct MHD_Connection *connection, const
     return ex->finished && !ex->gone ? queue_whole(ex) : MHD_NO; // resumed
 }
 
-static void on_completed(void *context, struct MHD_Connection *connection, void **slot, enum MHD_RequestTerminationCode code) {
+static void on_completed(void *context, struct MHD_Connection *connection, void **slot,
+                         enum MHD_RequestTerminationCode code) {
     struct exchange *ex = *slot;
     (void)context, (void)connection, (void)code;
     if (ex == NULL) return;
@@ -189,7 +195,8 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
 
 // -- connections ------------------------------------------------------------------------------------
 
-static void on_connection(void *context, struct MHD_Connection *connection, void **slot, enum MHD_ConnectionNotificationCode code) {
+static void on_connection(void *context, struct MHD_Connection *connection, void **slot,
+                          enum MHD_ConnectionNotificationCode code) {
     struct server *server = context;
     struct client *client = *slot;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
@@ -241,16 +248,12 @@ void http_expire(struct server *server, uint64_t now) {
 
 bool http_start(struct server *server) {
     const struct options *o = &server->options;
-    server->http = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, server,
-        MHD_OPTION_LISTEN_SOCKET, server->listener,
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)o->max_header,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->max_connections,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->idle_timeout_s,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1,
-        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
-        MHD_OPTION_END);
+    server->http = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, server, MHD_OPTION_LISTEN_SOCKET,
+        server->listener, MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, server, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)o->max_header, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)o->max_connections, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->idle_timeout_s,
+        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
     if (server->http == NULL) return false;
     int fd = MHD_get_daemon_info(server->http, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
     return loop_watch(server, fd, EPOLLIN, server->http);

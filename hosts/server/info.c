@@ -28,7 +28,8 @@ void metrics(struct exchange *ex) {
 }
 
 static void latency(struct buffer *out, const char *name, const bn_latency *l) {
-    buffer_format(out, ",\"%s\":{\"p50\":%.3f,\"p90\":%.3f,\"p99\":%.3f,\"count\":%llu}", name, (double)l->p50_ns / 1e6, (double)l->p90_ns / 1e6, (double)l->p99_ns / 1e6, (ull)l->count);
+    buffer_format(out, ",\"%s\":{\"p50\":%.3f,\"p90\":%.3f,\"p99\":%.3f,\"count\":%llu}", name, (double)l->p50_ns / 1e6,
+                  (double)l->p90_ns / 1e6, (double)l->p99_ns / 1e6, (ull)l->count);
 }
 
 // For the page: times in milliseconds.
@@ -40,16 +41,29 @@ void stats(struct exchange *ex) {
         const char *name;
         uint64_t value;
     } numbers[] = {
-        {"running", s.running}, {"queued", s.queued}, {"paused", s.paused}, {"unreleased", s.unreleased},
-        {"kv_blocks_used", s.kv_blocks_used}, {"kv_blocks_total", s.kv_blocks_total}, {"kv_blocks_cached", s.kv_blocks_cached},
-        {"memory_used_bytes", s.memory_used_bytes}, {"generated_tokens", s.generated_tokens}, {"prompt_tokens", s.prompt_tokens},
-        {"cached_tokens", s.cached_tokens}, {"accepted", s.accepted}, {"cancelled", s.completed_cancelled},
-        {"rejected_queue_full", s.rejected_queue_full}, {"rejected_memory", s.rejected_memory}, {"preemptions", s.preemptions},
-        {"sessions", s.sessions}, {"exchanges", ex->server->exchanges},
+        {"running", s.running},
+        {"queued", s.queued},
+        {"paused", s.paused},
+        {"unreleased", s.unreleased},
+        {"kv_blocks_used", s.kv_blocks_used},
+        {"kv_blocks_total", s.kv_blocks_total},
+        {"kv_blocks_cached", s.kv_blocks_cached},
+        {"memory_used_bytes", s.memory_used_bytes},
+        {"generated_tokens", s.generated_tokens},
+        {"prompt_tokens", s.prompt_tokens},
+        {"cached_tokens", s.cached_tokens},
+        {"accepted", s.accepted},
+        {"cancelled", s.completed_cancelled},
+        {"rejected_queue_full", s.rejected_queue_full},
+        {"rejected_memory", s.rejected_memory},
+        {"preemptions", s.preemptions},
+        {"sessions", s.sessions},
+        {"exchanges", ex->server->exchanges},
     };
     buffer_text(&ex->out, "{\"model\":");
     buffer_json_text(&ex->out, ex->server->name);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) buffer_format(&ex->out, ",\"%s\":%llu", numbers[i].name, (ull)numbers[i].value);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        buffer_format(&ex->out, ",\"%s\":%llu", numbers[i].name, (ull)numbers[i].value);
     latency(&ex->out, "queue_wait_ms", &s.queue_wait);
     latency(&ex->out, "first_token_ms", &s.time_to_first_token);
     latency(&ex->out, "inter_token_ms", &s.inter_token);
@@ -92,9 +106,11 @@ static uint32_t *ids_of(struct exchange *ex, size_t *count) {
     uint32_t *ids = NULL;
     size_t room = 0;
     for (;;) { // the first turn asks for the number
-        bn_status status = p->messages != NULL ? bn_model_chat_tokenize(model, p->messages, p->messages_count, p->message_size,
-                                                                        BN_CHAT_ADD_GENERATION_PROMPT, ids, room, count, &error)
-                                               : bn_model_tokenize(model, ex->ask.texts[0], BN_TOKENIZE_ADD_SPECIAL, ids, room, count, &error);
+        bn_status status =
+            p->messages != NULL
+                ? bn_model_chat_tokenize(model, p->messages, p->messages_count, p->message_size,
+                                         BN_CHAT_ADD_GENERATION_PROMPT, ids, room, count, &error)
+                : bn_model_tokenize(model, ex->ask.texts[0], BN_TOKENIZE_ADD_SPECIAL, ids, room, count, &error);
         if (status == BN_OK && ids != NULL) return ids;
         if (status != BN_OK && status != BN_ERR_BUFFER_TOO_SMALL) {
             free(ids);

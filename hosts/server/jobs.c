@@ -85,7 +85,8 @@ void jobs_submit(struct exchange *ex) {
     struct server *server = ex->server;
     size_t count = ex->ask.prompts * ex->ask.n;
     if (count > server->options.queue) {
-        fail(ex, 400, "invalid_request_error", "this server takes at most %llu prompts at a time", (ull)server->options.queue);
+        fail(ex, 400, "invalid_request_error", "this server takes at most %llu prompts at a time",
+             (ull)server->options.queue);
         return;
     }
     bn_error error = {.struct_size = sizeof error};

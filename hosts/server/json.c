@@ -37,7 +37,8 @@ cJSON *json_object(const char *text, size_t length, const struct json_limits *li
     cJSON *root = cJSON_ParseWithLengthOpts(text, length + 1, &end, false);
     if (root != NULL) end += strspn(end, " \t\r\n");
     if (root != NULL && cJSON_IsObject(root) && (size_t)(end - text) == length) return root;
-    *error = root == NULL || (size_t)(end - text) != length ? "the body is not valid JSON" : "the body must be a JSON object";
+    *error = root == NULL || (size_t)(end - text) != length ? "the body is not valid JSON"
+                                                            : "the body must be a JSON object";
     cJSON_Delete(root);
     return NULL;
 }

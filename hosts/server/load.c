@@ -91,7 +91,8 @@ int load_finish(struct server *server) {
     bn_model_info_init(&server->info, sizeof server->info);
     bn_model_get_info(server->model, &server->info, NULL);
     static char name[256];
-    if (server->info.name.length > 0) snprintf(name, sizeof name, "%.*s", (int)server->info.name.length, server->info.name.data);
+    if (server->info.name.length > 0)
+        snprintf(name, sizeof name, "%.*s", (int)server->info.name.length, server->info.name.data);
     else snprintf(name, sizeof name, "%s", *server->options.model != 0 ? server->options.model : "bn-demo");
     server->name = *server->options.model_name != 0 ? server->options.model_name : name;
     return 0;

@@ -72,7 +72,9 @@ static bool on_engine(struct server *server) {
 
 static int timeout_of(struct server *server) {
     ull http = 0;
-    int most = server->pause_end_ms != 0 ? PAUSE_MS : server->clients != NULL ? 1000 : -1; // a second: the deadlines of clients
+    int most = server->pause_end_ms != 0 ? PAUSE_MS
+               : server->clients != NULL ? 1000
+                                         : -1; // a second: the deadlines of clients
     if (MHD_get_timeout(server->http, &http) != MHD_YES) return most;
     return most < 0 || http < (ull)most ? (int)http : most;
 }
@@ -119,7 +121,8 @@ int loop_run(struct server *server) {
     sigprocmask(SIG_BLOCK, &set, NULL);
     int signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     int loaded = load_start(server);
-    if (signals < 0 || loaded < 0 || !loop_watch(server, signals, EPOLLIN, &signals_tag) || !loop_watch(server, loaded, EPOLLIN, &load_tag)) {
+    if (signals < 0 || loaded < 0 || !loop_watch(server, signals, EPOLLIN, &signals_tag) ||
+        !loop_watch(server, loaded, EPOLLIN, &load_tag)) {
         perror("bn-server: cannot start");
         return 1;
     }

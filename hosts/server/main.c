@@ -19,7 +19,8 @@ static int listen_on(const char *host, uint64_t port) {
     int wrong = getaddrinfo(host, service, &hints, &found);
     if (wrong != 0) return fprintf(stderr, "bn-server: %s: %s\n", host, gai_strerror(wrong)), -1;
     int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), yes = 1;
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 || bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, 1024) != 0) {
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
+        bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, 1024) != 0) {
         fprintf(stderr, "bn-server: cannot listen on %s port %s: %s\n", host, service, strerror(errno));
         freeaddrinfo(found);
         if (fd >= 0) close(fd);
@@ -41,7 +42,8 @@ static void raise_limit(uint64_t connections) {
     limit.rlim_cur = limit.rlim_max < connections + 64 ? limit.rlim_max : connections + 64;
     setrlimit(RLIMIT_NOFILE, &limit);
     if (limit.rlim_cur < connections + 64)
-        fprintf(stderr, "bn-server: the system allows %llu descriptors, too few for %llu connections\n", (ull)limit.rlim_cur, (ull)connections);
+        fprintf(stderr, "bn-server: the system allows %llu descriptors, too few for %llu connections\n",
+                (ull)limit.rlim_cur, (ull)connections);
 }
 
 int main(int argc, char **argv) {

@@ -7,8 +7,9 @@ static void error(struct buffer *out, unsigned status, const char *code, const c
     static const struct {
         unsigned status;
         const char *type;
-    } types[] = {{400, "invalid_request_error"}, {401, "authentication_error"}, {403, "permission_error"}, {413, "request_too_large"},
-                 {429, "rate_limit_error"},      {503, "overloaded_error"},     {504, "timeout_error"}};
+    } types[] = {{400, "invalid_request_error"}, {401, "authentication_error"}, {403, "permission_error"},
+                 {413, "request_too_large"},     {429, "rate_limit_error"},     {503, "overloaded_error"},
+                 {504, "timeout_error"}};
     const char *type = "api_error";
     (void)code;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
@@ -34,7 +35,9 @@ static void write_stop(struct buffer *out, const struct exchange *ex, const bn_e
 }
 
 static void write_tokens(struct buffer *out, uint64_t in, uint64_t cached, uint64_t generated) {
-    buffer_format(out, "\"usage\":{\"input_tokens\":%llu,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":%llu,\"output_tokens\":%llu}",
+    buffer_format(out,
+                  "\"usage\":{\"input_tokens\":%llu,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":%llu,"
+                  "\"output_tokens\":%llu}",
                   (ull)(in - cached), (ull)cached, (ull)generated);
 }
 
@@ -51,8 +54,10 @@ static void begin(struct exchange *ex) {
     write_head(out, ex);
     buffer_text(out, ",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,");
     write_tokens(out, 0, 0, 0);
-    buffer_text(out, "}}\n\nevent: content_block_start\n"
-                     "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n");
+    buffer_text(
+        out,
+        "}}\n\nevent: content_block_start\n"
+        "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n");
 }
 
 static void chunk(struct exchange *ex, struct job *job, const bn_event *event) {
@@ -67,7 +72,8 @@ static void chunk(struct exchange *ex, struct job *job, const bn_event *event) {
         return;
     }
     if (event->text.length > 0) {
-        buffer_text(out, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":");
+        buffer_text(out, "event: content_block_delta\ndata: "
+                         "{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":");
         buffer_json(out, event->text.data, event->text.length);
         buffer_text(out, "}}\n\n");
     }

@@ -37,8 +37,11 @@ static bool is_chat(const struct exchange *ex) {
 
 // `{"id":...,"model":...,`
 static void write_head(struct buffer *out, const struct exchange *ex) {
-    const char *object = !is_chat(ex) ? "text_completion" : ex->ask.stream ? "chat.completion.chunk" : "chat.completion";
-    buffer_format(out, "{\"id\":\"%s-%016llx\",\"object\":\"%s\",\"created\":%llu,\"model\":", is_chat(ex) ? "chatcmpl" : "cmpl", (ull)ex->id, object, (ull)ex->created);
+    const char *object = !is_chat(ex)     ? "text_completion"
+                         : ex->ask.stream ? "chat.completion.chunk"
+                                          : "chat.completion";
+    buffer_format(out, "{\"id\":\"%s-%016llx\",\"object\":\"%s\",\"created\":%llu,\"model\":",
+                  is_chat(ex) ? "chatcmpl" : "cmpl", (ull)ex->id, object, (ull)ex->created);
     buffer_json_text(out, ex->server->name);
     buffer_text(out, ",");
 }
@@ -143,7 +146,10 @@ static void begin(struct exchange *ex) {
     buffer_text(&ex->head, "\"choices\":[{\"index\":");
     for (size_t i = 0; is_chat(ex) && i < ex->jobs_count; i++) {
         buffer_add(&ex->out, ex->head.data, ex->head.end);
-        buffer_format(&ex->out, "%zu,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n", i);
+        buffer_format(
+            &ex->out,
+            "%zu,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n",
+            i);
     }
 }
 
@@ -160,7 +166,9 @@ static void chunk(struct exchange *ex, struct job *job, const bn_event *event) {
     if (event->text.length == 0 && event->logprobs_count == 0 && event->kind != BN_EVENT_COMPLETED) return;
     buffer_add(out, ex->head.data, ex->head.end);
     buffer_number(out, job->index);
-    buffer_text(out, !is_chat(ex) ? ",\"text\":" : event->text.length > 0 ? ",\"delta\":{\"content\":" : ",\"delta\":{");
+    buffer_text(out, !is_chat(ex)             ? ",\"text\":"
+                     : event->text.length > 0 ? ",\"delta\":{\"content\":"
+                                              : ",\"delta\":{");
     if (!is_chat(ex) || event->text.length > 0) buffer_json(out, event->text.data, event->text.length);
     if (is_chat(ex)) buffer_text(out, "}");
     write_rest(out, ex, job, event);
@@ -184,7 +192,8 @@ static void end(struct exchange *ex) {
 static void choice(struct exchange *ex, struct job *job, const bn_event *event) {
     struct buffer *out = &job->out;
     if (event->kind != BN_EVENT_COMPLETED) return;
-    buffer_format(out, "{\"index\":%u,%s", job->index, is_chat(ex) ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
+    buffer_format(out, "{\"index\":%u,%s", job->index,
+                  is_chat(ex) ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
     buffer_json(out, event->text.data, event->text.length);
     if (is_chat(ex)) buffer_text(out, ",\"refusal\":null}");
     write_rest(out, ex, job, event);

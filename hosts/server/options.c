@@ -14,7 +14,7 @@ enum { WRONG_OPTIONS = 2 };
 struct option {
     const char *name, *variable;
     size_t at;
-    const char *text;   // default of a text; then `high` is 0
+    const char *text; // default of a text; then `high` is 0
     uint64_t number, low, high;
     const char *help;
 };
@@ -29,23 +29,30 @@ static const struct option table[] = {
     TEXT("--model-name", "MODEL_NAME", model_name, "", "the name that clients see (the model's own)"),
     TEXT("--host", "HOST", host, "127.0.0.1", "address to listen on"),
     NUMBER("--port", "PORT", port, 8080, 0, 65535, "port; 0: any that is free"),
-    TEXT("--api-key", "API_KEY", api_key, "", "key that clients must send; the variable keeps it from the process list"),
+    TEXT("--api-key", "API_KEY", api_key, "",
+         "key that clients must send; the variable keeps it from the process list"),
     NUMBER("--threads", "THREADS", threads, 0, 0, 256, "compute threads; 0: one for each CPU"),
     NUMBER("--max-batch", "BATCH_SIZE", max_batch, 32, 1, 4096, "requests in one forward pass"),
     NUMBER("--queue", "MAX_QUEUE_LEN", queue, 1024, 1, 1048576, "unreleased requests; more get status 429"),
-    NUMBER("--queue-tokens", "MAX_QUEUE_TOKENS", queue_tokens, 0, 0, UINT64_MAX, "prompt tokens in the queue; 0: no bound"),
+    NUMBER("--queue-tokens", "MAX_QUEUE_TOKENS", queue_tokens, 0, 0, UINT64_MAX,
+           "prompt tokens in the queue; 0: no bound"),
     NUMBER("--memory-limit", "MEMORY_LIMIT", memory_limit, 0, 0, UINT64_MAX, "bytes for the engine; 0: no limit"),
     NUMBER("--kv-cache", "KV_CACHE", kv_cache, 0, 0, UINT64_MAX, "bytes for the KV cache; 0: what fits"),
-    NUMBER("--max-sequence", "MAX_SEQUENCE", max_sequence, 0, 0, UINT32_MAX, "tokens of a request; 0: the model's context"),
-    NUMBER("--target-itl", "TARGET_ITL_MS", target_itl_ms, 0, 0, 60000, "milliseconds between two tokens; 0: throughput"),
-    NUMBER("--timeout", "REQUEST_TIMEOUT_MS", request_timeout_ms, 0, 0, UINT32_MAX - 1, "milliseconds of a request; 0: none"),
+    NUMBER("--max-sequence", "MAX_SEQUENCE", max_sequence, 0, 0, UINT32_MAX,
+           "tokens of a request; 0: the model's context"),
+    NUMBER("--target-itl", "TARGET_ITL_MS", target_itl_ms, 0, 0, 60000,
+           "milliseconds between two tokens; 0: throughput"),
+    NUMBER("--timeout", "REQUEST_TIMEOUT_MS", request_timeout_ms, 0, 0, UINT32_MAX - 1,
+           "milliseconds of a request; 0: none"),
     NUMBER("--max-body", "MAX_BODY", max_body, 4 << 20, 1024, GIB, "bytes of a request's body"),
     NUMBER("--max-header", "MAX_HEADER", max_header, 32 << 10, 4096, 1 << 20, "bytes for a request's line and headers"),
     NUMBER("--max-depth", "MAX_DEPTH", max_depth, 32, 4, 512, "nesting of a body's JSON"),
     NUMBER("--max-items", "MAX_ITEMS", max_items, 1 << 18, 64, 1 << 28, "values in a body's JSON, 64 bytes each"),
     NUMBER("--max-connections", "MAX_CONNECTIONS", max_connections, 1024, 1, 65536, "connections at a time"),
-    NUMBER("--max-unread", "MAX_UNREAD", max_unread, 1 << 20, 4096, GIB, "bytes of a stream that its client may leave unread"),
-    NUMBER("--receive-timeout", "RECEIVE_TIMEOUT", receive_timeout_s, 30, 1, 86400, "seconds for a whole request to arrive"),
+    NUMBER("--max-unread", "MAX_UNREAD", max_unread, 1 << 20, 4096, GIB,
+           "bytes of a stream that its client may leave unread"),
+    NUMBER("--receive-timeout", "RECEIVE_TIMEOUT", receive_timeout_s, 30, 1, 86400,
+           "seconds for a whole request to arrive"),
     NUMBER("--idle-timeout", "IDLE_TIMEOUT", idle_timeout_s, 60, 1, 86400, "seconds without progress of a connection"),
 };
 enum { OPTIONS = sizeof table / sizeof *table };
@@ -60,9 +67,11 @@ static void help(void) {
         printf("\n");
     }
     printf("  %-18s %-19s %s\n  %-18s %-19s %s\n", "--help", "", "print this", "--version", "", "print the version");
-    printf("\nEach option may be given as the environment variable beside it. SIGTERM and SIGINT finish what runs and end\n"
-           "the server; a second one cancels what runs. Exit status: 0, 1 for a failure, 2 for a wrong option, 3 for a\n"
-           "model that cannot be loaded.\n");
+    printf(
+        "\nEach option may be given as the environment variable beside it. SIGTERM and SIGINT finish what runs and "
+        "end\n"
+        "the server; a second one cancels what runs. Exit status: 0, 1 for a failure, 2 for a wrong option, 3 for a\n"
+        "model that cannot be loaded.\n");
 }
 
 static void set(struct options *options, const struct option *o, const char *from, const char *value) {
@@ -74,8 +83,8 @@ static void set(struct options *options, const struct option *o, const char *fro
     errno = 0;
     uint64_t number = strtoull(value, &end, 10);
     if (*value < '0' || *value > '9' || *end != 0 || errno != 0 || number < o->low || number > o->high) {
-        fprintf(stderr, "bn-server: %s must be a number from %llu to %llu, not '%s'\n", from, (ull)o->low,
-                (ull)o->high, value);
+        fprintf(stderr, "bn-server: %s must be a number from %llu to %llu, not '%s'\n", from, (ull)o->low, (ull)o->high,
+                value);
         exit(WRONG_OPTIONS);
     }
     memcpy(field, &number, sizeof number);

@@ -12,28 +12,39 @@ static void write_part(struct buffer *out, const char *text, size_t length) {
 }
 
 // The message of the answer; `event` is NULL while it is made, and its content empty.
-static void write_item(struct buffer *out, const struct exchange *ex, const bn_event *event, const char *text, size_t length) {
-    buffer_format(out, "{\"type\":\"message\",\"id\":\"msg_%016llx\",\"status\":\"%s\",\"role\":\"assistant\",\"content\":[", (ull)ex->id, status_of(event));
+static void write_item(struct buffer *out, const struct exchange *ex, const bn_event *event, const char *text,
+                       size_t length) {
+    buffer_format(out,
+                  "{\"type\":\"message\",\"id\":\"msg_%016llx\",\"status\":\"%s\",\"role\":\"assistant\",\"content\":[",
+                  (ull)ex->id, status_of(event));
     if (event != NULL) write_part(out, text, length);
     buffer_text(out, "]}");
 }
 
 static void write_tokens(struct buffer *out, const bn_event *event) {
-    buffer_format(out, "{\"input_tokens\":%u,\"input_tokens_details\":{\"cached_tokens\":%u,\"cache_write_tokens\":0}", event->prompt_tokens, event->cached_tokens);
-    buffer_format(out, ",\"output_tokens\":%u,\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":%llu}", event->generated_tokens,
-                  (ull)event->prompt_tokens + event->generated_tokens);
+    buffer_format(out, "{\"input_tokens\":%u,\"input_tokens_details\":{\"cached_tokens\":%u,\"cache_write_tokens\":0}",
+                  event->prompt_tokens, event->cached_tokens);
+    buffer_format(out,
+                  ",\"output_tokens\":%u,\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":%llu}",
+                  event->generated_tokens, (ull)event->prompt_tokens + event->generated_tokens);
 }
 
-static void write_response(struct buffer *out, const struct exchange *ex, const bn_event *event, const char *text, size_t length) {
+static void write_response(struct buffer *out, const struct exchange *ex, const bn_event *event, const char *text,
+                           size_t length) {
     const bn_request_params *p = &ex->ask.params;
     bool cut = event != NULL && event->finish_reason != BN_FINISH_STOP;
-    buffer_format(out, "{\"id\":\"resp_%016llx\",\"object\":\"response\",\"created_at\":%llu,\"status\":\"%s\",\"model\":", (ull)ex->id, (ull)ex->created, status_of(event));
+    buffer_format(out,
+                  "{\"id\":\"resp_%016llx\",\"object\":\"response\",\"created_at\":%llu,\"status\":\"%s\",\"model\":",
+                  (ull)ex->id, (ull)ex->created, status_of(event));
     buffer_json_text(out, ex->server->name);
-    buffer_format(out, ",\"error\":null,\"incomplete_details\":%s,\"output\":[", cut ? "{\"reason\":\"max_output_tokens\"}" : "null");
+    buffer_format(out, ",\"error\":null,\"incomplete_details\":%s,\"output\":[",
+                  cut ? "{\"reason\":\"max_output_tokens\"}" : "null");
     if (event != NULL) write_item(out, ex, event, text, length);
     buffer_format(out, "],\"temperature\":%g,\"top_p\":%g", (double)p->temperature, (double)p->top_p);
-    buffer_text(out, ",\"instructions\":null,\"metadata\":{},\"parallel_tool_calls\":false,\"previous_response_id\":null,\"store\":false,"
-                     "\"text\":{\"format\":{\"type\":\"text\"}},\"tool_choice\":\"none\",\"tools\":[],\"truncation\":\"disabled\",\"usage\":");
+    buffer_text(out, ",\"instructions\":null,\"metadata\":{},\"parallel_tool_calls\":false,\"previous_response_id\":"
+                     "null,\"store\":false,"
+                     "\"text\":{\"format\":{\"type\":\"text\"}},\"tool_choice\":\"none\",\"tools\":[],\"truncation\":"
+                     "\"disabled\",\"usage\":");
     if (event != NULL) write_tokens(out, event);
     else buffer_text(out, "null");
     buffer_text(out, "}");
@@ -43,7 +54,8 @@ static void write_response(struct buffer *out, const struct exchange *ex, const 
 
 // `event: ...` and the beginning of its data, numbered.
 static struct buffer *event_head(struct exchange *ex, const char *type) {
-    buffer_format(&ex->out, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%llu,", type, type, (ull)ex->events++);
+    buffer_format(&ex->out, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%llu,", type, type,
+                  (ull)ex->events++);
     return &ex->out;
 }
 
@@ -105,7 +117,8 @@ static void chunk(struct exchange *ex, struct job *job, const bn_event *event) {
         return;
     }
     buffer_add(text, event->text.data, event->text.length);
-    if (event->text.length > 0) text_event(ex, "response.output_text.delta", "delta", event->text.data, event->text.length);
+    if (event->text.length > 0)
+        text_event(ex, "response.output_text.delta", "delta", event->text.data, event->text.length);
     if (event->kind != BN_EVENT_COMPLETED) return;
     bool whole = event->finish_reason == BN_FINISH_STOP;
     text_event(ex, "response.output_text.done", "text", text->data, text->end);

@@ -27,7 +27,7 @@ struct server {
     int listener;
     int epoll;
     struct client *clients;
-    size_t exchanges; // that were begun and are not over
+    size_t exchanges;      // that were begun and are not over
     uint64_t pause_end_ms; // until then the loop does not look at the engine; 0: it does
     uint64_t next_id, seed;
     int exit_status;
@@ -46,8 +46,8 @@ struct client {
 // What a request asks for: the fields of its body (fields.c).
 struct ask {
     bn_request_params params;
-    bn_string *texts;   // of each prompt; not set where it is tokens
-    uint32_t *tokens;   // of prompt i: token_from[i] up to token_from[i + 1]
+    bn_string *texts; // of each prompt; not set where it is tokens
+    uint32_t *tokens; // of prompt i: token_from[i] up to token_from[i + 1]
     size_t *token_from;
     size_t prompts;
     bn_chat_message *messages; // the first is for the system message
@@ -62,7 +62,8 @@ struct ask {
 // How an API writes its answers. A stream is begin, chunk..., end; a whole answer is choice..., whole.
 struct style {
     const char *stream_type;
-    void (*error)(struct buffer *out, unsigned status, const char *code, const char *message, size_t length); // NULL: OpenAI's
+    void (*error)(struct buffer *out, unsigned status, const char *code, const char *message,
+                  size_t length); // NULL: OpenAI's
     void (*begin)(struct exchange *ex);
     void (*chunk)(struct exchange *ex, struct job *job, const bn_event *event);
     void (*end)(struct exchange *ex);

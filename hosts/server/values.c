@@ -21,7 +21,8 @@ static const char *read_tokens(struct ask *ask, const cJSON *array, size_t promp
     if (array->child == NULL) return "must have no empty list of tokens";
     cJSON_ArrayForEach(item, array) {
         double id = item->valuedouble;
-        if (!cJSON_IsNumber(item) || !(id >= 0 && id <= UINT32_MAX) || id != (double)(uint32_t)id) return "must have token ids only";
+        if (!cJSON_IsNumber(item) || !(id >= 0 && id <= UINT32_MAX) || id != (double)(uint32_t)id)
+            return "must have token ids only";
         ask->tokens[(*end)++] = (uint32_t)id;
     }
     return NULL;
@@ -56,7 +57,8 @@ const char *read_prompts(struct exchange *ex, const cJSON *value) {
 // The text of a part, NULL if it is no text.
 static const cJSON *part_text(const cJSON *part) {
     static const char *const types[] = {"text", "input_text", "output_text"};
-    const cJSON *type = cJSON_GetObjectItemCaseSensitive(part, "type"), *text = cJSON_GetObjectItemCaseSensitive(part, "text");
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(part, "type"),
+                *text = cJSON_GetObjectItemCaseSensitive(part, "text");
     for (size_t i = 0; cJSON_IsString(type) && cJSON_IsString(text) && i < sizeof types / sizeof *types; i++)
         if (strcmp(type->valuestring, types[i]) == 0) return text;
     return NULL;
@@ -69,7 +71,8 @@ static const char *read_content(struct ask *ask, const cJSON *content, bn_string
     if (cJSON_IsString(content)) return *out = text_of(content), NULL;
     if (!cJSON_IsArray(content)) return "needs a 'content' that is a text or a list of text parts";
     cJSON_ArrayForEach(part, content) {
-        if (part_text(part) == NULL) return "may have text parts only: this server takes no images, audio, files or tools";
+        if (part_text(part) == NULL)
+            return "may have text parts only: this server takes no images, audio, files or tools";
         length += strlen(part_text(part)->valuestring);
     }
     char *joined = must(malloc(length + 1)), *to = joined;
@@ -83,9 +86,12 @@ static const char *read_content(struct ask *ask, const cJSON *content, bn_string
 }
 
 static const char *read_message(struct ask *ask, const cJSON *message, bn_chat_message *out) {
-    static const char *const roles[][2] = {{"system", "system"}, {"developer", "system"}, {"user", "user"}, {"assistant", "assistant"}};
-    const cJSON *type = cJSON_GetObjectItemCaseSensitive(message, "type"), *role = cJSON_GetObjectItemCaseSensitive(message, "role");
-    if (type != NULL && (!cJSON_IsString(type) || strcmp(type->valuestring, "message") != 0)) return "may have messages only";
+    static const char *const roles[][2] = {
+        {"system", "system"}, {"developer", "system"}, {"user", "user"}, {"assistant", "assistant"}};
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(message, "type"),
+                *role = cJSON_GetObjectItemCaseSensitive(message, "role");
+    if (type != NULL && (!cJSON_IsString(type) || strcmp(type->valuestring, "message") != 0))
+        return "may have messages only";
     for (size_t i = 0; cJSON_IsString(role) && i < sizeof roles / sizeof *roles; i++)
         if (strcmp(role->valuestring, roles[i][0]) == 0) out->role = BN_TEXT(roles[i][1]);
     if (out->role.data == NULL) return "needs the 'role' system, developer, user or assistant in each message";
@@ -133,7 +139,8 @@ const char *read_stop(struct exchange *ex, const cJSON *value) {
     if (ask->stops != NULL) return "is there twice";
     ask->stops = must(calloc(BN_MAX_STOPS, sizeof *ask->stops));
     for (; item != NULL; item = cJSON_IsArray(value) ? item->next : NULL) {
-        if (!cJSON_IsString(item) || *item->valuestring == 0) return "must be a text or a list of texts, none of them empty";
+        if (!cJSON_IsString(item) || *item->valuestring == 0)
+            return "must be a text or a list of texts, none of them empty";
         if (count == BN_MAX_STOPS) return "has more than 256 texts";
         ask->stops[count++] = text_of(item);
         buffer_add(&ask->stops_kept, item->valuestring, strlen(item->valuestring) + 1);
@@ -145,7 +152,8 @@ const char *read_stop(struct exchange *ex, const cJSON *value) {
 
 const char *read_stream_options(struct exchange *ex, const cJSON *value) {
     const cJSON *usage = cJSON_GetObjectItemCaseSensitive(value, "include_usage");
-    if (!cJSON_IsObject(value) || (usage != NULL && !cJSON_IsBool(usage))) return "must be an object with 'include_usage'";
+    if (!cJSON_IsObject(value) || (usage != NULL && !cJSON_IsBool(usage)))
+        return "must be an object with 'include_usage'";
     ex->ask.include_usage = cJSON_IsTrue(usage);
     return NULL;
 }
@@ -156,7 +164,8 @@ const char *read_logprobs(struct exchange *ex, const cJSON *value) {
     ex->ask.has_logprobs = chat ? cJSON_IsTrue(value) : true;
     if (ex->ask.has_logprobs) ex->ask.params.flags |= BN_REQUEST_LOGPROBS;
     if (chat) return cJSON_IsBool(value) ? NULL : "must be true or false";
-    if (!cJSON_IsNumber(value) || value->valuedouble < 0 || value->valuedouble > 32) return "must be a number from 0 to 32";
+    if (!cJSON_IsNumber(value) || value->valuedouble < 0 || value->valuedouble > 32)
+        return "must be a number from 0 to 32";
     ex->ask.params.top_logprobs = (uint32_t)value->valuedouble;
     return NULL;
 }
@@ -164,7 +173,9 @@ const char *read_logprobs(struct exchange *ex, const cJSON *value) {
 // What is wrong with a format of the answer, if anything.
 static const char *check_format(const cJSON *format) {
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(format, "type");
-    return cJSON_IsString(type) && strcmp(type->valuestring, "text") == 0 ? NULL : "can only ask for plain text: this version has no structured output";
+    return cJSON_IsString(type) && strcmp(type->valuestring, "text") == 0
+               ? NULL
+               : "can only ask for plain text: this version has no structured output";
 }
 
 const char *read_response_format(struct exchange *ex, const cJSON *value) {
@@ -181,11 +192,14 @@ const char *read_text_format(struct exchange *ex, const cJSON *value) {
 const char *read_thinking(struct exchange *ex, const cJSON *value) {
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(value, "type");
     (void)ex;
-    return cJSON_IsString(type) && strcmp(type->valuestring, "disabled") == 0 ? NULL : "is not supported by this version";
+    return cJSON_IsString(type) && strcmp(type->valuestring, "disabled") == 0 ? NULL
+                                                                              : "is not supported by this version";
 }
 
 const char *read_encoding(struct exchange *ex, const cJSON *value) {
     bool base64 = cJSON_IsString(value) && strcmp(value->valuestring, "base64") == 0;
     ex->ask.base64 = base64;
-    return base64 || (cJSON_IsString(value) && strcmp(value->valuestring, "float") == 0) ? NULL : "must be \"float\" or \"base64\"";
+    return base64 || (cJSON_IsString(value) && strcmp(value->valuestring, "float") == 0)
+               ? NULL
+               : "must be \"float\" or \"base64\"";
 }
