@@ -75,6 +75,14 @@ impl Bench {
         entries
     }
 
+    /// So many steps that take a millisecond a row.
+    fn steps_by_rows(&mut self, n: usize) {
+        for _ in 0..n {
+            self.plan();
+            self.s.commit(&self.plan, 1_000_000 * self.plan.work.rows, &self.texts);
+        }
+    }
+
     fn cancel(&mut self, seq: u32) -> State {
         self.s.cancel(SeqId(seq), &self.texts)
     }
@@ -350,19 +358,14 @@ fn a_long_prompt_leaves_rows_to_a_short_one() {
 fn a_batch_keeps_the_target_between_tokens() {
     let mut b =
         Bench::new(SchedulerConfig { target_itl_ns: 3_500_000, max_step_ns: 100_000_000, ..config() });
-    let step = |b: &mut Bench| {
-        b.plan();
-        let ns = 1_000_000 * b.plan.work.rows;
-        b.s.commit(&b.plan, ns, &b.texts);
-    };
     b.submit(0, 8, 100);
-    (0..20).for_each(|_| step(&mut b));
+    b.steps_by_rows(20);
     (1..4).for_each(|seq| b.submit(seq, 8, 100));
-    (0..20).for_each(|_| step(&mut b));
+    b.steps_by_rows(20);
     // A millisecond a row.
     assert_eq!((b.s.counts().running, b.s.counts().waiting, b.plan.held_back), (3, 1, HeldBack::Time));
     b.cancel(1);
-    step(&mut b);
+    b.steps_by_rows(1);
     assert_eq!(b.state(3), State::Running);
 }
 
@@ -374,23 +377,18 @@ fn the_target_between_tokens_counts_what_prompts_take() {
         blocks: 1000,
         ..config()
     });
-    let step = |b: &mut Bench| {
-        b.plan();
-        let ns = 1_000_000 * b.plan.work.rows;
-        b.s.commit(&b.plan, ns, &b.texts);
-    };
     b.submit(0, 8, 400);
-    (0..20).for_each(|_| step(&mut b));
+    b.steps_by_rows(20);
     b.submit(1, 300, 100);
-    (0..100).for_each(|_| step(&mut b));
+    b.steps_by_rows(100);
     // A millisecond a row: three rows are in time, and not with a prompt's beside them.
     b.submit(2, 8, 100);
-    step(&mut b);
+    b.steps_by_rows(1);
     assert_eq!((b.s.counts().running, b.plan.held_back), (2, HeldBack::Time));
     while b.s.computed(SeqId(1)) < Some(300) {
-        step(&mut b);
+        b.steps_by_rows(1);
     }
-    (0..100).for_each(|_| step(&mut b));
+    b.steps_by_rows(100);
     assert_eq!(b.s.counts().running, 3);
 }
 

@@ -11,6 +11,9 @@
 //! A world that fails names its seed: `BN_SIM_SEED=7 BN_SIM_STEPS=5000 cargo test --lib engine::simulation::replay` runs
 //! it again, and with `BN_SIM_WORLDS=100` those after it.
 
+#[macro_use]
+#[path = "../../../tests/all/schedule_simulation/pieces.rs"]
+mod pieces;
 mod calls;
 mod host;
 mod machine;
@@ -24,48 +27,8 @@ mod world;
 use tally::Tally;
 use world::World;
 
+/// Four pieces of these make a million turns.
 const WORLDS: u64 = 100;
 const TURNS: u64 = 2500;
 
-fn run(first: u64, worlds: u64, turns: u64) -> Tally {
-    let mut tally = Tally::default();
-    for seed in first..first + worlds {
-        tally.add(&World::new(seed).run(turns).0);
-    }
-    tally
-}
-
-fn piece(first: u64) {
-    let tally = run(first, WORLDS, TURNS);
-    tally.print();
-    tally.assert_all();
-}
-
-#[test]
-fn worlds_1() {
-    piece(1_000);
-}
-
-#[test]
-fn worlds_2() {
-    piece(2_000);
-}
-
-#[test]
-fn worlds_3() {
-    piece(3_000);
-}
-
-#[test]
-fn worlds_4() {
-    piece(4_000);
-}
-
-/// The same seed runs the same: what replaying a failure depends on.
-#[test]
-fn replay() {
-    let number = |name, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-    let (seed, turns) = (number("BN_SIM_SEED", 1), number("BN_SIM_STEPS", 1000));
-    run(seed, number("BN_SIM_WORLDS", 1), turns).print();
-    assert_eq!(World::new(seed).run(turns).1, World::new(seed).run(turns).1);
-}
+pieces!(WORLDS, TURNS, Tally::assert_all);
