@@ -240,9 +240,9 @@ void http_expire(struct server *server, uint64_t now) {
     for (struct client *client = server->clients; client != NULL; client = client->next) {
         const struct exchange *ex = client->exchange;
         bool late = client->deadline_ms != 0 && client->deadline_ms <= now;
-        bool waits = ex == NULL || !ex->handled;
-        bool useless = server->state > SERVING && ex != NULL && (waits || client->hung_up);
-        if (late || useless || (client->hung_up && waits)) shutdown(client->fd, SHUT_RDWR);
+        bool waits = ex == NULL || !ex->handled, drains = server->state > SERVING && ex != NULL;
+        bool useless = waits ? client->hung_up || drains : client->hung_up && drains;
+        if (late || useless) shutdown(client->fd, SHUT_RDWR);
     }
 }
 
