@@ -1,27 +1,7 @@
 //! How well batching does, and what limits it.
 
-pub use crate::schedule::HeldBack;
+pub use crate::schedule::{HeldBack, StepCost};
 use crate::schedule::{Plan, StepTime, Work};
-
-/// Coefficients of `schedule::StepTime`, in nanoseconds; 0 before the first step.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct StepCost {
-    pub fixed: f64,
-    pub per_row: f64,
-    pub per_key: f64,
-}
-
-impl StepCost {
-    fn of(learned: &StepTime) -> Self {
-        let at = |rows, keys| learned.predict(Work { rows, keys });
-        let fixed = at(0, 0);
-        Self { fixed, per_row: at(1, 0) - fixed, per_key: at(0, 1) - fixed }
-    }
-
-    fn predict(&self, steps: u64, work: Work) -> f64 {
-        self.fixed * steps as f64 + self.per_row * work.rows as f64 + self.per_key * work.keys as f64
-    }
-}
 
 /// Sums over all steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -54,7 +34,7 @@ impl Efficiency {
             self.decode.add(Work::span(entry.start, entry.rows));
         }
         self.held_back[plan.held_back as usize] += 1;
-        self.cost = StepCost::of(learned);
+        self.cost = learned.cost();
     }
 
     /// The time of the decode rows one at a time over their time in the batches that ran, both as the learned cost

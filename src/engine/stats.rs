@@ -216,7 +216,7 @@ mod tests {
         let (_, claim) = CLAIMS.claim(10, |_| Ok(7)).unwrap();
         let (recorder, mut log) = (Recorder::new(claim), StepLog::default());
         for _ in 0..2 {
-            let work = crate::schedule::Work { rows: 5, keys: 9 };
+            let work = crate::schedule::Work { rows: 5, positions: 5, keys: 9 };
             let plan = Plan { work, held_back: HeldBack::Blocks, ..Plan::default() };
             log.step(&plan, 1000, 2000, &StepTime::default());
             log.gaps.extend([(true, 20_000), (false, 30_000)]);

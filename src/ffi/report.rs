@@ -56,9 +56,10 @@ fn speed_up(of: &Efficiency) -> String {
         None => "not known: it takes decoding, and steps of different sizes".into(),
         Some(times) => format!(
             "{times:.2} times decoding one request at a time, by a learned cost of {:.3} ms a step, {:.3} ms a row, \
-             {:.3} us a key",
+             {:.3} us a position of a context, {:.3} us a row's key",
             of.cost.fixed / 1e6,
             of.cost.per_row / 1e6,
+            of.cost.per_position / 1e3,
             of.cost.per_key / 1e3
         ),
     }
@@ -88,8 +89,8 @@ mod tests {
             rows: (1, 40),
             decode_steps: 100,
             long_steps: 3,
-            decode: Work { rows: 600, keys: 60_000 },
-            cost: StepCost { fixed: 3e7, per_row: 1e6, per_key: 0.0 },
+            decode: Work { rows: 600, positions: 60_000, keys: 60_000 },
+            cost: StepCost { fixed: 3e7, per_row: 1e6, ..StepCost::default() },
             ..Efficiency::default()
         };
         Stats {

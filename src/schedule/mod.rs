@@ -21,7 +21,7 @@ pub use order::Rank;
 pub use scheduler::Scheduler;
 pub use sessions::Session;
 pub use slots::State;
-pub use step_time::{StepTime, Work};
+pub use step_time::{StepCost, StepTime, Work};
 
 use slots::Slots;
 

@@ -121,14 +121,15 @@ impl Scheduler {
     /// Rows of `seq` behind the `given` ones that fit.
     fn rows_in(&self, seq: SeqId, given: u32, room: Room) -> u32 {
         let slot = &self.slots[seq];
-        let rows = self.step_time.rows_within(slot.computed + given, room.ns).max(room.least);
-        rows.min(slot.missing() - given).min(room.rows)
+        let ns = room.ns + self.step_time.extra(Work::span(slot.computed, given));
+        let more = self.step_time.rows_within(slot.computed, ns).saturating_sub(given);
+        more.max(room.least).min(slot.missing() - given).min(room.rows)
     }
 
     fn spend(&self, seq: SeqId, given: u32, rows: u32, room: &mut Room) {
-        let start = self.slots[seq].computed + given;
+        let extra = |rows| self.step_time.extra(Work::span(self.slots[seq].computed, rows));
         room.rows -= rows;
-        room.ns -= self.step_time.extra(Work::span(start, rows));
+        room.ns -= extra(given + rows) - extra(given);
         room.least = room.least.saturating_sub(rows);
     }
 

@@ -396,10 +396,10 @@ fn the_target_between_tokens_counts_what_prompts_take() {
 fn step_time_finds_the_formula() {
     let mut model = StepTime::default();
     assert_eq!(model.predict(Work::span(0, 100)), 0.0);
-    let cost = |w: Work| 5e6 + 2e4 * w.rows as f64 + 7.0 * w.keys as f64;
+    let cost = |w: Work| 5e6 + 2e4 * w.rows as f64 + 90.0 * w.positions as f64 + 7.0 * w.keys as f64;
     for i in 0..400u32 {
         let mut work = Work::span(i * 37 % 4000, 1 + i * 53 % 300);
-        work.add(Work::span(i * 11 % 900, 1));
+        (0..i % 8).for_each(|n| work.add(Work::span((i + n) * 11 % 900, 1)));
         model.observe(work, cost(work) as u64);
     }
     // Then an hour of pure decode, which doesn't wash out what prompts cost.
@@ -409,7 +409,9 @@ fn step_time_finds_the_formula() {
     }
     // And a nap of the machine's.
     model.observe(Work::span(500, 1), 60_000_000_000);
-    for work in [Work::span(0, 512), Work::span(8000, 64)] {
+    let mut decodes = Work::default();
+    (0..8).for_each(|_| decodes.add(Work::span(3000, 1)));
+    for work in [Work::span(0, 512), Work::span(8000, 64), decodes] {
         let error = model.predict(work) / cost(work) - 1.0;
         assert!(error.abs() < 0.1, "{work:?}: off by {error}");
     }
