@@ -37,6 +37,11 @@ void record(histogram *h, double seconds) {
     h->total++;
 }
 
+void merge(histogram *into, const histogram *from) {
+    for (size_t i = 0; i < sizeof from->counts / sizeof *from->counts; i++) into->counts[i] += from->counts[i];
+    into->total += from->total;
+}
+
 double percentile(const histogram *h, double p) {
     uint64_t below = 0;
     double wanted = p / 100 * (double)h->total;

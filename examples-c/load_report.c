@@ -14,6 +14,8 @@ void print_head(const load *l) {
     print_curve(stdout, &l->first, "%s%.0f: %.3f");
     printf("\nidle, ms between tokens by batch: ");
     print_curve(stdout, &l->gap, "%s%.0f: %.3f");
+    printf("\nidle, ms between tokens by batch, p99: ");
+    print_curve(stdout, &l->gap_p99, "%s%.0f: %.3f");
     printf("\n\n%5s %9s %9s %9s %9s %9s %5s %30s %26s %6s\n", "load", "offered", "done", "tokens", "good",
            "good tok", "good", "first token, ms", "between tokens, ms", "mean");
     printf("%5s %9s %9s %9s %9s %9s %5s %10s %9s %9s %8s %8s %8s %6s\n", "%", "/s", "/s", "/s", "/s", "/s", "%", "p50",
@@ -37,6 +39,7 @@ void print_level(const level *v) {
            any ? "" : " none", v->good_of[1], v->good_of[0], v->cached, (unsigned long long)v->preemptions,
            (unsigned long long)v->recomputed);
     printf("; drained in %.2f s; submits late by %.2f ms (p99)\n", v->drain, v->late * 1e3);
+    printf("      p99 between tokens %.2f times that of an idle engine with the mean batch\n", v->gap[2] / v->idle_p99);
     fflush(stdout);
 }
 
@@ -55,9 +58,9 @@ static void json_level(FILE *f, const level *v) {
                "\"preemptions\": %llu, \"recomputed_tokens\": %llu,\n     ",
             v->good_of[1], v->good_of[0], v->cached, (unsigned long long)v->preemptions,
             (unsigned long long)v->recomputed);
-    fprintf(f, "\"mean_batch\": %.2f, \"drain_s\": %.3f, \"late_p99_ms\": %.3f,\n     \"accepted\": %zu, "
+    fprintf(f, "\"mean_batch\": %.2f, \"idle_gap_p99_ms\": %.4f, \"drain_s\": %.3f, \"late_p99_ms\": %.3f,\n     \"accepted\": %zu, "
                "\"unfinished\": %zu, \"lost\": %zu, \"torn\": %zu, \"finished\": {",
-            v->batch, v->drain, v->late * 1e3, v->accepted, v->unfinished, v->lost, v->torn);
+            v->batch, v->idle_p99 * 1e3, v->drain, v->late * 1e3, v->accepted, v->unfinished, v->lost, v->torn);
     const char *comma = "";
     for (int i = 1; i < REASONS; i++)
         if (v->finish[i] > 0)
@@ -85,6 +88,8 @@ void write_json(FILE *f, const load *l, const level *levels, int count) {
     print_curve(f, &l->first, "%s\"%.0f\": %.5f");
     fprintf(f, "},\n  \"idle_gap_ms\": {");
     print_curve(f, &l->gap, "%s\"%.0f\": %.5f");
+    fprintf(f, "},\n  \"idle_gap_p99_ms\": {");
+    print_curve(f, &l->gap_p99, "%s\"%.0f\": %.5f");
     fprintf(f, "},\n  \"levels\": [\n");
     for (int i = 0; i < count; i++) json_level(f, &levels[i]), fprintf(f, i + 1 < count ? ",\n" : "\n");
     fprintf(f, "  ]\n}\n");

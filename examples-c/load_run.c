@@ -103,7 +103,7 @@ static double first_once(load *l, uint32_t prompt) {
 // From a token to the next with `batch` requests, over a few tokens of each while all of them run. 0: they do not all
 // run together.
 static double gap_once(load *l, uint32_t batch) {
-    enum { TOKENS = 64 };
+    enum { TOKENS = 128 };
     uint32_t output = (uint32_t)fmin(l->longest - l->typical, 1024); // it is cancelled before
     request *requests = allocate(batch, sizeof *requests);
     run r = begin(l, requests);
@@ -114,10 +114,11 @@ static double gap_once(load *l, uint32_t batch) {
     while (r.finished < r.accepted) {
         collect_some(&r);
         double time = now() - r.start;
-        if (r.from == INFINITY && r.started == batch && r.finished == 0) r.from = time;
+        if (r.from == INFINITY && r.started == batch && r.finished == 0) r.from = time, r.gaps = (histogram){0};
         bool stuck = r.from == INFINITY && r.gaps.total > TOKENS * batch;
         if (r.to == INFINITY && (r.window_tokens >= TOKENS * batch || r.finished > 0 || r.accepted < batch || stuck)) {
             r.to = time;
+            merge(&l->idle, &r.gaps);
             check(bn_cancel(l->engine, BN_ANY, NULL), "cancel", NULL);
         }
     }
@@ -147,8 +148,12 @@ void measure_idle(load *l) {
     first_once(l, 1); // warm
     for (uint32_t prompt = 1; prompt <= 8 * l->typical && prompt < l->longest; prompt *= 4)
         if (!add_point(l, &l->first, prompt, first_once)) break;
-    for (uint32_t batch = 1; batch <= l->max_batch; batch *= 2)
+    for (uint32_t batch = 1; batch <= l->max_batch; batch *= 2) {
+        l->idle = (histogram){0};
         if (!add_point(l, &l->gap, batch, gap_once)) break;
+        l->gap_p99.x[l->gap_p99.count] = batch;
+        l->gap_p99.y[l->gap_p99.count++] = percentile(&l->idle, 99);
+    }
     if (l->gap.count == 0) check(BN_ERR_MEMORY_LIMIT, "no request of the median lengths fits", NULL);
 }
 
@@ -320,6 +325,7 @@ level run_level(load *l, int percent) {
     double steps = (double)(after.steps - before.steps);
     double rows = after.mean_batch_size * (double)after.steps - before.mean_batch_size * (double)before.steps;
     v.batch = steps > 0 ? rows / steps : 0;
+    v.idle_p99 = at(&l->gap_p99, v.batch);
     double cached = (double)(after.cached_tokens - before.cached_tokens);
     v.cached = 100 * cached / fmax(cached + (double)(after.prompt_tokens - before.prompt_tokens), 1);
     v.preemptions = after.preemptions - before.preemptions;

@@ -56,7 +56,8 @@ typedef struct {
     uint32_t *prefixes; // `options.prefixes` of `options.prefix_tokens` ids
     uint32_t *ids;      // room for a prompt
     uint64_t seed;      // of the last idle request
-    curve first, gap;   // idle: to the first token by the prompt's length, between tokens by batch size
+    curve first, gap, gap_p99; // idle: to the first token by the prompt's length, between tokens by batch size
+    histogram idle;     // between tokens, of the batch that is measured
     double capacity, capacity_tokens; // requests and tokens a second
     uint32_t capacity_at;             // requests at a time; 0: the capacity was given
 } load;
@@ -80,6 +81,7 @@ typedef struct {
     double good_of[CLASSES];                    // the same by priority: up to the default, and above
     double cached;                              // of the prompts' tokens, those that the cache had, percent
     double first[3], gap[3], late, drain, batch; // p50, p90, p99; p99; from the last arrival to the last end; mean
+    double idle_p99;                            // between tokens of an idle engine with `batch` requests
     size_t finish[REASONS], refused[STATUSES], accepted, lost, unfinished, torn;
     uint64_t preemptions, recomputed; // times; tokens
 } level;
@@ -91,6 +93,7 @@ double now(void);
 // load_draw.c
 double uniform(uint64_t *state); // above 0, up to 1
 void record(histogram *h, double seconds);
+void merge(histogram *into, const histogram *from);
 double percentile(const histogram *h, double p);
 void draw(const load *l, request *q, uint64_t *state);
 request *draw_closed(const load *l, size_t count, uint64_t seed);
