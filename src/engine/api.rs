@@ -58,7 +58,7 @@ impl Default for ModelConfig {
 pub struct EngineConfig {
     /// A model that is open already, which engines share; None: `model_path` is loaded.
     pub model: Option<Loaded>,
-    /// None: the embedded model. `builtin:echo`, `builtin:echo?us_per_token=N`, or a file's path.
+    /// None: the embedded model. `builtin:echo`, `builtin:echo?us_per_token=N&load_ms=N`, or a file's path.
     pub model_path: Option<String>,
     /// 0: the CPUs that this process may use. 1..=256.
     pub threads: u32,

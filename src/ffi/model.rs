@@ -25,7 +25,7 @@ pub struct bn_model_config {
     pub fd: i32,
     /// A GGUF file, a Hugging Face folder (`config.json`, safetensors, `tokenizer.json`), or
     /// `builtin:echo`, a model without weights that answers with its prompt
-    /// (`builtin:echo?us_per_token=N` takes N microseconds for each token).
+    /// (`builtin:echo?us_per_token=N&load_ms=N` takes so long for each token, and to load).
     pub path: bn_string,
     /// The bytes of a GGUF file, at any alignment. They are used where they are: keep them
     /// unchanged until the model and every engine made of it are freed. NULL (default): not in

@@ -4,7 +4,7 @@ use super::checkpoint::Checkpoint;
 use super::echo::Echo;
 use super::hf::HfFolder;
 use super::options::LoadOptions;
-use super::reader::Reader;
+use super::reader::{CANCELLED, Reader};
 use super::requantized::Requantized;
 use super::{Facts, Loaded, Model};
 use crate::base::log::{INFO, WARN};
@@ -15,17 +15,17 @@ use crate::text::Tokenizer;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-const MAX_ECHO_US: u32 = 1_000_000;
+/// The most of each of the echo model's options.
+const MAX_ECHO: u32 = 1_000_000;
 
 /// Where a model comes from.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// The demo model inside the library.
     Embedded,
-    Echo {
-        us_per_token: u32,
-    },
+    Echo(EchoOptions),
     /// A GGUF file or a folder.
     File(String),
     /// A GGUF file in memory, at any alignment; nothing is copied. Errors call it `what`.
@@ -35,8 +35,52 @@ pub enum Source {
     },
 }
 
+/// What the echo model is to seem to take, for tests of hosts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EchoOptions {
+    pub us_per_token: u32,
+    /// Milliseconds of loading.
+    pub load_ms: u32,
+}
+
+impl EchoOptions {
+    /// Of `us_per_token=N&load_ms=N`, in any order; each may be left out.
+    fn parse(text: &str) -> Result<Self> {
+        let mut options = Self::default();
+        for option in text.split('&') {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            let field = match name {
+                "us_per_token" => Some(&mut options.us_per_token),
+                "load_ms" => Some(&mut options.load_ms),
+                _ => None,
+            };
+            let value = value.parse().ok().filter(|value| *value <= MAX_ECHO);
+            let (Some(field), Some(value)) = (field, value) else {
+                return Err(Error::invalid(format!(
+                    "model path option '{option}': builtin:echo takes us_per_token and load_ms, 0 to {MAX_ECHO}"
+                )));
+            };
+            *field = value;
+        }
+        Ok(options)
+    }
+
+    /// Seems to load.
+    fn load(self, progress: &mut dyn FnMut(f32, &str) -> bool) -> Result<()> {
+        const TICK_MS: u32 = 10;
+        for done in (0..self.load_ms).step_by(TICK_MS as usize) {
+            if progress(done as f32 / self.load_ms as f32, "nothing") {
+                return Err(Error::new(Status::Cancelled, CANCELLED));
+            }
+            let left = (self.load_ms - done).min(TICK_MS);
+            std::thread::sleep(Duration::from_millis(left.into()));
+        }
+        Ok(())
+    }
+}
+
 impl Source {
-    /// None is the embedded model; `builtin:echo`, `builtin:echo?us_per_token=N`, or a path.
+    /// None is the embedded model; `builtin:echo`, the same with `?` and `EchoOptions`, or a path.
     pub fn parse(path: Option<&str>) -> Result<Self> {
         let Some(path) = path else { return Ok(Self::Embedded) };
         if path.is_empty() {
@@ -50,14 +94,7 @@ impl Source {
         if name != "echo" {
             return Err(Error::invalid(format!("model path 'builtin:{name}': there is only builtin:echo")));
         }
-        let Some(option) = option else { return Ok(Self::Echo { us_per_token: 0 }) };
-        let value = option.strip_prefix("us_per_token=").and_then(|value| value.parse().ok());
-        let us_per_token = value.filter(|value| *value <= MAX_ECHO_US).ok_or_else(|| {
-            Error::invalid(format!(
-                "model path option '{option}': builtin:echo takes us_per_token=0 to {MAX_ECHO_US}"
-            ))
-        })?;
-        Ok(Self::Echo { us_per_token })
+        Ok(Self::Echo(option.map_or_else(|| Ok(EchoOptions::default()), EchoOptions::parse)?))
     }
 
     /// An open GGUF file, whose position does not matter. It is mapped here, so that the descriptor may be closed; the
@@ -80,8 +117,9 @@ pub fn load(
 ) -> Result<Loaded> {
     check(source, options)?;
     let files: Box<dyn Checkpoint> = match source {
-        Source::Echo { us_per_token } => {
-            let model = Arc::new(Echo::new(*us_per_token));
+        Source::Echo(options) => {
+            options.load(progress)?;
+            let model = Arc::new(Echo::new(options.us_per_token));
             let tokenizer = Arc::new(Tokenizer::bytes()?);
             let end_tokens = tokenizer.end_tokens().to_vec();
             let chat = Some(Arc::new(Echo::chat_template()?));
@@ -113,7 +151,7 @@ fn gguf(path: &str, options: &LoadOptions) -> Result<Gguf> {
 /// Refuses options that would do nothing.
 fn check(source: &Source, options: &LoadOptions) -> Result<()> {
     options.check()?;
-    if options.requantizes() && matches!(source, Source::Echo { .. }) {
+    if options.requantizes() && matches!(source, Source::Echo(_)) {
         return Err(Error::invalid(
             "weight_type, embedding_type or head_type is given, and builtin:echo has no weights",
         ));
@@ -121,7 +159,7 @@ fn check(source: &Source, options: &LoadOptions) -> Result<()> {
     let gguf = match source {
         Source::File(path) => !Path::new(path).is_dir(),
         Source::Memory { .. } => true,
-        Source::Embedded | Source::Echo { .. } => false,
+        Source::Embedded | Source::Echo(_) => false,
     };
     match options.kernel_config.is_some() && !gguf {
         true => Err(Error::invalid("kernel_config_path is given, and the model is no GGUF file of yours")),

@@ -12,6 +12,9 @@ use std::sync::Arc;
 /// Divisors of rope frequencies are 1 and more in real files; a tiny one would make angles infinite.
 const MIN_ROPE_FACTOR: f32 = 1e-3;
 
+/// Why a load ends that the progress callback gave up.
+pub const CANCELLED: &str = "the progress callback gave the load up";
+
 /// Takes tensors out of a checkpoint, remembering which.
 pub struct Reader<'a> {
     files: &'a dyn Checkpoint,
@@ -211,7 +214,7 @@ impl<'a> Reader<'a> {
         self.done += bytes;
         let fraction = (self.done as f64 / self.all as f64).min(1.0);
         match (self.progress)(fraction as f32, name) {
-            true => Err(Error::new(Status::Cancelled, "the progress callback gave the load up")),
+            true => Err(Error::new(Status::Cancelled, CANCELLED)),
             false => Ok(()),
         }
     }

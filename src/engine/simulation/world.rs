@@ -43,7 +43,7 @@ pub struct World {
 
 fn echo() -> Loaded {
     let pool = Pool::new(1).unwrap();
-    let source = Source::Echo { us_per_token: 0 };
+    let source = Source::Echo(Default::default());
     model::load(&source, &Default::default(), &pool, &|_, _| (), &mut |_, _| false).unwrap()
 }
 
