@@ -25,7 +25,8 @@
  * `bn_X_init(&x, sizeof x)` prepares a struct that begins with `struct_size`, and arrays are
  * passed with the size of an element. The library touches no more than that. A field that the
  * library does not know must be 0, or the call fails with BN_ERR_UNSUPPORTED. bn_string,
- * bn_logprob, bn_latency and bn_error never grow. Numbers of constants are never reused.
+ * bn_logprob, bn_latency, bn_lengths and bn_error never grow. Numbers of constants are never
+ * reused.
  *
  * **Text** is UTF-8 in a bn_string.
  *
@@ -385,6 +386,9 @@
 
 /** Number of `bn_latency.buckets`. */
 #define BN_LATENCY_BUCKETS (24)
+
+/** Number of `bn_lengths.buckets`. */
+#define BN_LENGTH_BUCKETS (20)
 
 /** A block came into the cache. */
 #define BN_KV_STORED (1)
@@ -853,6 +857,8 @@ typedef struct bn_engine_config {
     bn_log_callback log;
     /** Passed to `log`. */
     void *log_context;
+    /** What metrics call the model. Not set (default): its own name, `bn_model_info.name`. */
+    struct bn_string model_name;
 } bn_engine_config;
 
 /**
@@ -877,6 +883,20 @@ typedef struct bn_latency {
      */
     uint64_t buckets[BN_LATENCY_BUCKETS];
 } bn_latency;
+
+/** A distribution of lengths in tokens. This struct never grows. */
+typedef struct bn_lengths {
+    /** Number of samples. */
+    uint64_t count;
+    /** Their sum. */
+    uint64_t sum;
+    /**
+     * Samples by length: bucket `i` has those above `bn_length_bound(i - 1)` and up to
+     * `bn_length_bound(i)`. Together they are `count`. The bounds are 1, 2 and 5 of each decade up
+     * to 1000000, and none.
+     */
+    uint64_t buckets[BN_LENGTH_BUCKETS];
+} bn_lengths;
 
 /**
  * A snapshot of an engine's counters: `bn_stats_init`, then `bn_engine_stats`. Counters start at
@@ -1009,6 +1029,45 @@ typedef struct bn_stats {
      * with so many requests at a time, or at all.
      */
     uint64_t long_steps;
+    /**
+     * Nanoseconds of forward passes that prompts took, tokens computed again included. A pass with
+     * prompts and answers is split by what their rows cost, as learned from all passes.
+     */
+    uint64_t prefill_ns;
+    /** Nanoseconds of forward passes that answers took. */
+    uint64_t decode_ns;
+    /**
+     * Nanoseconds in which nothing could run: there were no requests, or all were paused. What is
+     * left of `uptime_ns` went into planning, sampling and handing over.
+     */
+    uint64_t idle_ns;
+    /** Nanoseconds since the engine was made. */
+    uint64_t uptime_ns;
+    /** Generated tokens per second over the last ten seconds. */
+    double recent_generated_tokens_per_second;
+    /** The same for prompt tokens that went through the model. */
+    double recent_prompt_tokens_per_second;
+    /**
+     * Prompt tokens of requests at their first admission; of these, `cached_tokens` were cached.
+     */
+    uint64_t queried_tokens;
+    /**
+     * Requests in forward passes, summed over all passes: the increase over that of `steps` is the
+     * mean batch size of a time.
+     */
+    uint64_t batched_requests;
+    /** `bn_engine_config.max_batch_size`. */
+    uint64_t max_batch_size;
+    /** Tokens in a block of the KV cache. */
+    uint64_t kv_block_size;
+    /** From admission to the end of the prompt, of requests that have ended and got so far. */
+    struct bn_latency request_prefill;
+    /** From the first generated token to the last, of requests that have ended and have one. */
+    struct bn_latency request_decode;
+    /** Prompt tokens of the requests that have ended. */
+    struct bn_lengths prompt_lengths;
+    /** Generated tokens of the requests that have ended. */
+    struct bn_lengths generated_lengths;
 } bn_stats;
 
 /**
@@ -1428,9 +1487,12 @@ bn_status bn_stats_init(struct bn_stats *stats, uint32_t struct_size);
 bn_status bn_engine_stats(struct bn_engine *engine, struct bn_stats *out, struct bn_error *error);
 
 /**
- * Writes the statistics as Prometheus text to `text`, which has room for `capacity` bytes, and
- * its length to `*length`. 16384 bytes are enough for this version. To ask for the length alone,
- * pass NULL and 0: the call returns `BN_ERR_BUFFER_TOO_SMALL`.
+ * Writes the statistics as Prometheus text (exposition format 0.0.4) to `text`, which has room
+ * for `capacity` bytes, and its length to `*length`. 32768 bytes are enough for this version and
+ * a model's name of up to 256. To ask for the length alone, pass NULL and 0: the call returns
+ * `BN_ERR_BUFFER_TOO_SMALL`. Metrics have vLLM's names with `bn_` for `vllm:` where they mean the
+ * same. `bn_model_info` and `bn_cache_config_info` have what does not change as labels;
+ * `bn_engine_state` is 1 for the state that the engine is in.
  *
  * [any thread]
  * @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*length` was written;
@@ -1754,6 +1816,14 @@ const char *bn_finish_reason_name(int32_t reason);
  * [any thread]
  */
 uint64_t bn_latency_bound_ns(uint32_t bucket);
+
+/**
+ * The upper bound of a bucket of `bn_lengths`, inclusive, in tokens; `UINT64_MAX` for the last and
+ * for those that do not exist.
+ *
+ * [any thread]
+ */
+uint64_t bn_length_bound(uint32_t bucket);
 
 /**
  * The version of the linked library, like `0.1.0`. A static NUL-terminated string.

@@ -108,7 +108,7 @@ static void look_at_head(struct exchange *ex, const char *method, const char *pa
         fail(ex, 403, "foreign_origin", "pages of other sites may not use this server");
     } else if (!ex->route->open && !key_matches(ex)) {
         fail(ex, 401, "invalid_api_key", "the API key is missing or wrong");
-    } else if (!ex->route->open && ex->server->state != SERVING) {
+    } else if (!ex->route->always && ex->server->state != SERVING) {
         fail(ex, 503, "unavailable", "%s",
              ex->server->state == LOADING ? "the model is loading" : "the server is shutting down");
         ex->retry_after_s = ex->server->state == LOADING ? 5 : 1;

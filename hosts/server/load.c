@@ -19,6 +19,8 @@ static struct {
     bn_status status;
     bn_error error;
     bn_model *model;
+    bn_model_info info;
+    char *name;
     bn_engine *engine;
 } load;
 
@@ -43,10 +45,21 @@ static bn_status open_model(const struct options *o) {
     return bn_model_open(&config, &load.model, &load.error);
 }
 
+// What clients and metrics call the model.
+static void name_model(const struct options *o) {
+    bn_model_info_init(&load.info, sizeof load.info);
+    bn_model_get_info(load.model, &load.info, NULL);
+    bn_string own = load.info.name;
+    if (*o->model_name != 0) own = (bn_string){o->model_name, strlen(o->model_name)};
+    else if (own.length == 0) own = BN_TEXT(*o->model != 0 ? o->model : "bn-demo"), own.length = strlen(own.data);
+    load.name = must(strndup(own.data, own.length));
+}
+
 static bn_status make_engine(const struct options *o) {
     bn_engine_config config;
     bn_engine_config_init(&config, sizeof config);
     config.model = load.model;
+    config.model_name = BN_TEXT(load.name);
     config.threads = (uint32_t)o->threads;
     config.max_batch_size = (uint32_t)o->max_batch;
     if (config.max_batch_tokens < config.max_batch_size) config.max_batch_tokens = config.max_batch_size;
@@ -64,7 +77,10 @@ static bn_status make_engine(const struct options *o) {
 static void *run(void *context) { // the options
     load.error.struct_size = sizeof load.error;
     load.status = open_model(context);
-    if (load.status == BN_OK) load.status = make_engine(context);
+    if (load.status == BN_OK) {
+        name_model(context);
+        load.status = make_engine(context);
+    }
     uint64_t one = 1;
     if (write(load.done, &one, sizeof one) != sizeof one) perror("bn-server: eventfd");
     return NULL;
@@ -88,12 +104,7 @@ int load_finish(struct server *server) {
         if (load.status != BN_ERR_CANCELLED) fprintf(stderr, "bn-server: %s\n", load.error.message);
         return NO_MODEL;
     }
-    bn_model_info_init(&server->info, sizeof server->info);
-    bn_model_get_info(server->model, &server->info, NULL);
-    static char name[256];
-    if (server->info.name.length > 0)
-        snprintf(name, sizeof name, "%.*s", (int)server->info.name.length, server->info.name.data);
-    else snprintf(name, sizeof name, "%s", *server->options.model != 0 ? server->options.model : "bn-demo");
-    server->name = *server->options.model_name != 0 ? server->options.model_name : name;
+    server->info = load.info;
+    server->name = load.name;
     return 0;
 }

@@ -76,7 +76,8 @@ struct route {
     void (*handle)(struct exchange *ex); // with `fields`, the ask is read
     const struct style *style;
     unsigned fields; // FIELDS_* of the body, 0: none is read
-    bool open;       // needs no key, and works while the model is loading
+    bool open;       // needs no key
+    bool always;     // works while the model is loading and while the server drains
 };
 
 // One request of the engine's that an exchange waits for.

@@ -194,7 +194,13 @@ impl Core {
     fn exchange(&mut self, rest: Rest) -> bool {
         self.tell();
         let mut commands = std::mem::take(&mut self.commands);
+        if rest != Rest::None {
+            self.shared.recorder.idle(true);
+        }
         let goes_on = self.shared.hub.exchange(&mut self.outbox, &mut commands, rest);
+        if rest != Rest::None {
+            self.shared.recorder.idle(false);
+        }
         commands.drain(..).for_each(|command| self.obey(command));
         self.commands = commands;
         goes_on
@@ -298,7 +304,7 @@ impl Core {
         }
         let tokenizer = self.shared.loaded.tokenizer.as_deref();
         let event = sequence.finish(tokenizer, &mut self.outbox.spare, why, now_ns());
-        self.record.ends.push(event.usage.total_ns);
+        self.record.ends.push(event.usage);
         self.outbox.events.push((seq.0, event));
     }
 
@@ -443,6 +449,7 @@ impl Core {
 
     fn sample(&mut self, entries: &[PlanEntry]) {
         let now = now_ns();
+        self.record.done_ns = now;
         let shared = self.shared.clone();
         let (vocab, tokenizer) = (shared.loaded.model.facts().vocab_size, shared.loaded.tokenizer.as_deref());
         let mut row = 0;

@@ -18,6 +18,7 @@ mod event;
 mod free_memory;
 mod handle;
 mod memory;
+mod recent;
 mod sequence;
 mod session_file;
 mod signal;

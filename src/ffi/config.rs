@@ -102,6 +102,8 @@ pub struct bn_engine_config {
     pub log: bn_log_callback,
     /// Passed to `log`.
     pub log_context: *mut c_void,
+    /// What metrics call the model. Not set (default): its own name, `bn_model_info.name`.
+    pub model_name: bn_string,
 }
 
 grown!(
@@ -167,6 +169,8 @@ impl bn_engine_config {
             on_event: self.event_sink()?,
             log: log_sink(self.log, self.log_context),
             log_level: self.log_level,
+            // SAFETY: the caller's promise.
+            model_name: unsafe { guard::optional_text("model_name", self.model_name) }?.map(str::to_owned),
         })
     }
 
