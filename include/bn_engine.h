@@ -14,7 +14,7 @@
  * wrong. On an error nothing else is written, except where the comment says so.
  *
  * **Threads.** [any thread]: from any thread at any time, callbacks included. [not from a
- * callback]: the same, except that event, log and progress callbacks of any engine get
+ * callback]: the same, except that event, log, span and progress callbacks of any engine get
  * BN_ERR_REENTRANT.
  *
  * **Ownership.** The library copies what you pass in, or needs it only until the call returns.
@@ -402,6 +402,17 @@
  */
 #define BN_KV_CLEARED (3)
 
+/** From submit to admission. `tokens` are the prompt's. */
+#define BN_SPAN_QUEUED (1)
+
+/**
+ * From admission to the end of the prompt. `tokens` are those of the prompt that were not cached.
+ */
+#define BN_SPAN_PREFILL (2)
+
+/** From the first generated token to the last. `tokens` are the generated ones. */
+#define BN_SPAN_DECODE (3)
+
 /** For `bn_model_tokenize`: put in front what submitting a text puts there (BOS). */
 #define BN_TOKENIZE_ADD_SPECIAL (1u << 0)
 
@@ -733,6 +744,45 @@ typedef struct bn_event {
  */
 typedef void (*bn_event_callback)(const struct bn_event *event, void *context);
 
+/** A phase of a traced request that has ended, for `bn_span_callback`. */
+typedef struct bn_span {
+    /** Bytes of this struct that the library wrote. */
+    uint32_t struct_size;
+    /** `BN_SPAN_*`. Ignore kinds that you do not know. */
+    int32_t kind;
+    /** The request. */
+    bn_request request;
+    /** `bn_request_params.user_data`. */
+    uint64_t user_data;
+    /** `bn_request_params.trace_id`. */
+    uint8_t trace_id[16];
+    /** `bn_request_params.parent_id`. */
+    uint8_t parent_id[8];
+    /** When the phase began, in nanoseconds since 1970. */
+    uint64_t start_ns;
+    /** When it ended: with the request, if that was cut short in this phase. */
+    uint64_t end_ns;
+    /** Tokens of the phase. */
+    uint32_t tokens;
+    /** Of the prompt's tokens, those that were in the prefix cache. */
+    uint32_t cached_tokens;
+    /** How the request ended, `BN_FINISH_*`. */
+    int32_t finish_reason;
+    /** Always 0. */
+    uint32_t reserved;
+} bn_span;
+
+/**
+ * Receives the spans of a request that has a `trace_id`, when it has ended: one for each phase that
+ * it reached, in order. None comes for requests that end because the engine died.
+ *
+ * Called on the engine's thread, with no lock held: every request waits until it returns, so it
+ * should copy `*span`, which is valid until then. The request's last event may come before or
+ * after. None runs after `bn_engine_destroy` has returned. The rules of `bn_event_callback` apply.
+ * `context` is `bn_engine_config.on_span_context`.
+ */
+typedef void (*bn_span_callback)(const struct bn_span *span, void *context);
+
 /**
  * How to make an engine. `bn_engine_config_init` fills in the defaults. Everything that it
  * points to is copied by `bn_engine_create`; what the contexts point to must live until
@@ -859,6 +909,10 @@ typedef struct bn_engine_config {
     void *log_context;
     /** What metrics call the model. Not set (default): its own name, `bn_model_info.name`. */
     struct bn_string model_name;
+    /** Receives the spans of requests that have a `trace_id`. NULL (default): nobody does. */
+    bn_span_callback on_span;
+    /** Passed to `on_span`. */
+    void *on_span_context;
 } bn_engine_config;
 
 /**
@@ -1191,6 +1245,16 @@ typedef struct bn_request_params {
      * (default): none.
      */
     struct bn_string session;
+    /**
+     * The trace that the request belongs to, as in W3C's `traceparent`: its spans go to
+     * `bn_engine_config.on_span`. All zeros (default): it is not traced.
+     */
+    uint8_t trace_id[16];
+    /**
+     * The span of the caller's that its spans belong to. All zeros (default): none. Refused without
+     * `trace_id`.
+     */
+    uint8_t parent_id[8];
 } bn_request_params;
 
 /** Where a request is: `bn_request_info_init`, then `bn_request_get_info`. */

@@ -10,6 +10,7 @@ pub use super::event::{Embedding, Event, FinishReason, Logprob, Usage};
 pub use super::hub::Stage;
 pub use super::ids::{RequestId, Which};
 pub use super::loading::open_model;
+pub use super::spans::{Span, SpanKind, SpanSink, TraceContext};
 pub use crate::cache::CacheEvent;
 pub use crate::kernels::Isa;
 pub use crate::kernels::attention::KvType;
@@ -105,6 +106,8 @@ pub struct EngineConfig {
     pub log_level: i32,
     /// In the metrics; None: the model's own.
     pub model_name: Option<String>,
+    /// Gets the spans of requests with a `trace`.
+    pub on_span: Option<SpanSink>,
     /// What kernels use; None: the best that the machine has. The results are the same.
     pub instructions: Option<Isa>,
 }
@@ -135,6 +138,7 @@ impl Default for EngineConfig {
             log: None,
             log_level: LOG_WARN,
             model_name: None,
+            on_span: None,
             instructions: None,
         }
     }
@@ -201,6 +205,8 @@ pub struct RequestParams<'a> {
     pub cache_salt: u64,
     /// When it ends, what it has computed is kept under this name (1 to 256 bytes), and what had it before is not.
     pub session: Option<Cow<'a, str>>,
+    /// Some: its spans go to `EngineConfig::on_span`.
+    pub trace: Option<TraceContext>,
 }
 
 /// Of requests that set none.
@@ -229,6 +235,7 @@ impl Default for RequestParams<'_> {
             cache: true,
             cache_salt: 0,
             session: None,
+            trace: None,
         }
     }
 }

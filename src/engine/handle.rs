@@ -95,6 +95,7 @@ impl Engine {
             hub,
             recorder: Recorder::new(claim),
             log,
+            on_span: config.on_span.clone(),
             loaded,
         });
         let KvShape { layers, kv_heads, head_dim, .. } = shared.loaded.model.kv_shape();

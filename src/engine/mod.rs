@@ -22,6 +22,7 @@ mod recent;
 mod sequence;
 mod session_file;
 mod signal;
+mod spans;
 mod stats;
 
 #[cfg(test)]

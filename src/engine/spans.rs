@@ -54,7 +54,13 @@ pub fn spans(event: &Event, context: TraceContext, now_unix_ns: u64) -> impl Ite
     [
         (true, SpanKind::Queued, 0, usage.queued_ns, usage.prompt_tokens),
         (usage.queued_ns < usage.total_ns, SpanKind::Prefill, usage.queued_ns, prefill_ns, computed),
-        (usage.generated_tokens > 0, SpanKind::Decode, usage.first_token_ns, usage.decode_ns, usage.generated_tokens),
+        (
+            usage.generated_tokens > 0,
+            SpanKind::Decode,
+            usage.first_token_ns,
+            usage.decode_ns,
+            usage.generated_tokens,
+        ),
     ]
     .into_iter()
     .filter(|(reached, ..)| *reached)
@@ -85,7 +91,8 @@ mod tests {
 
     #[test]
     fn a_request_has_the_phases_that_it_reached() {
-        let mut usage = Usage { prompt_tokens: 9, cached_tokens: 4, queued_ns: 600, total_ns: 600, ..Usage::default() };
+        let mut usage =
+            Usage { prompt_tokens: 9, cached_tokens: 4, queued_ns: 600, total_ns: 600, ..Usage::default() };
         let queued = (SpanKind::Queued, 400, 1_000, 9);
         assert_eq!(phases(usage), [queued]);
         // Cancelled within its prompt.
