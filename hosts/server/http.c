@@ -2,6 +2,7 @@
 // libmicrohttpd does not look at its socket then; so the loop watches each socket for a hang-up itself.
 #include "fields.h"
 #include "server.h"
+#include "trace.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -163,6 +164,7 @@ static result on_request(void *context, struct MHD_Connection *connection, const
         const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
         *slot = ex = exchange_new(info->socket_context, connection);
         look_at_head(ex, method, path);
+        trace_begin(ex);
         // A body that is refused is not read: the connection is closed after the answer.
         return ex->finished && strcmp(method, "POST") == 0 ? handle(ex) : MHD_YES;
     }
@@ -181,6 +183,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     (void)context, (void)connection, (void)code;
     if (ex == NULL) return;
     jobs_drop(ex);
+    trace_end(ex);
     ask_free(&ex->ask);
     ex->client->exchange = NULL;
     ex->client->deadline_ms = now_ms() + ex->server->options.idle_timeout_s * 1000; // for the next request's head

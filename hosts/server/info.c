@@ -1,5 +1,7 @@
 #include "info.h"
 
+#include "trace.h"
+
 #include <stdlib.h>
 
 void models(struct exchange *ex) {
@@ -35,6 +37,7 @@ void metrics(struct exchange *ex) {
     if (ex->finished) return;
     buffer_format(&ex->out, "# HELP bn_server_exchanges Requests over HTTP that are being answered.\n"
                             "# TYPE bn_server_exchanges gauge\nbn_server_exchanges %zu\n", ex->server->exchanges);
+    otlp_metrics(&ex->out);
     ex->type = "text/plain; version=0.0.4; charset=utf-8";
     ex->finished = true;
 }

@@ -1,5 +1,7 @@
 #include "load.h"
 
+#include "trace.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -71,6 +73,7 @@ static bn_status make_engine(const struct options *o) {
     config.target_itl_ms = (uint32_t)o->target_itl_ms;
     config.default_timeout_ms = (uint32_t)o->request_timeout_ms;
     config.log = on_log;
+    if (*o->otlp_endpoint != 0) config.on_span = trace_phase;
     return bn_engine_create(&config, &load.engine, &load.error);
 }
 
