@@ -35,8 +35,10 @@ void metrics(struct exchange *ex) {
     if (ex->server->engine == NULL) buffer_text(&ex->out, loading);
     else engine_metrics(ex);
     if (ex->finished) return;
-    buffer_format(&ex->out, "# HELP bn_server_exchanges Requests over HTTP that are being answered.\n"
-                            "# TYPE bn_server_exchanges gauge\nbn_server_exchanges %zu\n", ex->server->exchanges);
+    buffer_format(&ex->out,
+                  "# HELP bn_server_exchanges Requests over HTTP that are being answered.\n"
+                  "# TYPE bn_server_exchanges gauge\nbn_server_exchanges %zu\n",
+                  ex->server->exchanges);
     otlp_metrics(&ex->out);
     ex->type = "text/plain; version=0.0.4; charset=utf-8";
     ex->finished = true;
@@ -82,7 +84,8 @@ void stats(struct exchange *ex) {
     buffer_format(&ex->out, ",\"generated_tokens_per_second\":%.1f,\"prompt_tokens_per_second\":%.1f",
                   s.recent_generated_tokens_per_second, s.recent_prompt_tokens_per_second);
     buffer_format(&ex->out, ",\"prefill_ms\":%.1f,\"decode_ms\":%.1f,\"idle_ms\":%.1f,\"uptime_ms\":%.1f",
-                  (double)s.prefill_ns / 1e6, (double)s.decode_ns / 1e6, (double)s.idle_ns / 1e6, (double)s.uptime_ns / 1e6);
+                  (double)s.prefill_ns / 1e6, (double)s.decode_ns / 1e6, (double)s.idle_ns / 1e6,
+                  (double)s.uptime_ns / 1e6);
     latency(&ex->out, "queue_wait_ms", &s.queue_wait);
     latency(&ex->out, "first_token_ms", &s.time_to_first_token);
     latency(&ex->out, "inter_token_ms", &s.inter_token);

@@ -129,7 +129,8 @@ static void write_batch(struct buffer *out, const struct server *server, const s
     text(out, "service.name", "bn-server");
     buffer_text(out, ",");
     text(out, "gen_ai.request.model", server->name);
-    buffer_format(out, "]},\"scopeSpans\":[{\"scope\":{\"name\":\"bn_engine\",\"version\":\"%s\"},\"spans\":[", bn_version());
+    buffer_format(out, "]},\"scopeSpans\":[{\"scope\":{\"name\":\"bn_engine\",\"version\":\"%s\"},\"spans\":[",
+                  bn_version());
     for (size_t i = 0; i < count; i++) {
         if (i > 0) buffer_text(out, ",");
         write_span(out, &spans[i]);
@@ -147,9 +148,10 @@ static void finish(struct server *server, const char *wrong) {
     buffer_free(&otlp.out);
     if (wrong == NULL) otlp.exported += otlp.batch;
     else trace_lose(otlp.batch);
-    if (otlp.fails != (wrong != NULL))
-        fprintf(stderr, "bn-server: traces to %s: %s\n", otlp.authority, wrong != NULL ? wrong : "they are taken again");
-    otlp.fails = wrong != NULL;
+    bool fails = wrong != NULL;
+    if (otlp.fails != fails)
+        fprintf(stderr, "bn-server: traces to %s: %s\n", otlp.authority, fails ? wrong : "they are taken again");
+    otlp.fails = fails;
 }
 
 static void begin(struct server *server, uint64_t now) {

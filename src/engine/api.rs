@@ -387,8 +387,8 @@ pub struct Stats {
     /// Over the last ten seconds, whatever they were spent on.
     pub recent_generated_tokens_per_second: f64,
     pub recent_prompt_tokens_per_second: f64,
-    /// Of the time in steps, what prompts and what decode rows took; and the time in which nothing could run. What is left of
-    /// the uptime went into planning, sampling and handing over.
+    /// Of the time in steps, what prompts and what decode rows took; and the time in which nothing could run. What is
+    /// left of the uptime went into planning, sampling and handing over.
     pub prefill_ns: u64,
     pub decode_ns: u64,
     pub idle_ns: u64,
