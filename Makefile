@@ -8,6 +8,7 @@
 #   make soak      random calls from many threads on engines that are full (SECONDS=60 for each model)
 #   make install   PREFIX=/usr/local DESTDIR=, and make uninstall
 #   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, bench-hosts
+#   make test-monitoring  alerts and dashboard (deploy) with a real Prometheus (Debian: prometheus)
 #   make docs      the header as HTML in target/docs (needs doxygen)
 #   make header    generate include/bn_engine.h from src/ffi
 #   make abi-accept  record the header as the interface that programs are compiled against (needs abidw)
@@ -74,7 +75,7 @@ comma := ,
 say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all rust lib convert chat examples demo bench header parity docs notices lint header-lint clean install uninstall package
-.PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan soak hosts test-hosts bench-hosts
+.PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan soak hosts test-hosts bench-hosts test-packages test-monitoring
 
 all: lib convert chat examples
 
@@ -343,6 +344,15 @@ test-hosts: $(C)/bn-server $(C)/bn-server-asan
 	@cd hosts/server/tests && $(PYTHON) -m unittest
 	$(call say,bn-server under AddressSanitizer)
 	@cd hosts/server/tests && ASAN_OPTIONS=quarantine_size_mb=2 BN_SERVER=$(abspath $(C)/bn-server-asan) $(PYTHON) -m unittest
+
+# What needs programs that few machines have: run by hand.
+test-packages: test-monitoring
+
+test-monitoring: $(C)/bn-server
+	$(call say,alerts and dashboard: a Prometheus that scrapes bn-server)
+	@command -v promtool > /dev/null && command -v prometheus > /dev/null || { \
+		echo "make test-monitoring needs prometheus and promtool (Debian: prometheus)"; exit 1; }
+	@cd deploy/tests && $(PYTHON) -m unittest
 
 # -- install ----------------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ fn short_comments(lines: &[String]) -> String {
 }
 
 /// In the order in which the header tells them.
-const SOURCES: [&str; 14] = [
+const SOURCES: [&str; 15] = [
     "status.rs",
     "string.rs",
     "types.rs",
@@ -69,6 +69,7 @@ const SOURCES: [&str; 14] = [
     "event.rs",
     "stats.rs",
     "session.rs",
+    "span.rs",
     "exports/model.rs",
     "exports/engine.rs",
     "exports/request.rs",

@@ -14,7 +14,7 @@
  * wrong. On an error nothing else is written, except where the comment says so.
  *
  * **Threads.** [any thread]: from any thread at any time, callbacks included. [not from a
- * callback]: the same, except that event, log and progress callbacks of any engine get
+ * callback]: the same, except that event, log, span and progress callbacks of any engine get
  * BN_ERR_REENTRANT.
  *
  * **Ownership.** The library copies what you pass in, or needs it only until the call returns.
@@ -25,7 +25,8 @@
  * `bn_X_init(&x, sizeof x)` prepares a struct that begins with `struct_size`, and arrays are
  * passed with the size of an element. The library touches no more than that. A field that the
  * library does not know must be 0, or the call fails with BN_ERR_UNSUPPORTED. bn_string,
- * bn_logprob, bn_latency and bn_error never grow. Numbers of constants are never reused.
+ * bn_logprob, bn_latency, bn_lengths and bn_error never grow. Numbers of constants are never
+ * reused.
  *
  * **Text** is UTF-8 in a bn_string.
  *
@@ -386,6 +387,9 @@
 /** Number of `bn_latency.buckets`. */
 #define BN_LATENCY_BUCKETS (24)
 
+/** Number of `bn_lengths.buckets`. */
+#define BN_LENGTH_BUCKETS (20)
+
 /** A block came into the cache. */
 #define BN_KV_STORED (1)
 
@@ -397,6 +401,17 @@
  * when changes were lost because they were not read in time.
  */
 #define BN_KV_CLEARED (3)
+
+/** From submit to admission. `tokens` are the prompt's. */
+#define BN_SPAN_QUEUED (1)
+
+/**
+ * From admission to the end of the prompt. `tokens` are those of the prompt that were not cached.
+ */
+#define BN_SPAN_PREFILL (2)
+
+/** From the first generated token to the last. `tokens` are the generated ones. */
+#define BN_SPAN_DECODE (3)
 
 /** For `bn_model_tokenize`: put in front what submitting a text puts there (BOS). */
 #define BN_TOKENIZE_ADD_SPECIAL (1u << 0)
@@ -729,6 +744,45 @@ typedef struct bn_event {
  */
 typedef void (*bn_event_callback)(const struct bn_event *event, void *context);
 
+/** A phase of a traced request that has ended, for `bn_span_callback`. */
+typedef struct bn_span {
+    /** Bytes of this struct that the library wrote. */
+    uint32_t struct_size;
+    /** `BN_SPAN_*`. Ignore kinds that you do not know. */
+    int32_t kind;
+    /** The request. */
+    bn_request request;
+    /** `bn_request_params.user_data`. */
+    uint64_t user_data;
+    /** `bn_request_params.trace_id`. */
+    uint8_t trace_id[16];
+    /** `bn_request_params.parent_id`. */
+    uint8_t parent_id[8];
+    /** When the phase began, in nanoseconds since 1970. */
+    uint64_t start_ns;
+    /** When it ended: with the request, if that was cut short in this phase. */
+    uint64_t end_ns;
+    /** Tokens of the phase. */
+    uint32_t tokens;
+    /** Of the prompt's tokens, those that were in the prefix cache. */
+    uint32_t cached_tokens;
+    /** How the request ended, `BN_FINISH_*`. */
+    int32_t finish_reason;
+    /** Always 0. */
+    uint32_t reserved;
+} bn_span;
+
+/**
+ * Receives the spans of a request that has a `trace_id`, when it has ended: one for each phase that
+ * it reached, in order. None comes for requests that end because the engine died.
+ *
+ * Called on the engine's thread, with no lock held: every request waits until it returns, so it
+ * should copy `*span`, which is valid until then. The request's last event may come before or
+ * after. None runs after `bn_engine_destroy` has returned. The rules of `bn_event_callback` apply.
+ * `context` is `bn_engine_config.on_span_context`.
+ */
+typedef void (*bn_span_callback)(const struct bn_span *span, void *context);
+
 /**
  * How to make an engine. `bn_engine_config_init` fills in the defaults. Everything that it
  * points to is copied by `bn_engine_create`; what the contexts point to must live until
@@ -853,6 +907,12 @@ typedef struct bn_engine_config {
     bn_log_callback log;
     /** Passed to `log`. */
     void *log_context;
+    /** What metrics call the model. Not set (default): its own name, `bn_model_info.name`. */
+    struct bn_string model_name;
+    /** Receives the spans of requests that have a `trace_id`. NULL (default): nobody does. */
+    bn_span_callback on_span;
+    /** Passed to `on_span`. */
+    void *on_span_context;
 } bn_engine_config;
 
 /**
@@ -877,6 +937,20 @@ typedef struct bn_latency {
      */
     uint64_t buckets[BN_LATENCY_BUCKETS];
 } bn_latency;
+
+/** A distribution of lengths in tokens. This struct never grows. */
+typedef struct bn_lengths {
+    /** Number of samples. */
+    uint64_t count;
+    /** Their sum. */
+    uint64_t sum;
+    /**
+     * Samples by length: bucket `i` has those above `bn_length_bound(i - 1)` and up to
+     * `bn_length_bound(i)`. Together they are `count`. The bounds are 1, 2 and 5 of each decade up
+     * to 1000000, and none.
+     */
+    uint64_t buckets[BN_LENGTH_BUCKETS];
+} bn_lengths;
 
 /**
  * A snapshot of an engine's counters: `bn_stats_init`, then `bn_engine_stats`. Counters start at
@@ -1009,6 +1083,45 @@ typedef struct bn_stats {
      * with so many requests at a time, or at all.
      */
     uint64_t long_steps;
+    /**
+     * Nanoseconds of forward passes that prompts took, tokens computed again included. A pass with
+     * prompts and answers is split by what their rows cost, as learned from all passes.
+     */
+    uint64_t prefill_ns;
+    /** Nanoseconds of forward passes that answers took. */
+    uint64_t decode_ns;
+    /**
+     * Nanoseconds in which nothing could run: there were no requests, or all were paused. What is
+     * left of `uptime_ns` went into planning, sampling and handing over.
+     */
+    uint64_t idle_ns;
+    /** Nanoseconds since the engine was made. */
+    uint64_t uptime_ns;
+    /** Generated tokens per second over the last ten seconds. */
+    double recent_generated_tokens_per_second;
+    /** The same for prompt tokens that went through the model. */
+    double recent_prompt_tokens_per_second;
+    /**
+     * Prompt tokens of requests at their first admission; of these, `cached_tokens` were cached.
+     */
+    uint64_t queried_tokens;
+    /**
+     * Requests in forward passes, summed over all passes: the increase over that of `steps` is the
+     * mean batch size of a time.
+     */
+    uint64_t batched_requests;
+    /** `bn_engine_config.max_batch_size`. */
+    uint64_t max_batch_size;
+    /** Tokens in a block of the KV cache. */
+    uint64_t kv_block_size;
+    /** From admission to the end of the prompt, of requests that have ended and got so far. */
+    struct bn_latency request_prefill;
+    /** From the first generated token to the last, of requests that have ended and have one. */
+    struct bn_latency request_decode;
+    /** Prompt tokens of the requests that have ended. */
+    struct bn_lengths prompt_lengths;
+    /** Generated tokens of the requests that have ended. */
+    struct bn_lengths generated_lengths;
 } bn_stats;
 
 /**
@@ -1132,6 +1245,16 @@ typedef struct bn_request_params {
      * (default): none.
      */
     struct bn_string session;
+    /**
+     * The trace that the request belongs to, as in W3C's `traceparent`: its spans go to
+     * `bn_engine_config.on_span`. All zeros (default): it is not traced.
+     */
+    uint8_t trace_id[16];
+    /**
+     * The span of the caller's that its spans belong to. All zeros (default): none. Refused without
+     * `trace_id`.
+     */
+    uint8_t parent_id[8];
 } bn_request_params;
 
 /** Where a request is: `bn_request_info_init`, then `bn_request_get_info`. */
@@ -1428,9 +1551,12 @@ bn_status bn_stats_init(struct bn_stats *stats, uint32_t struct_size);
 bn_status bn_engine_stats(struct bn_engine *engine, struct bn_stats *out, struct bn_error *error);
 
 /**
- * Writes the statistics as Prometheus text to `text`, which has room for `capacity` bytes, and
- * its length to `*length`. 16384 bytes are enough for this version. To ask for the length alone,
- * pass NULL and 0: the call returns `BN_ERR_BUFFER_TOO_SMALL`.
+ * Writes the statistics as Prometheus text (exposition format 0.0.4) to `text`, which has room
+ * for `capacity` bytes, and its length to `*length`. 32768 bytes are enough for this version and
+ * a model's name of up to 256. To ask for the length alone, pass NULL and 0: the call returns
+ * `BN_ERR_BUFFER_TOO_SMALL`. Metrics have vLLM's names with `bn_` for `vllm:` where they mean the
+ * same. `bn_model_info` and `bn_cache_config_info` have what does not change as labels;
+ * `bn_engine_state` is 1 for the state that the engine is in.
  *
  * [any thread]
  * @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*length` was written;
@@ -1754,6 +1880,14 @@ const char *bn_finish_reason_name(int32_t reason);
  * [any thread]
  */
 uint64_t bn_latency_bound_ns(uint32_t bucket);
+
+/**
+ * The upper bound of a bucket of `bn_lengths`, inclusive, in tokens; `UINT64_MAX` for the last and
+ * for those that do not exist.
+ *
+ * [any thread]
+ */
+uint64_t bn_length_bound(uint32_t bucket);
 
 /**
  * The version of the linked library, like `0.1.0`. A static NUL-terminated string.

@@ -2,6 +2,7 @@
 // libmicrohttpd does not look at its socket then; so the loop watches each socket for a hang-up itself.
 #include "fields.h"
 #include "server.h"
+#include "trace.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -108,7 +109,7 @@ static void look_at_head(struct exchange *ex, const char *method, const char *pa
         fail(ex, 403, "foreign_origin", "pages of other sites may not use this server");
     } else if (!ex->route->open && !key_matches(ex)) {
         fail(ex, 401, "invalid_api_key", "the API key is missing or wrong");
-    } else if (!ex->route->open && ex->server->state != SERVING) {
+    } else if (!ex->route->always && ex->server->state != SERVING) {
         fail(ex, 503, "unavailable", "%s",
              ex->server->state == LOADING ? "the model is loading" : "the server is shutting down");
         ex->retry_after_s = ex->server->state == LOADING ? 5 : 1;
@@ -163,6 +164,7 @@ static result on_request(void *context, struct MHD_Connection *connection, const
         const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
         *slot = ex = exchange_new(info->socket_context, connection);
         look_at_head(ex, method, path);
+        trace_begin(ex);
         // A body that is refused is not read: the connection is closed after the answer.
         return ex->finished && strcmp(method, "POST") == 0 ? handle(ex) : MHD_YES;
     }
@@ -181,6 +183,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     (void)context, (void)connection, (void)code;
     if (ex == NULL) return;
     jobs_drop(ex);
+    trace_end(ex);
     ask_free(&ex->ask);
     ex->client->exchange = NULL;
     ex->client->deadline_ms = now_ms() + ex->server->options.idle_timeout_s * 1000; // for the next request's head

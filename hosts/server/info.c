@@ -1,5 +1,7 @@
 #include "info.h"
 
+#include "trace.h"
+
 #include <stdlib.h>
 
 void models(struct exchange *ex) {
@@ -14,7 +16,11 @@ void models(struct exchange *ex) {
     ex->finished = true;
 }
 
-void metrics(struct exchange *ex) {
+// Where there is no engine yet. The others of its states come with it.
+static const char loading[] = "# HELP bn_engine_state 1 for the state that the engine is in.\n"
+                              "# TYPE bn_engine_state gauge\nbn_engine_state{state=\"loading\"} 1\n";
+
+static void engine_metrics(struct exchange *ex) {
     size_t length = 0;
     bn_error error = {.struct_size = sizeof error};
     bn_engine_metrics(ex->server->engine, NULL, 0, &length, NULL);
@@ -23,7 +29,18 @@ void metrics(struct exchange *ex) {
     if (bn_engine_metrics(ex->server->engine, text, room, &length, &error) != BN_OK) fail_with(ex, &error);
     else buffer_add(&ex->out, text, length);
     free(text);
-    if (!ex->finished) ex->type = "text/plain; version=0.0.4; charset=utf-8";
+}
+
+void metrics(struct exchange *ex) {
+    if (ex->server->engine == NULL) buffer_text(&ex->out, loading);
+    else engine_metrics(ex);
+    if (ex->finished) return;
+    buffer_format(&ex->out,
+                  "# HELP bn_server_exchanges Requests over HTTP that are being answered.\n"
+                  "# TYPE bn_server_exchanges gauge\nbn_server_exchanges %zu\n",
+                  ex->server->exchanges);
+    otlp_metrics(&ex->out);
+    ex->type = "text/plain; version=0.0.4; charset=utf-8";
     ex->finished = true;
 }
 
@@ -64,6 +81,11 @@ void stats(struct exchange *ex) {
     buffer_json_text(&ex->out, ex->server->name);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         buffer_format(&ex->out, ",\"%s\":%llu", numbers[i].name, (ull)numbers[i].value);
+    buffer_format(&ex->out, ",\"generated_tokens_per_second\":%.1f,\"prompt_tokens_per_second\":%.1f",
+                  s.recent_generated_tokens_per_second, s.recent_prompt_tokens_per_second);
+    buffer_format(&ex->out, ",\"prefill_ms\":%.1f,\"decode_ms\":%.1f,\"idle_ms\":%.1f,\"uptime_ms\":%.1f",
+                  (double)s.prefill_ns / 1e6, (double)s.decode_ns / 1e6, (double)s.idle_ns / 1e6,
+                  (double)s.uptime_ns / 1e6);
     latency(&ex->out, "queue_wait_ms", &s.queue_wait);
     latency(&ex->out, "first_token_ms", &s.time_to_first_token);
     latency(&ex->out, "inter_token_ms", &s.inter_token);

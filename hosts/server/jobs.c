@@ -74,6 +74,10 @@ static void fill(struct exchange *ex, bn_request_params *params, size_t i) {
     size_t prompt = i / ask->n;
     *params = ask->params;
     params->user_data = user_data(ex->jobs[i]);
+    if (ex->trace.start_ns != 0) {
+        memcpy(params->trace_id, ex->trace.trace_id, sizeof params->trace_id);
+        memcpy(params->parent_id, ex->trace.id, sizeof params->parent_id);
+    }
     if (ask->generates) params->seed = (ask->has_seed ? ask->params.seed : mixed(ex->id)) + i % ask->n;
     if (ask->messages != NULL) return;
     const size_t *from = &ask->token_from[prompt];

@@ -1,5 +1,7 @@
 #include "load.h"
 
+#include "trace.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -19,6 +21,8 @@ static struct {
     bn_status status;
     bn_error error;
     bn_model *model;
+    bn_model_info info;
+    char *name;
     bn_engine *engine;
 } load;
 
@@ -43,10 +47,21 @@ static bn_status open_model(const struct options *o) {
     return bn_model_open(&config, &load.model, &load.error);
 }
 
+// What clients and metrics call the model.
+static void name_model(const struct options *o) {
+    bn_model_info_init(&load.info, sizeof load.info);
+    bn_model_get_info(load.model, &load.info, NULL);
+    bn_string own = load.info.name;
+    if (*o->model_name != 0) own = (bn_string){o->model_name, strlen(o->model_name)};
+    else if (own.length == 0) own = BN_TEXT(*o->model != 0 ? o->model : "bn-demo"), own.length = strlen(own.data);
+    load.name = must(strndup(own.data, own.length));
+}
+
 static bn_status make_engine(const struct options *o) {
     bn_engine_config config;
     bn_engine_config_init(&config, sizeof config);
     config.model = load.model;
+    config.model_name = BN_TEXT(load.name);
     config.threads = (uint32_t)o->threads;
     config.max_batch_size = (uint32_t)o->max_batch;
     if (config.max_batch_tokens < config.max_batch_size) config.max_batch_tokens = config.max_batch_size;
@@ -58,13 +73,17 @@ static bn_status make_engine(const struct options *o) {
     config.target_itl_ms = (uint32_t)o->target_itl_ms;
     config.default_timeout_ms = (uint32_t)o->request_timeout_ms;
     config.log = on_log;
+    if (*o->otlp_endpoint != 0) config.on_span = trace_phase;
     return bn_engine_create(&config, &load.engine, &load.error);
 }
 
 static void *run(void *context) { // the options
     load.error.struct_size = sizeof load.error;
     load.status = open_model(context);
-    if (load.status == BN_OK) load.status = make_engine(context);
+    if (load.status == BN_OK) {
+        name_model(context);
+        load.status = make_engine(context);
+    }
     uint64_t one = 1;
     if (write(load.done, &one, sizeof one) != sizeof one) perror("bn-server: eventfd");
     return NULL;
@@ -88,12 +107,7 @@ int load_finish(struct server *server) {
         if (load.status != BN_ERR_CANCELLED) fprintf(stderr, "bn-server: %s\n", load.error.message);
         return NO_MODEL;
     }
-    bn_model_info_init(&server->info, sizeof server->info);
-    bn_model_get_info(server->model, &server->info, NULL);
-    static char name[256];
-    if (server->info.name.length > 0)
-        snprintf(name, sizeof name, "%.*s", (int)server->info.name.length, server->info.name.data);
-    else snprintf(name, sizeof name, "%s", *server->options.model != 0 ? server->options.model : "bn-demo");
-    server->name = *server->options.model_name != 0 ? server->options.model_name : name;
+    server->info = load.info;
+    server->name = load.name;
     return 0;
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "load.h"
+#include "trace.h"
 
 // What an epoll event belongs to, besides a client.
 static char signals_tag, engine_tag;
@@ -72,9 +73,8 @@ static bool on_engine(struct server *server) {
 
 static int timeout_of(struct server *server) {
     ull http = 0;
-    int most = server->pause_end_ms != 0 ? PAUSE_MS
-               : server->clients != NULL ? 1000
-                                         : -1; // a second: the deadlines of clients
+    bool ticks = server->clients != NULL || *server->options.otlp_endpoint != 0;
+    int most = server->pause_end_ms != 0 ? PAUSE_MS : ticks ? 1000 : -1; // a second: the deadlines of clients, spans
     if (MHD_get_timeout(server->http, &http) != MHD_YES) return most;
     return most < 0 || http < (ull)most ? (int)http : most;
 }
@@ -86,6 +86,7 @@ static bool dispatch(struct server *server, const struct epoll_event *event, int
         epoll_ctl(server->epoll, EPOLL_CTL_DEL, loaded, NULL);
         return on_loaded(server);
     } else if (of == &engine_tag) return on_engine(server);
+    else if (of == &otlp_tag) otlp_ready(server, event->events);
     else if (of != server->http) http_hang_up(of);
     return true;
 }
@@ -109,7 +110,9 @@ static bool turn(struct server *server, int signals, int loaded) {
         looked_ms = now;
     }
     MHD_run(server->http);
-    return running && !(server->state > SERVING && server->engine != NULL && server->exchanges == 0);
+    otlp_turn(server, now);
+    bool over = server->state > SERVING && server->engine != NULL && server->exchanges == 0;
+    return running && !(over && (server->state == CANCELLING || !otlp_busy()));
 }
 
 int loop_run(struct server *server) {

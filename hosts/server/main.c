@@ -1,5 +1,6 @@
 // bn-server: a model over HTTP. README.md says how it is used, server.h how it is made.
 #include "server.h"
+#include "trace.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -47,9 +48,10 @@ static void raise_limit(uint64_t connections) {
 }
 
 int main(int argc, char **argv) {
-    static struct server server;
+    static struct server server = {.name = ""};
     options_read(&server.options, argc, argv);
     raise_limit(server.options.max_connections);
+    if (!otlp_start(&server)) return 2;
     if (getrandom(&server.seed, sizeof server.seed, 0) != sizeof server.seed) server.seed = (uint64_t)getpid();
     server.next_id = server.seed;
     server.epoll = epoll_create1(EPOLL_CLOEXEC);

@@ -31,6 +31,8 @@ static const struct option table[] = {
     NUMBER("--port", "PORT", port, 8080, 0, 65535, "port; 0: any that is free"),
     TEXT("--api-key", "API_KEY", api_key, "",
          "key that clients must send; the variable keeps it from the process list"),
+    TEXT("--otlp-endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT", otlp_endpoint, "",
+         "send traces to the collector at http://HOST:PORT"),
     NUMBER("--threads", "THREADS", threads, 0, 0, 256, "compute threads; 0: one for each CPU"),
     NUMBER("--max-batch", "BATCH_SIZE", max_batch, 32, 1, 4096, "requests in one forward pass"),
     NUMBER("--queue", "MAX_QUEUE_LEN", queue, 1024, 1, 1048576, "unreleased requests; more get status 429"),
@@ -61,12 +63,12 @@ static void help(void) {
     printf("bn-server serves a model over HTTP, like OpenAI's API.\n\nusage: bn-server [OPTION VALUE]...\n\n");
     for (size_t i = 0; i < OPTIONS; i++) {
         const struct option *o = &table[i];
-        printf("  %-18s %-19s %s", o->name, o->variable, o->help);
+        printf("  %-18s %-27s %s", o->name, o->variable, o->help);
         if (o->text == NULL && o->number != 0) printf(" (%llu)", (ull)o->number);
         if (o->text != NULL && *o->text != 0) printf(" (%s)", o->text);
         printf("\n");
     }
-    printf("  %-18s %-19s %s\n  %-18s %-19s %s\n", "--help", "", "print this", "--version", "", "print the version");
+    printf("  %-18s %-27s %s\n  %-18s %-27s %s\n", "--help", "", "print this", "--version", "", "print the version");
     printf(
         "\nEach option may be given as the environment variable beside it. SIGTERM and SIGINT finish what runs and "
         "end\n"

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 struct options {
-    const char *model, *model_name, *host, *api_key;
+    const char *model, *model_name, *host, *api_key, *otlp_endpoint;
     uint64_t port;
     uint64_t threads, max_batch, queue, queue_tokens, memory_limit, kv_cache, max_sequence, target_itl_ms;
     uint64_t request_timeout_ms;

@@ -7,19 +7,19 @@
 #include <string.h>
 
 const struct route routes[] = {
-    {"POST", "/v1/completions", jobs_submit, &openai_style, FIELDS_COMPLETION, false},
-    {"POST", "/v1/chat/completions", jobs_submit, &openai_style, FIELDS_CHAT, false},
-    {"POST", "/v1/responses", jobs_submit, &responses_style, FIELDS_RESPONSE, false},
-    {"POST", "/v1/messages", jobs_submit, &messages_style, FIELDS_MESSAGE, false},
-    {"POST", "/v1/messages/count_tokens", count_tokens, &messages_style, FIELDS_COUNT, false},
-    {"POST", "/v1/embeddings", jobs_submit, &embeddings_style, FIELDS_EMBEDDING, false},
-    {"POST", "/generate/batch", jobs_submit, &batch_style, FIELDS_BATCH, false},
-    {"POST", "/tokenize", tokenize, NULL, FIELDS_TOKENIZE, false},
-    {"GET", "/v1/models", models, NULL, 0, false},
-    {"GET", "/metrics", metrics, NULL, 0, false},
-    {"GET", "/stats", stats, NULL, 0, false},
-    {"GET", "/health", health, NULL, 0, true},
-    {"GET", "/", page, NULL, 0, true},
+    {"POST", "/v1/completions", jobs_submit, &openai_style, FIELDS_COMPLETION},
+    {"POST", "/v1/chat/completions", jobs_submit, &openai_style, FIELDS_CHAT},
+    {"POST", "/v1/responses", jobs_submit, &responses_style, FIELDS_RESPONSE},
+    {"POST", "/v1/messages", jobs_submit, &messages_style, FIELDS_MESSAGE},
+    {"POST", "/v1/messages/count_tokens", count_tokens, &messages_style, FIELDS_COUNT},
+    {"POST", "/v1/embeddings", jobs_submit, &embeddings_style, FIELDS_EMBEDDING},
+    {"POST", "/generate/batch", jobs_submit, &batch_style, FIELDS_BATCH},
+    {"POST", "/tokenize", tokenize, NULL, FIELDS_TOKENIZE},
+    {"GET", "/v1/models", models},
+    {"GET", "/metrics", metrics, .always = true},
+    {"GET", "/stats", stats},
+    {"GET", "/health", health, .open = true, .always = true},
+    {"GET", "/", page, .open = true, .always = true},
     {NULL},
 };
 

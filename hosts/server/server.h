@@ -43,6 +43,12 @@ struct client {
     bool hung_up;         // it sends nothing more; half-closed connections count too
 };
 
+// Where an exchange belongs in the client's traces; `start_ns` 0: it is not traced.
+struct trace {
+    uint8_t trace_id[16], parent_id[8], id[8];
+    uint64_t start_ns;
+};
+
 // What a request asks for: the fields of its body (fields.c).
 struct ask {
     bn_request_params params;
@@ -76,7 +82,8 @@ struct route {
     void (*handle)(struct exchange *ex); // with `fields`, the ask is read
     const struct style *style;
     unsigned fields; // FIELDS_* of the body, 0: none is read
-    bool open;       // needs no key, and works while the model is loading
+    bool open;       // needs no key
+    bool always;     // works while the model is loading and while the server drains
 };
 
 // One request of the engine's that an exchange waits for.
@@ -104,6 +111,7 @@ struct exchange {
     size_t jobs_count, jobs_left;
     uint64_t id, created, events; // `events` of a stream, where they are numbered
     uint64_t prompt_tokens, generated_tokens, cached_tokens;
+    struct trace trace;
 };
 
 // errors.c

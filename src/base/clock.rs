@@ -1,4 +1,4 @@
-//! Monotonic time in nanoseconds.
+//! Time in nanoseconds: monotonic, and of the calendar.
 
 /// Nanoseconds of the monotonic clock; never goes back, never 0.
 pub fn now_ns() -> u64 {
@@ -6,10 +6,19 @@ pub fn now_ns() -> u64 {
     if let Some(time) = fake::get() {
         return time;
     }
+    read(libc::CLOCK_MONOTONIC).max(1)
+}
+
+/// Nanoseconds since 1970, by the system's clock, which may be set.
+pub fn unix_ns() -> u64 {
+    read(libc::CLOCK_REALTIME)
+}
+
+fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is writable, and the clock is one that every system has.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    (time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64).max(1)
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// A clock of one thread that stands still until it is set, for simulations.

@@ -10,6 +10,7 @@ pub use super::event::{Embedding, Event, FinishReason, Logprob, Usage};
 pub use super::hub::Stage;
 pub use super::ids::{RequestId, Which};
 pub use super::loading::open_model;
+pub use super::spans::{Span, SpanKind, SpanSink, TraceContext};
 pub use crate::cache::CacheEvent;
 pub use crate::kernels::Isa;
 pub use crate::kernels::attention::KvType;
@@ -103,6 +104,10 @@ pub struct EngineConfig {
     pub log: Option<LogSink>,
     /// LOG_*; 0 is silent.
     pub log_level: i32,
+    /// In the metrics; None: the model's own.
+    pub model_name: Option<String>,
+    /// Gets the spans of requests with a `trace`.
+    pub on_span: Option<SpanSink>,
     /// What kernels use; None: the best that the machine has. The results are the same.
     pub instructions: Option<Isa>,
 }
@@ -132,6 +137,8 @@ impl Default for EngineConfig {
             on_event: None,
             log: None,
             log_level: LOG_WARN,
+            model_name: None,
+            on_span: None,
             instructions: None,
         }
     }
@@ -198,6 +205,8 @@ pub struct RequestParams<'a> {
     pub cache_salt: u64,
     /// When it ends, what it has computed is kept under this name (1 to 256 bytes), and what had it before is not.
     pub session: Option<Cow<'a, str>>,
+    /// Some: its spans go to `EngineConfig::on_span`.
+    pub trace: Option<TraceContext>,
 }
 
 /// Of requests that set none.
@@ -226,6 +235,7 @@ impl Default for RequestParams<'_> {
             cache: true,
             cache_salt: 0,
             session: None,
+            trace: None,
         }
     }
 }
@@ -279,6 +289,31 @@ pub struct Latency {
     pub buckets: [u64; LATENCY_BUCKETS],
 }
 
+/// Upper bounds of the buckets of [`Lengths`], inclusive, in tokens: 1, 2 and 5 of each decade up to a million. One more
+/// bucket has what lies above.
+pub const LENGTH_BOUNDS: [u64; 19] = [
+    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000,
+    500_000, 1_000_000,
+];
+pub const LENGTH_BUCKETS: usize = LENGTH_BOUNDS.len() + 1;
+
+/// A distribution of lengths in tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Lengths {
+    pub count: u64,
+    pub sum: u64,
+    /// Samples in each bucket by itself.
+    pub buckets: [u64; LENGTH_BUCKETS],
+}
+
+impl Lengths {
+    pub fn record(&mut self, tokens: u64) {
+        self.count += 1;
+        self.sum += tokens;
+        self.buckets[LENGTH_BOUNDS.partition_point(|&bound| bound < tokens)] += 1;
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stats {
     pub accepted: u64,
@@ -316,13 +351,17 @@ pub struct Stats {
     pub mean_batch_size: f64,
     /// mean_batch_size / max_batch_size.
     pub batch_utilization: f64,
+    /// Sequences in steps, summed over the steps.
+    pub batched_requests: u64,
+    pub max_batch_size: u64,
     /// Held by running requests.
     pub kv_blocks_used: u64,
     /// Held by none, with prefixes that a later request may take.
     pub kv_blocks_cached: u64,
     /// Cached blocks that were given up for the room.
     pub kv_evictions: u64,
-    /// Prompt tokens that first admissions found in the cache.
+    /// Prompt tokens of first admissions, and those of them that were in the cache.
+    pub queried_tokens: u64,
     pub cached_tokens: u64,
     /// Rows computed again after a preemption or a pause; `prompt_tokens` does not count them.
     pub recomputed_tokens: u64,
@@ -333,6 +372,8 @@ pub struct Stats {
     pub sessions: u64,
     pub session_blocks: u64,
     pub kv_blocks_total: u64,
+    /// Tokens in a block.
+    pub kv_block_size: u64,
     pub kv_bytes: u64,
     /// Prompt and output tokens of one request together, at most.
     pub max_sequence_length: u64,
@@ -343,9 +384,26 @@ pub struct Stats {
     /// Generated tokens over the time spent in steps.
     pub generated_tokens_per_second: f64,
     pub prompt_tokens_per_second: f64,
+    /// Over the last ten seconds, whatever they were spent on.
+    pub recent_generated_tokens_per_second: f64,
+    pub recent_prompt_tokens_per_second: f64,
+    /// Of the time in steps, what prompts and what decode rows took; and the time in which nothing could run. What is
+    /// left of the uptime went into planning, sampling and handing over.
+    pub prefill_ns: u64,
+    pub decode_ns: u64,
+    pub idle_ns: u64,
+    pub uptime_ns: u64,
+    /// When it was made, since 1970.
+    pub made_unix_ns: u64,
     pub queue_wait: Latency,
     pub time_to_first_token: Latency,
     pub inter_token: Latency,
     pub end_to_end: Latency,
+    /// Of requests that have ended: admission to the end of the prompt, first token to last, where they got so far; and
+    /// the tokens of all of them.
+    pub request_prefill: Latency,
+    pub request_decode: Latency,
+    pub prompt_lengths: Lengths,
+    pub generated_lengths: Lengths,
     pub efficiency: Efficiency,
 }

@@ -1,7 +1,7 @@
 //! The engine thread: commands, plan, forward, sample, publish; over and over.
 
 use super::api::{LOG_ERROR, LOG_WARN};
-use super::callback::Log;
+use super::callback::{self, Log};
 use super::calls::Work;
 use super::event::{Event, FinishReason};
 use super::hub::{Command, Hub, Outbox, Phase, Rest};
@@ -9,8 +9,9 @@ use super::ids::RequestId;
 use super::kv_events::KvEvents;
 use super::sequence::{Sequence, cancelled, too_late};
 use super::signal::Signal;
+use super::spans::{SpanSink, spans};
 use super::stats::{Recorder, StepLog};
-use crate::base::clock::now_ns;
+use crate::base::clock::{now_ns, unix_ns};
 use crate::base::{Error, Result, Status, panics, reserve, reserved};
 use crate::model::{Loaded, Outputs};
 use crate::ops::{FusedOps, KvCache, RaggedBatch, SeqRows};
@@ -27,6 +28,7 @@ pub struct Shared {
     pub recorder: Recorder,
     pub kv_events: KvEvents,
     pub log: Log,
+    pub on_span: Option<SpanSink>,
     pub loaded: Loaded,
 }
 
@@ -194,7 +196,13 @@ impl Core {
     fn exchange(&mut self, rest: Rest) -> bool {
         self.tell();
         let mut commands = std::mem::take(&mut self.commands);
+        if rest != Rest::None {
+            self.shared.recorder.idle(true);
+        }
         let goes_on = self.shared.hub.exchange(&mut self.outbox, &mut commands, rest);
+        if rest != Rest::None {
+            self.shared.recorder.idle(false);
+        }
         commands.drain(..).for_each(|command| self.obey(command));
         self.commands = commands;
         goes_on
@@ -296,9 +304,12 @@ impl Core {
         if let Some((FinishReason::Failed, error)) = &why {
             self.shared.log.write(LOG_WARN, format!("request {:#x} failed: {error}", sequence.id.0));
         }
-        let tokenizer = self.shared.loaded.tokenizer.as_deref();
+        let (trace, tokenizer) = (sequence.trace, self.shared.loaded.tokenizer.as_deref());
         let event = sequence.finish(tokenizer, &mut self.outbox.spare, why, now_ns());
-        self.record.ends.push(event.usage.total_ns);
+        if let (Some(trace), Some(sink)) = (trace, &self.shared.on_span) {
+            spans(&event, trace, unix_ns()).for_each(|span| callback::run(|| sink(&span)));
+        }
+        self.record.ends.push(event.usage);
         self.outbox.events.push((seq.0, event));
     }
 
@@ -443,6 +454,7 @@ impl Core {
 
     fn sample(&mut self, entries: &[PlanEntry]) {
         let now = now_ns();
+        self.record.done_ns = now;
         let shared = self.shared.clone();
         let (vocab, tokenizer) = (shared.loaded.model.facts().vocab_size, shared.loaded.tokenizer.as_deref());
         let mut row = 0;
@@ -558,7 +570,7 @@ pub fn deliver(shared: &Shared, mut sink: super::api::EventSink) {
             if shared.hub.stage(event.request).is_err() {
                 continue;
             }
-            if let Err(text) = panics::catch(|| super::callback::run(|| sink(&event))) {
+            if let Err(text) = panics::catch(|| callback::run(|| sink(&event))) {
                 shared.log.write(LOG_ERROR, format!("the event callback panicked: {text}"));
             }
             shared.hub.delivered(event.request, event.granted);

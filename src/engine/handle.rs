@@ -34,7 +34,9 @@ pub struct Engine {
     threads: Mutex<Vec<JoinHandle<()>>>,
     memory: MemoryPlan,
     max_batch_size: u32,
+    kv_block_size: u32,
     default_timeout_ms: u32,
+    model_name: Option<String>,
     made_in: u32,
 }
 
@@ -93,6 +95,7 @@ impl Engine {
             hub,
             recorder: Recorder::new(claim),
             log,
+            on_span: config.on_span.clone(),
             loaded,
         });
         let KvShape { layers, kv_heads, head_dim, .. } = shared.loaded.model.kv_shape();
@@ -114,7 +117,9 @@ impl Engine {
             threads: Mutex::new(Vec::new()),
             memory,
             max_batch_size: config.max_batch_size,
+            kv_block_size: config.kv_block_size,
             default_timeout_ms: config.default_timeout_ms,
+            model_name: config.model_name.clone(),
             made_in: fork::generation(),
         };
         Ok((engine, core))
@@ -361,6 +366,7 @@ impl Engine {
             queue_token_capacity: if bounds.queued_tokens == u64::MAX { 0 } else { bounds.queued_tokens },
             queue_age_ns: self.shared.hub.queue_ages(now_ns()),
             kv_blocks_total: self.memory.blocks as u64,
+            kv_block_size: self.kv_block_size.into(),
             kv_bytes: self.memory.kv,
             max_sequence_length: self.memory.max_sequence as u64,
             memory_used_bytes: self.memory.fixed() + hub.reserved,
@@ -413,6 +419,11 @@ impl Engine {
 
     pub fn facts(&self) -> &Facts {
         self.shared.loaded.model.facts()
+    }
+
+    /// What metrics call the model.
+    pub fn model_name(&self) -> &str {
+        self.model_name.as_deref().unwrap_or(&self.facts().name)
     }
 
     /// The model that it runs.

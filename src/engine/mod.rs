@@ -18,9 +18,11 @@ mod event;
 mod free_memory;
 mod handle;
 mod memory;
+mod recent;
 mod sequence;
 mod session_file;
 mod signal;
+mod spans;
 mod stats;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! One request as the engine thread holds it, from submit to its terminal event.
 
-use super::api::{Pooling, RequestParams};
+use super::api::{Pooling, RequestParams, TraceContext};
 use super::embedding::Pooler;
 use super::event::{Event, FinishReason, Spare, Usage};
 use super::ids::RequestId;
@@ -44,6 +44,7 @@ pub struct Sequence {
     pub end_unread: bool,
     /// Kept under this name when it ends.
     pub session: Option<Box<str>>,
+    pub trace: Option<TraceContext>,
     priority: u8,
     drop_late: bool,
     reuse: Reuse,
@@ -99,6 +100,7 @@ impl Sequence {
             unread: false,
             end_unread: params.end_unread,
             session: params.session.as_deref().map(Into::into),
+            trace: params.trace,
             priority: params.priority,
             drop_late: params.drop_late,
             reuse: Reuse { limit: reusable(params, facts), shared: params.cache, salt: params.cache_salt },

@@ -1,9 +1,10 @@
 //! Counters and latency histograms; the engine thread records once per step.
 
-use super::api::{Efficiency, LATENCY_BOUNDS_NS, LATENCY_BUCKETS, Latency, Stats};
+use super::api::{Efficiency, LATENCY_BOUNDS_NS, LATENCY_BUCKETS, Latency, Lengths, Stats, Usage};
 use super::free_memory::Claim;
+use super::recent::Recent;
 use crate::base::Status;
-use crate::base::clock::now_ns;
+use crate::base::clock::{now_ns, unix_ns};
 use crate::base::sync::Mutex;
 use crate::schedule::{Plan, Snapshot, StepTime};
 use hdrhistogram::Histogram;
@@ -44,14 +45,16 @@ pub struct StepLog {
     steps: u64,
     sequences: u64,
     prompt_rows: u64,
+    /// When the last step was done.
+    pub done_ns: u64,
     /// Since the engine began.
     efficiency: Efficiency,
     /// Queue waits of the requests that were admitted.
     pub waits: Vec<u64>,
     /// First tokens (true), and gaps between tokens.
     pub gaps: Vec<(bool, u64)>,
-    /// Submit to terminal event.
-    pub ends: Vec<u64>,
+    /// Of requests that ended.
+    pub ends: Vec<Usage>,
 }
 
 impl StepLog {
@@ -68,20 +71,48 @@ struct Inner {
     steps: u64,
     last_batch_size: u64,
     sequence_steps: u64,
-    prompt_tokens: u64,
+    prompt_rows: u64,
     generated_tokens: u64,
     queue_wait: Samples,
     time_to_first_token: Samples,
     inter_token: Samples,
     end_to_end: Samples,
+    request_prefill: Samples,
+    request_decode: Samples,
+    prompt_lengths: Lengths,
+    generated_lengths: Lengths,
+    recent: Recent,
+    idle_ns: u64,
+    /// Since when the engine thread has nothing that could run; 0: it has.
+    idle_since_ns: u64,
     efficiency: Efficiency,
     scheduling: Snapshot,
+}
+
+impl Inner {
+    fn ended(&mut self, usage: &Usage) {
+        self.end_to_end.record(usage.total_ns);
+        if usage.prefill_ns > 0 {
+            self.request_prefill.record(usage.prefill_ns);
+        }
+        if usage.generated_tokens > 0 {
+            self.request_decode.record(usage.decode_ns);
+        }
+        self.prompt_lengths.record(usage.prompt_tokens.into());
+        self.generated_lengths.record(usage.generated_tokens.into());
+    }
+
+    /// Prompt tokens that were computed, each once.
+    fn prompt_tokens(&self) -> u64 {
+        self.prompt_rows - self.scheduling.events.recomputed_rows
+    }
 }
 
 pub struct Recorder {
     inner: Mutex<Inner>,
     claim: Claim,
     made_ns: u64,
+    made_unix_ns: u64,
     rejected: [AtomicU64; REJECTIONS],
 }
 
@@ -94,16 +125,29 @@ impl Recorder {
             steps: 0,
             last_batch_size: 0,
             sequence_steps: 0,
-            prompt_tokens: 0,
+            prompt_rows: 0,
             generated_tokens: 0,
             queue_wait: Samples::new(),
             time_to_first_token: Samples::new(),
             inter_token: Samples::new(),
             end_to_end: Samples::new(),
+            request_prefill: Samples::new(),
+            request_decode: Samples::new(),
+            prompt_lengths: Lengths::default(),
+            generated_lengths: Lengths::default(),
+            recent: Recent::default(),
+            idle_ns: 0,
+            idle_since_ns: 0,
             efficiency: Efficiency::default(),
             scheduling: Snapshot::default(),
         };
-        Self { inner: Mutex::new(inner), claim, made_ns: now_ns(), rejected: Default::default() }
+        Self {
+            inner: Mutex::new(inner),
+            claim,
+            made_ns: now_ns(),
+            made_unix_ns: unix_ns(),
+            rejected: Default::default(),
+        }
     }
 
     pub fn rejected(&self, why: Status, n: usize) {
@@ -122,21 +166,32 @@ impl Recorder {
         let counts = scheduling.counts;
         self.claim.touched(counts.blocks_used + counts.blocks_cached);
         let inner = &mut *self.inner.lock();
+        let (before, generated) = (inner.prompt_tokens(), log.gaps.len() as u64);
         inner.scheduling = scheduling;
+        inner.prompt_rows += log.prompt_rows;
         if log.steps > 0 {
             inner.last_batch_size = log.sequences;
         }
         inner.steps += log.steps;
         inner.sequence_steps += log.sequences;
         inner.efficiency = log.efficiency;
-        inner.prompt_tokens += log.prompt_rows;
-        inner.generated_tokens += log.gaps.len() as u64;
+        inner.generated_tokens += generated;
+        inner.recent.add(log.done_ns, inner.prompt_tokens().saturating_sub(before), generated);
         log.waits.drain(..).for_each(|ns| inner.queue_wait.record(ns));
         for (first, ns) in log.gaps.drain(..) {
             if first { inner.time_to_first_token.record(ns) } else { inner.inter_token.record(ns) }
         }
-        log.ends.drain(..).for_each(|ns| inner.end_to_end.record(ns));
+        log.ends.drain(..).for_each(|usage| inner.ended(&usage));
         (log.steps, log.sequences, log.prompt_rows) = (0, 0, 0);
+    }
+
+    /// Engine thread: from now on it has nothing that could run (true), or something again.
+    pub fn idle(&self, idle: bool) {
+        let (now, inner) = (now_ns(), &mut *self.inner.lock());
+        let since = std::mem::replace(&mut inner.idle_since_ns, if idle { now } else { 0 });
+        if since > 0 {
+            inner.idle_ns += now - since;
+        }
     }
 
     /// What `hub` does not count.
@@ -144,7 +199,10 @@ impl Recorder {
         let rejected = self.rejected.each_ref().map(|n| n.load(Ordering::Relaxed));
         let inner = self.inner.lock();
         let mean = if inner.steps > 0 { inner.sequence_steps as f64 / inner.steps as f64 } else { 0.0 };
-        let uptime_ns = now_ns().saturating_sub(self.made_ns);
+        let now = now_ns();
+        let uptime_ns = now.saturating_sub(self.made_ns);
+        let idles_ns = if inner.idle_since_ns > 0 { now.saturating_sub(inner.idle_since_ns) } else { 0 };
+        let [recent_prompt, recent_generated] = inner.recent.per_second(self.made_ns, now);
         let scheduling = inner.scheduling;
         let efficiency = Efficiency { uptime_ns, max_batch_size, ..inner.efficiency };
         let step_ns = efficiency.step_ns;
@@ -155,7 +213,8 @@ impl Recorder {
             rejected_too_long: rejected[2],
             rejected_memory: rejected[3],
             rejected_shutdown: rejected[4],
-            prompt_tokens: inner.prompt_tokens - scheduling.events.recomputed_rows,
+            prompt_tokens: inner.prompt_tokens(),
+            queried_tokens: scheduling.events.prompt_positions,
             cached_tokens: scheduling.events.cached_positions,
             recomputed_tokens: scheduling.events.recomputed_rows,
             preemptions: scheduling.events.preemptions,
@@ -172,13 +231,26 @@ impl Recorder {
             last_batch_size: inner.last_batch_size,
             mean_batch_size: mean,
             batch_utilization: mean / max_batch_size as f64,
+            batched_requests: inner.sequence_steps,
+            max_batch_size: max_batch_size.into(),
             kv_blocks_used: scheduling.counts.blocks_used as u64,
             generated_tokens_per_second: per_second(inner.generated_tokens),
-            prompt_tokens_per_second: per_second(inner.prompt_tokens),
+            prompt_tokens_per_second: per_second(inner.prompt_rows),
+            recent_generated_tokens_per_second: recent_generated,
+            recent_prompt_tokens_per_second: recent_prompt,
+            prefill_ns: efficiency.prefill_ns,
+            decode_ns: step_ns - efficiency.prefill_ns,
+            idle_ns: inner.idle_ns + idles_ns,
+            uptime_ns,
+            made_unix_ns: self.made_unix_ns,
             queue_wait: inner.queue_wait.latency(),
             time_to_first_token: inner.time_to_first_token.latency(),
             inter_token: inner.inter_token.latency(),
             end_to_end: inner.end_to_end.latency(),
+            request_prefill: inner.request_prefill.latency(),
+            request_decode: inner.request_decode.latency(),
+            prompt_lengths: inner.prompt_lengths,
+            generated_lengths: inner.generated_lengths,
             efficiency,
             ..Stats::default()
         }
@@ -229,5 +301,52 @@ mod tests {
         let untouched = CLAIMS.claim(10, |others| Ok(others as usize)).unwrap().0;
         assert_eq!((stats.kv_blocks_used, untouched), (2, 40));
         assert_eq!((stats.time_to_first_token.count, stats.inter_token.buckets[2]), (2, 2));
+    }
+
+    fn recorder() -> Recorder {
+        static CLAIMS: Claims = Claims::new();
+        Recorder::new(CLAIMS.claim(10, |_| Ok(7)).unwrap().1)
+    }
+
+    #[test]
+    fn ended_requests_leave_their_times_and_lengths() {
+        let (recorder, mut log) = (recorder(), StepLog::default());
+        let whole = Usage {
+            prompt_tokens: 20,
+            generated_tokens: 3,
+            prefill_ns: 40_000,
+            decode_ns: 60_000,
+            ..Usage::default()
+        };
+        // Cancelled in the queue.
+        let early = Usage { prompt_tokens: 21, total_ns: 5, ..Usage::default() };
+        log.ends.extend([whole, early]);
+        recorder.record(&mut log, Snapshot::default());
+        let stats = recorder.snapshot(4);
+        assert_eq!(
+            (stats.end_to_end.count, stats.request_prefill.count, stats.request_decode.sum_ns),
+            (2, 1, 60_000)
+        );
+        let lengths = stats.prompt_lengths;
+        assert_eq!((lengths.count, lengths.sum, lengths.buckets[4], lengths.buckets[5]), (2, 41, 1, 1));
+        assert_eq!((stats.generated_lengths.buckets[0], stats.generated_lengths.buckets[2]), (1, 1));
+    }
+
+    #[test]
+    fn idle_time_never_goes_back() {
+        use crate::base::clock::fake;
+        fake::set(Some(100));
+        let recorder = recorder();
+        let idle_at = |now| {
+            fake::set(Some(now));
+            recorder.snapshot(1).idle_ns
+        };
+        recorder.idle(true);
+        assert_eq!((idle_at(100), idle_at(130)), (0, 30));
+        recorder.idle(false);
+        assert_eq!(idle_at(150), 30);
+        recorder.idle(true);
+        assert_eq!(idle_at(155), 35);
+        fake::set(None);
     }
 }

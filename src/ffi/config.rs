@@ -5,6 +5,7 @@ use super::growth::grown;
 use super::guard;
 use super::model::path;
 use super::registry;
+use super::span::{bn_span_callback, span_sink};
 use super::types::*;
 use crate::base::{Error, Result};
 use crate::engine::api::{EngineConfig, EventSink, Isa, KvType, LogSink};
@@ -102,6 +103,12 @@ pub struct bn_engine_config {
     pub log: bn_log_callback,
     /// Passed to `log`.
     pub log_context: *mut c_void,
+    /// What metrics call the model. Not set (default): its own name, `bn_model_info.name`.
+    pub model_name: bn_string,
+    /// Receives the spans of requests that have a `trace_id`. NULL (default): nobody does.
+    pub on_span: bn_span_callback,
+    /// Passed to `on_span`.
+    pub on_span_context: *mut c_void,
 }
 
 grown!(
@@ -167,6 +174,9 @@ impl bn_engine_config {
             on_event: self.event_sink()?,
             log: log_sink(self.log, self.log_context),
             log_level: self.log_level,
+            on_span: span_sink(self.on_span, self.on_span_context),
+            // SAFETY: the caller's promise.
+            model_name: unsafe { guard::optional_text("model_name", self.model_name) }?.map(str::to_owned),
         })
     }
 

@@ -16,6 +16,7 @@ mod registry;
 mod report;
 pub mod request;
 pub mod session;
+pub mod span;
 pub mod stats;
 pub mod status;
 pub mod string;

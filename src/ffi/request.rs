@@ -5,7 +5,7 @@ use super::growth::{self, Array, Grown, grown};
 use super::guard;
 use super::types::*;
 use crate::base::{Error, Result, Status, reserve};
-use crate::engine::api::{EmbeddingParams, Message, Pooling, Prompt, RequestParams, Stage};
+use crate::engine::api::{EmbeddingParams, Message, Pooling, Prompt, RequestParams, Stage, TraceContext};
 use crate::sample::SamplingParams;
 use crate::text::chat::MAX_MESSAGES;
 use std::borrow::Cow;
@@ -169,6 +169,12 @@ pub struct bn_request_params {
     /// the engine: two users need two names. Refused with `BN_REQUEST_NO_CACHE`. Not set
     /// (default): none.
     pub session: bn_string,
+    /// The trace that the request belongs to, as in W3C's `traceparent`: its spans go to
+    /// `bn_engine_config.on_span`. All zeros (default): it is not traced.
+    pub trace_id: [u8; 16],
+    /// The span of the caller's that its spans belong to. All zeros (default): none. Refused without
+    /// `trace_id`.
+    pub parent_id: [u8; 8],
 }
 
 grown!(
@@ -241,7 +247,16 @@ impl bn_request_params {
             cache_salt: self.cache_salt,
             // SAFETY: the caller's promise.
             session: unsafe { guard::optional_text("session", self.session) }?.map(Cow::Borrowed),
+            trace: self.trace()?,
         })
+    }
+
+    fn trace(&self) -> Result<Option<TraceContext>> {
+        match (self.trace_id == [0; 16], self.parent_id == [0; 8]) {
+            (false, _) => Ok(Some(TraceContext { trace: self.trace_id, parent: self.parent_id })),
+            (true, true) => Ok(None),
+            (true, false) => Err(Error::invalid("parent_id is set and needs trace_id")),
+        }
     }
 
     fn priority(&self) -> Result<u8> {

@@ -1,7 +1,7 @@
 //! `bn_stats`: what the engine has done and is doing.
 
 use super::growth::grown;
-use crate::engine::api::{LATENCY_BUCKETS, Latency, Stats};
+use crate::engine::api::{LATENCY_BUCKETS, LENGTH_BUCKETS, Latency, Lengths, Stats};
 
 /// Number of `bn_latency.buckets`.
 pub const BN_LATENCY_BUCKETS: usize = 24;
@@ -26,6 +26,24 @@ pub struct bn_latency {
     /// which percentiles do not. The bounds are 1, 2.5 and 5 of each decade from 10 us to 50 s,
     /// 100 s, 300 s, and none.
     pub buckets: [u64; BN_LATENCY_BUCKETS],
+}
+
+/// Number of `bn_lengths.buckets`.
+pub const BN_LENGTH_BUCKETS: usize = 20;
+const _: () = assert!(BN_LENGTH_BUCKETS == LENGTH_BUCKETS);
+
+/// A distribution of lengths in tokens. This struct never grows.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct bn_lengths {
+    /// Number of samples.
+    pub count: u64,
+    /// Their sum.
+    pub sum: u64,
+    /// Samples by length: bucket `i` has those above `bn_length_bound(i - 1)` and up to
+    /// `bn_length_bound(i)`. Together they are `count`. The bounds are 1, 2 and 5 of each decade up
+    /// to 1000000, and none.
+    pub buckets: [u64; BN_LENGTH_BUCKETS],
 }
 
 /// A snapshot of an engine's counters: `bn_stats_init`, then `bn_engine_stats`. Counters start at
@@ -143,6 +161,37 @@ pub struct bn_stats {
     /// Of these, those that took longer than `max_step_ms`. Many of them: the model cannot hold it
     /// with so many requests at a time, or at all.
     pub long_steps: u64,
+    /// Nanoseconds of forward passes that prompts took, tokens computed again included. A pass with
+    /// prompts and answers is split by what their rows cost, as learned from all passes.
+    pub prefill_ns: u64,
+    /// Nanoseconds of forward passes that answers took.
+    pub decode_ns: u64,
+    /// Nanoseconds in which nothing could run: there were no requests, or all were paused. What is
+    /// left of `uptime_ns` went into planning, sampling and handing over.
+    pub idle_ns: u64,
+    /// Nanoseconds since the engine was made.
+    pub uptime_ns: u64,
+    /// Generated tokens per second over the last ten seconds.
+    pub recent_generated_tokens_per_second: f64,
+    /// The same for prompt tokens that went through the model.
+    pub recent_prompt_tokens_per_second: f64,
+    /// Prompt tokens of requests at their first admission; of these, `cached_tokens` were cached.
+    pub queried_tokens: u64,
+    /// Requests in forward passes, summed over all passes: the increase over that of `steps` is the
+    /// mean batch size of a time.
+    pub batched_requests: u64,
+    /// `bn_engine_config.max_batch_size`.
+    pub max_batch_size: u64,
+    /// Tokens in a block of the KV cache.
+    pub kv_block_size: u64,
+    /// From admission to the end of the prompt, of requests that have ended and got so far.
+    pub request_prefill: bn_latency,
+    /// From the first generated token to the last, of requests that have ended and have one.
+    pub request_decode: bn_latency,
+    /// Prompt tokens of the requests that have ended.
+    pub prompt_lengths: bn_lengths,
+    /// Generated tokens of the requests that have ended.
+    pub generated_lengths: bn_lengths,
 }
 
 grown!(bn_stats: 1328);
@@ -158,6 +207,12 @@ impl bn_latency {
     }
 }
 
+impl bn_lengths {
+    fn new(of: &Lengths) -> Self {
+        same!(of; count sum buckets;)
+    }
+}
+
 impl bn_stats {
     pub(super) fn new(of: &Stats) -> Self {
         same! { of;
@@ -168,13 +223,19 @@ impl bn_stats {
             memory_used_bytes memory_limit_bytes memory_peak_bytes generated_tokens_per_second
             prompt_tokens_per_second max_sequence_length kv_blocks_cached kv_evictions cached_tokens
             recomputed_tokens preemptions pauses paused sessions session_blocks queue_age_ns queue_capacity
-            queued_tokens queue_token_capacity decode_steps long_steps;
+            queued_tokens queue_token_capacity decode_steps long_steps prefill_ns decode_ns idle_ns uptime_ns
+            recent_generated_tokens_per_second recent_prompt_tokens_per_second queried_tokens batched_requests
+            max_batch_size kv_block_size;
             struct_size: 0,
             reserved: 0,
             queue_wait: bn_latency::new(&of.queue_wait),
             time_to_first_token: bn_latency::new(&of.time_to_first_token),
             inter_token: bn_latency::new(&of.inter_token),
             end_to_end: bn_latency::new(&of.end_to_end),
+            request_prefill: bn_latency::new(&of.request_prefill),
+            request_decode: bn_latency::new(&of.request_decode),
+            prompt_lengths: bn_lengths::new(&of.prompt_lengths),
+            generated_lengths: bn_lengths::new(&of.generated_lengths),
         }
     }
 }

@@ -7,7 +7,8 @@ use ::bn_engine::ffi::exports::model::*;
 use ::bn_engine::ffi::model::*;
 use ::bn_engine::ffi::request::*;
 use ::bn_engine::ffi::session::*;
-use ::bn_engine::ffi::stats::{BN_LATENCY_BUCKETS, bn_latency, bn_stats};
+use ::bn_engine::ffi::span::*;
+use ::bn_engine::ffi::stats::{BN_LATENCY_BUCKETS, BN_LENGTH_BUCKETS, bn_latency, bn_lengths, bn_stats};
 use ::bn_engine::ffi::status::*;
 use ::bn_engine::ffi::types::*;
 use std::fmt::Write;
@@ -73,9 +74,11 @@ fn structs(facts: &mut Facts) {
             max_batch_tokens, max_sequence_length, kv_block_size, kv_type, queue_capacity, queue_token_capacity,
             memory_limit_bytes, kv_cache_bytes, max_unread_bytes, kv_events_capacity, reserved, max_wait_us, max_step_ms, target_itl_ms, priority_ageing_ms,
             default_timeout_ms, log_level, on_event,
-            on_event_context, log, log_context,
+            on_event_context, log, log_context, model_name,
+            on_span, on_span_context,
         }
         bn_latency { p50_ns, p90_ns, p99_ns, count, sum_ns, buckets }
+        bn_lengths { count, sum, buckets }
         bn_stats {
             struct_size, reserved, accepted, rejected_invalid, rejected_queue_full,
             rejected_too_long, rejected_memory, rejected_shutdown, completed_stop,
@@ -86,7 +89,10 @@ fn structs(facts: &mut Facts) {
             prompt_tokens_per_second, queue_wait, time_to_first_token, inter_token, end_to_end,
             completed_embedding, kv_bytes, max_sequence_length, kv_blocks_cached, kv_evictions,
             cached_tokens, recomputed_tokens, preemptions, pauses, paused, sessions, session_blocks, queue_age_ns, queue_capacity,
-            queued_tokens, queue_token_capacity, decode_steps, long_steps,
+            queued_tokens, queue_token_capacity, decode_steps, long_steps, prefill_ns, decode_ns, idle_ns,
+            uptime_ns, recent_generated_tokens_per_second, recent_prompt_tokens_per_second,
+            queried_tokens, batched_requests, max_batch_size, kv_block_size, request_prefill,
+            request_decode, prompt_lengths, generated_lengths,
         }
         bn_request_params {
             struct_size, flags, prompt, prompt_tokens, prompt_tokens_count, messages,
@@ -94,7 +100,11 @@ fn structs(facts: &mut Facts) {
             stop_strings_count, user_data, seed, cache_salt, max_new_tokens, timeout_ms,
             queue_timeout_ms, priority, temperature, top_k,
             top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, top_logprobs,
-            pooling, reserved, session,
+            pooling, reserved, session, trace_id, parent_id,
+        }
+        bn_span {
+            struct_size, kind, request, user_data, trace_id, parent_id, start_ns, end_ns, tokens,
+            cached_tokens, finish_reason, reserved,
         }
         bn_kv_event { struct_size, kind, hash, parent_hash }
         bn_request_info { struct_size, stage, queue_position }
@@ -126,7 +136,7 @@ fn constants(facts: &mut Facts) {
         BN_EVENT_TOKENS BN_EVENT_COMPLETED BN_FINISH_NONE BN_FINISH_STOP BN_FINISH_STOP_STRING
         BN_FINISH_LENGTH BN_FINISH_CANCELLED BN_FINISH_TIMED_OUT BN_FINISH_FAILED
         BN_FINISH_EMBEDDING BN_TOKENIZE_ADD_SPECIAL BN_TOKENIZE_PARSE_SPECIAL
-        BN_CHAT_ADD_GENERATION_PROMPT BN_LATENCY_BUCKETS
+        BN_CHAT_ADD_GENERATION_PROMPT BN_LATENCY_BUCKETS BN_LENGTH_BUCKETS BN_SPAN_QUEUED BN_SPAN_PREFILL BN_SPAN_DECODE
     }
 }
 

@@ -387,7 +387,7 @@ static uint64_t completed(const bn_stats *s) {
 
 static void read_stats(worker *w) {
     (void)w;
-    char text[16384];
+    char text[32768];
     size_t length = 0;
     bn_stats s = stats();
     CHECK(s.unreleased <= QUEUE && s.kv_blocks_used <= s.kv_blocks_total);

@@ -19,7 +19,7 @@ static struct {
     bn_request request;
     size_t count;
     uint32_t tokens[64];
-    char text[16384];
+    char text[32768];
     float values[64];
     bn_model_info info;
     bn_stats stats;

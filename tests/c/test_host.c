@@ -138,7 +138,7 @@ static void *use_an_engine(void *context) {
     size_t count = 0;
     uint32_t tokens[128];
     CHECK_OK(bn_model_tokenize(model, message.content, 0, tokens, 128, &count, NULL));
-    static char text[16384];
+    static char text[32768];
     CHECK_OK(bn_model_detokenize(model, tokens, count, text, sizeof text, &count, NULL));
     CHECK_OK(bn_engine_metrics(engine, text, sizeof text, &count, NULL));
     CHECK_OK(bn_model_free(model));

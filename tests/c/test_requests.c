@@ -337,7 +337,7 @@ TEST(metrics_are_prometheus_text) {
     bn_engine *engine = start_echo();
     bn_request_params params = ask("count me");
     free(run(engine, &params));
-    char text[16384];
+    static char text[32768];
     size_t length = 0;
     CHECK_STATUS(bn_engine_metrics(engine, text, 10, &length, NULL), BN_ERR_BUFFER_TOO_SMALL);
     CHECK(length > 500 && length < sizeof text);
@@ -346,6 +346,52 @@ TEST(metrics_are_prometheus_text) {
     CHECK_CONTAINS(text, "\nbn_request_success_total{finished_reason=\"stop\"} 1\n");
     CHECK_CONTAINS(text, "\nbn_num_requests_running 0\n");
     CHECK_CONTAINS(text, "bn_time_to_first_token_seconds_bucket{le=\"+Inf\"} 1\n");
+    CHECK_CONTAINS(text, "bn_request_prompt_tokens_sum 9\n");
+    CHECK_CONTAINS(text, "bn_model_info{model_name=\"echo\",");
+    CHECK_CONTAINS(text, "bn_engine_state{state=\"running\"} 1\n");
+    stop(engine);
+}
+
+TEST(metrics_call_the_model_by_the_hosts_name) {
+    bn_engine_config config = echo_config();
+    char name[] = "a \"name\"";
+    config.model_name = BN_TEXT(name);
+    bn_engine *engine = start(&config);
+    memset(name, 0, sizeof name);
+    static char text[32768];
+    size_t length = 0;
+    CHECK_OK(bn_engine_metrics(engine, text, sizeof text - 1, &length, NULL));
+    text[length] = 0;
+    CHECK_CONTAINS(text, "bn_model_info{model_name=\"a \\\"name\\\"\",");
+    stop(engine);
+    config.model_name = (bn_string){"\xff", 1};
+    CHECK_STATUS(bn_engine_create(&config, &engine, NULL), BN_ERR_INVALID_ARGUMENT);
+}
+
+TEST(lengths_and_times_are_counted_once_a_request_ends) {
+    bn_engine *engine = start_echo();
+    bn_request_params params = ask("count me");
+    params.flags = BN_REQUEST_IGNORE_EOS;
+    params.max_new_tokens = 6;
+    free(run(engine, &params));
+    bn_stats s = stats(engine);
+    CHECK_EQ(s.prompt_lengths.count, 1);
+    CHECK_EQ(s.prompt_lengths.sum, 9); // with BOS
+    CHECK_EQ(s.generated_lengths.sum, 6);
+    for (uint32_t b = 0; b < BN_LENGTH_BUCKETS; b++) {
+        CHECK_EQ(s.prompt_lengths.buckets[b], bn_length_bound(b) == 10);
+        CHECK_EQ(s.generated_lengths.buckets[b], bn_length_bound(b) == 10);
+    }
+    CHECK_EQ(bn_length_bound(BN_LENGTH_BUCKETS - 2), 1000000);
+    CHECK(bn_length_bound(BN_LENGTH_BUCKETS - 1) == UINT64_MAX);
+    CHECK_EQ(s.request_prefill.count, 1);
+    CHECK_EQ(s.request_decode.count, 1);
+    CHECK_EQ(s.queried_tokens, 9);
+    CHECK_EQ(s.batched_requests, s.steps);
+    CHECK(s.prefill_ns > 0 && s.decode_ns > 0 && s.idle_ns > 0);
+    CHECK(s.prefill_ns + s.decode_ns + s.idle_ns <= s.uptime_ns);
+    CHECK(s.recent_generated_tokens_per_second > 0 && s.recent_generated_tokens_per_second <= 6);
+    CHECK(s.max_batch_size > 0 && s.kv_block_size == 32);
     stop(engine);
 }
 

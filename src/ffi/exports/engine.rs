@@ -1,7 +1,7 @@
 //! An engine's life and what it tells of itself.
 
 use crate::engine::Engine;
-use crate::engine::api::{ShutdownMode, Stats};
+use crate::engine::api::ShutdownMode;
 use crate::engine::hub::Phase;
 use crate::ffi::config::{bn_engine_config, choice};
 use crate::ffi::guard::{copy_out, guard, guard_number, guard_only, guard_out, out};
@@ -175,9 +175,12 @@ pub unsafe extern "C" fn bn_engine_stats(
     unsafe { guard(error, body) }
 }
 
-/// Writes the statistics as Prometheus text to `text`, which has room for `capacity` bytes, and
-/// its length to `*length`. 16384 bytes are enough for this version. To ask for the length alone,
-/// pass NULL and 0: the call returns `BN_ERR_BUFFER_TOO_SMALL`.
+/// Writes the statistics as Prometheus text (exposition format 0.0.4) to `text`, which has room
+/// for `capacity` bytes, and its length to `*length`. 32768 bytes are enough for this version and
+/// a model's name of up to 256. To ask for the length alone, pass NULL and 0: the call returns
+/// `BN_ERR_BUFFER_TOO_SMALL`. Metrics have vLLM's names with `bn_` for `vllm:` where they mean the
+/// same. `bn_model_info` and `bn_cache_config_info` have what does not change as labels;
+/// `bn_engine_state` is 1 for the state that the engine is in.
 ///
 /// [any thread]
 /// @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*length` was written;
@@ -190,8 +193,10 @@ pub unsafe extern "C" fn bn_engine_metrics(
     length: *mut usize,
     error: *mut bn_error,
 ) -> bn_status {
+    let render =
+        |engine: &Engine| metrics::text(&engine.stats(), engine.facts(), engine.model_name(), engine.phase());
     // SAFETY: the caller's promises.
-    unsafe { page(engine, metrics::text, text, capacity, length, error) }
+    unsafe { page(engine, render, text, capacity, length, error) }
 }
 
 /// Writes a report for people on how efficiently the engine runs, as lines of text: the share of
@@ -212,16 +217,16 @@ pub unsafe extern "C" fn bn_engine_report(
     error: *mut bn_error,
 ) -> bn_status {
     // SAFETY: the caller's promises.
-    unsafe { page(engine, report::text, text, capacity, length, error) }
+    unsafe { page(engine, |engine| report::text(&engine.stats()), text, capacity, length, error) }
 }
 
-/// Writes what `render` makes of the engine's statistics.
+/// Writes what `render` tells of the engine.
 ///
 /// # Safety
 /// `text` has room for `capacity` bytes or is NULL; `length` and `error` are NULL or valid.
 unsafe fn page(
     engine: *mut bn_engine,
-    render: fn(&Stats) -> String,
+    render: fn(&Engine) -> String,
     text: *mut c_char,
     capacity: usize,
     length: *mut usize,
@@ -229,7 +234,7 @@ unsafe fn page(
 ) -> bn_status {
     let body = || {
         out("length", length)?;
-        let page = registry::with(engine, |engine| Ok(render(&engine.stats())))?;
+        let page = registry::with(engine, |engine| Ok(render(engine)))?;
         // SAFETY: `length` was checked; `text` is the caller's promise.
         unsafe { copy_out("text", page.as_bytes(), text.cast(), capacity, length) }
     };

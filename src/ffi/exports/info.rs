@@ -1,6 +1,6 @@
 //! Names and versions. Nothing here can fail.
 
-use crate::engine::api::LATENCY_BOUNDS_NS;
+use crate::engine::api::{LATENCY_BOUNDS_NS, LENGTH_BOUNDS};
 use crate::ffi::event::finish_name;
 use crate::ffi::growth;
 use crate::ffi::guard::guard_only;
@@ -50,6 +50,15 @@ pub extern "C" fn bn_finish_reason_name(reason: i32) -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn bn_latency_bound_ns(bucket: u32) -> u64 {
     LATENCY_BOUNDS_NS.get(bucket as usize).copied().unwrap_or(u64::MAX)
+}
+
+/// The upper bound of a bucket of `bn_lengths`, inclusive, in tokens; `UINT64_MAX` for the last and
+/// for those that do not exist.
+///
+/// [any thread]
+#[unsafe(no_mangle)]
+pub extern "C" fn bn_length_bound(bucket: u32) -> u64 {
+    LENGTH_BOUNDS.get(bucket as usize).copied().unwrap_or(u64::MAX)
 }
 
 const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {

@@ -1,0 +1,89 @@
+"""What the server tells of itself: /metrics and /stats."""
+import re
+import shutil
+import subprocess
+import unittest
+
+from support import Server, ServerTest
+
+
+def samples(text):
+    """The values of a page of metrics, by name and labels."""
+    lines = [line for line in text.decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+class Metrics(ServerTest):
+    options = {"model_name": 'a "model"', "max_batch": 4}
+
+    def test_they_count_what_was_done(self):
+        before = samples(self.server.get("/metrics")[1])
+        self.server.ok("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 30, "ignore_eos": True})
+        after = samples(self.server.get("/metrics")[1])
+        added = {name: after[name] - before[name] for name in before}
+        self.assertEqual(added["bn_generation_tokens_total"], 30)
+        self.assertEqual(added["bn_request_generation_tokens_sum"], 30)
+        self.assertEqual(added['bn_request_generation_tokens_bucket{le="20"}'], 0)
+        self.assertEqual(added['bn_request_generation_tokens_bucket{le="50"}'], 1)
+        self.assertEqual(added['bn_request_success_total{finished_reason="length"}'], 1)
+        for phase in ("prefill", "decode", "idle"):
+            self.assertGreater(added[f'bn_engine_time_seconds_total{{phase="{phase}"}}'], 0)
+        self.assertEqual(after['bn_engine_state{state="running"}'], 1)
+        self.assertEqual(after["bn_max_batch_size"], 4)
+        self.assertGreater(after["bn_generation_tokens_per_second"], 0)
+        self.assertIn('bn_model_info{model_name="a \\"model\\"",architecture="bitnet-b1.58"}', after)
+
+    def test_routers_find_what_they_route_by(self):
+        now = samples(self.server.get("/metrics")[1])
+        config = next(name for name in now if name.startswith("bn_cache_config_info{"))
+        self.assertEqual(re.search('block_size="([0-9]+)"', config).group(1), "32")
+        self.assertEqual(int(re.search('num_gpu_blocks="([0-9]+)"', config).group(1)), self.server.stats()["kv_blocks_total"])
+        for name in ("bn_num_requests_waiting", "bn_num_requests_running", "bn_kv_cache_usage_perc"):
+            self.assertIn(name, now)
+
+    def test_the_page_gets_recent_rates(self):
+        self.server.ok("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 30, "ignore_eos": True})
+        stats = self.server.stats()
+        self.assertGreater(stats["generated_tokens_per_second"], 0)
+        self.assertGreater(stats["prompt_tokens_per_second"], 0)
+        page = self.server.get("/")[1].decode()
+        for name in re.findall(r"\bs\.([a-z_]+)", page):
+            self.assertIn(name, stats)
+
+    @unittest.skipUnless(shutil.which("promtool"), "needs promtool")
+    def test_promtool_finds_no_fault(self):
+        done = subprocess.run(["promtool", "check", "metrics"], input=self.server.get("/metrics")[1], capture_output=True)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""))
+
+
+class States(unittest.TestCase):
+    def test_a_server_that_loads_says_so(self):
+        server = Server(wait=False)
+        status = "loading"
+        while status == "loading":  # also while it does
+            code, text = server.get("/metrics")
+            self.assertEqual(code, 200)
+            states = [name for name, value in samples(text).items() if name.startswith("bn_engine_state{") and value == 1]
+            self.assertIn(states, (['bn_engine_state{state="loading"}'], ['bn_engine_state{state="running"}']))
+            status = server.get("/health")[1]["status"]
+        self.assertEqual(server.stop(), 0)
+
+    def test_a_draining_engine_says_so(self):
+        server = Server(model="builtin:echo?us_per_token=2000", max_sequence=4096)
+        watcher = server.connect()  # accepted before the drain
+        watcher.request("GET", "/metrics")
+        self.assertEqual(samples(watcher.getresponse().read())['bn_engine_state{state="running"}'], 1)
+        stream = server.open_stream({"prompt": "abcdefgh", "max_tokens": 500, "ignore_eos": True})
+        server.process.terminate()
+        server.until_closed()
+        watcher.request("GET", "/metrics")
+        now = samples(watcher.getresponse().read())
+        watcher.close()
+        self.assertEqual(now['bn_engine_state{state="draining"}'], 1)
+        self.assertEqual(now["bn_num_requests_running"] + now["bn_num_requests_waiting"], 1)
+        stream.close()
+        self.assertEqual(server.stop(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,87 @@
+//! `bn_span`: a phase of a request, for the host's traces.
+
+use super::types::*;
+use crate::engine::api::{Span, SpanKind, SpanSink};
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// From submit to admission. `tokens` are the prompt's.
+pub const BN_SPAN_QUEUED: i32 = 1;
+/// From admission to the end of the prompt. `tokens` are those of the prompt that were not cached.
+pub const BN_SPAN_PREFILL: i32 = 2;
+/// From the first generated token to the last. `tokens` are the generated ones.
+pub const BN_SPAN_DECODE: i32 = 3;
+
+const _: () = {
+    assert!(BN_SPAN_QUEUED == SpanKind::Queued as i32);
+    assert!(BN_SPAN_PREFILL == SpanKind::Prefill as i32);
+    assert!(BN_SPAN_DECODE == SpanKind::Decode as i32);
+};
+
+/// A phase of a traced request that has ended, for `bn_span_callback`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct bn_span {
+    /// Bytes of this struct that the library wrote.
+    pub struct_size: u32,
+    /// `BN_SPAN_*`. Ignore kinds that you do not know.
+    pub kind: i32,
+    /// The request.
+    pub request: bn_request,
+    /// `bn_request_params.user_data`.
+    pub user_data: u64,
+    /// `bn_request_params.trace_id`.
+    pub trace_id: [u8; 16],
+    /// `bn_request_params.parent_id`.
+    pub parent_id: [u8; 8],
+    /// When the phase began, in nanoseconds since 1970.
+    pub start_ns: u64,
+    /// When it ended: with the request, if that was cut short in this phase.
+    pub end_ns: u64,
+    /// Tokens of the phase.
+    pub tokens: u32,
+    /// Of the prompt's tokens, those that were in the prefix cache.
+    pub cached_tokens: u32,
+    /// How the request ended, `BN_FINISH_*`.
+    pub finish_reason: i32,
+    /// Always 0.
+    pub reserved: u32,
+}
+
+/// Receives the spans of a request that has a `trace_id`, when it has ended: one for each phase that
+/// it reached, in order. None comes for requests that end because the engine died.
+///
+/// Called on the engine's thread, with no lock held: every request waits until it returns, so it
+/// should copy `*span`, which is valid until then. The request's last event may come before or
+/// after. None runs after `bn_engine_destroy` has returned. The rules of `bn_event_callback` apply.
+/// `context` is `bn_engine_config.on_span_context`.
+pub type bn_span_callback = Option<unsafe extern "C" fn(span: *const bn_span, context: *mut c_void)>;
+
+impl bn_span {
+    fn new(span: &Span) -> Self {
+        Self {
+            struct_size: size_of::<Self>() as u32,
+            kind: span.kind as i32,
+            request: span.request.0,
+            user_data: span.user_data,
+            trace_id: span.context.trace,
+            parent_id: span.context.parent,
+            start_ns: span.start_ns,
+            end_ns: span.end_ns,
+            tokens: span.tokens,
+            cached_tokens: span.cached_tokens,
+            finish_reason: span.finish as i32,
+            reserved: 0,
+        }
+    }
+}
+
+pub(super) fn span_sink(call: bn_span_callback, context: *mut c_void) -> Option<SpanSink> {
+    let call = call?;
+    let context = Context::new(context);
+    Some(Arc::new(move |span| {
+        let span = bn_span::new(span);
+        // SAFETY: the header's contract for `on_span`; `span` outlives the call.
+        unsafe { call(&span, context.get()) }
+    }))
+}
