@@ -117,7 +117,11 @@ struct Request : bn_request_params {
     explicit Request(std::string_view text = {}) : bn_request_params{}, prompt(text) {
         bn_request_params_init(this, sizeof(bn_request_params));
     }
-    explicit Request(std::vector<Message> chat) : Request() { messages = std::move(chat); }
+    static Request chat(std::vector<Message> messages) {
+        Request request;
+        request.messages = std::move(messages);
+        return request;
+    }
 
     std::string prompt; // one of these three
     std::vector<uint32_t> prompt_tokens;

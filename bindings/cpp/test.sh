@@ -20,7 +20,7 @@ for compiler in "${CXX:-c++}" clang++; do
     for standard in 17 20; do
         # shellcheck disable=SC2086
         $compiler -std=c++$standard $flags tests/test.cpp -o "$work/cpp-test" $libs
-        "$work/cpp-test" "$version" "$golden"
+        timeout 300 "$work/cpp-test" "$version" "$golden"
         echo "$compiler, C++$standard: ok"
     done
 done
@@ -36,6 +36,6 @@ printf 'int main() { return 0; }\n' > "$work/probe.cpp"
 if ${CXX:-c++} -fsanitize=address,undefined "$work/probe.cpp" -o "$work/probe" 2> /dev/null && "$work/probe"; then
     # shellcheck disable=SC2086
     ${CXX:-c++} -std=c++17 $flags -fsanitize=address,undefined -fno-sanitize-recover=all tests/test.cpp -o "$work/cpp-asan" $libs
-    "$work/cpp-asan" "$version" "$golden"
+    timeout 300 "$work/cpp-asan" "$version" "$golden"
     echo "AddressSanitizer: ok"
 fi

@@ -151,14 +151,15 @@ void errors() { // 5
 
 void chat() { // 6
     bn::Engine engine(bn::EngineConfig("builtin:echo"));
+    CHECK(engine.generate(bn::Request::chat({{"user", "hi"}})).text == "user: hi\nassistant: ");
     const std::vector<bn::Message> messages{{"system", "Echo."}, {"user", "hello"}};
     const std::string expected = "system: Echo.\nuser: hello\nassistant: ";
-    CHECK(engine.generate(bn::Request(messages)).text == expected);
+    CHECK(engine.generate(bn::Request::chat(messages)).text == expected);
     bn::Request tokens;
     tokens.prompt_tokens = engine.model().chat_tokens(messages);
     CHECK(engine.generate(tokens).text == expected);
     CHECK(engine.model().detokenize(tokens.prompt_tokens) == expected);
-    CHECK(thrown([&] { bn::Engine().generate(bn::Request(messages)); }).code() == BN_ERR_UNSUPPORTED);
+    CHECK(thrown([&] { bn::Engine().generate(bn::Request::chat(messages)); }).code() == BN_ERR_UNSUPPORTED);
 }
 
 void embeddings() { // 7

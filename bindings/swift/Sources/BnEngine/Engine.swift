@@ -70,12 +70,12 @@ final class Core: @unchecked Sendable {
 
     /// Resumes the reader once something is there, or the last event was taken.
     func wait(_ inbox: Inbox, _ reader: CheckedContinuation<Void, Never>) {
-        let now = lock.withLock {
-            if inbox.pending != nil || inbox.over { return true }
-            inbox.reader = reader
-            return false
+        let ready = lock.withLock { () -> CheckedContinuation<Void, Never>? in
+            if inbox.pending != nil || inbox.over { return reader }
+            defer { inbox.reader = reader }
+            return inbox.reader // of another loop, which ends
         }
-        if now { reader.resume() }
+        ready?.resume()
     }
 
     func take(_ inbox: Inbox) -> Event? {
