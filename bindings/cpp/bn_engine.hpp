@@ -266,8 +266,7 @@ public:
         if (log_) c.log = log, c.log_context = &log_;
         check([&](bn_error *error) { return bn_engine_create(&c, &engine, error); });
     }
-    ~Core() {
-        stop(BN_SHUTDOWN_CANCEL);
+    ~Core() { // the Engine has cancelled every request
         if (collector_.joinable()) collector_.join();
         bn_engine_destroy(engine);
     }

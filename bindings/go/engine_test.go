@@ -250,10 +250,13 @@ func TestEmbeddings(t *testing.T) { // 7
 	if len(one) != info.EmbeddingSize || fmt.Sprint(one) != fmt.Sprint(two) || math.Abs(square-1) > 1e-3 || product > 0.999 {
 		t.Fatalf("%d of %d elements, length %f, product %f", len(one), info.EmbeddingSize, square, product)
 	}
-	raw, err := e.Embed(ctx, Request{Prompt: "a red ball", Pooling: PoolingMean, Unnormalized: true})
-	ok(t, err)
-	if fmt.Sprint(raw) == fmt.Sprint(one) {
-		t.Fatal("pooling makes no difference")
+	for _, r := range []Request{{Pooling: PoolingFirst}, {Unnormalized: true}} {
+		r.Prompt = "a red ball"
+		vector, err := e.Embed(ctx, r)
+		ok(t, err)
+		if fmt.Sprint(vector) == fmt.Sprint(one) {
+			t.Fatalf("no difference with %+v", r)
+		}
 	}
 	_, err = e.Embed(ctx, Request{Prompt: "x", Temperature: 1})
 	wants(t, err, ErrInvalidArgument, "temperature")

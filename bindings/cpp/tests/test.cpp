@@ -100,6 +100,7 @@ void concurrent_streams() { // 3
         texts.insert(text);
     }
     CHECK(texts.size() > 16);
+    CHECK(engine.stats().unreleased == 0);
 }
 
 void cancel() { // 4
@@ -205,6 +206,8 @@ void close() { // 8
     CHECK(thrown([&] { engine.generate("x"); }).code() == BN_ERR_INVALID_ARGUMENT);
     std::future<bn::Completion> future = bn::Engine(slow()).async(endless()); // destroyed at once
     CHECK(future.get().finish_reason == BN_FINISH_CANCELLED);
+    bn::Stream orphan = bn::Engine(slow()).stream(endless());
+    CHECK(orphan.finish().finish_reason == BN_FINISH_CANCELLED);
 }
 
 void statistics() { // 9
@@ -238,6 +241,10 @@ void moves() {
     CHECK(moved.finish().text == "second");
     engine = std::move(second); // the one it was is closed
     CHECK(engine.generate("x") == "x");
+    bn::Engine busy(slow());
+    bn::Stream left = busy.stream(endless());
+    busy = bn::Engine(bn::EngineConfig("builtin:echo"));
+    CHECK(left.finish().finish_reason == BN_FINISH_CANCELLED);
     bn::Engine other(bn::EngineConfig("builtin:echo"));
     bn::Stream kept = other.stream(bn::Request("an algorithm"));
     const auto count = std::count_if(kept.begin(), kept.end(), [](const bn::Event &event) { return event.last(); });
