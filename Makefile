@@ -8,7 +8,8 @@
 #   make soak      random calls from many threads on engines that are full (SECONDS=60 for each model)
 #   make install   PREFIX=/usr/local DESTDIR=, and make uninstall
 #   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, bench-hosts
-#   make test-monitoring  alerts and dashboard (deploy) with a real Prometheus (Debian: prometheus)
+#   make test-go, test-cpp, test-swift    the packages of bindings/ against an installation
+#   make test-packages  what needs programs that few machines have: Swift, Prometheus, Kubernetes' schemas
 #   make docs      the header as HTML in target/docs (needs doxygen)
 #   make header    generate include/bn_engine.h from src/ffi
 #   make abi-accept  record the header as the interface that programs are compiled against (needs abidw)
@@ -75,7 +76,8 @@ comma := ,
 say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all rust lib convert chat examples demo bench header parity docs notices lint header-lint clean install uninstall package
-.PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan soak hosts test-hosts bench-hosts test-packages test-monitoring
+.PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan soak
+.PHONY: hosts test-hosts bench-hosts staged test-go test-cpp test-swift test-packages test-monitoring test-deploy
 
 all: lib convert chat examples
 
@@ -288,7 +290,7 @@ abi-accept:
 	@cp $(C)/abi/abi.txt $(C)/abi/bn_engine.abi tests/abi/
 	@echo "tests/abi/abi.txt and bn_engine.abi are the header's: commit them"
 
-# The installation works from C, C++, CMake, Go and Python, shared and static.
+# The installation works from C, C++, CMake and Python, shared and static.
 test-install: lib convert
 	$(call say,the installed library)
 	@rm -rf $(STAGE) $(STAGE)-moved $(C)/cmake
@@ -296,7 +298,7 @@ test-install: lib convert
 	@tests/abi/check_symbols.sh static $(STAGE)/lib/libbn_engine.a $(SYMBOLS)
 	@tests/abi/check_install.sh $(STAGE) $(SONAME) $(SHARED) $(SYMBOLS)
 	@mv $(STAGE) $(STAGE)-moved
-	@CC="$(CC)" CXX="$(CXX)" CMAKE="$(CMAKE)" GO="$(GO)" PYTHON="$(PYTHON)" PKG_CONFIG="$(PKG_CONFIG)" \
+	@CC="$(CC)" CXX="$(CXX)" CMAKE="$(CMAKE)" PYTHON="$(PYTHON)" PKG_CONFIG="$(PKG_CONFIG)" \
 		tests/abi/use_install.sh $(STAGE)-moved $(C)
 	@mv $(STAGE)-moved $(STAGE)
 	@$(MAKE) --no-print-directory uninstall $(STAGED)
@@ -339,20 +341,46 @@ bench-hosts: $(C)/bn-server $(C)/server-load $(C)/bench
 	@BN_MODEL=builtin:echo BATCH_SIZE=256 PORT=18099 THREADS=1 $(C)/bn-server 2> /dev/null & server=$$!; sleep 1; \
 		for run in 1 2 3; do $(C)/bench --echo; $(C)/server-load 18099 256 1000; done; kill $$server
 
-test-hosts: $(C)/bn-server $(C)/bn-server-asan
+test-hosts: $(C)/bn-server $(C)/bn-server-asan test-go test-cpp
 	$(call say,bn-server)
 	@cd hosts/server/tests && $(PYTHON) -m unittest
 	$(call say,bn-server under AddressSanitizer)
 	@cd hosts/server/tests && ASAN_OPTIONS=quarantine_size_mb=2 BN_SERVER=$(abspath $(C)/bn-server-asan) $(PYTHON) -m unittest
-
-# What needs programs that few machines have: run by hand.
-test-packages: test-monitoring
 
 test-monitoring: $(C)/bn-server
 	$(call say,alerts and dashboard: a Prometheus that scrapes bn-server)
 	@command -v promtool > /dev/null && command -v prometheus > /dev/null || { \
 		echo "make test-monitoring needs prometheus and promtool (Debian: prometheus)"; exit 1; }
 	@cd deploy/tests && $(PYTHON) -m unittest
+
+# A virtual environment with packages from PyPI, and go.
+test-deploy:
+	$(call say,Kubernetes manifests: the schemas of their kinds)
+	@$(PYTHON) -m venv target/deploy-venv && target/deploy-venv/bin/pip install -q kubernetes-validate jsonschema
+	@target/deploy-venv/bin/python deploy/kubernetes/validate.py
+
+# -- packages for other languages (bindings/) ---------------------------------------------------------
+
+# An installation of its own, which stays.
+staged: lib convert
+	@rm -rf $(STAGE)-bindings
+	@$(MAKE) --no-print-directory install $(subst $(STAGE),$(STAGE)-bindings,$(STAGED))
+
+test-go: staged
+	$(call say,Go)
+	@GO="$(GO)" PKG_CONFIG="$(PKG_CONFIG)" bindings/go/test.sh $(STAGE)-bindings $(VERSION)
+
+test-cpp: staged
+	$(call say,C++)
+	@CXX="$(CXX)" bindings/cpp/test.sh $(STAGE)-bindings $(VERSION) $(abspath $(C))
+
+# Not in `make test-hosts`: where there is no Swift, it makes a Debian of 2.5 GB that has it (as root).
+test-swift: staged
+	$(call say,Swift)
+	@bindings/swift/test.sh $(STAGE)-bindings $(VERSION) $(abspath $(C))
+
+# What needs programs that few machines have: run by hand.
+test-packages: test-go test-cpp test-swift test-monitoring test-deploy
 
 # -- install ----------------------------------------------------------------------------------------
 
@@ -378,6 +406,7 @@ package: rust
 # SOURCE MODE FOLDER, one per line; links last.
 define INSTALLED
 $(HEADER) 644 $(INCLUDEDIR)
+bindings/cpp/bn_engine.hpp 644 $(INCLUDEDIR)
 $(LIB)/$(SHARED) 755 $(LIBDIR)
 $(LIB)/libbn_engine.a 644 $(LIBDIR)
 $(C)/bn-convert 755 $(BINDIR)

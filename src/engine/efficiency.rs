@@ -74,15 +74,16 @@ mod tests {
 
     #[test]
     fn a_step_is_split_by_what_its_rows_cost() {
-        let decode = Work { rows: 4, keys: 4_000 };
-        let all = Work { rows: 16, keys: 4_100 };
+        let decode = Work { rows: 4, positions: 4_000, keys: 4_000 };
+        let all = Work { rows: 16, positions: 4_100, keys: 4_100 };
         let mut learned = StepTime::default();
         assert_eq!(prefill_ns(all, decode, 1600, &learned), 1200);
         assert_eq!(prefill_ns(decode, decode, 1600, &learned), 0);
         assert_eq!(prefill_ns(all, Work::default(), 1600, &learned), 1600);
         // 1 ms a step, 10 us a row, 1 us a key: 220 us of prompts beside 4040 us.
         for i in 0..600 {
-            let work = Work { rows: [1, 2, 8, 32][i % 4], keys: [10, 500, 3_000][i % 3] };
+            let keys = [10, 500, 3_000][i % 3];
+            let work = Work { rows: [1, 2, 8, 32][i % 4], positions: keys, keys };
             learned.observe(work, 1_000_000 + 10_000 * work.rows + 1_000 * work.keys);
         }
         let share = prefill_ns(all, decode, 1_000_000, &learned) as f64 / 1e6;

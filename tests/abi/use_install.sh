@@ -62,17 +62,6 @@ else
     echo "CMake: not installed, skipped"
 fi
 
-if command -v "$GO" > /dev/null && [ "$how" = pkg-config ]; then
-    binary=$(cd "$work" && pwd)/go-smoke
-    (cd tests/go_smoke && CGO_ENABLED=1 GOFLAGS=-mod=mod GOPROXY=off "$GO" build -o "$binary" .)
-    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-        LD_LIBRARY_PATH=$lib "$binary" > /dev/null
-    done
-    ran "Go, in its runtime's poller"
-else
-    echo "Go: go or pkg-config not installed, skipped"
-fi
-
 if command -v "$PYTHON" > /dev/null && "$PYTHON" -c 'import ctypes, sys; assert sys.version_info >= (3, 7)' 2> /dev/null; then
     CC="$CC" "$PYTHON" tests/python_smoke.py "$lib/libbn_engine.so" "$prefix/include/bn_engine.h"
     ran "Python, the header as the preprocessor gives it"

@@ -1,0 +1,317 @@
+// The list of bindings/README.md, and moves and exceptions. Arguments: the library's version, demo_prompts.json.
+#include <bn_engine.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <numeric>
+#include <set>
+#include <type_traits>
+
+#define CHECK(what) (what) ? void() : fail(#what, __LINE__)
+
+namespace {
+
+[[noreturn]] void fail(const char *what, int line) {
+    std::cerr << "test.cpp:" << line << ": " << what << "\n";
+    std::exit(1);
+}
+
+// What a call throws, which has to be a bn::Error.
+template <typename Call>
+bn::Error thrown(Call call) {
+    try {
+        call();
+    } catch (const bn::Error &error) {
+        return error;
+    }
+    return bn::Error(BN_OK, "nothing was thrown");
+}
+
+bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+// Requests to it do not end by themselves while a test runs.
+bn::EngineConfig slow() { return bn::EngineConfig("builtin:echo?us_per_token=2000"); }
+bn::Request endless() {
+    bn::Request request("wait");
+    request.max_new_tokens = 0;
+    request.flags = BN_REQUEST_IGNORE_EOS;
+    return request;
+}
+
+void version(const std::string &expected) { // 1
+    CHECK(bn_version() == expected);
+    CHECK(bn_abi_version() == BN_ABI_VERSION);
+}
+
+// The prompts of a kind, and their answers: the file has one on each line, without escapes where it is of these kinds.
+std::vector<std::pair<std::string, std::string>> golden(const std::string &path, const std::string &kind) {
+    std::ifstream file(path);
+    std::vector<std::pair<std::string, std::string>> list;
+    const auto field = [](const std::string &line, const std::string &name) {
+        const std::size_t begin = line.find("\"" + name + "\": \"") + name.size() + 5;
+        return line.substr(begin, line.find('"', begin) - begin);
+    };
+    for (std::string line; std::getline(file, line);)
+        if (contains(line, "\"kind\": \"" + kind)) list.emplace_back(field(line, "prompt"), field(line, "answer"));
+    return list;
+}
+
+void golden_texts(const std::string &path) { // 2
+    bn::Engine engine;
+    for (const char *kind : {"sum", "recall"}) {
+        const auto prompts = golden(path, kind);
+        CHECK(prompts.size() == 60);
+        for (std::size_t i = 0; i < 8; i++) {
+            const bn::Completion answer = engine.generate(bn::Request(prompts[i].first));
+            CHECK(answer.text == prompts[i].second);
+            CHECK(answer.finish_reason == BN_FINISH_STOP && answer.stop_index == -1);
+        }
+    }
+}
+
+bn::Request sample(uint64_t seed) {
+    bn::Request request("One day");
+    request.max_new_tokens = 24;
+    request.temperature = 0.9f;
+    request.top_k = 40;
+    request.seed = seed;
+    return request;
+}
+
+void concurrent_streams() { // 3
+    bn::EngineConfig config;
+    config.max_batch_size = 8;
+    bn::Engine engine(config);
+    std::vector<bn::Stream> streams;
+    std::vector<std::future<bn::Completion>> futures;
+    for (uint64_t seed = 0; seed < 32; seed++) streams.push_back(engine.stream(sample(seed)));
+    for (uint64_t seed = 0; seed < 32; seed++) futures.push_back(engine.async(sample(seed)));
+    std::set<std::string> texts;
+    for (uint64_t seed = 0; seed < 32; seed++) {
+        std::string text;
+        for (const bn::Event &event : streams[seed]) text += event.text;
+        CHECK(text == futures[seed].get().text);
+        CHECK(text == engine.generate(sample(seed)).text);
+        CHECK(streams[seed].event().generated_tokens > 0);
+        texts.insert(text);
+    }
+    CHECK(texts.size() > 16);
+    CHECK(engine.stats().unreleased == 0);
+}
+
+void cancel() { // 4
+    bn::EngineConfig config = slow();
+    config.queue_capacity = 2;
+    bn::Engine engine(config);
+    bn::Stream other = engine.stream(bn::Request("goes on to its end"));
+    bn::Stream stream = engine.stream(endless());
+    CHECK(stream.next() != nullptr);
+    std::thread canceller([&] { stream.cancel(); });
+    const bn::Completion end = stream.finish();
+    canceller.join();
+    CHECK(end.finish_reason == BN_FINISH_CANCELLED && end.status == BN_ERR_CANCELLED && end.generated_tokens > 0);
+    CHECK(stream.next() == nullptr);
+    stream.cancel();
+    {
+        bn::Stream dropped = engine.stream(endless()); // in its place
+        CHECK(dropped.next() != nullptr);
+    }
+    CHECK(other.finish().text == "goes on to its end");
+    while (engine.stats().unreleased != 0) std::this_thread::yield();
+    CHECK(engine.stats().completed_cancelled == 2);
+#ifdef __cpp_lib_jthread
+    std::stop_source stop;
+    std::thread stopper([&] { stop.request_stop(); });
+    CHECK(engine.generate(endless(), stop.get_token()).finish_reason == BN_FINISH_CANCELLED);
+    stopper.join();
+#endif
+}
+
+void errors() { // 5
+    const bn::Error path = thrown([] { bn::Model("/nowhere/model.gguf"); });
+    CHECK(path.code() == BN_ERR_IO && contains(path.message(), "/nowhere/model.gguf"));
+    CHECK(contains(path.what(), "BN_ERR_IO: "));
+    CHECK(thrown([] { bn::Engine(bn::EngineConfig("/nowhere/model.gguf")); }).code() == BN_ERR_IO);
+    bn::EngineConfig config = slow();
+    config.queue_capacity = 1;
+    bn::Engine engine(config);
+    bn::Request wrong("x");
+    wrong.temperature = -1;
+    const bn::Error parameter = thrown([&] { engine.generate(wrong); });
+    CHECK(parameter.code() == BN_ERR_INVALID_ARGUMENT && contains(parameter.message(), "temperature"));
+    CHECK(thrown([&] { engine.async(wrong); }).code() == BN_ERR_INVALID_ARGUMENT);
+    CHECK(thrown([&] { engine.generate(bn::Request()); }).code() == BN_ERR_INVALID_ARGUMENT);
+    bn::Stream stream = engine.stream(endless());
+    const bn::Error full = thrown([&] { engine.stream(endless()); });
+    CHECK(full.code() == BN_ERR_QUEUE_FULL && !full.message().empty());
+}
+
+void chat() { // 6
+    bn::Engine engine(bn::EngineConfig("builtin:echo"));
+    CHECK(engine.generate(bn::Request::chat({{"user", "hi"}})).text == "user: hi\nassistant: ");
+    const std::vector<bn::Message> messages{{"system", "Echo."}, {"user", "hello"}};
+    const std::string expected = "system: Echo.\nuser: hello\nassistant: ";
+    CHECK(engine.generate(bn::Request::chat(messages)).text == expected);
+    bn::Request tokens;
+    tokens.prompt_tokens = engine.model().chat_tokens(messages);
+    CHECK(engine.generate(tokens).text == expected);
+    CHECK(engine.model().detokenize(tokens.prompt_tokens) == expected);
+    CHECK(thrown([&] { bn::Engine().generate(bn::Request::chat(messages)); }).code() == BN_ERR_UNSUPPORTED);
+}
+
+void embeddings() { // 7
+    bn::Engine engine;
+    const std::vector<float> one = engine.embed("a red ball"), other = engine.embed("12+30=");
+    const auto product = [](const auto &a, const auto &b) { return std::inner_product(a.begin(), a.end(), b.begin(), 0.0); };
+    CHECK(one.size() == engine.model().info().embedding_size && one == engine.embed("a red ball"));
+    CHECK(std::abs(product(one, one) - 1) < 1e-3 && product(one, other) < 0.999);
+    bn::Request request("a red ball");
+    request.pooling = BN_POOLING_MEAN;
+    CHECK(engine.embed(request) != one);
+    request.temperature = 1;
+    CHECK(thrown([&] { engine.embed(request); }).code() == BN_ERR_INVALID_ARGUMENT);
+}
+
+void close() { // 8
+    bn::Engine engine(slow());
+    std::vector<std::thread> threads;
+    std::vector<std::future<bn::Completion>> futures;
+    bn::Stream late = engine.stream(endless());
+    for (int i = 0; i < 8; i++) {
+        futures.push_back(engine.async(endless()));
+        threads.emplace_back([&] {
+            try {
+                CHECK(engine.generate(endless()).finish_reason == BN_FINISH_CANCELLED);
+            } catch (const bn::Error &error) {
+                CHECK(error.code() == BN_ERR_SHUTDOWN); // it came after close()
+            }
+        });
+    }
+    CHECK(late.next() != nullptr);
+    engine.close();
+    engine.close();
+    for (std::thread &thread : threads) thread.join();
+    for (auto &future : futures) CHECK(future.get().finish_reason == BN_FINISH_CANCELLED);
+    CHECK(thrown([&] { engine.generate("x"); }).code() == BN_ERR_SHUTDOWN);
+    CHECK(thrown([&] { engine.async(endless()); }).code() == BN_ERR_SHUTDOWN);
+    {
+        const bn::Engine destroyed = std::move(engine);
+        futures.clear();
+    }
+    CHECK(late.finish().finish_reason == BN_FINISH_CANCELLED); // it has kept the engine
+    CHECK(thrown([&] { engine.generate("x"); }).code() == BN_ERR_INVALID_ARGUMENT);
+    std::future<bn::Completion> future = bn::Engine(slow()).async(endless()); // destroyed at once
+    CHECK(future.get().finish_reason == BN_FINISH_CANCELLED);
+    bn::Stream orphan = bn::Engine(slow()).stream(endless());
+    CHECK(orphan.finish().finish_reason == BN_FINISH_CANCELLED);
+}
+
+void statistics() { // 9
+    bn::EngineConfig config("builtin:echo");
+    config.queue_capacity = 7;
+    bn::Engine engine(config);
+    const bn::Completion answer = engine.generate(bn::Request("count this"));
+    CHECK(answer.total.count() > 0 && answer.total >= answer.first_token);
+    const bn_stats stats = engine.stats();
+    CHECK(stats.accepted == 1 && stats.completed_stop == 1 && stats.running + stats.queued + stats.unreleased == 0);
+    CHECK(stats.generated_tokens == answer.generated_tokens && stats.queue_capacity == 7 && stats.end_to_end.count == 1);
+    CHECK(contains(engine.metrics(), "\n") && contains(engine.metrics(), "bn_"));
+}
+
+void moves() {
+    static_assert(!std::is_copy_constructible_v<bn::Model> && std::is_nothrow_move_constructible_v<bn::Model>);
+    static_assert(!std::is_copy_constructible_v<bn::Engine> && std::is_nothrow_move_constructible_v<bn::Engine>);
+    static_assert(!std::is_copy_constructible_v<bn::Stream> && std::is_nothrow_move_assignable_v<bn::Stream>);
+    static_assert(std::is_base_of_v<std::exception, bn::Error> && std::is_nothrow_copy_constructible_v<bn::Error>);
+    bn::Model model("builtin:echo");
+    bn::Engine engine(model), second(model);
+    bn::Model taken = std::move(model);
+    CHECK(thrown([&] { bn::Engine none(model); }).code() == BN_ERR_INVALID_ARGUMENT);
+    CHECK(thrown([&] { model.info(); }).code() == BN_ERR_INVALID_ARGUMENT);
+    CHECK(taken.info().vocab_size > 0 && !taken.tokenize("abc").empty() && taken.tokenize("").empty());
+    bn::Stream stream = engine.stream(bn::Request("first"));
+    stream = second.stream(bn::Request("second")); // the first is cancelled
+    bn::Stream moved = std::move(stream);
+    CHECK(stream.next() == nullptr);
+    stream.cancel();
+    CHECK(moved.finish().text == "second");
+    engine = std::move(second); // the one it was is closed
+    CHECK(engine.generate("x") == "x");
+    bn::Engine busy(slow());
+    bn::Stream left = busy.stream(endless());
+    busy = bn::Engine(bn::EngineConfig("builtin:echo"));
+    CHECK(left.finish().finish_reason == BN_FINISH_CANCELLED);
+    bn::Engine other(bn::EngineConfig("builtin:echo"));
+    bn::Stream kept = other.stream(bn::Request("an algorithm"));
+    const auto count = std::count_if(kept.begin(), kept.end(), [](const bn::Event &event) { return event.last(); });
+    CHECK(count == 1);
+}
+
+void logs_and_probabilities() {
+    std::mutex mutex;
+    int lines = 0;
+    bn::ModelConfig config;
+    config.log_level = BN_LOG_DEBUG;
+    config.log = [&](int32_t, std::string_view line) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        lines += line.empty() ? 0 : 1;
+        throw std::runtime_error("stays here");
+    };
+    const bn::Model model(config);
+    CHECK(lines > 0);
+    bn::Request request("17+25=");
+    request.flags = BN_REQUEST_LOGPROBS;
+    request.top_logprobs = 2;
+    request.stop_strings = {"2"};
+    const bn::Completion answer = bn::Engine(model).generate(request);
+    CHECK(answer.text == "4" && answer.finish_reason == BN_FINISH_STOP_STRING && answer.stop_index == 0);
+    CHECK(answer.logprobs_per_token == 3 && answer.logprobs.size() == 3 * answer.tokens.size());
+    CHECK(answer.logprobs[0].token == answer.tokens[0]);
+}
+
+void timeouts() {
+    bn::Engine engine(slow());
+    bn::Request request = endless();
+    request.timeout_ms = 1;
+    CHECK(engine.generate(request).finish_reason == BN_FINISH_TIMED_OUT);
+    CHECK(engine.async(request).get().status == BN_ERR_TIMED_OUT);
+}
+
+void sessions() {
+    bn::Engine engine;
+    bn::Request request("One day");
+    request.session = "s";
+    engine.generate(request);
+    std::string saved = engine.save_session("s");
+    engine.drop_session("s");
+    CHECK(thrown([&] { engine.drop_session("s"); }).code() == BN_ERR_NOT_FOUND);
+    engine.restore_session("s", saved);
+    saved[saved.size() / 2] ^= 1;
+    CHECK(thrown([&] { engine.restore_session("s", saved); }).code() == BN_ERR_INVALID_ARGUMENT);
+    engine.clear_cache();
+    engine.drain();
+    CHECK(thrown([&] { engine.generate("x"); }).code() == BN_ERR_SHUTDOWN);
+    while (engine.state() != BN_STATE_DRAINED) std::this_thread::yield();
+}
+
+} // namespace
+
+int main(int, char **arguments) {
+    version(arguments[1]);
+    golden_texts(arguments[2]);
+    concurrent_streams();
+    cancel();
+    errors();
+    chat();
+    embeddings();
+    close();
+    statistics();
+    moves();
+    logs_and_probabilities();
+    timeouts();
+    sessions();
+}

@@ -1,0 +1,297 @@
+package bnengine
+
+// #include <bn_engine.h>
+// #include <stdlib.h>
+import "C"
+
+import (
+	"context"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// KVType says what keys and values are stored in.
+type KVType int32
+
+// The types of keys and values.
+const (
+	KVF16  KVType = C.BN_KV_F16
+	KVF32  KVType = C.BN_KV_F32
+	KVInt8 KVType = C.BN_KV_INT8
+)
+
+// Options say how to make an engine.
+type Options struct {
+	Model *Model // nil: the engine loads one of its own from
+	Path  string // this path, as in ModelOptions
+
+	Threads           int // that compute; 0: the CPUs of the process
+	MaxBatchSize      int // requests in a forward pass
+	MaxBatchTokens    int // tokens in a forward pass
+	MaxSequenceLength int // tokens of a request, prompt and output
+	KVBlockSize       int
+	KVType            KVType
+	QueueCapacity     int // requests that have not ended, waiting ones included
+	QueueTokens       uint64
+	MemoryLimit       uint64 // bytes
+	KVCacheBytes      uint64
+	MaxStep           time.Duration // that a step should not exceed
+	TargetITL         time.Duration // between two tokens of an answer
+	MaxWait           time.Duration // that an idle engine waits for more requests
+	DefaultTimeout    time.Duration // of requests that set none
+
+	Log      func(LogLevel, string) // may be called on any goroutine, several at once; nil: no log
+	LogLevel LogLevel               // the most detailed level that Log gets; 0: LogWarn
+}
+
+// Engine runs one model for any number of requests.
+type Engine struct{ core *core }
+
+// core is what the goroutine of an engine needs. It does not keep the Engine, so that a forgotten one is found.
+type core struct {
+	ptr   *C.bn_engine
+	hooks *hooks
+	over  chan struct{} // closed when no event will come any more
+
+	mu      sync.Mutex
+	streams map[uint64]*Stream // those that have not ended, by user_data
+	last    uint64
+
+	life   sync.RWMutex // for writing: no call is under way
+	closed bool
+}
+
+// NewEngine makes an engine. Close it.
+func NewEngine(options Options) (*Engine, error) {
+	if err := checkABI(); err != nil {
+		return nil, err
+	}
+	c := &core{over: make(chan struct{}), streams: map[uint64]*Stream{}, hooks: newHooks(nil, options.Log)}
+	if err := c.create(&options); err != nil {
+		c.hooks.free()
+		return nil, err
+	}
+	if err := c.start(); err != nil {
+		close(c.over)
+		c.close()
+		return nil, err
+	}
+	e := &Engine{core: c}
+	runtime.SetFinalizer(e, func(e *Engine) { go e.core.close() }) // in case it is forgotten
+	return e, nil
+}
+
+func (c *core) create(o *Options) error {
+	var memory arena
+	defer memory.free()
+	var config C.bn_engine_config
+	C.bn_engine_config_init(&config, C.sizeof_bn_engine_config)
+	config.model_path = memory.text(o.Path)
+	set(&config.threads, count(o.Threads))
+	set(&config.max_batch_size, count(o.MaxBatchSize))
+	set(&config.max_batch_tokens, count(o.MaxBatchTokens))
+	set(&config.max_sequence_length, count(o.MaxSequenceLength))
+	set(&config.kv_block_size, count(o.KVBlockSize))
+	config.kv_type = C.int32_t(o.KVType)
+	set(&config.queue_capacity, count(o.QueueCapacity))
+	config.queue_token_capacity = C.uint64_t(o.QueueTokens)
+	config.memory_limit_bytes = C.uint64_t(o.MemoryLimit)
+	config.kv_cache_bytes = C.uint64_t(o.KVCacheBytes)
+	set(&config.max_step_ms, milliseconds(o.MaxStep))
+	config.target_itl_ms = milliseconds(o.TargetITL)
+	config.max_wait_us = count(int(o.MaxWait / time.Microsecond))
+	config.default_timeout_ms = milliseconds(o.DefaultTimeout)
+	set(&config.log_level, C.int32_t(o.LogLevel))
+	config.log, config.log_context = c.hooks.callback(), unsafe.Pointer(c.hooks.handle)
+	create := func(model *C.bn_model, failure *C.bn_error) C.bn_status {
+		config.model = model
+		return C.bn_engine_create(&config, &c.ptr, failure)
+	}
+	if o.Model != nil {
+		return o.Model.use(create)
+	}
+	return try(func(failure *C.bn_error) C.bn_status { return create(nil, failure) })
+}
+
+// start lets a goroutine wait for the engine in the runtime's poller, through a duplicate of its descriptor.
+func (c *core) start() error {
+	syscall.ForkLock.RLock()
+	fd, err := syscall.Dup(int(C.bn_engine_wait_fd(c.ptr, nil)))
+	if err == nil {
+		syscall.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return os.NewSyscallError("dup", err)
+	}
+	if err := syscall.SetNonblock(fd, true); err != nil { // it is: this tells os.NewFile
+		return os.NewSyscallError("fcntl", err)
+	}
+	file := os.NewFile(uintptr(fd), "bn_engine")
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	go func() {
+		defer close(c.over)
+		defer file.Close()
+		events := (*[room]C.bn_event)(C.calloc(room, C.sizeof_bn_event))
+		defer C.free(unsafe.Pointer(events))
+		// Called at first and after each edge, until it returns true.
+		_ = conn.Read(func(uintptr) bool { return !c.poll(events) })
+	}()
+	return nil
+}
+
+const room = 64
+
+// poll takes what waits. False when nothing will ever come.
+func (c *core) poll(events *[room]C.bn_event) bool {
+	for n := C.size_t(room); n == room; {
+		switch status := C.bn_poll(c.ptr, C.BN_ANY, &events[0], C.sizeof_bn_event, room, 0, &n, nil); status {
+		case C.BN_OK:
+		case C.BN_ERR_OUT_OF_MEMORY, C.BN_ERR_MEMORY_LIMIT: // there may be some later
+			time.Sleep(time.Millisecond)
+			n = room
+			continue
+		default: // the engine has drained or died: every request has had its last event
+			return false
+		}
+		for i := range events[:n] {
+			c.deliver(&events[i])
+		}
+		C.bn_events_free(c.ptr, &events[0], C.sizeof_bn_event, n) // those of released requests are skipped
+	}
+	return true
+}
+
+// deliver hands an event to its stream. Those who wait for the end find the request's place free.
+func (c *core) deliver(event *C.bn_event) {
+	last := event.kind == C.BN_EVENT_COMPLETED
+	c.mu.Lock()
+	s := c.streams[uint64(event.user_data)]
+	if last {
+		delete(c.streams, uint64(event.user_data))
+	}
+	c.mu.Unlock()
+	s.add(event)
+	if last {
+		C.bn_release(c.ptr, event.request, nil)
+		s.finish()
+	}
+}
+
+// close cancels every request, waits for the last event, and destroys the engine.
+func (c *core) close() {
+	C.bn_engine_shutdown(c.ptr, C.BN_SHUTDOWN_CANCEL, nil) // of one that is destroyed: refused
+	<-c.over
+	c.life.Lock()
+	defer c.life.Unlock()
+	if !c.closed {
+		c.closed = true
+		C.bn_engine_destroy(c.ptr)
+		c.hooks.free()
+	}
+}
+
+// Close cancels every request and frees the engine when they have ended. It may be called again.
+func (e *Engine) Close() error {
+	e.core.close()
+	runtime.SetFinalizer(e, nil)
+	return nil
+}
+
+// Shutdown accepts no more requests and finishes those that were accepted, or cancels them when ctx ends. Then it
+// closes the engine, and returns the error of ctx if that ended it.
+func (e *Engine) Shutdown(ctx context.Context) error {
+	defer e.Close()
+	C.bn_engine_shutdown(e.core.ptr, C.BN_SHUTDOWN_DRAIN, nil)
+	select {
+	case <-e.core.over:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// use makes a call with the engine, which is not destroyed meanwhile.
+func (e *Engine) use(call func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status) error {
+	e.core.life.RLock()
+	defer e.core.life.RUnlock()
+	defer runtime.KeepAlive(e)
+	if e.core.closed {
+		return errClosed
+	}
+	return try(func(failure *C.bn_error) C.bn_status { return call(e.core.ptr, failure) })
+}
+
+// Stream submits a request and returns its output as it comes. It never waits for the model.
+func (e *Engine) Stream(ctx context.Context, r Request) (*Stream, error) { return e.submit(ctx, &r, 0) }
+
+// Generate submits a request and waits for the whole answer. If the request was cancelled or timed out, or failed,
+// the completion has what there was, and the error says why.
+func (e *Engine) Generate(ctx context.Context, r Request) (*Completion, error) {
+	s, err := e.submit(ctx, &r, C.BN_REQUEST_NO_STREAM)
+	if err != nil {
+		return nil, err
+	}
+	ending, err := s.Wait()
+	chunk, _ := s.take()
+	return &Completion{chunk, ending}, err
+}
+
+// Embed returns the embedding of the request's prompt, a vector of length 1.
+func (e *Engine) Embed(ctx context.Context, r Request) ([]float32, error) {
+	s, err := e.submit(ctx, &r, C.BN_REQUEST_EMBED)
+	if err != nil {
+		return nil, err
+	}
+	ending, err := s.Wait()
+	return ending.vector, err
+}
+
+func (e *Engine) submit(ctx context.Context, r *Request, flags C.uint32_t) (*Stream, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, &Error{Code: ErrCancelled, Message: "not submitted: " + err.Error(), cause: err}
+	}
+	s := &Stream{engine: e, ctx: ctx, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	c := e.core
+	c.mu.Lock()
+	c.last++
+	s.key = c.last
+	c.streams[s.key] = s // before its first event
+	c.mu.Unlock()
+	var memory arena
+	defer memory.free()
+	params := r.params(&memory)
+	params.flags |= flags
+	params.user_data = C.uint64_t(s.key)
+	var id C.bn_request
+	err := e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status {
+		return C.bn_submit(ptr, &params, &id, failure)
+	})
+	if err != nil {
+		c.mu.Lock()
+		delete(c.streams, s.key)
+		c.mu.Unlock()
+		return nil, err
+	}
+	s.accepted(id)
+	return s, nil
+}
+
+// Model returns the engine's model. Close it, too.
+func (e *Engine) Model() (*Model, error) {
+	var model *C.bn_model
+	err := e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status {
+		return C.bn_engine_model(ptr, &model, failure)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return newModel(model), nil
+}

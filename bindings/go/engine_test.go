@@ -1,0 +1,432 @@
+package bnengine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// The numbers are those of the list in bindings/README.md.
+
+var ctx = context.Background()
+
+// slow is a model whose requests do not end by themselves while a test runs.
+const slow = "builtin:echo?us_per_token=2000"
+
+var endless = Request{Prompt: "wait", MaxTokens: AllTokens, IgnoreEOS: true}
+
+func open(t testing.TB, options Options) *Engine {
+	t.Helper()
+	e, err := NewEngine(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wants(t *testing.T, err error, code Code, part string) {
+	t.Helper()
+	var failed *Error
+	if !errors.As(err, &failed) || !errors.Is(err, code) || failed.Code != code || !strings.Contains(failed.Message, part) {
+		t.Fatalf("got %v, not %s with %q", err, code.Name(), part)
+	}
+}
+
+func read(t testing.TB, s *Stream) (text string, tokens []uint32) {
+	t.Helper()
+	for {
+		chunk, err := s.Recv()
+		if err == io.EOF {
+			return text, tokens
+		}
+		ok(t, err)
+		text, tokens = text+chunk.Text, append(tokens, chunk.Tokens...)
+	}
+}
+
+func TestVersion(t *testing.T) { // 1
+	if Version() != os.Getenv("BN_VERSION") {
+		t.Fatalf("the library is %s, not %s", Version(), os.Getenv("BN_VERSION"))
+	}
+	ok(t, checkABI()) // every New and Open does this
+}
+
+type golden struct {
+	Kind, Prompt, Answer, Text string
+	Tokens                     []uint32
+}
+
+func prompts(t *testing.T, kind string) (list []golden) {
+	data, err := os.ReadFile("../../tests/golden/demo_prompts.json")
+	ok(t, err)
+	var all []golden
+	ok(t, json.Unmarshal(data, &all))
+	for _, p := range all {
+		if p.Kind == kind {
+			list = append(list, p)
+		}
+	}
+	if len(list) == 0 {
+		t.Fatal("no prompts of kind " + kind)
+	}
+	return list
+}
+
+func TestGolden(t *testing.T) { // 2
+	e := open(t, Options{})
+	for _, p := range append(prompts(t, "sum")[:8], prompts(t, "recall")[:8]...) {
+		c, err := e.Generate(ctx, Request{Prompt: p.Prompt, MaxTokens: 8})
+		ok(t, err)
+		if c.Text != p.Answer || c.Reason != FinishStop || c.StopIndex != -1 {
+			t.Errorf("%s: %q (%s), not %q", p.Prompt, c.Text, c.Reason, p.Answer)
+		}
+	}
+	for _, p := range prompts(t, "story")[:2] {
+		s, err := e.Stream(ctx, Request{Prompt: p.Prompt, MaxTokens: len(p.Tokens)})
+		ok(t, err)
+		text, tokens := read(t, s)
+		ending, err := s.Wait()
+		ok(t, err)
+		if text != p.Text || fmt.Sprint(tokens) != fmt.Sprint(p.Tokens) || ending.Usage.GeneratedTokens != len(p.Tokens) {
+			t.Errorf("%s: %q, not %q", p.Prompt, text, p.Text)
+		}
+	}
+}
+
+func TestConcurrentStreams(t *testing.T) { // 3
+	e := open(t, Options{MaxBatchSize: 8})
+	sample := func(seed int) Request {
+		return Request{Prompt: "One day", MaxTokens: 24, Temperature: 0.9, TopK: 40, Seed: uint64(seed)}
+	}
+	texts := make([]string, 32)
+	var all sync.WaitGroup
+	for i := range texts {
+		all.Add(1)
+		go func(i int) {
+			defer all.Done()
+			if s, err := e.Stream(ctx, sample(i)); err == nil {
+				texts[i], _ = read(t, s)
+			}
+		}(i)
+	}
+	all.Wait()
+	different := map[string]bool{}
+	for i, text := range texts {
+		alone, err := e.Generate(ctx, sample(i))
+		ok(t, err)
+		if alone.Text != text || text == "" {
+			t.Errorf("seed %d: %q in a batch, %q alone", i, text, alone.Text)
+		}
+		different[text] = true
+	}
+	if len(different) < 16 {
+		t.Errorf("32 seeds gave %d texts", len(different))
+	}
+}
+
+func TestCancel(t *testing.T) { // 4
+	e := open(t, Options{Path: slow, QueueCapacity: 2, MaxBatchSize: 2})
+	other, err := e.Stream(ctx, Request{Prompt: "goes on to its end"})
+	ok(t, err)
+	cancelled, cancel := context.WithCancel(ctx)
+	s, err := e.Stream(cancelled, endless)
+	ok(t, err)
+	_, err = s.Recv()
+	ok(t, err)
+	cancel()
+	ending, err := s.Wait()
+	wants(t, err, ErrCancelled, "")
+	if !errors.Is(err, context.Canceled) || ending.Reason != FinishCancelled || ending.Usage.GeneratedTokens == 0 {
+		t.Fatalf("%v, %+v", err, ending)
+	}
+	last, err := e.Stream(ctx, endless) // in its place
+	ok(t, err)
+	last.Close()
+	last.Close()
+	for err == nil {
+		_, err = last.Recv()
+	}
+	wants(t, err, ErrCancelled, "")
+	if text, _ := read(t, other); text != "goes on to its end" {
+		t.Fatalf("the other request gave %q", text)
+	}
+	_, err = e.Generate(cancelled, Request{Prompt: "x"})
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, ErrCancelled) {
+		t.Fatal(err)
+	}
+}
+
+func TestErrors(t *testing.T) { // 5
+	_, err := NewEngine(Options{Path: "/nowhere/model.gguf"})
+	wants(t, err, ErrIO, "/nowhere/model.gguf")
+	_, err = OpenModel(ctx, ModelOptions{Path: "/nowhere/model.gguf"})
+	wants(t, err, ErrIO, "/nowhere/model.gguf")
+	e := open(t, Options{Path: slow, QueueCapacity: 1})
+	_, err = e.Generate(ctx, Request{Prompt: "x", Temperature: -1})
+	wants(t, err, ErrInvalidArgument, "temperature")
+	_, err = e.Generate(ctx, Request{})
+	wants(t, err, ErrInvalidArgument, "prompt")
+	_, err = e.Stream(ctx, endless)
+	ok(t, err)
+	_, err = e.Stream(ctx, endless)
+	wants(t, err, ErrQueueFull, "1")
+}
+
+func TestTimeout(t *testing.T) {
+	e := open(t, Options{Path: slow})
+	request := endless
+	request.Timeout = 1
+	c, err := e.Generate(ctx, request)
+	wants(t, err, ErrTimedOut, "")
+	if c.Reason != FinishTimedOut {
+		t.Fatal(c.Reason)
+	}
+	soon, stop := context.WithTimeout(ctx, 1)
+	defer stop()
+	if _, err = e.Generate(soon, endless); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+}
+
+func TestChat(t *testing.T) { // 6
+	e := open(t, Options{Path: "builtin:echo"})
+	messages := []Message{{"system", "Echo."}, {"user", "hello"}}
+	c, err := e.Generate(ctx, Request{Messages: messages})
+	ok(t, err)
+	const want = "system: Echo.\nuser: hello\nassistant: "
+	if c.Text != want {
+		t.Fatalf("%q", c.Text)
+	}
+	m, err := e.Model()
+	ok(t, err)
+	defer m.Close()
+	tokens, err := m.ChatTokens(messages)
+	ok(t, err)
+	again, err := e.Generate(ctx, Request{PromptTokens: tokens})
+	ok(t, err)
+	text, err := m.Detokenize(tokens)
+	ok(t, err)
+	if again.Text != want || text != want {
+		t.Fatalf("%q, %q", again.Text, text)
+	}
+	_, err = open(t, Options{}).Generate(ctx, Request{Messages: messages})
+	wants(t, err, ErrUnsupported, "template")
+}
+
+func TestEmbeddings(t *testing.T) { // 7
+	e := open(t, Options{})
+	m, err := e.Model()
+	ok(t, err)
+	defer m.Close()
+	info, err := m.Info()
+	ok(t, err)
+	one, err := e.Embed(ctx, Request{Prompt: "a red ball"})
+	ok(t, err)
+	two, err := e.Embed(ctx, Request{Prompt: "a red ball"})
+	ok(t, err)
+	other, err := e.Embed(ctx, Request{Prompt: "12+30="})
+	ok(t, err)
+	var square, product float64
+	for i := range one {
+		square += float64(one[i] * one[i])
+		product += float64(one[i] * other[i])
+	}
+	if len(one) != info.EmbeddingSize || fmt.Sprint(one) != fmt.Sprint(two) || math.Abs(square-1) > 1e-3 || product > 0.999 {
+		t.Fatalf("%d of %d elements, length %f, product %f", len(one), info.EmbeddingSize, square, product)
+	}
+	for _, r := range []Request{{Pooling: PoolingFirst}, {Unnormalized: true}} {
+		r.Prompt = "a red ball"
+		vector, err := e.Embed(ctx, r)
+		ok(t, err)
+		if fmt.Sprint(vector) == fmt.Sprint(one) {
+			t.Fatalf("no difference with %+v", r)
+		}
+	}
+	_, err = e.Embed(ctx, Request{Prompt: "x", Temperature: 1})
+	wants(t, err, ErrInvalidArgument, "temperature")
+}
+
+func TestClose(t *testing.T) { // 8
+	e := open(t, Options{Path: slow, MaxBatchSize: 4})
+	var all sync.WaitGroup
+	for i := 0; i < 16; i++ {
+		s, err := e.Stream(ctx, endless)
+		ok(t, err)
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			ending, err := s.Wait()
+			if !errors.Is(err, ErrCancelled) || ending.Reason != FinishCancelled {
+				t.Errorf("%v, %v", err, ending.Reason)
+			}
+		}()
+	}
+	m, err := e.Model()
+	ok(t, err)
+	for i := 0; i < 2; i++ { // at once, and again below
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			ok(t, e.Close())
+		}()
+	}
+	all.Wait()
+	ok(t, e.Close())
+	_, err = e.Generate(ctx, endless)
+	wants(t, err, ErrShutdown, "Close")
+	_, err = e.Stats()
+	wants(t, err, ErrShutdown, "Close")
+	_, err = e.SaveSession("s")
+	wants(t, err, ErrShutdown, "Close")
+	_, err = m.Tokenize("the model lives on", true)
+	ok(t, err)
+	ok(t, m.Close())
+	ok(t, m.Close())
+	_, err = m.Tokenize("x", true)
+	wants(t, err, ErrShutdown, "Close")
+	_, err = NewEngine(Options{Model: m})
+	wants(t, err, ErrShutdown, "Close")
+}
+
+func TestShutdown(t *testing.T) {
+	e := open(t, Options{Path: "builtin:echo"})
+	s, err := e.Stream(ctx, Request{Prompt: "is finished before the engine"})
+	ok(t, err)
+	ok(t, e.Shutdown(ctx))
+	if text, _ := read(t, s); text != "is finished before the engine" {
+		t.Fatalf("%q", text)
+	}
+	e = open(t, Options{Path: slow})
+	s, err = e.Stream(ctx, endless)
+	ok(t, err)
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := e.Shutdown(over); err != context.Canceled {
+		t.Fatal(err)
+	}
+	_, err = s.Wait()
+	wants(t, err, ErrCancelled, "")
+}
+
+func TestStats(t *testing.T) { // 9
+	e := open(t, Options{Path: "builtin:echo", QueueCapacity: 7})
+	c, err := e.Generate(ctx, Request{Prompt: "count this"})
+	ok(t, err)
+	stats, err := e.Stats()
+	ok(t, err)
+	if stats.Accepted != 1 || stats.Stopped != 1 || stats.Running+stats.Queued+stats.Unreleased != 0 || stats.QueueCapacity != 7 ||
+		stats.GeneratedTokens != uint64(c.Usage.GeneratedTokens) || stats.EndToEnd.Count != 1 || stats.EndToEnd.P50 == 0 {
+		t.Fatalf("%+v", stats)
+	}
+	metrics, err := e.Metrics()
+	ok(t, err)
+	if !strings.Contains(metrics, "bn_") || !strings.Contains(metrics, "\n") {
+		t.Fatal(metrics)
+	}
+}
+
+func TestSharedModelAndLog(t *testing.T) {
+	var mu sync.Mutex
+	lines := 0
+	log := func(LogLevel, string) { mu.Lock(); lines++; mu.Unlock() }
+	m, err := OpenModel(ctx, ModelOptions{Log: log, LogLevel: LogDebug})
+	ok(t, err)
+	one, two := open(t, Options{Model: m, Log: log, LogLevel: LogDebug}), open(t, Options{Model: m})
+	ok(t, m.Close())
+	for _, e := range []*Engine{one, two} {
+		c, err := e.Generate(ctx, Request{Prompt: "17+25=", MaxTokens: 8, Logprobs: true, TopLogprobs: 2})
+		ok(t, err)
+		if c.Text != "42" || len(c.Logprobs) != len(c.Tokens) || len(c.Logprobs[0]) != 3 || c.Logprobs[0][0].Token != c.Tokens[0] {
+			t.Fatalf("%+v", c)
+		}
+	}
+	ok(t, one.Close())
+	if lines == 0 {
+		t.Fatal("nothing was logged")
+	}
+	stopped, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = OpenModel(stopped, ModelOptions{})
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, ErrCancelled) {
+		t.Fatal(err)
+	}
+}
+
+func TestSession(t *testing.T) {
+	e := open(t, Options{})
+	_, err := e.Generate(ctx, Request{Prompt: "One day", Session: "s"})
+	ok(t, err)
+	data, err := e.SaveSession("s")
+	ok(t, err)
+	ok(t, e.DropSession("s"))
+	wants(t, e.DropSession("s"), ErrNotFound, "")
+	ok(t, e.RestoreSession("s", data))
+	data[len(data)/2] ^= 1
+	wants(t, e.RestoreSession("s", data), ErrInvalidArgument, "")
+	ok(t, e.ClearCache())
+}
+
+func TestStreamsNeedNoThreads(t *testing.T) {
+	e := open(t, Options{Path: slow, MaxBatchSize: 256})
+	threads := func() int {
+		list, err := os.ReadDir("/proc/self/task")
+		ok(t, err)
+		return len(list)
+	}
+	cancellable, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := e.Stream(cancellable, endless)
+	ok(t, err)
+	_, err = s.Recv()
+	ok(t, err)
+	goroutines, before := runtime.NumGoroutine(), threads()
+	streams := make([]*Stream, 200)
+	for i := range streams {
+		streams[i], err = e.Stream(cancellable, endless)
+		ok(t, err)
+	}
+	for _, s := range streams {
+		_, err := s.Recv()
+		ok(t, err)
+	}
+	if n := runtime.NumGoroutine() - goroutines; !goroutinePerContext && n > 4 {
+		t.Errorf("%d goroutines for 200 streams", n)
+	}
+	if n := threads() - before; n > 2*runtime.GOMAXPROCS(0)+4 {
+		t.Errorf("%d threads for 200 streams", n)
+	}
+}
+
+func TestForgottenEngineIsFreed(t *testing.T) {
+	e, err := NewEngine(Options{Path: "builtin:echo"})
+	ok(t, err)
+	over := e.core.over
+	_, err = e.Generate(ctx, Request{Prompt: "x"})
+	ok(t, err)
+	runtime.KeepAlive(e)
+	e = nil
+	for {
+		runtime.GC()
+		select {
+		case <-over:
+			return
+		default:
+		}
+	}
+}

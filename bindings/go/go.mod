@@ -1,0 +1,3 @@
+module bnengine
+
+go 1.19

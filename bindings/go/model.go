@@ -1,0 +1,180 @@
+package bnengine
+
+// #include <bn_engine.h>
+// extern int32_t bnengineProgress(float fraction, bn_string what, void *hooks);
+import "C"
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"unsafe"
+)
+
+// WeightType says what weights become while a model is loaded.
+type WeightType int32
+
+// The types of weights.
+const (
+	KeepWeights    WeightType = C.BN_WEIGHTS_KEEP
+	WeightsQ8_0    WeightType = C.BN_WEIGHTS_Q8_0
+	WeightsQ4_0    WeightType = C.BN_WEIGHTS_Q4_0
+	WeightsTernary WeightType = C.BN_WEIGHTS_TERNARY
+)
+
+// ModelOptions say how to open a model.
+type ModelOptions struct {
+	Path        string // a GGUF file, a Hugging Face folder or builtin:echo; "": the model embedded in the library
+	MemoryLimit uint64 // the most bytes that the weights may take
+	Threads     int    // that load
+	Weights     WeightType
+	Embedding   WeightType
+	Head        WeightType
+	Log         func(LogLevel, string) // may be called on any goroutine, several at once; nil: no log
+	LogLevel    LogLevel               // the most detailed level that Log gets; 0: LogWarn
+}
+
+// Model is a loaded model. Any number of engines may share it.
+type Model struct {
+	mu  sync.RWMutex // for writing: no call is under way
+	ptr *C.bn_model  // nil: closed
+}
+
+// OpenModel loads a model. It blocks a thread meanwhile. If ctx ends, loading stops.
+func OpenModel(ctx context.Context, options ModelOptions) (*Model, error) {
+	if err := checkABI(); err != nil {
+		return nil, err
+	}
+	var memory arena
+	defer memory.free()
+	hooks := newHooks(ctx, options.Log)
+	defer hooks.free()
+	var config C.bn_model_config
+	C.bn_model_config_init(&config, C.sizeof_bn_model_config)
+	config.path = memory.text(options.Path)
+	config.memory_limit_bytes = C.uint64_t(options.MemoryLimit)
+	config.threads = count(options.Threads)
+	config.weight_type = C.int32_t(options.Weights)
+	config.embedding_type = C.int32_t(options.Embedding)
+	config.head_type = C.int32_t(options.Head)
+	set(&config.log_level, C.int32_t(options.LogLevel))
+	config.log, config.log_context = hooks.callback(), unsafe.Pointer(hooks.handle)
+	config.progress, config.progress_context = C.bn_progress_callback(C.bnengineProgress), unsafe.Pointer(hooks.handle)
+	var ptr *C.bn_model
+	if err := try(func(failure *C.bn_error) C.bn_status { return C.bn_model_open(&config, &ptr, failure) }); err != nil {
+		if failed := err.(*Error); failed.Code == ErrCancelled {
+			failed.cause = ctx.Err()
+		}
+		return nil, err
+	}
+	return newModel(ptr), nil
+}
+
+func newModel(ptr *C.bn_model) *Model {
+	m := &Model{ptr: ptr}
+	runtime.SetFinalizer(m, (*Model).Close) // in case it is forgotten
+	return m
+}
+
+// Close frees the model. Engines that were made of it go on. It may be called again.
+func (m *Model) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	C.bn_model_free(m.ptr) // nil is ignored
+	m.ptr = nil
+	runtime.SetFinalizer(m, nil)
+	return nil
+}
+
+// use makes a call with the model, which stays open meanwhile.
+func (m *Model) use(call func(ptr *C.bn_model, failure *C.bn_error) C.bn_status) error {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.ptr == nil {
+		return errClosed
+	}
+	return try(func(failure *C.bn_error) C.bn_status { return call(m.ptr, failure) })
+}
+
+// ModelInfo says what is known of a model.
+type ModelInfo struct {
+	Architecture, Name            string
+	HasTokenizer, HasChatTemplate bool
+	VocabSize, ContextLength      int
+	Layers, HiddenSize            int
+	EmbeddingSize                 int // 0: it makes no embeddings
+	Parameters, WeightBytes       uint64
+	EndTokens                     []uint32
+	BOS                           int // the token's id, or -1
+}
+
+// Info returns what is known of the model.
+func (m *Model) Info() (info ModelInfo, err error) {
+	var c C.bn_model_info
+	C.bn_model_info_init(&c, C.sizeof_bn_model_info)
+	err = m.use(func(ptr *C.bn_model, failure *C.bn_error) C.bn_status {
+		status := C.bn_model_get_info(ptr, &c, failure)
+		if status == C.BN_OK { // its texts are the model's
+			info = goInfo(&c)
+		}
+		return status
+	})
+	return info, err
+}
+
+func goInfo(c *C.bn_model_info) ModelInfo {
+	return ModelInfo{
+		Architecture: goText(c.architecture), Name: goText(c.name),
+		HasTokenizer: c.has_tokenizer != 0, HasChatTemplate: c.has_chat_template != 0,
+		VocabSize: int(c.vocab_size), ContextLength: int(c.context_length),
+		Layers: int(c.layers), HiddenSize: int(c.hidden_size), EmbeddingSize: int(c.embedding_size),
+		Parameters: uint64(c.parameters), WeightBytes: uint64(c.weight_bytes),
+		EndTokens: goTokens(c.end_tokens, c.end_tokens_count), BOS: int(c.bos_token),
+	}
+}
+
+// Tokenize returns the token ids of a text, with those that submitting it puts in front (BOS) if special is true.
+func (m *Model) Tokenize(text string, special bool) ([]uint32, error) {
+	var memory arena
+	defer memory.free()
+	s := memory.text(text)
+	var flags C.uint32_t
+	if special {
+		flags = C.BN_TOKENIZE_ADD_SPECIAL
+	}
+	return sized[uint32](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
+		return m.use(func(ptr *C.bn_model, failure *C.bn_error) C.bn_status {
+			return C.bn_model_tokenize(ptr, s, flags, (*C.uint32_t)(data), room, n, failure)
+		})
+	})
+}
+
+// Detokenize returns the text of tokens.
+func (m *Model) Detokenize(tokens []uint32) (string, error) {
+	var memory arena
+	defer memory.free()
+	ids, idCount := memory.tokens(tokens)
+	text, err := sized[byte](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
+		return m.use(func(ptr *C.bn_model, failure *C.bn_error) C.bn_status {
+			return C.bn_model_detokenize(ptr, ids, idCount, (*C.char)(data), room, n, failure)
+		})
+	})
+	return string(text), err
+}
+
+// ChatTokens returns the token ids of a conversation, as submitting it makes them: the answer is begun.
+func (m *Model) ChatTokens(messages []Message) ([]uint32, error) {
+	var memory arena
+	defer memory.free()
+	list, listCount := memory.messages(messages)
+	return sized[uint32](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
+		return m.use(func(ptr *C.bn_model, failure *C.bn_error) C.bn_status {
+			return C.bn_model_chat_tokenize(ptr, list, listCount, C.sizeof_bn_chat_message,
+				C.BN_CHAT_ADD_GENERATION_PROMPT, (*C.uint32_t)(data), room, n, failure)
+		})
+	})
+}
+
+func goTokens(data *C.uint32_t, n C.size_t) []uint32 {
+	return append([]uint32(nil), unsafe.Slice((*uint32)(unsafe.Pointer(data)), int(n))...)
+}

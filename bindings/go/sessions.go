@@ -1,0 +1,45 @@
+package bnengine
+
+// #include <bn_engine.h>
+import "C"
+
+import "unsafe"
+
+// SaveSession returns a session as bytes, for RestoreSession of an engine with the same model.
+func (e *Engine) SaveSession(name string) ([]byte, error) {
+	var memory arena
+	defer memory.free()
+	s := memory.text(name)
+	return sized[byte](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
+		return e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status {
+			return C.bn_session_save(ptr, s, (*C.uint8_t)(data), room, n, failure)
+		})
+	})
+}
+
+// RestoreSession makes a session of what SaveSession returned. Restore only what you have saved yourself.
+func (e *Engine) RestoreSession(name string, data []byte) error {
+	var memory arena
+	defer memory.free()
+	s := memory.text(name)
+	var first *C.uint8_t
+	if len(data) > 0 {
+		first = (*C.uint8_t)(&data[0])
+	}
+	return e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status {
+		return C.bn_session_restore(ptr, s, first, C.size_t(len(data)), failure)
+	})
+}
+
+// DropSession forgets a session.
+func (e *Engine) DropSession(name string) error {
+	var memory arena
+	defer memory.free()
+	s := memory.text(name)
+	return e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status { return C.bn_session_drop(ptr, s, failure) })
+}
+
+// ClearCache forgets every prefix that is not in use.
+func (e *Engine) ClearCache() error {
+	return e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status { return C.bn_cache_clear(ptr, failure) })
+}

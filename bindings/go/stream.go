@@ -1,0 +1,216 @@
+package bnengine
+
+// #include <bn_engine.h>
+import "C"
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+	"unsafe"
+)
+
+// FinishReason says how a request ended.
+type FinishReason int32
+
+// The ways to end.
+const (
+	FinishStop       FinishReason = C.BN_FINISH_STOP
+	FinishStopString FinishReason = C.BN_FINISH_STOP_STRING
+	FinishLength     FinishReason = C.BN_FINISH_LENGTH
+	FinishCancelled  FinishReason = C.BN_FINISH_CANCELLED
+	FinishTimedOut   FinishReason = C.BN_FINISH_TIMED_OUT
+	FinishFailed     FinishReason = C.BN_FINISH_FAILED
+	FinishEmbedding  FinishReason = C.BN_FINISH_EMBEDDING
+)
+
+func (r FinishReason) String() string { return C.GoString(C.bn_finish_reason_name(C.int32_t(r))) }
+
+// Logprob is a token and the natural logarithm of its probability.
+type Logprob struct {
+	Token   uint32
+	Logprob float32
+}
+
+// Chunk is a part of an output, or all of it.
+type Chunk struct {
+	Text     string // whole UTF-8 characters
+	Tokens   []uint32
+	Logprobs [][]Logprob // of each token: its own, then TopLogprobs more; nil without Request.Logprobs
+}
+
+// Usage says what a request took.
+type Usage struct {
+	PromptTokens, GeneratedTokens, CachedTokens int
+	Queued, Prefill, FirstToken, Decode, Total  time.Duration
+}
+
+// Ending says how a request ended.
+type Ending struct {
+	Reason    FinishReason
+	StopIndex int // which of Request.StopTokens or StopStrings ended it, or -1
+	Usage     Usage
+	vector    []float32
+}
+
+// Completion is a whole answer.
+type Completion struct {
+	Chunk
+	Ending
+}
+
+// Stream is a request that was accepted. One goroutine at a time may receive; all other methods may be called from
+// any goroutine. What is not received is kept; a stream that is not wanted any more should be closed.
+type Stream struct {
+	engine *Engine // keeps it open
+	key    uint64
+	wake   chan struct{} // holds a value if something is new
+	done   chan struct{} // closed at the end
+
+	ctx context.Context
+
+	mu      sync.Mutex
+	id      C.bn_request
+	stop    func() bool // of the wait for the context's end
+	text    []byte      // of pending
+	pending Chunk
+	news    bool // pending has something
+
+	ending Ending // these are set once, before done is closed
+	err    error
+}
+
+// Recv returns what is new since the last call, or waits for it. After the last part it returns io.EOF, or the error
+// that ended the request.
+func (s *Stream) Recv() (Chunk, error) {
+	for {
+		if chunk, ok := s.take(); ok {
+			return chunk, nil
+		}
+		select {
+		case <-s.wake:
+		case <-s.done:
+			if chunk, ok := s.take(); ok { // came with the end
+				return chunk, nil
+			}
+			if s.err != nil {
+				return Chunk{}, s.err
+			}
+			return Chunk{}, io.EOF
+		}
+	}
+}
+
+// Chunks returns an iterator, an iter.Seq2[Chunk, error], over the parts of the output as they come. An error is the
+// last element. Leaving the loop cancels the request.
+//
+//	for chunk, err := range stream.Chunks() {
+func (s *Stream) Chunks() func(yield func(Chunk, error) bool) {
+	return func(yield func(Chunk, error) bool) {
+		defer s.Close()
+		for {
+			chunk, err := s.Recv()
+			if err == io.EOF || !yield(chunk, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Wait waits for the end of the request and returns it. A request that was cancelled, timed out or failed also has an
+// error.
+func (s *Stream) Wait() (Ending, error) {
+	<-s.done
+	return s.ending, s.err
+}
+
+// Close cancels the request, if it still runs. It does not wait for the end. It may be called again.
+func (s *Stream) Close() error {
+	s.mu.Lock()
+	id := s.id
+	s.mu.Unlock()
+	C.bn_cancel(s.engine.core.ptr, id, nil) // of one that has ended: not found
+	return nil
+}
+
+func (s *Stream) take() (Chunk, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	chunk, ok := s.pending, s.news
+	chunk.Text = string(s.text)
+	s.text, s.pending, s.news = s.text[:0], Chunk{}, false
+	return chunk, ok
+}
+
+// accepted is called when the request has an id. It may have ended by then.
+func (s *Stream) accepted(id C.bn_request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.id = id
+	select {
+	case <-s.done:
+	default:
+		if s.ctx.Done() != nil {
+			s.stop = afterDone(s.ctx, func() { s.Close() })
+		}
+	}
+}
+
+// add takes what an event brings. Those who wait for the end are told by finish.
+func (s *Stream) add(e *C.bn_event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.text.length > 0 || e.tokens_count > 0 {
+		s.news = true
+		s.text = append(s.text, view(e.text)...)
+		s.pending.Tokens = append(s.pending.Tokens, unsafe.Slice((*uint32)(unsafe.Pointer(e.tokens)), int(e.tokens_count))...)
+		if n := int(e.logprobs_per_token); n > 0 {
+			all := append([]Logprob(nil), unsafe.Slice((*Logprob)(unsafe.Pointer(e.logprobs)), int(e.logprobs_count))...)
+			for ; len(all) > 0; all = all[n:] {
+				s.pending.Logprobs = append(s.pending.Logprobs, all[:n:n])
+			}
+		}
+	}
+	if e.kind == C.BN_EVENT_COMPLETED {
+		s.ending, s.err = ending(e), s.failure(e)
+		return
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// finish wakes all who wait. No event follows.
+func (s *Stream) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stop != nil {
+		s.stop()
+	}
+	close(s.done)
+}
+
+func ending(e *C.bn_event) Ending {
+	return Ending{
+		Reason: FinishReason(e.finish_reason), StopIndex: int(e.stop_index),
+		Usage: Usage{
+			PromptTokens: int(e.prompt_tokens), GeneratedTokens: int(e.generated_tokens), CachedTokens: int(e.cached_tokens),
+			Queued: time.Duration(e.queued_ns), Prefill: time.Duration(e.prefill_ns),
+			FirstToken: time.Duration(e.first_token_ns), Decode: time.Duration(e.decode_ns), Total: time.Duration(e.total_ns),
+		},
+		vector: append([]float32(nil), unsafe.Slice((*float32)(unsafe.Pointer(e.embedding)), int(e.embedding_count))...),
+	}
+}
+
+func (s *Stream) failure(e *C.bn_event) error {
+	if e.status == C.BN_OK {
+		return nil
+	}
+	err := &Error{Code: Code(e.status), Message: goText(e.message)}
+	if err.Code == ErrCancelled {
+		err.cause = s.ctx.Err()
+	}
+	return err
+}

@@ -1,0 +1,30 @@
+#!/bin/sh
+# test.sh PREFIX VERSION: formats, vets and tests the package against an installed library: shared, with the race
+# detector, with every pointer that C gets checked, and static. A missing Go is reported; in CI it is an error.
+set -eu
+prefix=$1
+export BN_VERSION="$2" PKG_CONFIG_PATH="$prefix/lib/pkgconfig" CGO_ENABLED=1 GOFLAGS=-mod=mod GOPROXY=off GOTOOLCHAIN=local
+export PKG_CONFIG="${PKG_CONFIG:-pkg-config}"
+cd "$(dirname "$0")"
+go=${GO:-go}
+
+for tool in "$go" "$PKG_CONFIG"; do
+    if ! command -v "$tool" > /dev/null; then
+        echo "the tests in Go are left out: no $tool"
+        [ -z "${CI:-}" ] || { echo "CI must run them"; exit 1; }
+        exit 0
+    fi
+done
+
+unformatted=$("${GOFMT:-$(dirname "$(command -v "$go")")/gofmt}" -l .)
+[ -z "$unformatted" ] || { echo "not formatted: $unformatted"; exit 1; }
+(
+    export LD_LIBRARY_PATH="$prefix/lib"
+    "$go" vet ./...
+    "$go" test -count=1 -timeout 5m -race ./...
+    case $("$go" env GOVERSION) in
+        go1.19* | go1.20*) GODEBUG=cgocheck=2 "$go" test -count=1 -timeout 5m ./... ;;
+        *) GOEXPERIMENT=cgocheck2 "$go" test -count=1 -timeout 5m ./... ;;
+    esac
+)
+"$go" test -count=1 -timeout 5m -tags bn_engine_static ./...

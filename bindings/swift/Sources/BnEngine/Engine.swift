@@ -1,0 +1,231 @@
+import CBnEngine
+import Dispatch
+import Foundation
+
+/// The C engine, and a source on a queue of its own that takes events when the engine's descriptor is readable. The
+/// source keeps the core until no event will come any more; then both go.
+final class Core: @unchecked Sendable {
+    let handle: OpaquePointer
+    private let hooks: Hooks
+    private let lock = NSLock()
+    private var inboxes: [UInt64: Inbox] = [:] // of requests that have not ended, by user_data
+    private var last: UInt64 = 0
+    private var over = false
+    private var waiters: [CheckedContinuation<Void, Never>] = []
+    private let room = 64
+    private let events: UnsafeMutablePointer<bn_event>
+
+    init(_ config: inout bn_engine_config, _ hooks: Hooks) throws {
+        var engine: OpaquePointer?
+        try check { bn_engine_create(&config, &engine, $0) }
+        (handle, self.hooks) = (engine!, hooks)
+        events = .allocate(capacity: room)
+        events.initialize(repeating: bn_event(), count: room)
+        let fd = dup(bn_engine_wait_fd(handle, nil))
+        if fd < 0 { throw BnError(code: .outOfMemory, message: "no descriptor is free") } // deinit follows
+        let source = DispatchSource.makeReadSource(fileDescriptor: fd, queue: DispatchQueue(label: "bn_engine"))
+        source.setEventHandler { [self] in if !poll() { source.cancel() } }
+        source.setCancelHandler { [self] in
+            close(fd)
+            source.setEventHandler(handler: nil)
+            finish()
+        }
+        source.resume()
+    }
+
+    deinit {
+        bn_engine_destroy(handle)
+        events.deallocate()
+    }
+
+    func shutdown(_ mode: Int32) { bn_engine_shutdown(handle, mode, nil) }
+
+    /// Takes what waits. False when nothing will ever come.
+    private func poll() -> Bool {
+        var count = room
+        while count == room {
+            switch bn_poll(handle, BN_ANY, events, MemoryLayout<bn_event>.size, room, 0, &count, nil) {
+            case BN_OK: break
+            case BN_ERR_OUT_OF_MEMORY, BN_ERR_MEMORY_LIMIT: return true // it stays readable: the source calls again
+            default: return false
+            }
+            for i in 0..<count { deliver(events[i]) }
+            bn_events_free(handle, events, MemoryLayout<bn_event>.size, count) // those of released requests are skipped
+        }
+        return true
+    }
+
+    private func deliver(_ event: bn_event) {
+        let ended = event.kind == BN_EVENT_COMPLETED
+        let inbox = lock.withLock { ended ? inboxes.removeValue(forKey: event.user_data) : inboxes[event.user_data] }!
+        let reader: CheckedContinuation<Void, Never>? = lock.withLock {
+            inbox.pending = inbox.pending ?? Event()
+            inbox.pending!.add(event)
+            defer { inbox.reader = nil }
+            return inbox.reader
+        }
+        if ended { bn_release(handle, event.request, nil) } // who waits finds its place free
+        reader?.resume()
+    }
+
+    /// Resumes the reader once something is there, or the last event was taken.
+    func wait(_ inbox: Inbox, _ reader: CheckedContinuation<Void, Never>) {
+        let ready = lock.withLock { () -> CheckedContinuation<Void, Never>? in
+            if inbox.pending != nil || inbox.over { return reader }
+            defer { inbox.reader = reader }
+            return inbox.reader // of another loop, which ends
+        }
+        ready?.resume()
+    }
+
+    func take(_ inbox: Inbox) -> Event? {
+        lock.withLock {
+            defer { inbox.pending = nil }
+            if inbox.pending?.ending != nil { inbox.over = true }
+            return inbox.pending
+        }
+    }
+
+    func submit(_ request: Request, _ flags: UInt32) throws -> (Inbox, bn_request) {
+        let inbox = Inbox()
+        let key = lock.withLock { () -> UInt64 in
+            last += 1
+            inboxes[last] = inbox // before its first event
+            return last
+        }
+        let arena = Arena()
+        var parameters = request.parameters(arena)
+        parameters.flags |= flags
+        parameters.user_data = key
+        var id: bn_request = 0
+        do {
+            try withExtendedLifetime(arena) { try check { bn_submit(handle, &parameters, &id, $0) } }
+        } catch {
+            lock.withLock { inboxes[key] = nil }
+            throw error
+        }
+        return (inbox, id)
+    }
+
+    private func finish() {
+        let all = lock.withLock {
+            over = true
+            defer { waiters = [] }
+            return waiters
+        }
+        all.forEach { $0.resume() }
+    }
+
+    func end() async {
+        await withCheckedContinuation { continuation in
+            let now = lock.withLock {
+                if !over { waiters.append(continuation) }
+                return over
+            }
+            if now { continuation.resume() }
+        }
+    }
+}
+
+/// Runs one model for any number of requests. No thread blocks for an answer. When the engine is dropped, its requests
+/// are cancelled; streams keep it.
+public final class Engine: @unchecked Sendable {
+    /// What is nil has the default that bn_engine.h says.
+    public struct Configuration: Sendable {
+        public var threads, maxBatchSize, maxBatchTokens, maxSequenceLength, kvBlockSize, queueCapacity: UInt32?
+        public var maxStepMilliseconds, targetTokenMilliseconds, defaultTimeoutMilliseconds: UInt32?
+        public var queueTokenCapacity, memoryLimitBytes, kvCacheBytes: UInt64?
+        public var kvType: KVType = .f16
+        public var log: Log?
+        public var logLevel = LogLevel.warn
+        public init() {}
+    }
+    public enum KVType: Int32, Sendable {
+        case f16 = 0, f32, int8
+    }
+
+    let core: Core
+
+    /// An engine of a model, or, without one, of the model that is embedded in the library.
+    public init(_ model: Model? = nil, _ configuration: Configuration = Configuration()) throws {
+        try checkABI()
+        var config = bn_engine_config()
+        bn_engine_config_init(&config, size(of: bn_engine_config.self))
+        func set<T>(_ field: WritableKeyPath<bn_engine_config, T>, _ value: T?) {
+            if let value { config[keyPath: field] = value }
+        }
+        set(\.threads, configuration.threads)
+        set(\.max_batch_size, configuration.maxBatchSize)
+        set(\.max_batch_tokens, configuration.maxBatchTokens)
+        set(\.max_sequence_length, configuration.maxSequenceLength)
+        set(\.kv_block_size, configuration.kvBlockSize)
+        set(\.queue_capacity, configuration.queueCapacity)
+        set(\.max_step_ms, configuration.maxStepMilliseconds)
+        set(\.target_itl_ms, configuration.targetTokenMilliseconds)
+        set(\.default_timeout_ms, configuration.defaultTimeoutMilliseconds)
+        set(\.queue_token_capacity, configuration.queueTokenCapacity)
+        set(\.memory_limit_bytes, configuration.memoryLimitBytes)
+        set(\.kv_cache_bytes, configuration.kvCacheBytes)
+        config.kv_type = configuration.kvType.rawValue
+        let hooks = Hooks(configuration.log)
+        (config.log, config.log_context, config.log_level) = (hooks.logger, hooks.context, configuration.logLevel.rawValue)
+        config.model = model?.handle
+        core = try withExtendedLifetime(model) { try Core(&config, hooks) }
+    }
+
+    deinit { close() }
+
+    /// Submits a request, and returns its events as they come.
+    public func stream(_ request: Request) throws -> Stream { try submit(request, 0) }
+
+    /// Waits for the whole answer. Throws `CancellationError` if the task was cancelled. If the request was cancelled
+    /// otherwise or timed out, `ending` says so.
+    public func generate(_ request: Request) async throws -> Event { try await last(of: request, BN_REQUEST_NO_STREAM) }
+
+    /// The embedding of the request's prompt.
+    public func embed(_ request: Request) async throws -> [Float] {
+        let ending = try await last(of: request, BN_REQUEST_EMBED).ending!
+        if let failure = ending.failure { throw failure }
+        return ending.vector
+    }
+
+    private func submit(_ request: Request, _ flags: UInt32) throws -> Stream {
+        let (inbox, id) = try core.submit(request, flags)
+        return Stream(self, inbox, id)
+    }
+
+    private func last(of request: Request, _ flags: UInt32) async throws -> Event {
+        let event = try await submit(request, flags).next()! // its only one
+        if event.ending?.reason == .cancelled && Task.isCancelled { throw CancellationError() }
+        return event
+    }
+
+    /// Cancels every request and refuses further ones, and returns at once. It may be called again.
+    public func close() { core.shutdown(BN_SHUTDOWN_CANCEL) }
+
+    /// Refuses further requests, and waits until those that were accepted have ended.
+    public func drain() async {
+        core.shutdown(BN_SHUTDOWN_DRAIN)
+        await core.end()
+    }
+
+    public func model() throws -> Model {
+        var model: OpaquePointer?
+        try check { bn_engine_model(core.handle, &model, $0) }
+        return Model(owned: model!)
+    }
+
+    /// The counters of the engine. bn_engine.h describes them.
+    public func statistics() throws -> bn_stats {
+        var stats = bn_stats()
+        bn_stats_init(&stats, size(of: bn_stats.self))
+        try check { bn_engine_stats(core.handle, &stats, $0) }
+        return stats
+    }
+
+    /// The statistics as Prometheus text.
+    public func metrics() throws -> String {
+        let bytes = try sized(CChar(0)) { bn_engine_metrics(core.handle, $0, $1, &$2, $3) }
+        return String(decoding: bytes.map(UInt8.init(bitPattern:)), as: UTF8.self)
+    }
+}

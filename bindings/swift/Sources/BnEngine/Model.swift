@@ -1,0 +1,122 @@
+import CBnEngine
+import Dispatch
+import Foundation
+
+public enum LogLevel: Int32, Sendable {
+    case error = 1, warn, info, debug
+}
+
+/// Gets lines of the log, on any thread, several at once.
+public typealias Log = @Sendable (LogLevel, String) -> Void
+
+/// What callbacks of the library need. C gets an unretained pointer to it.
+final class Hooks: @unchecked Sendable {
+    private let log: Log?
+    private let lock = NSLock()
+    private var stopped = false
+
+    init(_ log: Log?) { self.log = log }
+    var context: UnsafeMutableRawPointer { Unmanaged.passUnretained(self).toOpaque() }
+    func stop() { lock.withLock { stopped = true } }
+
+    private static func at(_ context: UnsafeMutableRawPointer?) -> Hooks {
+        Unmanaged<Hooks>.fromOpaque(context!).takeUnretainedValue()
+    }
+    var logger: bn_log_callback? {
+        if log == nil { return nil }
+        return { level, message, context in
+            Hooks.at(context).log?(LogLevel(rawValue: level) ?? .debug, String(message))
+        }
+    }
+    let progress: bn_progress_callback = { _, _, context in
+        let hooks = Hooks.at(context)
+        return hooks.lock.withLock { hooks.stopped ? 1 : 0 }
+    }
+}
+
+/// A loaded model. Any number of engines may share it, and they keep it.
+public final class Model: @unchecked Sendable {
+    /// What is known of a model.
+    public struct Info: Sendable {
+        public let architecture, name: String
+        public let hasTokenizer, hasChatTemplate: Bool
+        public let vocabularySize, contextLength, layers, hiddenSize: Int
+        /// Elements of an embedding; 0: it makes none.
+        public let embeddingSize: Int
+        public let parameters, weightBytes: UInt64
+        public let endTokens: [UInt32]
+    }
+
+    let handle: OpaquePointer
+
+    init(owned: OpaquePointer) { handle = owned }
+    deinit { bn_model_free(handle) }
+
+    /// Loads a GGUF file, a Hugging Face folder or `builtin:echo`; without a path, the model embedded in the library.
+    /// It blocks a thread that is not one of Swift's tasks. Cancelling the task stops it.
+    public static func open(_ path: String? = nil, memoryLimit: UInt64 = 0, threads: UInt32 = 0, log: Log? = nil,
+                            logLevel: LogLevel = .warn) async throws -> Model {
+        try checkABI()
+        let hooks = Hooks(log)
+        let load: @Sendable () throws -> Model = {
+            let arena = Arena()
+            var config = bn_model_config()
+            bn_model_config_init(&config, size(of: bn_model_config.self))
+            config.path = arena.optional(path)
+            config.memory_limit_bytes = memoryLimit
+            config.threads = threads
+            (config.log, config.log_context, config.log_level) = (hooks.logger, hooks.context, logLevel.rawValue)
+            (config.progress, config.progress_context) = (hooks.progress, hooks.context)
+            var model: OpaquePointer?
+            try withExtendedLifetime((arena, hooks)) { try check { bn_model_open(&config, &model, $0) } }
+            return Model(owned: model!)
+        }
+        do {
+            return try await withTaskCancellationHandler {
+                try await withCheckedThrowingContinuation { continuation in
+                    DispatchQueue.global().async { continuation.resume(with: Result(catching: load)) }
+                }
+            } onCancel: {
+                hooks.stop()
+            }
+        } catch let error as BnError where error.code == .cancelled {
+            throw CancellationError()
+        }
+    }
+
+    public func info() throws -> Info {
+        var info = bn_model_info()
+        bn_model_info_init(&info, size(of: bn_model_info.self))
+        try check { bn_model_get_info(handle, &info, $0) }
+        return Info(
+            architecture: String(info.architecture), name: String(info.name), hasTokenizer: info.has_tokenizer != 0,
+            hasChatTemplate: info.has_chat_template != 0, vocabularySize: Int(info.vocab_size),
+            contextLength: Int(info.context_length), layers: Int(info.layers), hiddenSize: Int(info.hidden_size),
+            embeddingSize: Int(info.embedding_size), parameters: info.parameters, weightBytes: info.weight_bytes,
+            endTokens: Array(UnsafeBufferPointer(start: info.end_tokens, count: info.end_tokens_count)))
+    }
+
+    /// The tokens of a text; with `special`, those that submitting it puts in front (BOS) too.
+    public func tokenize(_ text: String, special: Bool = false) throws -> [UInt32] {
+        let arena = Arena()
+        let c = arena.text(text)
+        return try withExtendedLifetime(arena) {
+            try sized(UInt32(0)) { bn_model_tokenize(handle, c, special ? BN_TOKENIZE_ADD_SPECIAL : 0, $0, $1, &$2, $3) }
+        }
+    }
+    public func detokenize(_ tokens: [UInt32]) throws -> String {
+        let bytes = try sized(CChar(0)) { bn_model_detokenize(handle, tokens, tokens.count, $0, $1, &$2, $3) }
+        return String(decoding: bytes.map(UInt8.init(bitPattern:)), as: UTF8.self)
+    }
+    /// The tokens of a conversation, as submitting it makes them: the answer is begun.
+    public func chatTokens(_ messages: [Message]) throws -> [UInt32] {
+        let arena = Arena()
+        let list = arena.messages(messages)
+        return try withExtendedLifetime(arena) {
+            try sized(UInt32(0)) {
+                bn_model_chat_tokenize(handle, list, messages.count, MemoryLayout<bn_chat_message>.size,
+                                       BN_CHAT_ADD_GENERATION_PROMPT, $0, $1, &$2, $3)
+            }
+        }
+    }
+}

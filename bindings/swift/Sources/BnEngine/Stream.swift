@@ -1,0 +1,91 @@
+import CBnEngine
+
+/// How a request ended.
+public struct Ending: Sendable {
+    public enum Reason: Int32, Sendable {
+        case unknown = 0, stop, stopString, length, cancelled, timedOut, failed, embedding
+    }
+    public let reason: Reason
+    /// Which of the request's stop tokens or strings ended it, or -1.
+    public let stopIndex: Int
+    public let promptTokens, generatedTokens, cachedTokens: Int
+    public let queuedNanoseconds, firstTokenNanoseconds, totalNanoseconds: UInt64
+    let vector: [Float]
+    let failure: BnError?
+
+    init(_ e: bn_event) {
+        reason = Reason(rawValue: e.finish_reason) ?? .unknown
+        stopIndex = Int(e.stop_index)
+        (promptTokens, generatedTokens, cachedTokens) = (Int(e.prompt_tokens), Int(e.generated_tokens), Int(e.cached_tokens))
+        (queuedNanoseconds, firstTokenNanoseconds, totalNanoseconds) = (e.queued_ns, e.first_token_ns, e.total_ns)
+        vector = Array(UnsafeBufferPointer(start: e.embedding, count: e.embedding_count))
+        failure = e.status == BN_OK ? nil : BnError(code: .init(rawValue: e.status), message: String(e.message))
+    }
+}
+
+/// A token and the natural logarithm of its probability.
+public struct Logprob: Sendable {
+    public let token: UInt32
+    public let logprob: Float
+}
+
+/// A part of an output, or all of it.
+public struct Event: Sendable {
+    /// Whole characters of Unicode.
+    public internal(set) var text = ""
+    public internal(set) var tokens: [UInt32] = []
+    /// With `Request.Options.logprobs`, of each token: its own, then `topLogprobs` more.
+    public internal(set) var logprobs: [[Logprob]] = []
+    /// In the last event.
+    public internal(set) var ending: Ending?
+
+    mutating func add(_ e: bn_event) {
+        text += String(e.text)
+        tokens += UnsafeBufferPointer(start: e.tokens, count: e.tokens_count)
+        let each = Int(e.logprobs_per_token)
+        for i in 0..<(each == 0 ? 0 : e.tokens_count) {
+            logprobs.append((i * each..<(i + 1) * each).map { Logprob(token: e.logprobs[$0].token, logprob: e.logprobs[$0].logprob) })
+        }
+        if e.kind == BN_EVENT_COMPLETED { ending = Ending(e) }
+    }
+}
+
+/// What has come for a request and was not read, or who waits for it. The core's lock guards it.
+final class Inbox {
+    var pending: Event?
+    var reader: CheckedContinuation<Void, Never>?
+    var over = false
+}
+
+/// The events of a request as they come, for one loop. Cancelling the task of the loop cancels the request, and its last
+/// event says so. Leaving the loop, or dropping the stream, cancels it too. It keeps its engine.
+public final class Stream: AsyncSequence, @unchecked Sendable {
+    public typealias Element = Event
+    let engine: Engine
+    let inbox: Inbox
+    let id: bn_request
+
+    init(_ engine: Engine, _ inbox: Inbox, _ id: bn_request) { (self.engine, self.inbox, self.id) = (engine, inbox, id) }
+    deinit { cancel() }
+
+    /// Asks the engine to end the request. Its last event says so.
+    public func cancel() { bn_cancel(engine.core.handle, id, nil) } // of one that has ended: not found
+
+    public struct AsyncIterator: AsyncIteratorProtocol {
+        let stream: Stream
+        public func next() async throws -> Event? { try await stream.next() }
+    }
+    public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(stream: self) }
+
+    func next() async throws -> Event? {
+        let core = engine.core
+        await withTaskCancellationHandler {
+            await withCheckedContinuation { core.wait(inbox, $0) }
+        } onCancel: {
+            cancel()
+        }
+        guard let event = core.take(inbox) else { return nil }
+        if event.ending?.reason == .failed, let failure = event.ending?.failure { throw failure }
+        return event
+    }
+}

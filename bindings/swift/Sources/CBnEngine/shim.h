@@ -1,0 +1,1 @@
+#include <bn_engine.h>

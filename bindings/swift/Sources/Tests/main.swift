@@ -1,0 +1,239 @@
+// The list of bindings/README.md, and what is Swift's own. Arguments: the library's version, demo_prompts.json.
+import BnEngine
+import Foundation
+
+func check(_ holds: Bool, _ what: String = "", line: Int = #line) {
+    if holds { return }
+    print("main.swift:\(line): does not hold. \(what)")
+    exit(1)
+}
+
+/// What a call throws, which has to be a BnError.
+func thrown<T>(line: Int = #line, _ call: () async throws -> T) async -> BnError {
+    do {
+        _ = try await call()
+    } catch let error as BnError {
+        return error
+    } catch {
+        print("main.swift:\(line): threw \(error)")
+        exit(1)
+    }
+    print("main.swift:\(line): threw nothing")
+    exit(1)
+}
+
+func text(_ stream: BnEngine.Stream) async throws -> (String, Ending) {
+    var text = "", ending: Ending?
+    for try await event in stream {
+        text += event.text
+        ending = event.ending
+    }
+    return (text, ending!)
+}
+
+/// Requests to it do not end by themselves while a test runs.
+func slow(queueCapacity: UInt32 = 64) async throws -> Engine {
+    var configuration = Engine.Configuration()
+    configuration.queueCapacity = queueCapacity
+    return try Engine(try await Model.open("builtin:echo?us_per_token=2000"), configuration)
+}
+func endless() -> Request {
+    var request = Request("wait", maxTokens: 0)
+    request.options = .ignoreEndTokens
+    return request
+}
+
+func version() { // 1
+    check(libraryVersion == CommandLine.arguments[1])
+}
+
+func golden() async throws { // 2
+    let data = try Data(contentsOf: URL(fileURLWithPath: CommandLine.arguments[2]))
+    let all = try JSONSerialization.jsonObject(with: data) as! [[String: Any]]
+    let engine = try Engine()
+    for kind in ["sum", "recall"] {
+        for prompt in all.filter({ $0["kind"] as! String == kind }).prefix(8) {
+            let answer = try await engine.generate(Request(prompt["prompt"] as? String, maxTokens: 8))
+            check(answer.text == prompt["answer"] as! String, answer.text)
+            check(answer.ending!.reason == .stop && answer.ending!.stopIndex == -1)
+        }
+    }
+}
+
+func concurrentStreams() async throws { // 3
+    var configuration = Engine.Configuration()
+    configuration.maxBatchSize = 8
+    let engine = try Engine(nil, configuration)
+    @Sendable func sample(_ seed: UInt64) -> Request {
+        var request = Request("One day", maxTokens: 24)
+        (request.temperature, request.topK, request.seed) = (0.9, 40, seed)
+        return request
+    }
+    let texts = try await withThrowingTaskGroup(of: (UInt64, String).self) { group in
+        for seed in UInt64(0)..<32 {
+            group.addTask { (seed, try await text(engine.stream(sample(seed))).0) }
+        }
+        return try await group.reduce(into: [:]) { $0[$1.0] = $1.1 }
+    }
+    for (seed, text) in texts {
+        let alone = try await engine.generate(sample(seed)).text
+        check(text == alone, "\(seed): \(text), alone \(alone)")
+    }
+    check(texts.count == 32 && Set(texts.values).count > 16)
+}
+
+func cancel() async throws { // 4
+    let engine = try await slow(queueCapacity: 2)
+    let other = try engine.stream(Request("goes on to its end"))
+    let stream = try engine.stream(endless())
+    let task = Task { try await text(stream) }
+    while try engine.statistics().generated_tokens < 30 { await Task.yield() }
+    task.cancel()
+    let ending = try await task.value.1
+    check(ending.reason == .cancelled && ending.generatedTokens > 0)
+    do { // in its place
+        let early = try engine.stream(endless())
+        for try await event in early {
+            check(event.ending == nil)
+            break
+        }
+    } // dropped
+    while try engine.statistics().completed_cancelled < 2 { await Task.yield() }
+    try await check(text(other).0 == "goes on to its end")
+    let whole = Task { try await engine.generate(endless()) }
+    whole.cancel()
+    do {
+        _ = try await whole.value
+        check(false)
+    } catch is CancellationError {}
+    try check(engine.statistics().unreleased == 0)
+}
+
+func errors() async throws { // 5
+    let path = await thrown { try await Model.open("/nowhere/model.gguf") }
+    check(path.code == .io && path.message.contains("/nowhere/model.gguf") && path.description.hasPrefix("BN_ERR_IO"))
+    let engine = try await slow(queueCapacity: 1)
+    var wrong = Request("x")
+    wrong.temperature = -1
+    let parameter = await thrown { try await engine.generate(wrong) }
+    check(parameter.code == .invalidArgument && parameter.message.contains("temperature"))
+    let nothing = await thrown { try engine.stream(Request()) }
+    check(nothing.code == .invalidArgument)
+    let stream = try engine.stream(endless())
+    let full = await thrown { try engine.stream(endless()) }
+    check(full.code == .queueFull && !full.message.isEmpty)
+    stream.cancel()
+}
+
+func chat() async throws { // 6
+    let model = try await Model.open("builtin:echo")
+    let engine = try Engine(model)
+    let messages = [Message(role: "system", content: "Echo."), Message(role: "user", content: "hello")]
+    let expected = "system: Echo.\nuser: hello\nassistant: "
+    try await check(engine.generate(Request(messages: messages)).text == expected)
+    var tokens = Request()
+    tokens.promptTokens = try model.chatTokens(messages)
+    try await check(engine.generate(tokens).text == expected)
+    try check(model.detokenize(tokens.promptTokens!) == expected)
+    try check(model.tokenize("") == [] && model.info().hasChatTemplate)
+    let demo = try Engine()
+    let refused = await thrown { try await demo.generate(Request(messages: messages)) }
+    check(refused.code == .unsupported)
+}
+
+func embeddings() async throws { // 7
+    let engine = try Engine()
+    func product(_ a: [Float], _ b: [Float]) -> Float { zip(a, b).map(*).reduce(0, +) }
+    let one = try await engine.embed(Request("a red ball")), again = try await engine.embed(Request("a red ball"))
+    let other = try await engine.embed(Request("12+30="))
+    try check(one.count == engine.model().info().embeddingSize && one == again)
+    check(abs(product(one, one) - 1) < 1e-3 && product(one, other) < 0.999)
+    var request = Request("a red ball")
+    request.pooling = .mean
+    try await check(engine.embed(request) != one)
+    request.temperature = 1
+    let wrong = request
+    let refused = await thrown { try await engine.embed(wrong) }
+    check(refused.code == .invalidArgument)
+}
+
+func closing() async throws { // 8
+    var engine: Engine? = try await slow()
+    let late = try engine!.stream(endless())
+    let streams = try (0..<16).map { _ in try engine!.stream(endless()) }
+    let tasks = streams.map { stream in Task { try await text(stream).1.reason } }
+    engine!.close()
+    engine!.close()
+    for task in tasks { try await check(task.value == .cancelled) }
+    let closed = engine!
+    let refused = await thrown { try await closed.generate(Request("x")) }
+    check(refused.code == .shutdown)
+    engine = nil
+    try await check(text(late).1.reason == .cancelled) // it has kept the engine
+    let draining = try Engine(await Model.open("builtin:echo"))
+    let stream = try draining.stream(Request("is finished before the engine"))
+    await draining.drain()
+    await draining.drain()
+    try await check(text(stream).0 == "is finished before the engine")
+}
+
+func statistics() async throws { // 9
+    var configuration = Engine.Configuration()
+    configuration.queueCapacity = 7
+    let engine = try Engine(await Model.open("builtin:echo"), configuration)
+    let answer = try await engine.generate(Request("count this"))
+    let stats = try engine.statistics()
+    check(stats.accepted == 1 && stats.completed_stop == 1 && stats.running + stats.queued + stats.unreleased == 0)
+    check(stats.generated_tokens == answer.ending!.generatedTokens && stats.queue_capacity == 7 && stats.end_to_end.count == 1)
+    try check(engine.metrics().contains("bn_") && answer.ending!.totalNanoseconds > 0)
+}
+
+/// The number of open descriptors, one of which each engine adds or two.
+func descriptors() throws -> Int { try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").count }
+
+func droppedEnginesAreFreed() async throws {
+    _ = try await Engine().generate(Request("1+1=")) // what opens descriptors once has done so
+    while try descriptors() > 200 { await Task.yield() }
+    for _ in 0..<300 {
+        let engine = try Engine(await Model.open("builtin:echo"))
+        try await check(engine.generate(Request("x")).text == "x")
+    }
+    while try descriptors() > 100 { await Task.yield() }
+}
+
+final class Lines: @unchecked Sendable {
+    private let lock = NSLock()
+    private var lines = 0
+    func add() { lock.withLock { lines += 1 } }
+    var count: Int { lock.withLock { lines } }
+}
+
+func logsTimeoutsAndProbabilities() async throws {
+    let lines = Lines()
+    let model = try await Model.open(log: { _, _ in lines.add() }, logLevel: .debug)
+    check(lines.count > 0)
+    var request = Request("17+25=")
+    request.options = .logprobs
+    request.topLogprobs = 2
+    request.stopStrings = ["2"]
+    let answer = try await Engine(model).generate(request)
+    check(answer.text == "4" && answer.ending!.reason == .stopString && answer.ending!.stopIndex == 0)
+    check(answer.logprobs.count == answer.tokens.count && answer.logprobs[0].count == 3)
+    check(answer.logprobs[0][0].token == answer.tokens[0])
+    var late = endless()
+    late.timeoutMilliseconds = 1
+    try await check(slow().generate(late).ending!.reason == .timedOut)
+}
+
+version()
+try await golden()
+try await concurrentStreams()
+try await cancel()
+try await errors()
+try await chat()
+try await embeddings()
+try await closing()
+try await statistics()
+try await droppedEnginesAreFreed()
+try await logsTimeoutsAndProbabilities()
+print("Swift: ok")

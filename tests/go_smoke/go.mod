@@ -1,3 +1,0 @@
-module bn_engine_smoke
-
-go 1.20
