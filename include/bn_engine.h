@@ -494,7 +494,7 @@ typedef struct bn_model_config {
     /**
      * A GGUF file, a Hugging Face folder (`config.json`, safetensors, `tokenizer.json`), or
      * `builtin:echo`, a model without weights that answers with its prompt
-     * (`builtin:echo?us_per_token=N` takes N microseconds for each token).
+     * (`builtin:echo?us_per_token=N&load_ms=N` takes so long for each token, and to load).
      */
     struct bn_string path;
     /**
