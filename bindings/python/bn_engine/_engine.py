@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
 import weakref
 from array import array
-from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from . import _header as header
 from ._async import AsyncStream, Inbox
@@ -31,17 +31,25 @@ class Readers:
     """The threads that read polled events, which destroying the engine frees. Without a lock that a fork may copy."""
 
     def __init__(self) -> None:
-        self._inside: deque[None] = deque()
+        self._inside: list[int] = []
         self._closed = False
+        #: For a signal handler that closes the engine while its own thread is inside: what to do afterwards.
+        self.postponed: Callable[[], None] | None = None
 
     def __enter__(self) -> None:
-        self._inside.append(None)
+        self._inside.append(threading.get_ident())
         if self._closed:
-            self._inside.pop()
+            self._inside.remove(threading.get_ident())
             raise header.ShutdownError("the engine is closed")
 
     def __exit__(self, *_: object) -> None:
-        self._inside.pop()
+        self._inside.remove(threading.get_ident())
+        if self.postponed is not None and not self.has_this_thread():
+            postponed, self.postponed = self.postponed, None
+            postponed()
+
+    def has_this_thread(self) -> bool:
+        return threading.get_ident() in self._inside
 
     def close(self) -> None:
         """Waits for those that are inside; all requests have ended, so they do not wait."""
@@ -52,6 +60,9 @@ class Readers:
 
 def _destroy(handle: Any, readers: Readers, inbox: Inbox) -> None:
     if lib.bn_engine_shutdown(handle, header.SHUTDOWN_CANCEL, ffi.NULL) == header.ERR_FORKED:
+        return
+    if readers.has_this_thread():
+        readers.postponed = functools.partial(_destroy, handle, readers, inbox)
         return
     while inbox.take(handle, header.WAIT_FOREVER):
         pass

@@ -47,6 +47,24 @@ class Processes(unittest.TestCase):
             """)
         self.assertEqual((status, output), (0, "1\n"), errors)
 
+    def test_a_signal_handler_may_close_the_engine(self):
+        for wait in ("list(engine.stream(prompt))", "asyncio.run(engine.agenerate(prompt))"):
+            status, output, errors = python(f"""
+                import asyncio, os, signal, threading, bn_engine
+                engine, prompt = bn_engine.Engine({SLOW!r}), {LONG!r}
+                signal.signal(signal.SIGTERM, lambda *_: engine.close())
+                threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
+                try:
+                    {wait}
+                except bn_engine.Error:
+                    pass
+                try:
+                    engine.stats()
+                except bn_engine.InvalidArgumentError:
+                    print("closed")
+                """)
+            self.assertEqual((status, output), (0, "closed\n"), errors)
+
     def test_a_forked_child_may_use_models_but_no_engines_of_its_parent(self):
         model = Model()
         with Engine(model) as engine:
