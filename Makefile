@@ -8,8 +8,9 @@
 #   make soak      random calls from many threads on engines that are full (SECONDS=60 for each model)
 #   make install   PREFIX=/usr/local DESTDIR=, and make uninstall
 #   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, bench-hosts
-#   make test-go, test-cpp, test-swift    the packages of bindings/ against an installation
+#   make test-go, test-cpp, test-python, test-swift    the packages of bindings/ against an installation
 #   make test-packages  what needs programs that few machines have: Swift, Prometheus, Kubernetes' schemas
+#   make wheel     target/wheels: the package for Python (bindings/python)
 #   make docs      the header as HTML in target/docs (needs doxygen)
 #   make header    generate include/bn_engine.h from src/ffi
 #   make abi-accept  record the header as the interface that programs are compiled against (needs abidw)
@@ -77,7 +78,7 @@ say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all rust lib convert chat examples demo bench header parity docs notices lint header-lint clean install uninstall package
 .PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan soak
-.PHONY: hosts test-hosts bench-hosts staged test-go test-cpp test-swift test-packages test-monitoring test-deploy
+.PHONY: hosts test-hosts bench-hosts staged test-go test-cpp test-swift wheel test-python check-python test-readme test-packages test-monitoring test-deploy
 
 all: lib convert chat examples
 
@@ -290,7 +291,7 @@ abi-accept:
 	@cp $(C)/abi/abi.txt $(C)/abi/bn_engine.abi tests/abi/
 	@echo "tests/abi/abi.txt and bn_engine.abi are the header's: commit them"
 
-# The installation works from C, C++, CMake and Python, shared and static.
+# The installation works from C, C++ and CMake, shared and static.
 test-install: lib convert
 	$(call say,the installed library)
 	@rm -rf $(STAGE) $(STAGE)-moved $(C)/cmake
@@ -298,7 +299,7 @@ test-install: lib convert
 	@tests/abi/check_symbols.sh static $(STAGE)/lib/libbn_engine.a $(SYMBOLS)
 	@tests/abi/check_install.sh $(STAGE) $(SONAME) $(SHARED) $(SYMBOLS)
 	@mv $(STAGE) $(STAGE)-moved
-	@CC="$(CC)" CXX="$(CXX)" CMAKE="$(CMAKE)" PYTHON="$(PYTHON)" PKG_CONFIG="$(PKG_CONFIG)" \
+	@CC="$(CC)" CXX="$(CXX)" CMAKE="$(CMAKE)" PKG_CONFIG="$(PKG_CONFIG)" \
 		tests/abi/use_install.sh $(STAGE)-moved $(C)
 	@mv $(STAGE)-moved $(STAGE)
 	@$(MAKE) --no-print-directory uninstall $(STAGED)
@@ -341,7 +342,7 @@ bench-hosts: $(C)/bn-server $(C)/server-load $(C)/bench
 	@BN_MODEL=builtin:echo BATCH_SIZE=256 PORT=18099 THREADS=1 $(C)/bn-server 2> /dev/null & server=$$!; sleep 1; \
 		for run in 1 2 3; do $(C)/bench --echo; $(C)/server-load 18099 256 1000; done; kill $$server
 
-test-hosts: $(C)/bn-server $(C)/bn-server-asan test-go test-cpp
+test-hosts: $(C)/bn-server $(C)/bn-server-asan test-go test-cpp test-python test-readme
 	$(call say,bn-server)
 	@cd hosts/server/tests && $(PYTHON) -m unittest
 	$(call say,bn-server under AddressSanitizer)
@@ -378,6 +379,35 @@ test-cpp: staged
 test-swift: staged
 	$(call say,Swift)
 	@bindings/swift/test.sh $(STAGE)-bindings $(VERSION) $(abspath $(C))
+
+PY := $(abspath target/python)
+PY_RUN := PATH="$(PY)/venv/bin:$$PATH"
+
+# The tools, in a virtual environment (Debian: python3-venv), from PyPI.
+$(PY)/venv/ready: bindings/python/dev.txt
+	@$(PYTHON) -m venv --clear $(PY)/venv && $(PY)/venv/bin/pip install --quiet --retries 2 -r $< && touch $@
+
+wheel: lib $(PY)/venv/ready
+	@rm -rf target/wheels $(PY)/*.whl
+	@(cd bindings/python && $(PY_RUN) python -m hatchling build -t wheel -d $(PY) && \
+		$(PY_RUN) auditwheel repair -w $(abspath target/wheels) $(PY)/*.whl) > $(PY)/wheel.log 2>&1 || { cat $(PY)/wheel.log; exit 1; }
+	@ls target/wheels/*.whl
+
+check-python: wheel
+	@$(PY_RUN) pip install --quiet --no-deps --force-reinstall target/wheels/*.whl
+	@cd bindings/python/tests && $(PY_RUN) python -W error -m unittest
+	@cd bindings/python && $(PY_RUN) ruff check --no-cache --quiet && $(PY_RUN) ruff format --no-cache --quiet --check
+	@cd bindings/python/tests && $(PY_RUN) mypy --cache-dir $(PY)/mypy --config-file ../pyproject.toml -p bn_engine
+
+test-python:
+	$(call say,Python)
+	@if $(MAKE) -s $(PY)/venv/ready; then $(MAKE) --no-print-directory check-python; \
+	else echo "the Python package is left out: no virtual environment, or no PyPI"; [ -z "$$CI" ]; fi
+
+# The programs of README.md's "Use it from", against the installation and the wheel.
+test-readme: staged test-python $(C)/bn-server
+	$(call say,README.md: its programs)
+	@CC="$(CC)" CXX="$(CXX)" GO="$(GO)" tests/readme.sh $(STAGE)-bindings $(abspath $(C)) $(PY)/venv/bin/python
 
 # What needs programs that few machines have: run by hand.
 test-packages: test-go test-cpp test-swift test-monitoring test-deploy

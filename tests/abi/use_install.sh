@@ -61,10 +61,3 @@ if command -v "$CMAKE" > /dev/null; then
 else
     echo "CMake: not installed, skipped"
 fi
-
-if command -v "$PYTHON" > /dev/null && "$PYTHON" -c 'import ctypes, sys; assert sys.version_info >= (3, 7)' 2> /dev/null; then
-    CC="$CC" "$PYTHON" tests/python_smoke.py "$lib/libbn_engine.so" "$prefix/include/bn_engine.h"
-    ran "Python, the header as the preprocessor gives it"
-else
-    echo "Python: no python3 with ctypes here, skipped"
-fi

@@ -1,0 +1,97 @@
+"""Python values in C structs, and C structs as named tuples, by what the header says of their fields."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any, Callable, TypeVar
+
+from . import _header as header
+from ._library import ffi
+
+T = TypeVar("T")
+
+
+def text(string: Any) -> str:
+    return bytes(ffi.buffer(string.data, string.length)).decode()
+
+
+def initializer(ctype: Any, value: Any, kept: list[Any]) -> Any:
+    """What initializes a field of this type; what it points to is added to `kept`."""
+    if ctype.kind == "pointer":
+        if isinstance(value, str):
+            raise TypeError(f"a sequence is needed, not the string {value!r}")
+        kept.append(ffi.new(f"{ctype.item.cname}[]", [initializer(ctype.item, item, kept) for item in value]))
+        return kept[-1]
+    if ctype.cname == "bn_string":
+        kept.append(ffi.from_buffer("char[]", os.fspath(value).encode()))
+        return {"data": kept[-1], "length": len(kept[-1])}
+    if ctype.kind == "struct":
+        return {name: initializer(field.type, value[name], kept) for name, field in ctype.fields}
+    return value
+
+
+def string(value: str | os.PathLike[str], kept: list[Any]) -> Any:
+    return ffi.new("bn_string *", initializer(ffi.typeof("bn_string"), value, kept))[0]
+
+
+def messages(value: Any, kept: list[Any]) -> tuple[Any, int, int]:
+    """A conversation as three arguments."""
+    made = initializer(ffi.typeof("bn_chat_message *"), value, kept)
+    return made, len(made), ffi.sizeof("bn_chat_message")
+
+
+def fill(struct: Any, options: Mapping[str, Any], kind: type) -> list[Any]:
+    """Sets the options that are not None; those that are no fields are flags. Keep the result as long as the struct."""
+    kept: list[Any] = []
+    fields = dict(ffi.typeof(struct).item.fields)
+    for name, value in options.items():
+        if name not in kind.__annotations__:
+            raise TypeError(f"there is no option {name!r}")
+        if value is None:
+            continue
+        if name not in fields:
+            struct.flags |= getattr(header, f"REQUEST_{name.upper()}") if value else 0
+            continue
+        made = initializer(fields[name].type, value, kept)
+        setattr(struct, name, made)
+        if fields[name].type.kind == "pointer":
+            setattr(struct, f"{name}_count", len(made))
+    return kept
+
+
+def reader(struct: str, kind: Callable[..., T]) -> Callable[[Any], T]:
+    """A function that copies such a struct to such a named tuple."""
+    fields = dict(ffi.typeof(struct).fields)
+    getters = [_field(name, fields[name].type) for name in kind._fields]  # type: ignore[attr-defined]
+    return lambda value: kind(*[get(value) for get in getters])
+
+
+def _field(name: str, ctype: Any) -> Callable[[Any], Any]:
+    get = attrgetter(name)
+    if ctype.kind == "pointer":
+        count, items = attrgetter(f"{name}_count"), _items(ctype.item)
+        return lambda value: items(get(value), count(value))
+    if ctype.kind == "array":
+        return lambda value: list(get(value))
+    if ctype.kind == "struct":
+        inner = _struct(ctype)
+        return lambda value: inner(get(value))
+    return get
+
+
+def _items(ctype: Any) -> Callable[[Any, int], Any]:
+    if ctype.cname == "float":
+        return lambda data, count: array("f", bytes(ffi.buffer(data, count * 4)) if count else b"")
+    if ctype.kind == "struct":
+        inner = _struct(ctype)
+        return lambda data, count: [inner(data[i]) for i in range(count)]
+    return lambda data, count: ffi.unpack(data, count) if count else []
+
+
+def _struct(ctype: Any) -> Callable[[Any], Any]:
+    if ctype.cname == "bn_string":
+        return text
+    return reader(ctype.cname, {"bn_latency": header.Latency, "bn_logprob": header.Logprob}[ctype.cname])

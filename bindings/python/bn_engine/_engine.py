@@ -1,0 +1,185 @@
+"""Engines: requests, streams, statistics, sessions."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+import weakref
+from array import array
+from typing import TYPE_CHECKING, Any, Callable
+
+from . import _header as header
+from ._async import AsyncStream, Inbox
+from ._convert import fill, reader, string
+from ._error import Error
+from ._library import Owned, c_text, call, ffi, lib, prepared, written
+from ._model import Model, log
+from ._request import Output, Stream
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+read_stats = reader("bn_stats", header.Stats)
+read_kv_event = reader("bn_kv_event", header.KvEvent)
+#: Changes of the prefix cache read at once.
+ROOM = 256
+
+
+class Readers:
+    """The threads that read polled events, which destroying the engine frees. Without a lock that a fork may copy."""
+
+    def __init__(self) -> None:
+        self._inside: list[int] = []
+        self._closed = False
+        #: For a signal handler that closes the engine while its own thread is inside: what to do afterwards.
+        self.postponed: Callable[[], None] | None = None
+
+    def __enter__(self) -> None:
+        self._inside.append(threading.get_ident())
+        if self._closed:
+            self._inside.remove(threading.get_ident())
+            raise header.ShutdownError("the engine is closed")
+
+    def __exit__(self, *_: object) -> None:
+        self._inside.remove(threading.get_ident())
+        if self.postponed is not None and not self.has_this_thread():
+            postponed, self.postponed = self.postponed, None
+            postponed()
+
+    def has_this_thread(self) -> bool:
+        return threading.get_ident() in self._inside
+
+    def close(self) -> None:
+        """Waits for those that are inside; all requests have ended, so they do not wait."""
+        self._closed = True
+        while self._inside:
+            time.sleep(0.001)
+
+
+def _destroy(handle: Any, readers: Readers, inbox: Inbox) -> None:
+    if lib.bn_engine_shutdown(handle, header.SHUTDOWN_CANCEL, ffi.NULL) == header.ERR_FORKED:
+        return
+    if readers.has_this_thread():
+        readers.postponed = functools.partial(_destroy, handle, readers, inbox)
+        return
+    while inbox.take(handle, header.WAIT_FOREVER):
+        pass
+    readers.close()
+    if lib.bn_engine_destroy(handle) == header.ERR_REENTRANT:  # collected as garbage while a callback ran
+        threading.Thread(target=lib.bn_engine_destroy, args=(handle,)).start()
+
+
+class Engine(Owned):
+    """Runs all requests on one model together. From any thread, and from any number of asyncio loops."""
+
+    model: Model
+
+    def __init__(
+        self, model: Model | str | os.PathLike[str] | None = None, **options: Unpack[header.EngineOptions]
+    ) -> None:
+        """`model` is a model, or what `Model` takes as its path."""
+        self.model = model if isinstance(model, Model) else Model(model)
+        config = prepared("bn_engine_config")
+        kept = fill(config, options, header.EngineOptions)
+        config.model, config.log = self.model._handle, log
+        out = ffi.new("bn_engine **")
+        call(lib.bn_engine_create, config, out)
+        del kept
+        self._handle = out[0]
+        self._readers, self._inbox = Readers(), Inbox()
+        self._free = weakref.finalize(self, _destroy, self._handle, self._readers, self._inbox)
+
+    def generate(self, prompt: str | None = None, **options: Unpack[header.RequestOptions]) -> Output:
+        """Waits for the whole answer. One that was cancelled or timed out is returned as far as it came."""
+        with Stream(self, prompt, options, header.REQUEST_NO_STREAM) as stream:
+            return stream.result()
+
+    def stream(self, prompt: str | None = None, **options: Unpack[header.RequestOptions]) -> Stream:
+        """Submits a request. Iterate over its events, or wait for `result()`."""
+        return Stream(self, prompt, options)
+
+    def embed(self, prompt: str | None = None, **options: Unpack[header.RequestOptions]) -> array[float]:
+        with Stream(self, prompt, options, header.REQUEST_EMBED) as stream:
+            return _vector(stream.result())
+
+    async def agenerate(self, prompt: str | None = None, **options: Unpack[header.RequestOptions]) -> Output:
+        async with AsyncStream(self, prompt, options, header.REQUEST_NO_STREAM) as stream:
+            return await stream.result()
+
+    def astream(self, prompt: str | None = None, **options: Unpack[header.RequestOptions]) -> AsyncStream:
+        """Submits a request of the running loop. Use `async for`, or await `result()`."""
+        return AsyncStream(self, prompt, options)
+
+    async def aembed(self, prompt: str | None = None, **options: Unpack[header.RequestOptions]) -> array[float]:
+        async with AsyncStream(self, prompt, options, header.REQUEST_EMBED) as stream:
+            return _vector(await stream.result())
+
+    def cancel_all(self) -> None:
+        call(lib.bn_cancel, self._handle, header.ANY)
+
+    def shutdown(self, *, drain: bool = True) -> None:
+        """Accepts nothing more, and finishes or cancels what was accepted. Returns at once; `state` tells the end."""
+        call(lib.bn_engine_shutdown, self._handle, header.SHUTDOWN_DRAIN if drain else header.SHUTDOWN_CANCEL)
+
+    @property
+    def state(self) -> int:
+        """`STATE_*`"""
+        state: int = lib.bn_engine_state(self._handle)
+        if state < 0:
+            raise Error.of(state, c_text(lib.bn_status_message(state)))
+        return state
+
+    def stats(self) -> header.Stats:
+        out = prepared("bn_stats")
+        call(lib.bn_engine_stats, self._handle, out)
+        return read_stats(out[0])
+
+    def metrics(self) -> str:
+        """The statistics as Prometheus text."""
+        return written("char", lib.bn_engine_metrics, self._handle).decode()
+
+    def report(self) -> str:
+        """How efficiently the engine runs, for people."""
+        return written("char", lib.bn_engine_report, self._handle).decode()
+
+    def kv_events(self) -> list[header.KvEvent]:
+        """What changed in the prefix cache since the last call. Needs `kv_events_capacity`."""
+        events: list[header.KvEvent] = []
+        room, count = ffi.new("bn_kv_event[]", ROOM), ffi.new("size_t *", ROOM)
+        while count[0] == ROOM:
+            call(lib.bn_kv_events, self._handle, room, ffi.sizeof("bn_kv_event"), ROOM, count)
+            events += [read_kv_event(room[i]) for i in range(count[0])]
+        return events
+
+    def cache_clear(self) -> None:
+        """Forgets every prefix that nobody uses now."""
+        call(lib.bn_cache_clear, self._handle)
+
+    def session_drop(self, name: str) -> None:
+        kept: list[Any] = []
+        call(lib.bn_session_drop, self._handle, string(name, kept))
+
+    def session_save(self, name: str) -> bytes:
+        kept: list[Any] = []
+        return written("uint8_t", lib.bn_session_save, self._handle, string(name, kept))
+
+    def session_restore(self, name: str, data: bytes) -> None:
+        """Only what `session_save` wrote, and you have kept from others."""
+        kept: list[Any] = []
+        call(lib.bn_session_restore, self._handle, string(name, kept), ffi.from_buffer("uint8_t[]", data), len(data))
+
+    def _take(self) -> bool:
+        """Takes the events of asynchronous streams. False: nothing will ever come."""
+        try:
+            with self._readers:
+                return self._inbox.take(self._handle, 0)
+        except header.ShutdownError:
+            return False
+
+
+def _vector(event: Output) -> array[float]:
+    if event.finish_reason != header.FINISH_EMBEDDING:
+        raise Error.of(event.status, event.message)
+    return event.embedding

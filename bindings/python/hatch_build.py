@@ -1,0 +1,23 @@
+"""What the wheel has besides the sources: the library, what its header says in Python, the licenses."""
+
+import subprocess
+import sysconfig
+from pathlib import Path
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class Files(BuildHookInterface):
+    def initialize(self, version, build_data):
+        root = Path(self.root).parents[1]
+        generated = Path(self.directory, "_header.py")
+        generated.parent.mkdir(parents=True, exist_ok=True)
+        awk = ["awk", "-f", "tools/header/parse.awk", "-f", "tools/header/python.awk", "include/bn_engine.h"]
+        with generated.open("w") as file:
+            subprocess.run(awk, cwd=root, stdout=file, check=True)
+        library = (root / "target/c/lib/libbn_engine.so").resolve(strict=True)
+        files = {generated: "_header.py", library: "libbn_engine.so"}
+        files |= {root / name: name for name in ("LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY")}
+        build_data["force_include"].update({str(path): "bn_engine/" + name for path, name in files.items()})
+        build_data["pure_python"] = False
+        build_data["tag"] = "py3-none-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")

@@ -1,0 +1,148 @@
+# The Python package's bn_engine/_header.py: constants, exceptions, tuples for the structs that the library writes,
+# options for those that the caller writes, and the declarations for cffi.
+#   awk -f tools/header/parse.awk -f tools/header/python.awk include/bn_engine.h
+
+# ERR_QUEUE_FULL as ErrQueueFull, bn_kv_event as KvEvent
+function camel(s, words, n, i, out) {
+    sub(/^bn_/, "", s)
+    n = split(tolower(s), words, "_")
+    for (i = 1; i <= n; i++) out = out toupper(substr(words[i], 1, 1)) substr(words[i], 2)
+    return out
+}
+
+# As Python names things, with an indent before each line but the first.
+function prose(s, indent) {
+    gsub(/`BN_/, "`", s)
+    gsub(/[ \n]+$/, "", s)
+    gsub(/\n/, "\n" indent, s)
+    return s
+}
+
+function comment_above(s, indent) {
+    print indent "#: " prose(s, indent "#: ")
+}
+
+function docstring(s, indent) {
+    sub(/\n\n.*/, "", s)
+    print indent "\"\"\"" prose(s, indent) "\"\"\"\n"
+}
+
+# `(1u << 3)` as `1 << 3`; empty for what is no number.
+function number(s) {
+    gsub(/[()]/, "", s)
+    sub(/u?l*$/, "", s)
+    sub(/u <</, " <<", s)
+    return s ~ /^-?[0-9]+( << [0-9]+)?$/ ? s : ""
+}
+
+function public(s) {
+    names[++named] = s
+    return s
+}
+
+function has_field(struct, field, i) {
+    for (i = 1; i <= count; i++) if (kind[i] == "field" && owner[i] == struct && name[i] == field) return 1
+    return 0
+}
+
+# What the package sets itself: sizes, counts of elements, callbacks and contexts, handles, the source of a model.
+function hidden(i, stem) {
+    if (name[i] ~ /^(struct_size|message_size|data|data_size|reserved|user_data|lease|flags|delivery_mode|model|model_path|path|prompt)$/)
+        return 1
+    stem = name[i]
+    return text[i] ~ /_callback |^void \*/ || (sub(/_count$/, "", stem) && has_field(owner[i], stem))
+}
+
+function type_of(s, list) {
+    if (s ~ /bn_string \*/) return list "[str]"
+    if (s ~ /bn_string /) return "str"
+    if (s ~ /const float \*/) return "array[float]"
+    if (match(s, /struct bn_[a-z_]+ \*/)) return list "[" camel(substr(s, RSTART + 7, RLENGTH - 9)) "]"
+    if (match(s, /struct bn_[a-z_]+ /)) return camel(substr(s, RSTART + 7, RLENGTH - 8))
+    if (s ~ /[*[]/) return list "[int]"
+    return s ~ /^(float|double) / ? "float" : "int"
+}
+
+function struct_class(i, called, base, list) {
+    print "\n\nclass " public(called) "(" base "):"
+    docstring(doc[i], "    ")
+    for (i++; kind[i] == "field"; i++) {
+        if (hidden(i)) continue
+        comment_above(doc[i], "    ")
+        print "    " name[i] ": " type_of(text[i], list) (name[i] == "count" ? "  # type: ignore[assignment]" : "")
+    }
+}
+
+# A struct's class: what the library fills is a tuple.
+function class_of(i, stem) {
+    stem = name[i]
+    if (stem ~ /^bn_(string|error)$/) return
+    if (stem == "bn_chat_message") struct_class(i, camel(stem), "TypedDict", "Sequence")
+    else if (sub(/_(config|params)$/, "_options", stem)) struct_class(i, camel(stem), "TypedDict, total=False", "Sequence")
+    else struct_class(i, camel(stem), "NamedTuple", "list")
+    if (stem == "bn_request_options") flags()
+}
+
+# The flags that are the caller's to choose, as options.
+function flags(i) {
+    for (i = 1; i <= count; i++) {
+        if (name[i] !~ /^BN_REQUEST_/ || name[i] ~ /_(POLL_BY_ID|EMBED)$/) continue
+        comment_above(doc[i], "    ")
+        print "    " tolower(substr(name[i], 12)) ": bool"
+    }
+}
+
+function constants(i) {
+    for (i = 1; i <= count; i++) {
+        if (kind[i] != "constant" || number(text[i]) == "") continue
+        comment_above(doc[i], "")
+        print public(substr(name[i], 4)) ": Final = " number(text[i])
+    }
+}
+
+function exceptions(i) {
+    for (i = 1; i <= count; i++) {
+        if (name[i] !~ /^BN_ERR_/) continue
+        print "\n\nclass " public(camel(substr(name[i], 8)) "Error") "(Error):"
+        docstring(doc[i], "    ")
+        print "    name = \"" name[i] "\"\n    status = " substr(name[i], 4)
+    }
+}
+
+# Array lengths as numbers: cffi knows no macros.
+function declaration_of(s, i) {
+    for (i = 1; i <= count; i++) if (kind[i] == "constant") sub("\\[" name[i] "\\]", "[" number(text[i]) "]", s)
+    return s
+}
+
+function declarations(i) {
+    print "\n\n#: For cffi.\nCDEF: Final = \"\"\""
+    for (i = 1; i <= count; i++) {
+        if (kind[i] == "type" || kind[i] == "function") print text[i]
+        if (kind[i] != "struct") continue
+        print "typedef struct " name[i] " {"
+        for (; kind[i + 1] == "field"; i++) print "    " declaration_of(text[i + 1])
+        print "} " owner[i] ";"
+    }
+    print "\"\"\""
+}
+
+function exported(i) {
+    print "\n\n__all__ = ["
+    for (i = 1; i <= named; i++) print "    \"" names[i] "\","
+    print "]"
+}
+
+END {
+    print "\"\"\"Generated from include/bn_engine.h by tools/header/python.awk.\"\"\"\n"
+    print "from __future__ import annotations\n"
+    print "from array import array"
+    print "from collections.abc import Sequence"
+    print "from typing import Final, NamedTuple, TypedDict\n"
+    print "from ._error import Error\n"
+    constants()
+    exceptions()
+    for (i = 1; i <= count; i++) if (kind[i] == "struct") class_of(i)
+    declarations()
+    exported()
+}
