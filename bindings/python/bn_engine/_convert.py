@@ -94,4 +94,5 @@ def _items(ctype: Any) -> Callable[[Any, int], Any]:
 def _struct(ctype: Any) -> Callable[[Any], Any]:
     if ctype.cname == "bn_string":
         return text
-    return reader(ctype.cname, {"bn_latency": header.Latency, "bn_logprob": header.Logprob}[ctype.cname])
+    name = "".join(part.capitalize() for part in ctype.cname.removeprefix("bn_").split("_"))
+    return reader(ctype.cname, getattr(header, name))
