@@ -9,6 +9,7 @@
 #   make install   PREFIX=/usr/local DESTDIR=, and make uninstall
 #   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, bench-hosts
 #   make wheel     target/wheels: the package for Python (bindings/python); make test-python
+#   make test-ray  deploy/ray on a local Ray Serve, with its measurements (minutes; installs Ray from PyPI); make test-packages
 #   make docs      the header as HTML in target/docs (needs doxygen)
 #   make header    generate include/bn_engine.h from src/ffi
 #   make abi-accept  record the header as the interface that programs are compiled against (needs abidw)
@@ -76,7 +77,7 @@ say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all rust lib convert chat examples demo bench header parity docs notices lint header-lint clean install uninstall package
 .PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan soak hosts test-hosts bench-hosts
-.PHONY: wheel test-python check-python
+.PHONY: wheel test-python check-python test-ray test-packages
 
 all: lib convert chat examples
 
@@ -371,6 +372,20 @@ test-python:
 	$(call say,Python)
 	@if $(MAKE) -s $(PY)/venv/ready; then $(MAKE) --no-print-directory check-python; \
 	else echo "the Python package is left out: no virtual environment, or no PyPI"; [ -z "$$CI" ]; fi
+
+# Not in CI: Ray is large. RAY_PARTS=kill for one part.
+RAY_PARTS ?=
+
+target/ray/ready: deploy/ray/requirements.txt
+	@$(PYTHON) -m venv --clear target/ray && target/ray/bin/pip install --quiet -r $< && touch $@
+
+test-ray: wheel target/ray/ready
+	$(call say,Ray Serve)
+	@target/ray/bin/pip install --quiet --force-reinstall --no-deps target/wheels/*.whl
+	@target/ray/bin/python deploy/ray/try.py $(RAY_PARTS)
+
+# What runs on packages and is tested by hand.
+test-packages: test-ray
 
 # -- install ----------------------------------------------------------------------------------------
 
