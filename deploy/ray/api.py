@@ -16,6 +16,8 @@ FIELDS = {
     "frequency_penalty": ("frequency_penalty", 0.0),
     "presence_penalty": ("presence_penalty", 0.0),
 }
+#: Would change the answer, and nothing here can do them.
+MISSING = ("best_of", "echo", "logit_bias", "logprobs", "response_format", "suffix", "tools")
 #: HTTP's status for the engine's; others are 500.
 HTTP = {
     bn_engine.ERR_INVALID_ARGUMENT: 400,
@@ -40,6 +42,9 @@ class RefusedError(Exception):
 def options(body: dict[str, Any], chat: bool) -> dict[str, Any]:
     if body.get("n", 1) != 1:
         raise RefusedError(400, "n: only 1 is supported")
+    for field in MISSING:
+        if body.get(field):
+            raise RefusedError(400, f"{field}: not supported")
     made = {
         option: body[field] if body.get(field) is not None else default for field, (option, default) in FIELDS.items()
     }

@@ -30,6 +30,8 @@ class Settings(BaseModel):
     queue: int = 64
     kv_block_size: int = 32
     engine: dict[str, Any] = {}
+    #: Processes for HTTP, JSON and tokenizing
+    fronts: int = 1
     #: CPUs that Ray reserves for a replica
     cpus: float = 1
     #: Seconds that a replica has to finish its requests before it is removed
@@ -79,6 +81,11 @@ def build(settings: Settings) -> Application:
         **scaled,
     ).bind(settings.model, options)
     front = serve.deployment(
-        Front, name="Front", max_ongoing_requests=1000, ray_actor_options={"num_cpus": 0.1}, logging_config=QUIET
+        Front,
+        name="Front",
+        num_replicas=settings.fronts,
+        max_ongoing_requests=1000,
+        ray_actor_options={"num_cpus": 0.1},
+        logging_config=QUIET,
     )
     return front.bind(replicas, settings.model, settings.name, settings.kv_block_size)

@@ -15,6 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 HERE = str(Path(__file__).parent)
@@ -26,6 +27,7 @@ from ray.serve.request_router import PendingRequest, RequestRouter, RunningRepli
 
 from app import Settings, build  # noqa: E402
 from load import BASE, Result, drive, tokens_per_second  # noqa: E402
+from scaling import Load  # noqa: E402
 
 ECHO = "builtin:echo?us_per_token=5000"
 
@@ -104,7 +106,13 @@ def routes() -> None:
     streamed = call("completions", {**asked, "stream": True})[1].split("\n\n")
     pieces = [json.loads(event[6:])["choices"][0]["text"] for event in streamed[:-2]]
     check("".join(pieces) == "42" and streamed[-2:] == ["data: [DONE]", ""], "a stream of completions")
-    for wrong in ({"prompt": "x", "temperature": -1}, {"temperature": 0}, {"prompt": 7}, {"prompt": "x", "n": 2}):
+    for wrong in (
+        {"prompt": "x", "temperature": -1},
+        {"temperature": 0},
+        {"prompt": 7},
+        {"prompt": "x", "n": 2},
+        {"prompt": "x", "tools": [1]},
+    ):
         check(call("completions", wrong)[0] == 400, f"{wrong} should be refused")
     deploy(replicas=1, model="builtin:echo")
     talk = {"messages": [{"role": "user", "content": "Hello"}]}
@@ -220,6 +228,23 @@ def replicas_now() -> int:
     return int(states.get("RUNNING", 0))
 
 
+def scaling_rule() -> None:
+    """What `Load` wants for requests, for KV blocks in use, and while a new replica has told nothing."""
+    for requests, kv, replicas, wanted in (
+        (20, [0.1], 1, 3),
+        (8, [0.9, 0.9], 2, 3),
+        (8, [0.2, 0.2], 2, 1),
+        (8, [0.2], 2, 2),
+    ):
+        context = SimpleNamespace(
+            total_num_requests=requests,
+            aggregated_metrics={"kv": dict(enumerate(kv))},
+            current_num_replicas=replicas,
+            target_num_replicas=replicas,
+        )
+        check(Load(requests=8, kv=0.8)(context)[0] == wanted, f"{context} should want {wanted}")  # type: ignore[arg-type]
+
+
 def autoscale() -> None:
     """1 to 3 replicas for 24 requests at a time, with 8 as the target; back to 1 when they have ended."""
     seen = []
@@ -235,6 +260,7 @@ def autoscale() -> None:
         watching.cancel()
         return results
 
+    scaling_rule()
     heading()
     deploy(replicas=1, max_replicas=3, target_requests=8, scaling_delay_s=2, model=ECHO)
     results = asyncio.run(busy())

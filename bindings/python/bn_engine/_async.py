@@ -68,6 +68,8 @@ class AsyncStream(Request, AsyncIterator[Output]):
         self._wake()
 
     def _put(self, event: Output, running: asyncio.AbstractEventLoop | None) -> None:
+        if self._ended:
+            return
         self._events.append(event)
         if running is self._loop:
             self._wake()
