@@ -9,8 +9,9 @@
 #   make install   PREFIX=/usr/local DESTDIR=, and make uninstall
 #   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, bench-hosts
 #   make test-go, test-cpp, test-python, test-swift    the packages of bindings/ against an installation
-#   make test-packages  what needs programs that few machines have: Swift, Prometheus, Kubernetes' schemas
+#   make test-packages  what needs programs that few machines have: Swift, Prometheus, Ray, Kubernetes' schemas
 #   make wheel     target/wheels: the package for Python (bindings/python)
+#   make test-ray  deploy/ray on a local Ray Serve, with its measurements (minutes; installs Ray from PyPI)
 #   make docs      the header as HTML in target/docs (needs doxygen)
 #   make header    generate include/bn_engine.h from src/ffi
 #   make abi-accept  record the header as the interface that programs are compiled against (needs abidw)
@@ -78,7 +79,7 @@ say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all rust lib convert chat examples demo bench header parity docs notices lint header-lint clean install uninstall package
 .PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan soak
-.PHONY: hosts test-hosts bench-hosts staged test-go test-cpp test-swift wheel test-python check-python test-readme test-packages test-monitoring test-deploy
+.PHONY: hosts test-hosts bench-hosts staged test-go test-cpp test-swift wheel test-python check-python test-readme test-packages test-monitoring test-deploy test-ray
 
 all: lib convert chat examples
 
@@ -409,8 +410,19 @@ test-readme: staged test-python $(C)/bn-server
 	$(call say,README.md: its programs)
 	@CC="$(CC)" CXX="$(CXX)" GO="$(GO)" tests/readme.sh $(STAGE)-bindings $(abspath $(C)) $(PY)/venv/bin/python
 
+# Not in CI: Ray is large. RAY_PARTS=kill for one part.
+RAY_PARTS ?=
+
+target/ray/ready: deploy/ray/requirements.txt
+	@$(PYTHON) -m venv --clear target/ray && target/ray/bin/pip install --quiet -r $< && touch $@
+
+test-ray: wheel target/ray/ready
+	$(call say,Ray Serve)
+	@target/ray/bin/pip install --quiet --force-reinstall --no-deps target/wheels/*.whl
+	@target/ray/bin/python deploy/ray/try.py $(RAY_PARTS)
+
 # What needs programs that few machines have: run by hand.
-test-packages: test-go test-cpp test-swift test-monitoring test-deploy
+test-packages: test-go test-cpp test-swift test-monitoring test-deploy test-ray
 
 # -- install ----------------------------------------------------------------------------------------
 

@@ -55,7 +55,8 @@ class AsyncStream(Request, AsyncIterator[Output]):
                 raise
             finally:
                 self._waiter = None
-        return self._passed(self._events.popleft())
+        # As a poll does: everything since the last one, for those that read slowly.
+        return self._passed(joined([self._events.popleft() for _ in range(len(self._events))]))
 
     async def result(self) -> Output:
         """All that is left of the stream as one event."""
@@ -67,6 +68,8 @@ class AsyncStream(Request, AsyncIterator[Output]):
         self._wake()
 
     def _put(self, event: Output, running: asyncio.AbstractEventLoop | None) -> None:
+        if self._ended:
+            return
         self._events.append(event)
         if running is self._loop:
             self._wake()

@@ -40,6 +40,8 @@ def joined(events: list[Output]) -> Output:
     """All events of a request as one, as `no_stream` would return it."""
     if not events:
         raise RuntimeError("the stream was closed or read before")
+    if len(events) == 1:
+        return events[0]
     return events[-1]._replace(
         text="".join(event.text for event in events),
         tokens=[token for event in events for token in event.tokens],

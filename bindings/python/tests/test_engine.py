@@ -69,11 +69,12 @@ class Answers(unittest.TestCase):
         stopped = self.engine.generate("Once upon a time", stop_tokens=answer.tokens[1:2])
         self.assertEqual((stopped.reason, stopped.stop_index, len(stopped.tokens)), ("stop", 0, 2))
 
-    def test_an_echoed_prompt_has_a_log_probability_for_each_token(self):
+    def test_an_echoed_prompt_has_entries_for_all_tokens_but_no_log_probabilities_of_its_own(self):
         answer = self.engine.generate("17+25=", echo_prompt=True, logprobs=True)
         self.assertEqual(answer.text, "17+25=42")
         self.assertEqual(len(answer.logprobs), len(answer.tokens))
-        self.assertFalse(math.isnan(answer.logprobs[-1].logprob))
+        unknown = [math.isnan(entry.logprob) for entry in answer.logprobs]
+        self.assertEqual(unknown, [True] * answer.prompt_tokens + [False] * answer.generated_tokens)
 
     def test_statistics(self):
         with Engine(self.engine.model, max_batch_size=7) as engine:

@@ -1,0 +1,107 @@
+"""OpenAI's requests as options of the engine, and its answers."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import uuid
+from typing import Any
+
+import bn_engine
+
+#: Fields of a request and the engine's options, with OpenAI's defaults.
+FIELDS = {
+    "temperature": ("temperature", 1.0),
+    "top_p": ("top_p", 1.0),
+    "frequency_penalty": ("frequency_penalty", 0.0),
+    "presence_penalty": ("presence_penalty", 0.0),
+}
+#: Would change the answer, and nothing here can do them.
+MISSING = ("best_of", "echo", "logit_bias", "logprobs", "response_format", "suffix", "tools")
+#: HTTP's status for the engine's; others are 500.
+HTTP = {
+    bn_engine.ERR_INVALID_ARGUMENT: 400,
+    bn_engine.ERR_UNSUPPORTED: 400,
+    bn_engine.ERR_TOO_LONG: 400,
+    bn_engine.ERR_QUEUE_FULL: 429,
+    bn_engine.ERR_MEMORY_LIMIT: 429,
+    bn_engine.ERR_SHUTDOWN: 503,
+}
+REASONS = {"stop": "stop", "stop_string": "stop", "length": "length"}
+
+
+class RefusedError(Exception):
+    """An answer without a result."""
+
+    def __init__(self, http: int, message: str) -> None:
+        super().__init__(message)
+        kind = "invalid_request_error" if http < 429 else "server_error"
+        self.http, self.body = http, {"error": {"message": message, "type": kind}}
+
+
+def options(body: dict[str, Any], chat: bool) -> dict[str, Any]:
+    if body.get("n", 1) != 1:
+        raise RefusedError(400, "n: only 1 is supported")
+    for field in MISSING:
+        if body.get(field):
+            raise RefusedError(400, f"{field}: not supported")
+    made = {
+        option: body[field] if body.get(field) is not None else default for field, (option, default) in FIELDS.items()
+    }
+    limit = body.get("max_completion_tokens") or body.get("max_tokens")
+    made["max_new_tokens"] = limit if limit is not None else (0 if chat else 16)
+    made["seed"] = secrets.randbits(63) if body.get("seed") is None else body["seed"]
+    stop = body.get("stop") or []
+    made["stop_strings"] = [stop] if isinstance(stop, str) else stop
+    made["no_stream"] = not body.get("stream")
+    return made
+
+
+def prompt(body: dict[str, Any], model: bn_engine.Model, chat: bool) -> list[int]:
+    """The request's tokens."""
+    try:
+        if chat:
+            return model.chat_tokenize(body["messages"])
+        given = body["prompt"]
+        return model.tokenize(given, add_special=True) if isinstance(given, str) else list(given)
+    except KeyError as error:
+        raise RefusedError(400, f"{error.args[0]}: missing") from None
+    except bn_engine.Error as error:
+        raise RefusedError(HTTP.get(error.status, 500), error.message) from None
+    except TypeError as error:
+        raise RefusedError(400, str(error)) from None
+
+
+def finish(piece: dict[str, Any]) -> str | None:
+    if "reason" not in piece:
+        return None
+    if piece["reason"] not in REASONS:
+        raise RefusedError(503, f"the request ended: {piece['reason']}")
+    return REASONS[piece["reason"]]
+
+
+class Answer:
+    """The JSON objects of one answer."""
+
+    def __init__(self, model: str, chat: bool, stream: bool) -> None:
+        self.chat, self.stream = chat, stream
+        kind = "chat.completion" + ".chunk" * stream if chat else "text_completion"
+        self.head = {"id": f"cmpl-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": model}
+
+    def body(self, piece: dict[str, Any], first: bool = True) -> dict[str, Any]:
+        choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": finish(piece)}
+        if self.chat:
+            said = {"role": "assistant", "content": piece["text"]} if first else {"content": piece["text"]}
+            choice["delta" if self.stream else "message"] = said
+        else:
+            choice["text"] = piece["text"]
+        made = {**self.head, "choices": [choice]}
+        if "usage" in piece:
+            given, generated, cached = piece["usage"]
+            made["usage"] = {
+                "prompt_tokens": given,
+                "completion_tokens": generated,
+                "total_tokens": given + generated,
+                "prompt_tokens_details": {"cached_tokens": cached},
+            }
+        return made
