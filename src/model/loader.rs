@@ -46,23 +46,24 @@ pub struct EchoOptions {
 impl EchoOptions {
     /// Of `us_per_token=N&load_ms=N`, in any order; each may be left out.
     fn parse(text: &str) -> Result<Self> {
-        let mut options = Self::default();
+        let (mut us_per_token, mut load_ms) = (None, None);
         for option in text.split('&') {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             let field = match name {
-                "us_per_token" => Some(&mut options.us_per_token),
-                "load_ms" => Some(&mut options.load_ms),
+                "us_per_token" => Some(&mut us_per_token),
+                "load_ms" => Some(&mut load_ms),
                 _ => None,
             };
+            let field = field.filter(|field| field.is_none()); // given twice
             let value = value.parse().ok().filter(|value| *value <= MAX_ECHO);
             let (Some(field), Some(value)) = (field, value) else {
                 return Err(Error::invalid(format!(
-                    "model path option '{option}': builtin:echo takes us_per_token and load_ms, 0 to {MAX_ECHO}"
+                    "model path option '{option}': builtin:echo takes us_per_token and load_ms once, 0 to {MAX_ECHO}"
                 )));
             };
-            *field = value;
+            *field = Some(value);
         }
-        Ok(options)
+        Ok(Self { us_per_token: us_per_token.unwrap_or(0), load_ms: load_ms.unwrap_or(0) })
     }
 
     /// Seems to load.
@@ -240,5 +241,59 @@ fn tokenizer(
             Ok(None)
         }
         result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn echo_options_are_numbers_by_name() {
+        let parsed = |text| {
+            let EchoOptions { us_per_token, load_ms } = EchoOptions::parse(text).unwrap();
+            (us_per_token, load_ms)
+        };
+        assert_eq!(parsed("us_per_token=7&load_ms=30"), (7, 30));
+        assert_eq!(parsed("load_ms=30&us_per_token=7"), (7, 30));
+        assert_eq!(parsed("load_ms=1000000"), (0, 1_000_000));
+        assert_eq!(parsed("us_per_token=0"), (0, 0));
+    }
+
+    #[test]
+    fn echo_options_that_mean_nothing_are_refused() {
+        for text in [
+            "",
+            "&",
+            "load_ms",
+            "load_ms=",
+            "load_ms=-1",
+            "load_ms=1.5",
+            "load_ms=1000001",
+            "load_ms=99999999999",
+            "load_ms= 1",
+            "load_ms=1&",
+            "Load_ms=1",
+            "sleep=1",
+            "load_ms=1&load_ms=2",
+            "us_per_token=1&us_per_token=1",
+        ] {
+            let error = EchoOptions::parse(text).expect_err(text);
+            assert_eq!(error.status, Status::InvalidArgument, "{text}");
+            assert!(error.message.contains("us_per_token and load_ms"), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_echo_has_options() {
+        assert!(matches!(
+            Source::parse(Some("builtin:echo")),
+            Ok(Source::Echo(EchoOptions { us_per_token: 0, load_ms: 0 }))
+        ));
+        assert!(
+            matches!(Source::parse(Some("a?load_ms=1")), Ok(Source::File(path)) if path == "a?load_ms=1")
+        );
+        assert!(Source::parse(Some("builtin:other?load_ms=1")).is_err());
+        assert!(Source::parse(Some("builtin:echo?")).is_err());
     }
 }

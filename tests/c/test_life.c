@@ -290,6 +290,25 @@ TEST(progress_may_give_the_load_up) {
     CHECK_EQ(count_fds(), fds);
 }
 
+static int32_t give_up_third(float fraction, bn_string what, void *context) {
+    int *calls = context;
+    (void)fraction, (void)what;
+    return ++*calls == 3;
+}
+
+TEST(a_slow_load_may_be_given_up_on_its_way) {
+    int calls = 0;
+    bn_model_config config;
+    bn_model *model = NULL;
+    CHECK_OK(bn_model_config_init(&config, sizeof config));
+    config.path = BN_STRING("builtin:echo?load_ms=1000000"); // the test would take a quarter of an hour
+    config.progress = give_up_third;
+    config.progress_context = &calls;
+    CHECK_STATUS(bn_model_open(&config, &model, NULL), BN_ERR_CANCELLED);
+    CHECK(model == NULL);
+    CHECK_EQ(calls, 3);
+}
+
 TEST(log_level_off_is_silent) {
     static log_sink sink;
     bn_engine_config config = echo_config();

@@ -1,4 +1,5 @@
 """A server for a test, and requests to it. Python's standard library alone."""
+import atexit
 import http.client
 import json
 import os
@@ -21,6 +22,7 @@ class Server:
         for name, value in options.items():
             arguments += ["--" + name.replace("_", "-"), str(value)]
         self.process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})})
+        atexit.register(self.process.kill)  # of a test that failed
         line = self.process.stderr.readline()
         found = re.search(r"port (\d+)", line)
         if not found:

@@ -1,23 +1,32 @@
 """While the model loads, where memory ends, and what is refused then."""
+import json
 import signal
-import threading
-import time
 import unittest
 
-from support import Server
+from support import Server, request
 
 PROMPT = {"prompt": "abcdefgh", "max_tokens": 4}
 
 
+def read_head(s):
+    """What a socket has first: a short answer as a whole."""
+    data = s.recv(1 << 16)
+    s.close()
+    return data
+
+
 class Loading(unittest.TestCase):
-    def test_only_the_page_and_the_state_answer_while_the_model_loads(self):
+    def test_the_page_and_the_state_alone_answer_while_the_model_loads(self):
         server = Server(wait=False, model="builtin:echo?load_ms=600000")
         self.assertEqual(server.get("/health"), (503, {"status": "loading"}))
         self.assertEqual(server.get("/")[0], 200)
+        status, metrics = server.get("/metrics")
+        self.assertEqual(status, 200)
+        self.assertIn(b'bn_engine_state{state="loading"} 1\n', metrics)
         for method, path, body in [("POST", "/v1/completions", PROMPT), ("POST", "/v1/chat/completions", {"messages": []}),
                                    ("GET", "/v1/models", None), ("POST", "/tokenize", {"text": "a"})]:
             status, headers, data = server.request(method, path, body)
-            self.assertEqual((status, headers["Retry-After"]), (503, "1"), path)
+            self.assertEqual((status, headers["Retry-After"]), (503, "5"), path)
             self.assertIn("load", data["error"]["message"])
         self.assertEqual(server.stop(signal.SIGTERM), 0)  # at once: nobody waits for the model
 
@@ -28,36 +37,26 @@ class Loading(unittest.TestCase):
 
 
 class Memory(unittest.TestCase):
-    def test_requests_beyond_the_memory_are_refused_and_others_go_on(self):
-        # The echo model takes next to nothing: the limit is what its engine has, and some for prompts.
-        server = Server(model="builtin:echo?us_per_token=1000", max_sequence=1 << 16, memory_limit=24 << 20, max_batch=4)
-        long = {"prompt": "a" * 60000, "max_tokens": 10, "ignore_eos": True}
-        answers, lock = [], threading.Lock()
-
-        def ask():
-            status, headers, data = server.request("POST", "/v1/completions", long)
-            with lock:
-                answers.append((status, headers["Retry-After"], data))
-
-        running = server.open_stream({"prompt": "abcdefgh", "max_tokens": 200, "ignore_eos": True})
-        threads = [threading.Thread(target=ask) for _ in range(120)]
-        for thread in threads:
-            thread.start()
-        server.until(lambda stats: stats["rejected_memory"] > 0, "a refusal")
-        for thread in threads:
-            thread.join()
-        refused = [a for a in answers if a[0] == 429]
-        self.assertGreater(len(refused), 0)
-        for _, retry, data in refused:
-            self.assertEqual(retry, "1")
-            self.assertIn("memory", data["error"]["message"])
-        self.assertTrue(all(a[0] in (200, 429) for a in answers), {a[0] for a in answers})
-        data = b""
-        while b"[DONE]" not in data:
-            more = running.recv(1 << 16)
-            self.assertTrue(more, data[-200:])
-            data += more
+    def test_a_request_beyond_the_memory_is_refused_and_others_go_on(self):
+        server = Server(model="builtin:echo?us_per_token=100", max_sequence=8192, memory_limit=12 << 20, max_batch=1)
+        running = server.open_stream({"prompt": "abcdefgh", "max_tokens": 8000, "ignore_eos": True})
+        long, waiting = request("/v1/completions", json.dumps({"prompt": "a" * 8000, "max_tokens": 10, "ignore_eos": True})), []
+        while server.stats()["rejected_memory"] == 0:  # they wait behind the one that runs
+            waiting.append(server.raw(long))
+            server.until(lambda stats: stats["accepted"] + stats["rejected_memory"] == len(waiting) + 1, "an answer")
+        self.assertGreater(len(waiting), 1)
+        refused = read_head(waiting.pop())
+        self.assertIn(b" 429 ", refused)
+        self.assertIn(b"Retry-After: 1\r\n", refused)
+        self.assertIn(b"memory", refused)
+        self.assertIn(b"data: ", running.recv(1 << 16))
         running.close()
+        first, *others = waiting
+        for s in others:
+            s.close()
+        self.assertIn(b" 200 ", read_head(first))
+        server.until(lambda stats: stats["unreleased"] == 0, "the end of what was given up")
+        self.assertEqual(server.post("/v1/completions", PROMPT)[0], 200)
         self.assertEqual(server.stop(), 0)
 
 

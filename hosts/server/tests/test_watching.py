@@ -57,17 +57,6 @@ class Metrics(ServerTest):
 
 
 class States(unittest.TestCase):
-    def test_a_server_that_loads_says_so(self):
-        server = Server(wait=False)
-        status = "loading"
-        while status == "loading":  # also while it does
-            code, text = server.get("/metrics")
-            self.assertEqual(code, 200)
-            states = [name for name, value in samples(text).items() if name.startswith("bn_engine_state{") and value == 1]
-            self.assertIn(states, (['bn_engine_state{state="loading"}'], ['bn_engine_state{state="running"}']))
-            status = server.get("/health")[1]["status"]
-        self.assertEqual(server.stop(), 0)
-
     def test_a_draining_engine_says_so(self):
         server = Server(model="builtin:echo?us_per_token=2000", max_sequence=4096)
         watcher = server.connect()  # accepted before the drain
