@@ -175,8 +175,11 @@ fn names_of_models() {
         Ok::<_, String>(format!("{source:?}"))
     };
     assert_eq!(parse(None).unwrap(), "Embedded");
-    assert_eq!(parse(Some("builtin:echo")).unwrap(), "Echo { us_per_token: 0 }");
-    assert_eq!(parse(Some("builtin:echo?us_per_token=250")).unwrap(), "Echo { us_per_token: 250 }");
+    assert_eq!(parse(Some("builtin:echo")).unwrap(), "Echo(EchoOptions { us_per_token: 0, load_ms: 0 })");
+    assert_eq!(
+        parse(Some("builtin:echo?us_per_token=250&load_ms=7")).unwrap(),
+        "Echo(EchoOptions { us_per_token: 250, load_ms: 7 })"
+    );
     assert_eq!(parse(Some("./models/a?b.gguf")).unwrap(), "File(\"./models/a?b.gguf\")");
     for (path, word) in [
         ("", "NULL"),
