@@ -52,7 +52,7 @@ impl Efficiency {
     }
 }
 
-/// Of a step's time, what its prompts took: split by the learned cost of their rows and keys and of those of the decode
+/// Of a step's time, what its prompts took: split by the learned cost of their work and of that of the decode
 /// rows, or while that is not known, by rows.
 fn prefill_ns(all: Work, decode: Work, step_ns: u64, learned: &StepTime) -> u64 {
     let mut prompts = all;
