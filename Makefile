@@ -7,6 +7,8 @@
 #                  (QUICK=1: a shorter run; BENCH_ARGS: for target/c/bench; docs/performance.md)
 #   make soak      random calls from many threads on engines that are full (SECONDS=60 for each model)
 #   make install   PREFIX=/usr/local DESTDIR=, and make uninstall
+#                  (TARGET=aarch64-unknown-linux-gnu CROSS=aarch64-linux-gnu-: for another machine)
+#   make test-packages  Debian packages, Conan, SBOM, musl, aarch64 (docs/packaging.md); make deb, make sbom
 #   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, bench-hosts
 #   make docs      the header as HTML in target/docs (needs doxygen)
 #   make header    generate include/bn_engine.h from src/ffi
@@ -23,7 +25,18 @@ PYTHON ?= python3
 CMAKE ?= cmake
 PKG_CONFIG ?= pkg-config
 VALGRIND ?= valgrind
+CONAN ?= conan
 OBJCOPY ?= objcopy
+# For another machine: what cargo calls it, and what the names of its compiler and binutils begin with.
+TARGET ?=
+CROSS ?=
+ifneq ($(CROSS),)
+CC := $(CROSS)gcc
+LD := $(CROSS)ld
+AR := $(CROSS)ar
+OBJCOPY := $(CROSS)objcopy
+export CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_LINKER := $(CC)
+endif
 PREFIX ?= /usr/local
 DESTDIR ?=
 LIBDIR ?= $(PREFIX)/lib
@@ -31,6 +44,8 @@ INCLUDEDIR ?= $(PREFIX)/include
 BINDIR ?= $(PREFIX)/bin
 MANDIR ?= $(PREFIX)/share/man
 DOCDIR ?= $(PREFIX)/share/doc/bn_engine
+# Where installed programs look for the library: by its path from themselves. Empty: where the system does.
+RUNPATH ?= $$ORIGIN/$(call relative,$(BINDIR),$(LIBDIR))
 # release or dev
 PROFILE ?= release
 # For `make quick`: part of the tests' names
@@ -49,8 +64,9 @@ ABI := $(shell sed -n 's/^\#define BN_ABI_VERSION [^0-9]*\([0-9]*\).*/\1/p' $(HE
 # The file name begins with the soname, as packagers' patterns expect: libbn_engine.so.1.0.1.0
 SONAME := libbn_engine.so.$(ABI)
 SHARED := $(SONAME).$(VERSION)
-RUST := $(abspath target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
-C := target/c
+CARGO_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
+RUST := $(CARGO_DIR)$(TARGET:%=/%)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+C := target$(TARGET:%=/%)/c
 # The libraries as they are installed
 LIB := $(C)/lib$(if $(filter release,$(PROFILE)),,-$(PROFILE))
 STAGE := $(abspath $(C)/stage)
@@ -83,7 +99,7 @@ all: lib convert chat examples
 # Without cargo (sudo make install), use what is already built.
 rust:
 	@if command -v $(CARGO) > /dev/null || [ ! -f $(RUST)/libbn_engine.a ]; then \
-		$(CARGO) build --locked --profile $(PROFILE) --lib; \
+		$(CARGO) build --locked --profile $(PROFILE) $(TARGET:%=--target %) --lib; \
 	fi
 	@mkdir -p $(LIB)
 
@@ -119,7 +135,7 @@ lib: $(LIB)/$(SHARED)
 
 convert: rust
 	@if command -v $(CARGO) > /dev/null || [ ! -f $(RUST)/bn-convert ]; then \
-		$(CARGO) build --locked --profile $(PROFILE) --bin bn-convert; \
+		$(CARGO) build --locked --profile $(PROFILE) $(TARGET:%=--target %) --bin bn-convert; \
 	fi
 
 chat: $(C)/bn-chat
@@ -129,10 +145,10 @@ CHAT := $(wildcard hosts/chat/*.c)
 $(C)/bn-chat: $(CHAT) hosts/chat/chat.h include/bn_engine.h | lib
 	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $(CHAT) -o $@ $(LINK)
 
-# As it is installed: it finds the library by its path from itself. Linked each time, for other folders.
+# As it is installed. Linked each time, for other folders.
 $(C)/package/bn-chat: package | lib
 	@$(CC) $(C11) -D_GNU_SOURCE -O2 $(CHAT) -o $@ -L$(LIB) -lbn_engine \
-		-Wl,-rpath,'$$ORIGIN/$(call relative,$(BINDIR),$(LIBDIR))'
+		$(LDFLAGS) $(if $(RUNPATH),-Wl$(comma)-rpath$(comma)'$(RUNPATH)')
 
 examples: $(EXAMPLES:%=$(C)/%)
 
@@ -160,7 +176,7 @@ bench: $(C)/bench
 
 header:
 	$(CARGO) check --quiet --lib
-	@cp "$$(ls -t target/debug/build/bn-engine-*/out/bn_engine.h | head -n 1)" include/bn_engine.h
+	@cp "$$(ls -t $(CARGO_DIR)/debug/build/bn-engine-*/out/bn_engine.h | head -n 1)" include/bn_engine.h
 
 parity:
 	$(CARGO) test --quiet --test all model_parity:: -- --ignored document
@@ -325,10 +341,9 @@ $(C)/bn-server-asan: $(SERVER) $(wildcard hosts/server/*.h) $(C)/page.o include/
 	@$(SERVER_CC) -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(SERVER) -o $@ \
 		$(SERVER_LINK) $(LINK)
 
-# As it is installed: it finds the library by its path from itself.
-$(C)/package/bn-server: $(C)/bn-server | package
+$(C)/package/bn-server: $(C)/bn-server package
 	@$(SERVER_CC) -O2 $(SERVER) -o $@ $(SERVER_LINK) -L$(LIB) -lbn_engine -lpthread \
-		-Wl,-rpath,'$$ORIGIN/$(call relative,$(BINDIR),$(LIBDIR))'
+		$(LDFLAGS) $(if $(RUNPATH),-Wl$(comma)-rpath$(comma)'$(RUNPATH)')
 
 $(C)/server-load: hosts/server/tests/load.c
 	@mkdir -p $(C) && $(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $< -o $@
@@ -387,8 +402,12 @@ export INSTALLED
 BUILT_SERVER := $(wildcard $(C)/bn-server)
 SERVER_INSTALLED = $(if $(BUILT_SERVER),; echo "$(C)/package/bn-server 755 $(BINDIR)"; echo "hosts/server/bn-server.1 644 $(MANDIR)/man1")
 
+# Only if it was written before: `make sbom` needs a tool of its own.
+SBOM := target/sbom/bn_engine.cdx.json
+SBOM_INSTALLED := $(if $(wildcard $(SBOM)),; echo "$(SBOM) 644 $(DOCDIR)")
+
 # The list, with one line per man page.
-installed = (printf '%s\n' "$$INSTALLED"; ls $(C)/man/*.3 | sed 's|$$| 644 $(MANDIR)/man3|' $(SERVER_INSTALLED))
+installed = (printf '%s\n' "$$INSTALLED"; ls $(C)/man/*.3 | sed 's|$$| 644 $(MANDIR)/man3|' $(SERVER_INSTALLED) $(SBOM_INSTALLED))
 
 install: lib $(LIB)/libbn_engine.a $(C)/man/bn_engine.3 package convert $(C)/package/bn-chat \
 		$(if $(BUILT_SERVER),$(C)/package/bn-server)
@@ -405,3 +424,5 @@ uninstall: $(C)/man/bn_engine.3
 	@rm -f $(DESTDIR)$(LIBDIR)/libbn_engine.so $(DESTDIR)$(LIBDIR)/$(SONAME)
 	@$(installed) | while read -r file mode folder; do rm -f "$(DESTDIR)$$folder/$$(basename "$$file")"; done
 	@rmdir $(DESTDIR)$(LIBDIR)/cmake/bn_engine $(DESTDIR)$(DOCDIR) 2> /dev/null || true
+
+include packaging/packages.mk
