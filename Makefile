@@ -387,6 +387,7 @@ $(LIB)/$(SHARED) 755 $(LIBDIR)
 $(LIB)/libbn_engine.a 644 $(LIBDIR)
 $(C)/bn-convert 755 $(BINDIR)
 $(C)/package/bn-chat 755 $(BINDIR)
+src/bin/bn-convert.1 644 $(MANDIR)/man1
 hosts/chat/bn-chat.1 644 $(MANDIR)/man1
 $(C)/package/bn_engine.pc 644 $(LIBDIR)/pkgconfig
 $(C)/package/bn_engine-static.pc 644 $(LIBDIR)/pkgconfig

@@ -23,8 +23,10 @@ trap 'rm -rf $root target/deb/before target/deb/after' EXIT
 # The release that they were built on, as they need its libc.
 suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
 mmdebstrap --quiet --variant=minbase --include=gcc,libc6-dev,pkg-config,libmicrohttpd12,libcjson1 "$suite" $root
+# Less the notes of dpkg and ldconfig.
 files() {
-    (cd $root && find . -xdev \( -path ./var/lib/dpkg -o -path ./var/log -o -path ./tmp \) -prune -o -print | LC_ALL=C sort)
+    (cd $root && find . -path ./var/lib/dpkg -prune -o -path ./var/log -prune -o -path ./var/cache/ldconfig -prune -o \
+        -path ./tmp -prune -o -print | LC_ALL=C sort)
 }
 inside() {
     chroot $root "$@"
@@ -34,8 +36,10 @@ files > target/deb/before
 cp target/deb/*.deb examples-c/hello.c $root/tmp
 inside sh -c 'dpkg -i /tmp/*.deb' > target/deb/install.log
 inside sh -ec 'cd /tmp
-    cc -std=c11 hello.c -o hello $(pkg-config --cflags --libs bn_engine) && ./hello
-    cc -std=c11 hello.c -o hello-static $(pkg-config --cflags --libs bn_engine-static) && ./hello-static'
+    cc -std=c11 hello.c -o hello $(pkg-config --cflags --libs bn_engine)
+    cc -std=c11 hello.c -o hello-static $(pkg-config --cflags --libs bn_engine-static)
+    ./hello && ./hello-static' > target/deb/hello.out
+[ "$(grep -c '^Once upon a time.' target/deb/hello.out)" = 2 ] || { echo "hello tells no story"; exit 1; }
 [ "$(printf '17+25=\n' | inside bn-chat 2> /dev/null)" = 42 ] || { echo "bn-chat does not add"; exit 1; }
 for program in bn-convert bn-server; do
     [ ! -x $root/usr/bin/$program ] || inside $program --help > /dev/null
