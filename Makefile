@@ -78,6 +78,9 @@ CXX17 := -std=c++17 $(WARN) -Iinclude
 LINK := -L$(LIB) -lbn_engine -Wl,-rpath,$(abspath $(LIB)) -lpthread
 # System libraries of the Rust code, besides libc and the unwinder, which the C compiler links itself.
 STATIC_LIBS := -lutil -lrt -lpthread -lm -ldl
+# GCC's unwinder where it was built for glibc, as musl-gcc has it, does not link with musl. Rust's is linked in.
+UNWINDER := $(if $(findstring -musl,$(TARGET)),$(shell $(or $(RUSTC),rustc) --print target-libdir \
+	--target $(TARGET))/self-contained/libunwind.a)
 
 EXAMPLES := hello demo callbacks event_loop embed bench loadgen
 C_TESTS := $(wildcard tests/c/test_*.c) tests/c/harness.c
@@ -118,12 +121,12 @@ $(LIB)/$(SHARED): $(RUST)/libbn_engine.a src/ffi/unload.c $(SYMBOLS) $(C)/bn_eng
 		$(patsubst %,-Wl$(comma)-u$(comma)%,$(shell cat $(SYMBOLS))) $(LDFLAGS) \
 		-Wl,-soname,$(SONAME) -Wl,--version-script=$(C)/bn_engine.map -Wl,--gc-sections \
 		-Wl,-z,relro,-z,now -Wl,--no-undefined $(if $(filter release,$(PROFILE)),-Wl$(comma)--strip-debug) \
-		$(RUST)/libbn_engine.a $(STATIC_LIBS)
+		$(RUST)/libbn_engine.a $(UNWINDER) $(STATIC_LIBS)
 
 # One object in which only the interface is global: the Rust runtime inside must not clash with another.
 $(LIB)/libbn_engine.a: $(RUST)/libbn_engine.a $(SYMBOLS)
 	@$(LD) -r --gc-sections --force-group-allocation $(patsubst %,-u %,$(shell cat $(SYMBOLS))) \
-		$(RUST)/libbn_engine.a -o $(C)/bn_engine.o
+		$(RUST)/libbn_engine.a $(UNWINDER) -o $(C)/bn_engine.o
 	@$(OBJCOPY) --strip-debug --remove-section=.llvmbc --remove-section=.llvmcmd \
 		--keep-global-symbols=$(SYMBOLS) $(C)/bn_engine.o
 	@rm -f $@
@@ -320,7 +323,8 @@ test-install: lib convert
 
 # All variables, so that none of the caller's points elsewhere.
 STAGED := PREFIX=$(STAGE) LIBDIR=$(STAGE)/lib INCLUDEDIR=$(STAGE)/include BINDIR=$(STAGE)/bin \
-	MANDIR=$(STAGE)/share/man DOCDIR=$(STAGE)/share/doc/bn_engine DESTDIR=
+	MANDIR=$(STAGE)/share/man DOCDIR=$(STAGE)/share/doc/bn_engine \
+	RUNPATH='$$$$ORIGIN/../lib' DESTDIR=
 
 # -- hosts ------------------------------------------------------------------------------------------
 

@@ -38,11 +38,11 @@ if [ "$name" = aarch64 ]; then
     run="$emulator -cpu max -L $(dirname "$libc") -E LD_LIBRARY_PATH=$stage/lib:$libc"
 fi
 
-make() {
-    "$MAKE" --no-print-directory "$@" TARGET="$target" "$tools"
+build() {
+    "$MAKE" --no-print-directory "$@" TARGET="$target" "$tools" > $c/build.log 2>&1 || { cat $c/build.log; exit 1; }
 }
-rm -rf "$stage"
-make install PREFIX="$stage" DESTDIR=
+rm -rf "$stage" && mkdir -p "$stage"
+build install PREFIX="$stage" DESTDIR=
 shared=$(realpath "$stage/lib/libbn_engine.so")
 tests/abi/check_symbols.sh shared "$shared" $c/symbols.txt @@BN_1
 tests/abi/check_symbols.sh static "$stage/lib/libbn_engine.a" $c/symbols.txt
@@ -71,6 +71,12 @@ chmod +x $c/run-chat
 hosts/chat/test.sh $c/run-chat models/bn-demo.gguf
 $run "$stage/bin/bn-convert" --version
 
-make $c/tests
-$run $c/tests the_committed_questions
-$run $c/tests company_changes_no_bit
+build $c/tests
+if [ "$name" = aarch64 ]; then
+    # Not all: others count threads, of which the emulator has its own, and fork, which it does not bear well.
+    $run $c/tests the_committed_questions
+    $run $c/tests company_changes_no_bit
+else
+    $run $c/tests > $c/tests.out || { cat $c/tests.out; exit 1; }
+    tail -n 2 $c/tests.out | head -n 1
+fi
