@@ -7,8 +7,10 @@ from conan import ConanFile
 from conan.errors import ConanInvalidConfiguration
 from conan.tools.files import copy, load, rm, rmdir
 
-SOURCES = ["Cargo.*", "Makefile", "build.rs", "cbindgen.toml", "*.pc.in", "LICENSE-*", "THIRD-PARTY", "cmake/*", "dev/*",
-           "hosts/chat/*", "include/*", "models/*", "packaging/*.mk", "src/*", "tools/header/*"]
+# An asterisk stands for folders too.
+SOURCES = ["Cargo.toml", "Cargo.lock", "Makefile", "build.rs", "cbindgen.toml", "bn_engine.pc.in", "bn_engine-static.pc.in",
+           "LICENSE-*", "THIRD-PARTY", "cmake/*", "dev/*", "hosts/chat/*", "include/*", "models/*", "packaging/packages.mk",
+           "src/*", "tools/header/*"]
 
 
 class BnEngine(ConanFile):

@@ -73,7 +73,7 @@ $run "$stage/bin/bn-convert" --version
 
 build $c/tests
 if [ "$name" = aarch64 ]; then
-    # Not all: others count threads, of which the emulator has its own, and fork, which it does not bear well.
+    # Not all (docs/packaging.md): the emulator has threads of its own, and does not bear forks of a process with threads.
     $run $c/tests the_committed_questions
     $run $c/tests company_changes_no_bit
 else
