@@ -7,9 +7,12 @@
 #                  (QUICK=1: a shorter run; BENCH_ARGS: for target/c/bench; docs/performance.md)
 #   make soak      random calls from many threads on engines that are full (SECONDS=60 for each model)
 #   make install   PREFIX=/usr/local DESTDIR=, and make uninstall
+#                  (TARGET=aarch64-unknown-linux-gnu CROSS=aarch64-linux-gnu-: for another machine)
+#   make deb, make sbom  Debian packages, the list of what is inside (docs/packaging.md)
 #   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, bench-hosts
 #   make test-go, test-cpp, test-python, test-swift    the packages of bindings/ against an installation
-#   make test-packages  what needs programs that few machines have: Swift, Prometheus, Ray, Kubernetes' schemas
+#   make test-packages  what needs programs that few machines have: Debian packages, Conan, SBOM, musl, aarch64,
+#                       Swift, Prometheus, Ray, Kubernetes' schemas
 #   make wheel     target/wheels: the package for Python (bindings/python)
 #   make test-ray  deploy/ray on a local Ray Serve, with its measurements (minutes; installs Ray from PyPI)
 #   make docs      the header as HTML in target/docs (needs doxygen)
@@ -27,7 +30,18 @@ PYTHON ?= python3
 CMAKE ?= cmake
 PKG_CONFIG ?= pkg-config
 VALGRIND ?= valgrind
+CONAN ?= conan
 OBJCOPY ?= objcopy
+# For another machine: what cargo calls it, and what the names of its compiler and binutils begin with.
+TARGET ?=
+CROSS ?=
+ifneq ($(CROSS),)
+CC := $(CROSS)gcc
+LD := $(CROSS)ld
+AR := $(CROSS)ar
+OBJCOPY := $(CROSS)objcopy
+export CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_LINKER := $(CC)
+endif
 PREFIX ?= /usr/local
 DESTDIR ?=
 LIBDIR ?= $(PREFIX)/lib
@@ -35,6 +49,8 @@ INCLUDEDIR ?= $(PREFIX)/include
 BINDIR ?= $(PREFIX)/bin
 MANDIR ?= $(PREFIX)/share/man
 DOCDIR ?= $(PREFIX)/share/doc/bn_engine
+# Where installed programs look for the library: by its path from themselves. Empty: where the system does.
+RUNPATH ?= $$ORIGIN/$(call relative,$(BINDIR),$(LIBDIR))
 # release or dev
 PROFILE ?= release
 # For `make quick`: part of the tests' names
@@ -53,8 +69,9 @@ ABI := $(shell sed -n 's/^\#define BN_ABI_VERSION [^0-9]*\([0-9]*\).*/\1/p' $(HE
 # The file name begins with the soname, as packagers' patterns expect: libbn_engine.so.1.0.1.0
 SONAME := libbn_engine.so.$(ABI)
 SHARED := $(SONAME).$(VERSION)
-RUST := $(abspath target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
-C := target/c
+CARGO_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
+RUST := $(CARGO_DIR)$(TARGET:%=/%)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+C := target$(TARGET:%=/%)/c
 # The libraries as they are installed
 LIB := $(C)/lib$(if $(filter release,$(PROFILE)),,-$(PROFILE))
 STAGE := $(abspath $(C)/stage)
@@ -66,6 +83,9 @@ CXX17 := -std=c++17 $(WARN) -Iinclude
 LINK := -L$(LIB) -lbn_engine -Wl,-rpath,$(abspath $(LIB)) -lpthread
 # System libraries of the Rust code, besides libc and the unwinder, which the C compiler links itself.
 STATIC_LIBS := -lutil -lrt -lpthread -lm -ldl
+# GCC's unwinder where it was built for glibc, as musl-gcc has it, does not link with musl. Rust's is linked in.
+UNWINDER := $(if $(findstring -musl,$(TARGET)),$(shell $(or $(RUSTC),rustc) --print target-libdir \
+	--target $(TARGET))/self-contained/libunwind.a)
 
 EXAMPLES := hello demo callbacks event_loop embed bench loadgen
 C_TESTS := $(wildcard tests/c/test_*.c) tests/c/harness.c
@@ -88,7 +108,7 @@ all: lib convert chat examples
 # Without cargo (sudo make install), use what is already built.
 rust:
 	@if command -v $(CARGO) > /dev/null || [ ! -f $(RUST)/libbn_engine.a ]; then \
-		$(CARGO) build --locked --profile $(PROFILE) --lib; \
+		$(CARGO) build --locked --profile $(PROFILE) $(TARGET:%=--target %) --lib; \
 	fi
 	@mkdir -p $(LIB)
 
@@ -107,12 +127,12 @@ $(LIB)/$(SHARED): $(RUST)/libbn_engine.a src/ffi/unload.c $(SYMBOLS) $(C)/bn_eng
 		$(patsubst %,-Wl$(comma)-u$(comma)%,$(shell cat $(SYMBOLS))) $(LDFLAGS) \
 		-Wl,-soname,$(SONAME) -Wl,--version-script=$(C)/bn_engine.map -Wl,--gc-sections \
 		-Wl,-z,relro,-z,now -Wl,--no-undefined $(if $(filter release,$(PROFILE)),-Wl$(comma)--strip-debug) \
-		$(RUST)/libbn_engine.a $(STATIC_LIBS)
+		$(RUST)/libbn_engine.a $(UNWINDER) $(STATIC_LIBS)
 
 # One object in which only the interface is global: the Rust runtime inside must not clash with another.
 $(LIB)/libbn_engine.a: $(RUST)/libbn_engine.a $(SYMBOLS)
 	@$(LD) -r --gc-sections --force-group-allocation $(patsubst %,-u %,$(shell cat $(SYMBOLS))) \
-		$(RUST)/libbn_engine.a -o $(C)/bn_engine.o
+		$(RUST)/libbn_engine.a $(UNWINDER) -o $(C)/bn_engine.o
 	@$(OBJCOPY) --strip-debug --remove-section=.llvmbc --remove-section=.llvmcmd \
 		--keep-global-symbols=$(SYMBOLS) $(C)/bn_engine.o
 	@rm -f $@
@@ -124,7 +144,7 @@ lib: $(LIB)/$(SHARED)
 
 convert: rust
 	@if command -v $(CARGO) > /dev/null || [ ! -f $(RUST)/bn-convert ]; then \
-		$(CARGO) build --locked --profile $(PROFILE) --bin bn-convert; \
+		$(CARGO) build --locked --profile $(PROFILE) $(TARGET:%=--target %) --bin bn-convert; \
 	fi
 
 chat: $(C)/bn-chat
@@ -134,10 +154,10 @@ CHAT := $(wildcard hosts/chat/*.c)
 $(C)/bn-chat: $(CHAT) hosts/chat/chat.h include/bn_engine.h | lib
 	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $(CHAT) -o $@ $(LINK)
 
-# As it is installed: it finds the library by its path from itself. Linked each time, for other folders.
+# As it is installed. Linked each time, for other folders.
 $(C)/package/bn-chat: package | lib
 	@$(CC) $(C11) -D_GNU_SOURCE -O2 $(CHAT) -o $@ -L$(LIB) -lbn_engine \
-		-Wl,-rpath,'$$ORIGIN/$(call relative,$(BINDIR),$(LIBDIR))'
+		$(LDFLAGS) $(if $(RUNPATH),-Wl$(comma)-rpath$(comma)'$(RUNPATH)')
 
 examples: $(EXAMPLES:%=$(C)/%)
 
@@ -165,7 +185,7 @@ bench: $(C)/bench
 
 header:
 	$(CARGO) check --quiet --lib
-	@cp "$$(ls -t target/debug/build/bn-engine-*/out/bn_engine.h | head -n 1)" include/bn_engine.h
+	@cp "$$(ls -t $(CARGO_DIR)/debug/build/bn-engine-*/out/bn_engine.h | head -n 1)" include/bn_engine.h
 
 parity:
 	$(CARGO) test --quiet --test all model_parity:: -- --ignored document
@@ -309,7 +329,8 @@ test-install: lib convert
 
 # All variables, so that none of the caller's points elsewhere.
 STAGED := PREFIX=$(STAGE) LIBDIR=$(STAGE)/lib INCLUDEDIR=$(STAGE)/include BINDIR=$(STAGE)/bin \
-	MANDIR=$(STAGE)/share/man DOCDIR=$(STAGE)/share/doc/bn_engine DESTDIR=
+	MANDIR=$(STAGE)/share/man DOCDIR=$(STAGE)/share/doc/bn_engine \
+	RUNPATH='$$$$ORIGIN/../lib' DESTDIR=
 
 # -- hosts ------------------------------------------------------------------------------------------
 
@@ -330,10 +351,9 @@ $(C)/bn-server-asan: $(SERVER) $(wildcard hosts/server/*.h) $(C)/page.o include/
 	@$(SERVER_CC) -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(SERVER) -o $@ \
 		$(SERVER_LINK) $(LINK)
 
-# As it is installed: it finds the library by its path from itself.
-$(C)/package/bn-server: $(C)/bn-server | package
+$(C)/package/bn-server: $(C)/bn-server package
 	@$(SERVER_CC) -O2 $(SERVER) -o $@ $(SERVER_LINK) -L$(LIB) -lbn_engine -lpthread \
-		-Wl,-rpath,'$$ORIGIN/$(call relative,$(BINDIR),$(LIBDIR))'
+		$(LDFLAGS) $(if $(RUNPATH),-Wl$(comma)-rpath$(comma)'$(RUNPATH)')
 
 $(C)/server-load: hosts/server/tests/load.c
 	@mkdir -p $(C) && $(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $< -o $@
@@ -453,6 +473,7 @@ $(LIB)/$(SHARED) 755 $(LIBDIR)
 $(LIB)/libbn_engine.a 644 $(LIBDIR)
 $(C)/bn-convert 755 $(BINDIR)
 $(C)/package/bn-chat 755 $(BINDIR)
+src/bin/bn-convert.1 644 $(MANDIR)/man1
 hosts/chat/bn-chat.1 644 $(MANDIR)/man1
 $(C)/package/bn_engine.pc 644 $(LIBDIR)/pkgconfig
 $(C)/package/bn_engine-static.pc 644 $(LIBDIR)/pkgconfig
@@ -468,8 +489,12 @@ export INSTALLED
 BUILT_SERVER := $(wildcard $(C)/bn-server)
 SERVER_INSTALLED = $(if $(BUILT_SERVER),; echo "$(C)/package/bn-server 755 $(BINDIR)"; echo "hosts/server/bn-server.1 644 $(MANDIR)/man1")
 
+# Only if it was written before: `make sbom` needs a tool of its own.
+SBOM := target/sbom/bn_engine.cdx.json
+SBOM_INSTALLED := $(if $(wildcard $(SBOM)),; echo "$(SBOM) 644 $(DOCDIR)")
+
 # The list, with one line per man page.
-installed = (printf '%s\n' "$$INSTALLED"; ls $(C)/man/*.3 | sed 's|$$| 644 $(MANDIR)/man3|' $(SERVER_INSTALLED))
+installed = (printf '%s\n' "$$INSTALLED"; ls $(C)/man/*.3 | sed 's|$$| 644 $(MANDIR)/man3|' $(SERVER_INSTALLED) $(SBOM_INSTALLED))
 
 install: lib $(LIB)/libbn_engine.a $(C)/man/bn_engine.3 package convert $(C)/package/bn-chat \
 		$(if $(BUILT_SERVER),$(C)/package/bn-server)
@@ -486,3 +511,5 @@ uninstall: $(C)/man/bn_engine.3
 	@rm -f $(DESTDIR)$(LIBDIR)/libbn_engine.so $(DESTDIR)$(LIBDIR)/$(SONAME)
 	@$(installed) | while read -r file mode folder; do rm -f "$(DESTDIR)$$folder/$$(basename "$$file")"; done
 	@rmdir $(DESTDIR)$(LIBDIR)/cmake/bn_engine $(DESTDIR)$(DOCDIR) 2> /dev/null || true
+
+include packaging/packages.mk

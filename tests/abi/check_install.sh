@@ -4,6 +4,7 @@ set -eu
 for file in include/bn_engine.h include/bn_engine.hpp lib/libbn_engine.a "lib/$3" "lib/$2" lib/libbn_engine.so lib/pkgconfig/bn_engine.pc \
     lib/pkgconfig/bn_engine-static.pc \
     lib/cmake/bn_engine/bn_engineConfig.cmake lib/cmake/bn_engine/bn_engineConfigVersion.cmake share/man/man3/bn_engine.3 share/man/man1/bn-chat.1 \
+    share/man/man1/bn-convert.1 \
     share/doc/bn_engine/LICENSE-MIT share/doc/bn_engine/LICENSE-APACHE share/doc/bn_engine/THIRD-PARTY; do
     [ -s "$1/$file" ] || { echo "make install left no $file"; exit 1; }
 done

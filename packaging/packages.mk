@@ -1,0 +1,40 @@
+# Packages of the library and their tests (docs/packaging.md). Included by the Makefile, whose variables these are.
+
+.PHONY: deb sbom test-packages test-sbom test-deb test-conan test-musl test-aarch64
+
+# The list of what the library contains, in CycloneDX. Needs cargo-cyclonedx (crates.io).
+sbom:
+	@$(CARGO) cyclonedx --version > /dev/null 2>&1 || { echo "make sbom needs cargo-cyclonedx: cargo install cargo-cyclonedx"; exit 1; }
+	@$(CARGO) cyclonedx --quiet --format json --spec-version 1.5 --no-build-deps --target all --override-filename bn_engine.cdx
+	@mkdir -p $(dir $(SBOM)) && sed 's|path+file://$(CURDIR)#|path+file:///bn_engine#|g' bn_engine.cdx.json > $(SBOM)
+	@rm -f bn_engine.cdx.json dev/bn_engine.cdx.json
+	@echo "$(SBOM) is written"
+
+# target/deb/*.deb. Needs Debian's debhelper; cargo may be rustup's, so dependencies of the build are not asked for.
+deb:
+	@head -n 1 packaging/debian/changelog | grep -q '($(VERSION)-' || { echo "packaging/debian/changelog is not of $(VERSION)"; exit 1; }
+	@rm -rf target/deb && mkdir -p target/deb/bn-engine && cp -r packaging/debian target/deb/bn-engine
+	@cd target/deb/bn-engine && SOURCE=$(CURDIR) dpkg-buildpackage -us -uc -b -d > ../build.log 2>&1 || { tail -n 40 ../build.log; exit 1; }
+	@ls target/deb/*.deb
+
+# By hand: each part says what it leaves out where a tool is missing.
+test-packages: test-sbom test-deb test-conan test-musl test-aarch64
+	$(call say,the packages passed)
+
+test-sbom:
+	$(call say,SBOM)
+	@if $(CARGO) cyclonedx --version > /dev/null 2>&1; then \
+		$(MAKE) --no-print-directory sbom && $(PYTHON) packaging/tests/sbom.py $(SBOM) THIRD-PARTY; \
+	else echo "left out: no cargo-cyclonedx"; fi
+
+test-deb: | test-sbom
+	$(call say,Debian packages)
+	@MAKE="$(MAKE)" packaging/tests/deb.sh
+
+test-conan:
+	$(call say,Conan)
+	@CONAN="$(CONAN)" CARGO_TARGET_DIR=$(CARGO_DIR) packaging/tests/conan.sh
+
+test-musl test-aarch64: test-%:
+	$(call say,$*)
+	@MAKE="$(MAKE)" PKG_CONFIG="$(PKG_CONFIG)" packaging/tests/cross.sh $*
