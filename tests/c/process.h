@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <stdio.h>
+#include <string.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
@@ -25,11 +26,29 @@ static inline int count_entries(const char *path) {
     return count - 2;
 }
 
+// Whether a thread runs that is not about to end: who is joined may be listed for a moment.
+static inline int lives(const char *thread) {
+    enum { EXITING = 4 }; // PF_EXITING, proc_pid_stat(5)
+    char path[64], line[512];
+    snprintf(path, sizeof path, "/proc/self/task/%.20s/stat", thread);
+    FILE *stat = fopen(path, "r");
+    if (stat == NULL) return 0;
+    const char *read = fgets(line, sizeof line, stat), *name_end = read != NULL ? strrchr(line, ')') : NULL;
+    fclose(stat);
+    unsigned flags = EXITING;
+    return name_end != NULL && sscanf(name_end, ") %*c %*d %*d %*d %*d %*d %u", &flags) == 1 && (flags & EXITING) == 0;
+}
+
 static inline int count_threads(void) {
 #ifdef __SANITIZE_THREAD__
     return -1; // it has a thread of its own, which begins late
 #endif
-    return count_entries("/proc/self/task");
+    DIR *folder = opendir("/proc/self/task");
+    if (folder == NULL) return -1;
+    int count = 0;
+    for (struct dirent *e; (e = readdir(folder)) != NULL;) count += e->d_name[0] != '.' && lives(e->d_name);
+    closedir(folder);
+    return count;
 }
 
 static inline int count_fds(void) {

@@ -96,6 +96,7 @@ static void all_run(bn_engine *engine) {
     params.prompt_tokens = prompt;
     params.prompt_tokens_count = sizeof prompt / sizeof *prompt;
     params.max_new_tokens = 0;
+    params.flags |= BN_REQUEST_IGNORE_EOS;
     for (int i = 0; i < REQUESTS; i++) list[i] = &params;
     CHECK_OK(bn_submit_batch(engine, list, REQUESTS, requests, NULL));
     bn_stats s;
