@@ -7,9 +7,9 @@
 #                  (QUICK=1: a shorter run; BENCH_ARGS: for target/c/bench; docs/performance.md)
 #   make soak      random calls from many threads on engines that are full (SECONDS=60 for each model)
 #   make install   PREFIX=/usr/local DESTDIR=, and make uninstall
-#   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, bench-hosts
+#   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, soak-hosts, bench-hosts
 #   make test-go, test-cpp, test-swift    the packages of bindings/ against an installation
-#   make test-packages  what needs programs that few machines have: Swift, Prometheus, Kubernetes' schemas
+#   make test-packages  what needs programs that few machines have: Swift, Prometheus, Kubernetes' schemas, Chromium
 #   make docs      the header as HTML in target/docs (needs doxygen)
 #   make header    generate include/bn_engine.h from src/ffi
 #   make abi-accept  record the header as the interface that programs are compiled against (needs abidw)
@@ -77,7 +77,7 @@ say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all rust lib convert chat examples demo bench header parity docs notices lint header-lint clean install uninstall package
 .PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan soak
-.PHONY: hosts test-hosts bench-hosts staged test-go test-cpp test-swift test-packages test-monitoring test-deploy
+.PHONY: hosts clients test-hosts test-browser soak-hosts bench-hosts staged test-go test-cpp test-swift test-packages test-monitoring test-deploy
 
 all: lib convert chat examples
 
@@ -341,11 +341,35 @@ bench-hosts: $(C)/bn-server $(C)/server-load $(C)/bench
 	@BN_MODEL=builtin:echo BATCH_SIZE=256 PORT=18099 THREADS=1 $(C)/bn-server 2> /dev/null & server=$$!; sleep 1; \
 		for run in 1 2 3; do $(C)/bench --echo; $(C)/server-load 18099 256 1000; done; kill $$server
 
-test-hosts: $(C)/bn-server $(C)/bn-server-asan test-go test-cpp
+# Clients as packages from PyPI, in an environment of their own. Where they cannot be had, their tests are left out; in CI
+# that is an error.
+CLIENTS := target/clients
+CLIENTS_PYTHON = $(abspath $(or $(wildcard $(CLIENTS)/bin/python),$(shell command -v $(PYTHON))))
+
+clients:
+	@cmp -s hosts/server/tests/requirements.txt $(CLIENTS)/requirements.txt || { \
+		rm -rf $(CLIENTS); $(PYTHON) -m venv $(CLIENTS) && \
+		$(CLIENTS)/bin/pip install -q --disable-pip-version-check -r hosts/server/tests/requirements.txt && \
+		cp hosts/server/tests/requirements.txt $(CLIENTS)/; \
+	} || { rm -rf $(CLIENTS); echo "no packages from PyPI: the tests with them are left out"; [ -z "$$CI" ]; }
+
+test-hosts: $(C)/bn-server $(C)/bn-server-asan clients test-go test-cpp
 	$(call say,bn-server)
-	@cd hosts/server/tests && $(PYTHON) -m unittest
+	@cd hosts/server/tests && $(CLIENTS_PYTHON) -m unittest
 	$(call say,bn-server under AddressSanitizer)
-	@cd hosts/server/tests && ASAN_OPTIONS=quarantine_size_mb=2 BN_SERVER=$(abspath $(C)/bn-server-asan) $(PYTHON) -m unittest
+	@cd hosts/server/tests && ASAN_OPTIONS=quarantine_size_mb=2 BN_SERVER=$(abspath $(C)/bn-server-asan) $(CLIENTS_PYTHON) -m unittest
+
+# The page in headless Chromium (Debian: chromium chromium-driver); pictures of it in target/page.
+test-browser: $(C)/bn-server clients
+	$(call say,the page of bn-server in a browser)
+	@for tool in chromium chromedriver; do command -v $$tool > /dev/null || { \
+		echo "make test-browser needs $$tool (Debian: chromium chromium-driver)"; exit 1; }; done
+	@$(CLIENTS_PYTHON) hosts/server/tests/browser.py $(abspath target/page)
+
+# Random clients for SECONDS, against each build.
+soak-hosts: $(C)/bn-server $(C)/bn-server-asan
+	@$(PYTHON) hosts/server/tests/soak.py $(SECONDS)
+	@ASAN_OPTIONS=quarantine_size_mb=2 BN_SERVER=$(abspath $(C)/bn-server-asan) $(PYTHON) hosts/server/tests/soak.py $(SECONDS)
 
 test-monitoring: $(C)/bn-server
 	$(call say,alerts and dashboard: a Prometheus that scrapes bn-server)
@@ -380,7 +404,7 @@ test-swift: staged
 	@bindings/swift/test.sh $(STAGE)-bindings $(VERSION) $(abspath $(C))
 
 # What needs programs that few machines have: run by hand.
-test-packages: test-go test-cpp test-swift test-monitoring test-deploy
+test-packages: test-go test-cpp test-swift test-monitoring test-deploy test-browser
 
 # -- install ----------------------------------------------------------------------------------------
 
