@@ -9,10 +9,10 @@
 #   make install   PREFIX=/usr/local DESTDIR=, and make uninstall
 #                  (TARGET=aarch64-unknown-linux-gnu CROSS=aarch64-linux-gnu-: for another machine)
 #   make deb, make sbom  Debian packages, the list of what is inside (docs/packaging.md)
-#   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, bench-hosts
+#   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, soak-hosts, bench-hosts
 #   make test-go, test-cpp, test-python, test-swift    the packages of bindings/ against an installation
 #   make test-packages  what needs programs that few machines have: Debian packages, Conan, SBOM, musl, aarch64,
-#                       Swift, Prometheus, Ray, Kubernetes' schemas
+#                       Swift, Prometheus, Ray, Kubernetes' schemas, Chromium
 #   make wheel     target/wheels: the package for Python (bindings/python)
 #   make test-ray  deploy/ray on a local Ray Serve, with its measurements (minutes; installs Ray from PyPI)
 #   make docs      the header as HTML in target/docs (needs doxygen)
@@ -99,7 +99,8 @@ say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all rust lib convert chat examples demo bench header parity docs notices lint header-lint clean install uninstall package
 .PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan soak
-.PHONY: hosts test-hosts bench-hosts staged test-go test-cpp test-swift wheel test-python check-python test-readme test-packages test-monitoring test-deploy test-ray
+.PHONY: hosts clients test-hosts test-browser soak-hosts bench-hosts staged test-go test-cpp test-swift wheel test-python check-python
+.PHONY: test-readme test-packages test-monitoring test-deploy test-ray
 
 all: lib convert chat examples
 
@@ -363,11 +364,35 @@ bench-hosts: $(C)/bn-server $(C)/server-load $(C)/bench
 	@BN_MODEL=builtin:echo BATCH_SIZE=256 PORT=18099 THREADS=1 $(C)/bn-server 2> /dev/null & server=$$!; sleep 1; \
 		for run in 1 2 3; do $(C)/bench --echo; $(C)/server-load 18099 256 1000; done; kill $$server
 
-test-hosts: $(C)/bn-server $(C)/bn-server-asan test-go test-cpp test-python test-readme
+# Clients as packages from PyPI, in an environment of their own. Where they cannot be had, their tests are left out; in CI
+# that is an error.
+CLIENTS := target/clients
+CLIENTS_PYTHON = $(abspath $(or $(wildcard $(CLIENTS)/bin/python),$(shell command -v $(PYTHON))))
+
+clients:
+	@cmp -s hosts/server/tests/requirements.txt $(CLIENTS)/requirements.txt || { \
+		rm -rf $(CLIENTS); $(PYTHON) -m venv $(CLIENTS) && \
+		$(CLIENTS)/bin/pip install -q --disable-pip-version-check -r hosts/server/tests/requirements.txt && \
+		cp hosts/server/tests/requirements.txt $(CLIENTS)/; \
+	} || { rm -rf $(CLIENTS); echo "no packages from PyPI: the tests with them are left out"; [ -z "$$CI" ]; }
+
+test-hosts: $(C)/bn-server $(C)/bn-server-asan clients test-go test-cpp test-python test-readme
 	$(call say,bn-server)
-	@cd hosts/server/tests && $(PYTHON) -m unittest
+	@cd hosts/server/tests && $(CLIENTS_PYTHON) -m unittest
 	$(call say,bn-server under AddressSanitizer)
-	@cd hosts/server/tests && ASAN_OPTIONS=quarantine_size_mb=2 BN_SERVER=$(abspath $(C)/bn-server-asan) $(PYTHON) -m unittest
+	@cd hosts/server/tests && ASAN_OPTIONS=quarantine_size_mb=2 BN_SERVER=$(abspath $(C)/bn-server-asan) $(CLIENTS_PYTHON) -m unittest
+
+# The page in headless Chromium (Debian: chromium chromium-driver); pictures of it in target/page.
+test-browser: $(C)/bn-server clients
+	$(call say,the page of bn-server in a browser)
+	@for tool in chromium chromedriver; do command -v $$tool > /dev/null || { \
+		echo "make test-browser needs $$tool (Debian: chromium chromium-driver)"; exit 1; }; done
+	@$(CLIENTS_PYTHON) hosts/server/tests/browser.py $(abspath target/page)
+
+# Random clients for SECONDS, against each build.
+soak-hosts: $(C)/bn-server $(C)/bn-server-asan
+	@$(PYTHON) hosts/server/tests/soak.py $(SECONDS)
+	@ASAN_OPTIONS=quarantine_size_mb=2 BN_SERVER=$(abspath $(C)/bn-server-asan) $(PYTHON) hosts/server/tests/soak.py $(SECONDS)
 
 test-monitoring: $(C)/bn-server
 	$(call say,alerts and dashboard: a Prometheus that scrapes bn-server)
@@ -442,7 +467,7 @@ test-ray: wheel target/ray/ready
 	@target/ray/bin/python deploy/ray/try.py $(RAY_PARTS)
 
 # What needs programs that few machines have: run by hand.
-test-packages: test-go test-cpp test-swift test-monitoring test-deploy test-ray
+test-packages: test-go test-cpp test-swift test-monitoring test-deploy test-ray test-browser
 
 # -- install ----------------------------------------------------------------------------------------
 

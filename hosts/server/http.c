@@ -66,7 +66,7 @@ static result queue_stream(struct exchange *ex) {
 }
 
 void http_wake(struct exchange *ex) {
-    if (!ex->suspended) return;
+    if (!ex->suspended || ex->working) return;
     ex->suspended = false;
     MHD_resume_connection(ex->connection);
 }
@@ -103,6 +103,7 @@ static void look_at_head(struct exchange *ex, const char *method, const char *pa
     const char *length = MHD_lookup_connection_value(ex->connection, MHD_HEADER_KIND, "Content-Length");
     bool known = false;
     ex->route = route_find(method, path, &known);
+    if (ex->route != NULL) ex->rest = path + strlen(ex->route->path);
     if (ex->route == NULL) {
         fail(ex, known ? 405 : 404, known ? "method_not_allowed" : "not_found", "there is no %s %.200s", method, path);
     } else if (is_foreign(ex)) {
@@ -140,6 +141,14 @@ static void receive(struct exchange *ex, const char *data, size_t length) {
     else buffer_add(&ex->body, data, length);
 }
 
+// MHD_NO closes the connection; on_completed drops the jobs.
+static result answer(struct exchange *ex) {
+    bool whole = ex->finished && !ex->streaming;
+    if (ex->gone || (ex->client->hung_up && !whole)) return MHD_NO;
+    if (whole) return queue_whole(ex);
+    return ex->streaming ? queue_stream(ex) : MHD_NO;
+}
+
 // The request is complete: it is answered now, streams, or waits.
 static result handle(struct exchange *ex) {
     ex->handled = true;
@@ -147,10 +156,8 @@ static result handle(struct exchange *ex) {
     if (!ex->finished && ex->too_large)
         fail(ex, 413, "too_large", "the body has more than %llu bytes", (ull)ex->server->options.max_body);
     if (!ex->finished) route_run(ex);
-    buffer_free(&ex->body);
-    if (ex->finished && !ex->streaming) return queue_whole(ex);
-    if (ex->client->hung_up) return MHD_NO; // on_completed drops the jobs
-    if (ex->streaming) return queue_stream(ex);
+    if (ex->working) ex->gone |= ex->client->hung_up;
+    else if (ex->streaming || ex->finished || ex->client->hung_up) return answer(ex);
     ex->suspended = true;
     MHD_suspend_connection(ex->connection);
     return MHD_YES;
@@ -174,7 +181,7 @@ static result on_request(void *context, struct MHD_Connection *connection, const
         return MHD_YES;
     }
     if (!ex->handled) return handle(ex);
-    return ex->finished && !ex->gone ? queue_whole(ex) : MHD_NO; // resumed
+    return answer(ex); // resumed
 }
 
 static void on_completed(void *context, struct MHD_Connection *connection, void **slot,
@@ -184,12 +191,11 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     if (ex == NULL) return;
     jobs_drop(ex);
     trace_end(ex);
-    ask_free(&ex->ask);
+    route_over(ex);
     ex->client->exchange = NULL;
     ex->client->deadline_ms = now_ms() + ex->server->options.idle_timeout_s * 1000; // for the next request's head
     ex->server->exchanges--;
     buffer_free(&ex->ask.stops_kept);
-    buffer_free(&ex->body);
     buffer_free(&ex->out);
     buffer_free(&ex->head);
     free(ex);
@@ -226,7 +232,7 @@ void http_hang_up(struct client *client) {
     struct exchange *ex = client->exchange;
     client->hung_up = true;
     if (ex == NULL || !ex->handled || ex->finished) return;
-    ex->gone = true;
+    ex->gone = true; // what a thread has goes on until it is done
     jobs_drop(ex);
     http_wake(ex);
 }

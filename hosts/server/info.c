@@ -1,18 +1,33 @@
 #include "info.h"
 
+#include "fields.h"
 #include "trace.h"
+#include "work.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-void models(struct exchange *ex) {
-    const struct server *s = ex->server;
-    buffer_text(&ex->out, "{\"object\":\"list\",\"data\":[{\"id\":");
-    buffer_json_text(&ex->out, s->name);
-    buffer_format(&ex->out, ",\"object\":\"model\",\"created\":0,\"owned_by\":\"bn_engine\",\"architecture\":");
-    buffer_json(&ex->out, s->info.architecture.data, s->info.architecture.length);
-    buffer_format(&ex->out, ",\"context_length\":%llu,\"parameters\":%llu,\"chat\":%s,\"embedding_size\":%llu}]}",
+static void write_model(struct buffer *out, const struct server *s) {
+    buffer_text(out, "{\"id\":");
+    buffer_json_text(out, s->name);
+    buffer_format(out, ",\"object\":\"model\",\"created\":0,\"owned_by\":\"bn_engine\",\"architecture\":");
+    buffer_json(out, s->info.architecture.data, s->info.architecture.length);
+    buffer_format(out, ",\"context_length\":%llu,\"parameters\":%llu,\"chat\":%s,\"embedding_size\":%llu}",
                   (ull)s->info.context_length, (ull)s->info.parameters, s->info.has_chat_template ? "true" : "false",
                   (ull)s->info.embedding_size);
+}
+
+void models(struct exchange *ex) {
+    buffer_text(&ex->out, "{\"object\":\"list\",\"data\":[");
+    write_model(&ex->out, ex->server);
+    buffer_text(&ex->out, "]}");
+    ex->finished = true;
+}
+
+// libmicrohttpd has decoded the path, so that a name's slashes may be there as they are or as %2F.
+void model(struct exchange *ex) {
+    if (strcmp(ex->rest, ex->server->name) == 0) write_model(&ex->out, ex->server);
+    else fail(ex, 404, "model_not_found", "there is no model '%.200s' here", ex->rest);
     ex->finished = true;
 }
 
@@ -76,6 +91,7 @@ void stats(struct exchange *ex) {
         {"preemptions", s.preemptions},
         {"sessions", s.sessions},
         {"exchanges", ex->server->exchanges},
+        {"working", ex->server->working},
     };
     buffer_text(&ex->out, "{\"model\":");
     buffer_json_text(&ex->out, ex->server->name);
@@ -111,59 +127,60 @@ void page(struct exchange *ex) {
     ex->finished = true;
 }
 
-static void write_ids(struct buffer *out, const uint32_t *ids, size_t count) {
-    buffer_text(out, "[");
-    for (size_t i = 0; i < count; i++) {
-        if (i > 0) buffer_text(out, ",");
-        buffer_number(out, ids[i]);
+// -- tokens -----------------------------------------------------------------------------------------
+
+struct ids {
+    uint32_t *ids;
+    size_t count, room;
+    bn_status status;
+    bn_error error;
+    struct buffer out;
+};
+
+static void write_ids(struct ids *s, bool number_only) {
+    buffer_format(&s->out, "{\"%s\":%zu", number_only ? "input_tokens" : "count", s->count);
+    if (!number_only) buffer_text(&s->out, ",\"tokens\":[");
+    for (size_t i = 0; i < s->count && !number_only; i++) {
+        if (i > 0) buffer_text(&s->out, ",");
+        buffer_number(&s->out, s->ids[i]);
     }
-    buffer_text(out, "]");
+    buffer_text(&s->out, number_only ? "}" : "]}");
 }
 
-// The ids of the text or conversation and their number; NULL: `ex` has failed.
-static uint32_t *ids_of(struct exchange *ex, size_t *count) {
+// Of the text or the conversation.
+static void find_ids(struct exchange *ex) {
     const bn_request_params *p = &ex->ask.params;
     const bn_model *model = ex->server->model;
-    bn_error error = {.struct_size = sizeof error};
-    uint32_t *ids = NULL;
-    size_t room = 0;
-    for (;;) { // the first turn asks for the number
-        bn_status status =
-            p->messages != NULL
-                ? bn_model_chat_tokenize(model, p->messages, p->messages_count, p->message_size,
-                                         BN_CHAT_ADD_GENERATION_PROMPT, ids, room, count, &error)
-                : bn_model_tokenize(model, ex->ask.texts[0], BN_TOKENIZE_ADD_SPECIAL, ids, room, count, &error);
-        if (status == BN_OK && ids != NULL) return ids;
-        if (status != BN_OK && status != BN_ERR_BUFFER_TOO_SMALL) {
-            free(ids);
-            return fail_with(ex, &error), NULL;
-        }
-        room = *count + 1;
-        ids = must(realloc(ids, room * sizeof *ids));
-    }
+    struct ids *s = ex->work.data;
+    s->error.struct_size = sizeof s->error;
+    do {
+        s->room = s->count > s->room ? s->count : s->room;
+        s->ids = must(realloc(s->ids, s->room * sizeof *s->ids));
+        s->status = p->messages != NULL
+                        ? bn_model_chat_tokenize(model, p->messages, p->messages_count, p->message_size,
+                                                 BN_CHAT_ADD_GENERATION_PROMPT, s->ids, s->room, &s->count, &s->error)
+                        : bn_model_tokenize(model, ex->ask.texts[0], BN_TOKENIZE_ADD_SPECIAL, s->ids, s->room,
+                                            &s->count, &s->error);
+    } while (s->status == BN_ERR_BUFFER_TOO_SMALL);
+    if (s->status == BN_OK) write_ids(s, ex->route->fields == FIELDS_COUNT);
+}
+
+static void ids_found(struct exchange *ex) {
+    struct ids *s = ex->work.data;
+    ex->finished = true;
+    if (s->status != BN_OK) fail_with(ex, &s->error);
+    else ex->out = s->out;
+    free(s->ids);
+    free(s);
 }
 
 void tokenize(struct exchange *ex) {
     const struct ask *ask = &ex->ask;
-    size_t count = 0;
     if (ask->messages == NULL && (ask->prompts != 1 || ask->texts[0].data == NULL)) {
         fail(ex, 400, "invalid_request_error", "'text' must be one text");
         return;
     }
-    uint32_t *ids = ids_of(ex, &count);
-    if (ids == NULL) return;
-    buffer_format(&ex->out, "{\"count\":%zu,\"tokens\":", count);
-    write_ids(&ex->out, ids, count);
-    buffer_text(&ex->out, "}");
-    free(ids);
-    ex->finished = true;
-}
-
-void count_tokens(struct exchange *ex) {
-    size_t count = 0;
-    uint32_t *ids = ids_of(ex, &count);
-    if (ids == NULL) return;
-    free(ids);
-    buffer_format(&ex->out, "{\"input_tokens\":%zu}", count);
-    ex->finished = true;
+    struct ids *s = must(calloc(1, sizeof *s));
+    s->room = buffer_length(&ex->body); // of bytes: there are seldom more tokens
+    work_do(ex, (struct work){find_ids, ids_found, s, NULL});
 }

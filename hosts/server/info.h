@@ -5,12 +5,12 @@
 #include "server.h"
 
 void models(struct exchange *ex);
+void model(struct exchange *ex); // the one named by the path
 void metrics(struct exchange *ex);
 void stats(struct exchange *ex);
 void health(struct exchange *ex);
 void page(struct exchange *ex);
-// Of a text or a conversation in `ex->ask`.
+// Of a text or a conversation in `ex->ask`: the ids, or their number.
 void tokenize(struct exchange *ex);
-void count_tokens(struct exchange *ex);
 
 #endif

@@ -1,5 +1,6 @@
 // The engine's requests: submitted for an exchange, found again by user_data, released when they end.
 #include "server.h"
+#include "work.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +86,40 @@ static void fill(struct exchange *ex, bn_request_params *params, size_t i) {
     else params->prompt_tokens = ask->tokens + from[0], params->prompt_tokens_count = from[1] - from[0];
 }
 
+struct submission {
+    size_t count;
+    bn_request_params *params;
+    const bn_request_params **pointers;
+    bn_request *requests;
+    bn_status status;
+    bn_error error;
+};
+
+static void submit(struct exchange *ex) {
+    struct submission *s = ex->work.data;
+    s->error.struct_size = sizeof s->error;
+    s->status = bn_submit_batch(ex->server->engine, s->pointers, s->count, s->requests, &s->error);
+}
+
+// Events may have come before: jobs that have had their last one are released now, as are those of a client that is gone.
+static void submitted(struct exchange *ex) {
+    struct submission *s = ex->work.data;
+    for (size_t i = 0; i < s->count && s->status == BN_OK; i++) {
+        bool waits = i < ex->jobs_count && jobs.slots[ex->jobs[i]->slot].job == ex->jobs[i];
+        if (waits) ex->jobs[i]->request = s->requests[i];
+        else bn_release(ex->server->engine, s->requests[i], NULL);
+    }
+    if (s->status != BN_OK && !ex->gone) {
+        jobs_drop(ex);
+        ex->streaming = false;
+        fail_with(ex, &s->error);
+    }
+    free(s->requests);
+    free(s->pointers);
+    free(s->params);
+    free(s);
+}
+
 void jobs_submit(struct exchange *ex) {
     struct server *server = ex->server;
     size_t count = ex->ask.prompts * ex->ask.n;
@@ -93,27 +128,22 @@ void jobs_submit(struct exchange *ex) {
              (ull)server->options.queue);
         return;
     }
-    bn_error error = {.struct_size = sizeof error};
-    bn_request_params *params = must(calloc(count, sizeof *params));
-    const bn_request_params **pointers = must(calloc(count, sizeof *pointers));
-    bn_request *requests = must(calloc(count, sizeof *requests));
+    struct submission *s = must(calloc(1, sizeof *s));
+    s->count = count;
+    s->params = must(calloc(count, sizeof *s->params));
+    s->pointers = must(calloc(count, sizeof *s->pointers));
+    s->requests = must(calloc(count, sizeof *s->requests));
     ex->jobs = must(calloc(count, sizeof *ex->jobs));
     for (; ex->jobs_count < count; ex->jobs_count++) {
         size_t i = ex->jobs_count;
         ex->jobs[i] = job_new(ex, (uint32_t)i);
-        fill(ex, &params[i], i);
-        pointers[i] = &params[i];
+        fill(ex, &s->params[i], i);
+        s->pointers[i] = &s->params[i];
     }
-    if (bn_submit_batch(server->engine, pointers, count, requests, &error) == BN_OK) {
-        for (size_t i = 0; i < count; i++) ex->jobs[i]->request = requests[i];
-        ex->jobs_left = count;
-    } else {
-        jobs_drop(ex);
-        fail_with(ex, &error);
-    }
-    free(requests);
-    free(pointers);
-    free(params);
+    ex->jobs_left = count;
+    ex->streaming = ex->ask.stream;
+    if (ex->streaming) ex->route->style->begin(ex);
+    work_do(ex, (struct work){submit, submitted, s, NULL});
 }
 
 static void finish(struct exchange *ex) {

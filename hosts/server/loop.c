@@ -10,6 +10,7 @@
 
 #include "load.h"
 #include "trace.h"
+#include "work.h"
 
 // What an epoll event belongs to, besides a client.
 static char signals_tag, engine_tag;
@@ -21,6 +22,13 @@ bool loop_watch(struct server *server, int fd, uint32_t events, void *data) {
     return epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &interest) == 0;
 }
 
+// A drain refuses what is submitted after it: what the threads have, was there before.
+static void stop_engine(struct server *server) {
+    if (server->engine == NULL) return;
+    if (server->state == DRAINING && server->working == 0) bn_engine_shutdown(server->engine, BN_SHUTDOWN_DRAIN, NULL);
+    if (server->state == CANCELLING) bn_engine_shutdown(server->engine, BN_SHUTDOWN_CANCEL, NULL);
+}
+
 static void stop(struct server *server) {
     if (server->state == LOADING) {
         load_cancel();
@@ -30,7 +38,17 @@ static void stop(struct server *server) {
     bool drains = server->state == SERVING;
     server->state = drains ? DRAINING : CANCELLING;
     if (drains) http_stop_accepting(server);
-    bn_engine_shutdown(server->engine, drains ? BN_SHUTDOWN_DRAIN : BN_SHUTDOWN_CANCEL, NULL);
+    stop_engine(server);
+}
+
+// What the threads have done goes on here.
+static void on_work(struct server *server) {
+    struct exchange *ex;
+    while ((ex = work_done(server)) != NULL) {
+        route_over(ex);
+        if (ex->gone || ex->streaming || ex->finished) http_wake(ex);
+    }
+    stop_engine(server);
 }
 
 static void on_signal(struct server *server, int fd) {
@@ -86,6 +104,7 @@ static bool dispatch(struct server *server, const struct epoll_event *event, int
         epoll_ctl(server->epoll, EPOLL_CTL_DEL, loaded, NULL);
         return on_loaded(server);
     } else if (of == &engine_tag) return on_engine(server);
+    else if (of == &work_tag) on_work(server);
     else if (of == &otlp_tag) otlp_ready(server, event->events);
     else if (of != server->http) http_hang_up(of);
     return true;
@@ -123,14 +142,17 @@ int loop_run(struct server *server) {
     signal(SIGPIPE, SIG_IGN);
     sigprocmask(SIG_BLOCK, &set, NULL);
     int signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-    int loaded = load_start(server);
-    if (signals < 0 || loaded < 0 || !loop_watch(server, signals, EPOLLIN, &signals_tag) ||
+    int loaded = load_start(server), work = work_start();
+    if (signals < 0 || loaded < 0 || work < 0 || !loop_watch(server, work, EPOLLIN, &work_tag) || !loop_watch(server, signals, EPOLLIN, &signals_tag) ||
         !loop_watch(server, loaded, EPOLLIN, &load_tag)) {
         perror("bn-server: cannot start");
         return 1;
     }
     while (turn(server, signals, loaded)) {}
+    work_stop();
+    on_work(server);
     close(signals);
     close(loaded);
+    close(work);
     return server->exit_status;
 }

@@ -1,4 +1,5 @@
-// What the parts of the server share. One thread runs everything here, in one epoll loop (loop.c).
+// What the parts of the server share. One thread runs everything here, in one epoll loop (loop.c), but for what
+// `struct work` says.
 #ifndef BN_SERVER_H
 #define BN_SERVER_H
 
@@ -28,6 +29,7 @@ struct server {
     int epoll;
     struct client *clients;
     size_t exchanges;      // that were begun and are not over
+    size_t working;        // of these, that the threads of work.c have
     uint64_t pause_end_ms; // until then the loop does not look at the engine; 0: it does
     uint64_t next_id, seed;
     int exit_status;
@@ -82,14 +84,24 @@ struct route {
     void (*handle)(struct exchange *ex); // with `fields`, the ask is read
     const struct style *style;
     unsigned fields; // FIELDS_* of the body, 0: none is read
+    bool begins;     // the path is the beginning of the client's
     bool open;       // needs no key
     bool always;     // works while the model is loading and while the server drains
+};
+
+// What may take long. `run` may be on a thread of its own (work.c): of the exchange, it reads `server`, `route` and `ask` and
+// writes what `data` points to, which the loop does not touch meanwhile. Then the loop calls `done`.
+struct work {
+    void (*run)(struct exchange *ex);
+    void (*done)(struct exchange *ex); // frees `data`
+    void *data;
+    struct exchange *next;
 };
 
 // One request of the engine's that an exchange waits for.
 struct job {
     struct exchange *exchange;
-    bn_request request; // 0: over
+    bn_request request; // 0: over, or being submitted
     uint32_t slot, index;
     struct buffer out; // its part of a whole answer
     size_t written;    // bytes of text that a stream has had
@@ -101,8 +113,11 @@ struct exchange {
     struct client *client;
     struct MHD_Connection *connection;
     const struct route *route;
+    const char *rest; // of the path, where the route has its beginning
+    cJSON *root;      // of the body, which `ask` points into
+    struct work work;
     struct buffer body, out, head; // `head` begins each chunk of a stream
-    bool too_large, suspended, handled, streaming, finished, failed, gone;
+    bool too_large, suspended, handled, working, streaming, finished, failed, gone;
     unsigned status;
     unsigned retry_after_s;
     const char *type;
@@ -126,8 +141,10 @@ unsigned event_status(const bn_event *event, const char **code);
 // routes.c
 extern const struct route routes[];
 const struct route *route_find(const char *method, const char *path, bool *known_path);
-// Answers a request that is complete, or submits what it asks for.
+// Answers a request that is complete, or submits what it asks for. `working` says that this takes longer.
 void route_run(struct exchange *ex);
+// Frees what was needed until the request is submitted.
+void route_over(struct exchange *ex);
 
 // http.c
 bool http_start(struct server *server);
@@ -139,7 +156,7 @@ void http_expire(struct server *server, uint64_t now_ms);
 uint64_t now_ms(void);
 
 // jobs.c
-void jobs_submit(struct exchange *ex);
+void jobs_submit(struct exchange *ex); // and begins the stream
 void jobs_drop(struct exchange *ex);
 // Takes what the engine has, and counts it. False: nothing will ever come.
 bool jobs_poll(struct server *server, size_t *taken);

@@ -86,6 +86,11 @@ class Demo(ServerTest):
     def test_what_is_known_of_the_server(self):
         self.assertEqual(self.server.get("/health"), (200, {"status": "ok"}))
         model = self.server.get("/v1/models")[1]["data"][0]
+        self.assertEqual(self.server.get("/v1/models/" + model["id"]), (200, model))
+        for path in ["/v1/models/", "/v1/models/other", f"/v1/models/{model['id']}/", f"/v1/models/{model['id']}%20"]:
+            status, data = self.server.get(path)
+            self.assertEqual((status, data["error"]["code"]), (404, "model_not_found"), path)
+        self.assertEqual(self.server.post("/v1/models/" + model["id"], {})[0], 405)
         self.assertEqual(model["object"], "model")
         self.assertIn(b"# TYPE", self.server.get("/metrics")[1])
         self.assertIn("running", self.server.stats())

@@ -1,4 +1,5 @@
 """The packages `openai` and `anthropic` as clients, where they are installed (they are not needed otherwise)."""
+import asyncio
 import unittest
 
 from support import ServerTest
@@ -37,6 +38,9 @@ class OpenAi(ServerTest):
         self.assertEqual(len(done.choices), 4)
         self.assertEqual(len(done.choices[0].logprobs.token_logprobs), 4)
         self.assertEqual([model.id for model in self.client.models.list()], ["echo"])
+        self.assertEqual(self.client.models.retrieve("echo").id, "echo")
+        with self.assertRaises(openai.NotFoundError):
+            self.client.models.retrieve("other")
 
     def test_responses(self):
         more = {"model": "echo", "input": "hello there", "max_output_tokens": 16, "temperature": 0, "extra_body": {"ignore_eos": True}}
@@ -54,7 +58,25 @@ class OpenAi(ServerTest):
 
 
 @unittest.skipIf(openai is None, "no package openai here")
-class OpenAiEmbeddings(ServerTest):
+class OpenAiDemo(ServerTest):
+    def test_32_streams_at_once_are_as_each_alone(self):
+        base_url = f"http://127.0.0.1:{self.server.port}/v1"
+        request = {"model": "m", "prompt": "Once upon a time", "max_tokens": 24, "temperature": 1, "extra_body": {"ignore_eos": True}}
+
+        async def stream(client, seed):
+            chunks = await client.completions.create(stream=True, seed=seed, **request)
+            return "".join([chunk.choices[0].text async for chunk in chunks])
+
+        async def together():
+            async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
+                return await asyncio.gather(*(stream(client, seed) for seed in range(32)))
+
+        texts = asyncio.run(together())
+        with openai.OpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
+            for seed, text in enumerate(texts):
+                self.assertEqual(text, client.completions.create(seed=seed, **request).choices[0].text, seed)
+        self.assertGreater(len(set(texts)), 16)
+
     def test_embeddings(self):
         client = openai.OpenAI(base_url=f"http://127.0.0.1:{self.server.port}/v1", api_key="none", max_retries=0)
         data = client.embeddings.create(model="m", input=["one", "two"]).data  # it asks for base64

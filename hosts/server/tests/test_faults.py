@@ -150,6 +150,61 @@ class Hang(unittest.TestCase):
         s.close()
 
 
+class LongBodies(unittest.TestCase):
+    """Threads submit and tokenize these."""
+
+    PADDING = {"user": "x" * 20000}
+
+    def test_they_are_answered_as_short_ones(self):
+        server = Server(model="builtin:echo")
+        for body in [{"prompt": ["abcdefgh", "ijkl"], "n": 2, "seed": 1}, {"prompt": "a" * 70000}, {"prompt": [999]}]:
+            body = {"max_tokens": 8, "temperature": 0.5, **body}
+            (status, short), (long_status, long) = (server.post("/v1/completions", {**body, **more}) for more in ({}, self.PADDING))
+            self.assertEqual((status, short.get("choices"), short.get("error")), (long_status, long.get("choices"), long.get("error")))
+        chat = {"messages": [{"role": "user", "content": "b" * 20000}], "max_tokens": 8}
+        text = server.ok("/v1/chat/completions", chat)["choices"][0]["message"]["content"]
+        self.assertEqual(text, "user: bb")
+        self.assertEqual("".join(e["choices"][0]["delta"].get("content", "") for e in server.stream("/v1/chat/completions", chat)), text)
+        status, data = server.post("/v1/completions", {"prompt": "a" * 70000, "stream": True})
+        self.assertEqual((status, data["error"]["code"]), (400, "context_length_exceeded"))
+        self.assertEqual(server.ok("/tokenize", {"text": "c" * 300000})["count"], 300001)
+        chat = {"messages": chat["messages"]}
+        self.assertEqual(server.ok("/v1/messages/count_tokens", chat)["input_tokens"], server.ok("/tokenize", chat)["count"])
+        self.assertEqual(server.stop(), 0)
+
+    def test_clients_that_hang_up_meanwhile(self):
+        server = Server(model="builtin:echo?us_per_token=10", max_sequence=1 << 16)
+        for turn in range(60):
+            path, body = [("/tokenize", {"text": "a" * 1000000}), ("/v1/completions", {"prompt": "a" * 60000, "n": 3}),
+                          ("/v1/completions", {**LONG, **self.PADDING, "stream": True})][turn % 3]
+            s = server.raw(request(path, json.dumps(body)))
+            if turn % 2:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # a reset
+            time.sleep(turn % 5 / 500)
+            s.close()
+        server.until(lambda stats: (stats["exchanges"], stats["working"], stats["unreleased"]) == (1, 0, 0), "the end of all")
+        self.assertEqual(server.stop(), 0)
+
+    def test_the_end_of_the_server_meanwhile(self):
+        dice = random.Random(1)
+        text = " ".join("".join(dice.choices("abcdefghij", k=9)) for _ in range(400000))
+        for signals, statuses in [(1, ["200"]), (2, ["200", "503"])]:  # 200: it was done before the second
+            server = Server()
+            sockets = [server.raw(request("/tokenize", json.dumps({"text": text}))) for _ in range(2)]
+            server.until(lambda stats: stats["working"] == 2, "two at work")  # a while for each thread
+            sockets.append(server.raw(request("/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 5, **self.PADDING}))))
+            server.until(lambda stats: stats["working"] == 3, "three at work")
+            server.process.terminate()
+            server.until_closed()
+            if signals == 2:
+                server.process.terminate()
+            self.assertIn(b" 200 ", sockets[0].recv(100))
+            self.assertIn(sockets[2].recv(100).decode().split()[1], statuses)
+            for s in sockets:
+                s.close()
+            self.assertEqual(server.stop(), 0)
+
+
 class Limits(unittest.TestCase):
     def test_a_full_queue(self):
         server = Server(model=SLOW, max_sequence=1 << 16, queue=2)

@@ -30,6 +30,13 @@ class Loading(unittest.TestCase):
             self.assertIn("load", data["error"]["message"])
         self.assertEqual(server.stop(signal.SIGTERM), 0)  # at once: nobody waits for the model
 
+    def test_a_model_whose_name_has_slashes(self):
+        server = Server(model="builtin:echo", model_name="a/b c/\u00e9%2F")
+        for path in ["/v1/models/a/b%20c/%C3%A9%252F", "/v1/models/a%2Fb%20c%2f%c3%a9%252F"]:
+            self.assertEqual(server.get(path)[1].get("id"), "a/b c/\u00e9%2F", path)
+        self.assertEqual(server.get("/v1/models/a")[0], 404)
+        self.assertEqual(server.stop(), 0)
+
     def test_it_serves_once_the_model_is_loaded(self):
         server = Server(model="builtin:echo?load_ms=300")  # waits for /health
         self.assertEqual(server.post("/v1/completions", PROMPT)[0], 200)
