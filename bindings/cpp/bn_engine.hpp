@@ -306,10 +306,9 @@ public:
     bn_engine *engine = nullptr;
 
 private:
-    std::promise<Completion> take(uint64_t key) {
+    std::unordered_map<uint64_t, std::promise<Completion>>::node_type take(uint64_t key) {
         const std::lock_guard<std::mutex> lock(mutex_);
-        auto node = promises_.extract(key);
-        return std::move(node.mapped());
+        return promises_.extract(key);
     }
 
     // The events of BN_ANY are the futures': streams are polled by their ids.
@@ -328,7 +327,9 @@ private:
     }
 
     void keep(const bn_event &e) noexcept {
-        std::promise<Completion> promise = take(e.user_data);
+        auto node = take(e.user_data);
+        if (node.empty()) return; // of a request that was submitted through handle()
+        std::promise<Completion> &promise = node.mapped();
         try {
             Completion completion;
             completion.assign(e);

@@ -11,14 +11,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { BATCH = 512, INTERVAL_MS = 1000, TIMEOUT_MS = 5000, STATUS = 12 }; // "HTTP/1.1 200"
+enum { BATCH = 512, INTERVAL_MS = 1000, TIMEOUT_MS = 5000, STATUS = 12, MOST = 65536 }; // "HTTP/1.1 200"; an answer
 
 char otlp_tag;
 
 static struct {
     char *authority, *path;
-    struct sockaddr_storage address;
-    socklen_t length;
+    struct addrinfo *addresses, *address; // of its name; the one in use
     int fd; // -1: nothing is being sent
     struct buffer out;
     char answer[STATUS + 1];
@@ -36,12 +35,10 @@ static bool wrong_endpoint(const char *why) {
 }
 
 static bool resolve(const char *host, const char *port) {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *found = NULL;
-    int wrong = getaddrinfo(host, port, &hints, &found);
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    int wrong = getaddrinfo(host, port, &hints, &otlp.addresses);
     if (wrong != 0) return fprintf(stderr, "bn-server: --otlp-endpoint: %s: %s\n", host, gai_strerror(wrong)), false;
-    memcpy(&otlp.address, found->ai_addr, found->ai_addrlen);
-    otlp.length = found->ai_addrlen;
-    freeaddrinfo(found);
+    otlp.address = otlp.addresses;
     return true;
 }
 
@@ -72,8 +69,9 @@ bool otlp_start(struct server *server) {
 // -- spans as JSON ----------------------------------------------------------------------------------
 
 static void hex(struct buffer *out, const char *key, const uint8_t *bytes, size_t count) {
+    const char *digits = "0123456789abcdef";
     buffer_format(out, "\"%s\":\"", key);
-    for (size_t i = 0; i < count; i++) buffer_format(out, "%02x", bytes[i]);
+    for (size_t i = 0; i < count; i++) buffer_add(out, (char[]){digits[bytes[i] >> 4], digits[bytes[i] & 15]}, 2);
     buffer_text(out, "\",");
 }
 
@@ -140,14 +138,17 @@ static void write_batch(struct buffer *out, const struct server *server, const s
 
 // -- the connection ---------------------------------------------------------------------------------
 
-// The batch is over. Failures are said once, until there is a success.
+// The batch is over. Failures are said once, until there is a success. After one, the name's next address has its turn.
 static void finish(struct server *server, const char *wrong) {
     epoll_ctl(server->epoll, EPOLL_CTL_DEL, otlp.fd, NULL);
     close(otlp.fd);
     otlp.fd = -1;
     buffer_free(&otlp.out);
     if (wrong == NULL) otlp.exported += otlp.batch;
-    else trace_lose(otlp.batch);
+    else {
+        trace_lose(otlp.batch);
+        otlp.address = otlp.address->ai_next != NULL ? otlp.address->ai_next : otlp.addresses;
+    }
     bool fails = wrong != NULL;
     if (otlp.fails != fails)
         fprintf(stderr, "bn-server: traces to %s: %s\n", otlp.authority, fails ? wrong : "they are taken again");
@@ -167,9 +168,10 @@ static void begin(struct server *server, uint64_t now) {
                   otlp.path, otlp.authority, buffer_length(&body));
     buffer_add(&otlp.out, body.data, buffer_length(&body));
     buffer_free(&body);
-    otlp.fd = socket(otlp.address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    const struct addrinfo *to = otlp.address;
+    otlp.fd = socket(to->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (otlp.fd < 0) finish(server, strerror(errno));
-    else if (connect(otlp.fd, (struct sockaddr *)&otlp.address, otlp.length) != 0 && errno != EINPROGRESS)
+    else if (connect(otlp.fd, to->ai_addr, to->ai_addrlen) != 0 && errno != EINPROGRESS)
         finish(server, strerror(errno));
     else loop_watch(server, otlp.fd, EPOLLOUT, &otlp_tag);
 }
@@ -190,8 +192,11 @@ static void send_more(struct server *server) {
 
 // Nothing more comes: the status decides, if it came, or else it is `wrong`.
 static void answered(struct server *server, const char *wrong) {
-    bool taken = strncmp(otlp.answer, "HTTP/1.", 7) == 0 && otlp.answer[8] == ' ' && otlp.answer[9] == '2';
-    finish(server, otlp.got < STATUS ? wrong : taken ? NULL : otlp.answer);
+    const char *a = otlp.answer;
+    bool http = strncmp(a, "HTTP/1.", 7) == 0 && strspn(a + 7, "01") == 1 && a[8] == ' ' &&
+                strspn(a + 9, "0123456789") == STATUS - 9;
+    if (otlp.got >= STATUS) wrong = !http ? "the collector does not speak HTTP/1" : a[9] == '2' ? NULL : a;
+    finish(server, wrong);
 }
 
 static void receive(struct server *server) {
@@ -199,8 +204,9 @@ static void receive(struct server *server) {
     bool begins = otlp.got < STATUS; // what follows the status is read, so that the collector sees a clean end
     ssize_t got = recv(otlp.fd, begins ? otlp.answer + otlp.got : rest, begins ? STATUS - otlp.got : sizeof rest, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got > 0) otlp.got += begins ? (size_t)got : 0;
-    else answered(server, got < 0 ? strerror(errno) : "the collector closed the connection");
+    otlp.got += got > 0 ? (size_t)got : 0;
+    if (got <= 0 || otlp.got >= MOST)
+        answered(server, got < 0 ? strerror(errno) : "the collector closed the connection");
 }
 
 void otlp_ready(struct server *server, uint32_t events) {
@@ -219,8 +225,7 @@ void otlp_turn(struct server *server, uint64_t now) {
     size_t waiting = trace_waiting(NULL);
     bool drains = server->state > SERVING;
     if (drains && otlp.fails) { // nobody waits for it longer
-        static struct span lost[BATCH];
-        for (size_t n; (n = trace_take(lost, BATCH)) > 0;) trace_lose(n);
+        trace_lose_rest();
         return;
     }
     if (otlp.fd >= 0 || waiting == 0 || (now < otlp.due_ms && waiting < BATCH && !drains)) return;

@@ -24,6 +24,7 @@ void trace_end(struct exchange *ex);
 void trace_put(const struct span *span);
 size_t trace_take(struct span *out, size_t room);
 void trace_lose(uint64_t spans);
+void trace_lose_rest(void); // what waits
 size_t trace_waiting(uint64_t *dropped);
 // The engine's bn_span_callback.
 void trace_phase(const bn_span *span, void *context);

@@ -153,6 +153,7 @@ impl Core {
         // The KV cache goes before anybody can see that the engine is gone.
         let shared = self.shared.clone();
         drop(self);
+        shared.recorder.idle(true);
         shared.hub.advance(phase, false);
     }
 

@@ -395,6 +395,16 @@ TEST(lengths_and_times_are_counted_once_a_request_ends) {
     stop(engine);
 }
 
+TEST(an_engine_that_has_drained_is_idle) {
+    bn_engine *engine = start_echo();
+    CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL));
+    while (bn_engine_state(engine) != BN_STATE_DRAINED) sleep_ms(1);
+    bn_stats before = stats(engine), after = stats(engine);
+    CHECK(after.uptime_ns > before.uptime_ns);
+    CHECK_EQ(after.idle_ns - before.idle_ns, after.uptime_ns - before.uptime_ns);
+    stop(engine);
+}
+
 TEST(latency_buckets_add_up_to_the_count) {
     bn_engine *engine = start_echo();
     bn_request_params params = ask("count me");

@@ -45,9 +45,10 @@ function has_field(struct, field, i) {
     return 0
 }
 
-# What the package sets itself: sizes, counts of elements, callbacks and contexts, handles, the source of a model.
+# What the package sets itself: sizes, counts of elements, callbacks and contexts, handles, the source of a model. And
+# what is for callbacks that it has not: spans.
 function hidden(i, stem) {
-    if (name[i] ~ /^(struct_size|message_size|data|data_size|reserved|user_data|lease|flags|delivery_mode|model|model_path|path|prompt)$/)
+    if (name[i] ~ /^(struct_size|message_size|data|data_size|reserved|user_data|lease|flags|delivery_mode|model|model_path|path|prompt|trace_id|parent_id)$/)
         return 1
     stem = name[i]
     return text[i] ~ /_callback |^void \*/ || (sub(/_count$/, "", stem) && has_field(owner[i], stem))
@@ -76,7 +77,7 @@ function struct_class(i, called, base, list) {
 # A struct's class: what the library fills is a tuple.
 function class_of(i, stem) {
     stem = name[i]
-    if (stem ~ /^bn_(string|error)$/) return
+    if (stem ~ /^bn_(string|error|span)$/) return
     if (stem == "bn_chat_message") struct_class(i, camel(stem), "TypedDict", "Sequence")
     else if (sub(/_(config|params)$/, "_options", stem)) struct_class(i, camel(stem), "TypedDict, total=False", "Sequence")
     else struct_class(i, camel(stem), "NamedTuple", "list")
@@ -94,7 +95,7 @@ function flags(i) {
 
 function constants(i) {
     for (i = 1; i <= count; i++) {
-        if (kind[i] != "constant" || number(text[i]) == "") continue
+        if (kind[i] != "constant" || number(text[i]) == "" || name[i] ~ /^BN_SPAN_/) continue
         comment_above(doc[i], "")
         print public(substr(name[i], 4)) ": Final = " number(text[i])
     }

@@ -222,6 +222,21 @@ void statistics() { // 9
     CHECK(contains(engine.metrics(), "\n") && contains(engine.metrics(), "bn_"));
 }
 
+// Whose event it takes is not known to the thread of the futures.
+void requests_of_the_handle() {
+    bn::Engine engine(bn::EngineConfig("builtin:echo"));
+    CHECK(engine.async(bn::Request("x")).get().text == "x");
+    bn_request_params params;
+    bn_request_params_init(&params, sizeof params);
+    params.prompt = {"foreign", 7};
+    params.user_data = 1u << 20;
+    bn_request id = 0;
+    CHECK(bn_submit(engine.handle(), &params, &id, nullptr) == BN_OK);
+    while (engine.stats().completed_stop < 2) std::this_thread::yield();
+    CHECK(engine.async(bn::Request("y")).get().text == "y"); // its event is behind the other's
+    CHECK(bn_release(engine.handle(), id, nullptr) == BN_OK);
+}
+
 void moves() {
     static_assert(!std::is_copy_constructible_v<bn::Model> && std::is_nothrow_move_constructible_v<bn::Model>);
     static_assert(!std::is_copy_constructible_v<bn::Engine> && std::is_nothrow_move_constructible_v<bn::Engine>);
@@ -310,6 +325,7 @@ int main(int, char **arguments) {
     embeddings();
     close();
     statistics();
+    requests_of_the_handle();
     moves();
     logs_and_probabilities();
     timeouts();

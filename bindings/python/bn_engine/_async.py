@@ -107,12 +107,14 @@ class Inbox:
             self._loops.add(loop)
         return key
 
-    def take(self, handle: object, timeout_ms: int) -> bool:
-        """Takes waiting events to their streams. False: nothing will ever come."""
+    def take(self, handle: object, timeout_ms: int) -> int:
+        """Takes waiting events to their streams. Returns the status of the poll."""
         running = asyncio._get_running_loop()
         with self._taking:
             self._count[0] = 0
-            status = lib.bn_poll(handle, header.ANY, self._room, EVENT_SIZE, ROOM, timeout_ms, self._count, ffi.NULL)
+            status: int = lib.bn_poll(
+                handle, header.ANY, self._room, EVENT_SIZE, ROOM, timeout_ms, self._count, ffi.NULL
+            )
             taken = [(self._room[i].user_data, read_output(self._room[i])) for i in range(self._count[0])]
             lib.bn_events_free(handle, self._room, EVENT_SIZE, len(taken))
             for key, event in taken:
@@ -121,7 +123,7 @@ class Inbox:
                 stream = self._streams.get(key)
                 if stream is not None:
                     stream._put(event, running)
-        return status not in OVER
+        return status
 
 
 def _readable(

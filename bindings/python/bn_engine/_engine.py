@@ -11,7 +11,7 @@ from array import array
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import _header as header
-from ._async import AsyncStream, Inbox
+from ._async import OVER, AsyncStream, Inbox
 from ._convert import fill, reader, string
 from ._error import Error
 from ._library import Owned, c_text, call, ffi, lib, prepared, written
@@ -64,11 +64,14 @@ def _destroy(handle: Any, readers: Readers, inbox: Inbox) -> None:
     if readers.has_this_thread():
         readers.postponed = functools.partial(_destroy, handle, readers, inbox)
         return
-    while inbox.take(handle, header.WAIT_FOREVER):
-        pass
+    status = 0
+    while status not in OVER:
+        status = inbox.take(handle, header.WAIT_FOREVER)
+        if status == header.ERR_REENTRANT:  # closed, or collected as garbage, while a callback runs
+            threading.Thread(target=_destroy, args=(handle, readers, inbox)).start()
+            return
     readers.close()
-    if lib.bn_engine_destroy(handle) == header.ERR_REENTRANT:  # collected as garbage while a callback ran
-        threading.Thread(target=lib.bn_engine_destroy, args=(handle,)).start()
+    lib.bn_engine_destroy(handle)
 
 
 class Engine(Owned):
@@ -174,7 +177,7 @@ class Engine(Owned):
         """Takes the events of asynchronous streams. False: nothing will ever come."""
         try:
             with self._readers:
-                return self._inbox.take(self._handle, 0)
+                return self._inbox.take(self._handle, 0) not in OVER
         except header.ShutdownError:
             return False
 

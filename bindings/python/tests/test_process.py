@@ -33,6 +33,16 @@ class Processes(unittest.TestCase):
             self.assertEqual(status, 0, errors)
             self.assertNotIn("Fatal", errors)
 
+    def test_a_callback_may_close_an_engine(self):
+        status, output, errors = python(f"""
+            from bn_engine import Engine, Model
+            engine = Engine({SLOW!r})
+            stream = engine.stream({LONG!r})
+            Model("builtin:echo?load_ms=100", progress=lambda *_: engine.close())
+            print("loaded")
+            """)
+        self.assertEqual((status, output), (0, "loaded\n"), errors)
+
     def test_ctrl_c_ends_a_wait(self):
         status, output, errors = python(f"""
             import os, signal, threading

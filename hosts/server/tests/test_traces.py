@@ -1,6 +1,8 @@
 """Traces: a W3C traceparent in, OTLP over HTTP out to a collector of our own."""
 import http.server
 import json
+import signal
+import socket
 import subprocess
 import threading
 import time
@@ -155,6 +157,11 @@ class Traces(unittest.TestCase):
 
 
 class Endpoint(unittest.TestCase):
+    def server(self, endpoint):
+        server = Server(model="builtin:echo", otlp_endpoint=endpoint)
+        self.addCleanup(server.process.kill)
+        return server
+
     def test_endpoints_that_cannot_be_are_refused(self):
         for endpoint, words in [("https://127.0.0.1:4318", "no TLS"), ("127.0.0.1:4318", "begins with"), ("grpc://h:1", "begins with"),
                                 ("http://127.0.0.1", "no port"), ("http://:4318", "no host"), ("http://h:4318?x", "query"),
@@ -165,10 +172,46 @@ class Endpoint(unittest.TestCase):
             self.assertIn(words, done.stderr)
 
     def test_a_collector_that_does_not_listen(self):
-        server = Server(model="builtin:echo", otlp_endpoint="http://127.0.0.1:9/prefix/")
+        server = self.server("http://127.0.0.1:9/prefix/")
         for _ in range(3):
             self.assertEqual(server.post("/v1/completions", BODY)[0], 200)
         self.assertEqual(server.stop(), 0)
+
+    def test_answers_that_are_not_http(self):
+        for answer in (b"\x1b[31m no such thing", b"HTTP/2.0 200 OK", b"HTTP/1.1 2xx", b"HT", b""):
+            with socket.create_server(("127.0.0.1", 0)) as collector:
+                server = self.server(f"http://127.0.0.1:{collector.getsockname()[1]}")
+                self.assertEqual(server.post("/v1/completions", BODY)[0], 200)
+                connection, _ = collector.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+                server.process.send_signal(signal.SIGTERM)
+                log = server.process.stderr.read()
+                self.assertEqual(server.stop(), 0)
+                self.assertIn("does not speak HTTP/1" if len(answer) > 2 else "closed the connection", log)
+                self.assertNotIn("\x1b", log)
+
+    def test_an_answer_without_end_is_not_read_to_it(self):
+        with socket.create_server(("127.0.0.1", 0)) as collector:
+            server = self.server(f"http://127.0.0.1:{collector.getsockname()[1]}")
+            self.assertEqual(server.post("/v1/completions", BODY)[0], 200)
+            connection, _ = collector.accept()
+            with connection, self.assertRaises(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\n")
+                for _ in range(10000):  # 640 MB
+                    connection.sendall(bytes(65536))
+            self.assertEqual(server.stop(), 0)
+
+    def test_each_address_of_a_name_is_tried(self):
+        # Where localhost is ::1 as well, nobody listens there.
+        collector = Collector()
+        server = self.server(f"http://localhost:{collector.http.server_port}")
+        while not collector.spans:
+            self.assertEqual(server.post("/v1/completions", BODY)[0], 200)
+            time.sleep(0.1)
+        self.assertEqual(server.stop(), 0)
+        collector.close()
 
     def test_without_an_endpoint_there_are_no_spans(self):
         server = Server(model="builtin:echo")
