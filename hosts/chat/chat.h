@@ -80,6 +80,14 @@ typedef enum { LINE, LINE_END, LINE_INTERRUPTED, LINE_FAILED } line_result;
 // The next line of standard input, without its end. It is valid until the next call.
 line_result next_line(bn_string *line);
 
+// Whether a line begins with """: what follows it, up to a line that ends with """, is one prompt, for what is pasted.
+bool opens_block(bn_string line);
+// The rest of such a block, without blank lines around it. It is valid until the next call.
+line_result next_block(bn_string *text, bn_string line);
+
+// Terminals take no more of a line.
+enum { TERMINAL_LINE = 4095 };
+
 // SIGINT came since this was last set to 0.
 extern volatile sig_atomic_t interrupted;
 

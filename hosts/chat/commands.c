@@ -10,6 +10,7 @@ static outcome show_help(chat *c, bn_string rest) {
          "/system TEXT   another system prompt, none without TEXT; the conversation goes on\n"
          "/reset         forget the conversation, but not the system prompt\n"
          "/quit          or Ctrl-D\n"
+         "\"\"\"           begins and ends a prompt of several lines\n"
          "Ctrl-C stops an answer. A line that begins with a space is never a command.");
     return GO_ON;
 }

@@ -62,3 +62,27 @@ line_result next_line(bn_string *line) {
         if (count > 0) buffer_add(&input, chunk, (size_t)count);
     }
 }
+
+static const char FENCE[] = {'"', '"', '"'};
+
+bool opens_block(bn_string line) {
+    return line.length >= sizeof FENCE && memcmp(line.data, FENCE, sizeof FENCE) == 0;
+}
+
+line_result next_block(bn_string *text, bn_string line) {
+    static buffer block;
+    block.length = 0;
+    line = (bn_string){line.data + sizeof FENCE, line.length - sizeof FENCE};
+    for (;;) {
+        size_t end = line.length - sizeof FENCE;
+        bool last = line.length >= sizeof FENCE && memcmp(line.data + end, FENCE, sizeof FENCE) == 0;
+        buffer_add(&block, line.data, last ? end : line.length);
+        if (last) break;
+        if (block.length > 0) buffer_add(&block, "\n", 1);
+        line_result result = next_line(&line);
+        if (result != LINE) return result;
+    }
+    while (block.length > 0 && block.data[block.length - 1] == '\n') block.length--;
+    *text = (bn_string){block.data, block.length};
+    return LINE;
+}

@@ -119,6 +119,8 @@ static int run(chat *c) {
         bn_string line = {0};
         if (c->interactive) fputs("> ", stdout), fflush(stdout);
         line_result result = next_line(&line);
+        bool block = result == LINE && opens_block(line);
+        if (block) result = next_block(&line, line);
         if (result == LINE_FAILED) return complain("cannot read the input: %s", strerror(errno)), 1;
         if (result == LINE_END) {
             if (c->interactive) putchar('\n');
@@ -131,7 +133,11 @@ static int run(chat *c) {
         }
         again = false;
         if (blank(line)) continue;
-        outcome out = line.data[0] == '/' ? command(c, line) : turn(c, line) ? GO_ON : FAILED;
+        if (c->interactive && !block && line.length >= TERMINAL_LINE) {
+            complain("the terminal cuts lines at %d bytes: break it up between two lines of \"\"\"", TERMINAL_LINE);
+            continue;
+        }
+        outcome out = !block && line.data[0] == '/' ? command(c, line) : turn(c, line) ? GO_ON : FAILED;
         if (out == QUIT) return 0;
         if (out == FAILED && !c->interactive) return 1; // what follows would answer another conversation
     }

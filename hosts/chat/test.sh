@@ -57,6 +57,11 @@ sed -n 's/^last turn: .* tokens, \([0-9]*\) of them cached.*/\1/p' "$dir/out" > 
 [ "$(sort -n -u "$dir/cached" | wc -l)" = 3 ] && sort -n -c "$dir/cached" || fail "cached tokens do not grow"
 grep -q '^batch ' "$dir/out" || fail "/stats has no report"
 
+# Several lines as one prompt.
+printf 'user: a\n\n/b\nassistant: \n' > "$dir/want"
+printf '"""\na\n\n/b"""\n' | same builtin:echo
+printf '"""/a\nb\n"""\n' | "$chat" builtin:echo | head -n 1 | grep -qx 'user: /a' || fail "a block is no command"
+
 # A conversation that outgrows the context forgets its oldest turns. A question that alone is too long fails.
 printf 'one\ntwo\nthree\nfour\n' | "$chat" builtin:echo --context 128 > "$dir/out" 2> "$dir/err" ||
     fail "a long chat failed"

@@ -447,7 +447,7 @@ impl Bounds {
         let (n, unreleased, most) = (places.len(), used.unreleased, self.requests);
         let message = if n > most - unreleased {
             format!(
-                "{unreleased} of {most} requests (queue_capacity) are unreleased, and {n} more do not fit; release \
+                "{unreleased} of {most} requests (queue_capacity) are unreleased, so {n} more cannot be taken; release \
                  finished ones, or raise it"
             )
         } else {
