@@ -101,7 +101,8 @@ static void submit(struct exchange *ex) {
     s->status = bn_submit_batch(ex->server->engine, s->pointers, s->count, s->requests, &s->error);
 }
 
-// Events may have come before: jobs that have had their last one are released now, as are those of a client that is gone.
+// Events may have come before: jobs that have had their last one are released now, as are those of a client that is
+// gone.
 static void submitted(struct exchange *ex) {
     struct submission *s = ex->work.data;
     for (size_t i = 0; i < s->count && s->status == BN_OK; i++) {

@@ -143,8 +143,8 @@ int loop_run(struct server *server) {
     sigprocmask(SIG_BLOCK, &set, NULL);
     int signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     int loaded = load_start(server), work = work_start();
-    if (signals < 0 || loaded < 0 || work < 0 || !loop_watch(server, work, EPOLLIN, &work_tag) || !loop_watch(server, signals, EPOLLIN, &signals_tag) ||
-        !loop_watch(server, loaded, EPOLLIN, &load_tag)) {
+    if (signals < 0 || loaded < 0 || work < 0 || !loop_watch(server, signals, EPOLLIN, &signals_tag) ||
+        !loop_watch(server, loaded, EPOLLIN, &load_tag) || !loop_watch(server, work, EPOLLIN, &work_tag)) {
         perror("bn-server: cannot start");
         return 1;
     }

@@ -89,8 +89,8 @@ struct route {
     bool always;     // works while the model is loading and while the server drains
 };
 
-// What may take long. `run` may be on a thread of its own (work.c): of the exchange, it reads `server`, `route` and `ask` and
-// writes what `data` points to, which the loop does not touch meanwhile. Then the loop calls `done`.
+// What may take long. `run` may be on a thread of its own (work.c): of the exchange, it reads `server`, `route` and
+// `ask`, and writes what `data` points to. The loop touches none of these meanwhile. Then it calls `done`.
 struct work {
     void (*run)(struct exchange *ex);
     void (*done)(struct exchange *ex); // frees `data`
