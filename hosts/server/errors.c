@@ -68,7 +68,9 @@ static bool never_fits(const struct exchange *ex, const bn_error *error) {
 
 void fail_with(struct exchange *ex, const bn_error *error) {
     const struct meaning *m = meaning(never_fits(ex, error) ? BN_ERR_TOO_LONG : error->status);
-    fail(ex, m->http, m->code, "%s", error->message);
+    // The engine's words are for who may raise its limits.
+    static const char full[] = "the server has as many requests as it takes: try again later";
+    fail(ex, m->http, m->code, "%s", error->status == BN_ERR_QUEUE_FULL ? full : error->message);
     if (m->http == 429 || m->http == 503) ex->retry_after_s = 1;
 }
 

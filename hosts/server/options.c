@@ -68,7 +68,7 @@ static void help(void) {
         if (o->text != NULL && *o->text != 0) printf(" (%s)", o->text);
         printf("\n");
     }
-    printf("  %-18s %-27s %s\n  %-18s %-27s %s\n", "--help", "", "print this", "--version", "", "print the version");
+    printf("  %-18s %-27s %s\n  %-18s %-27s %s\n", "--help, -h", "", "print this", "--version", "", "print the version");
     printf(
         "\nEach option may be given as the environment variable beside it. SIGTERM and SIGINT finish what runs and "
         "end\n"
@@ -108,7 +108,7 @@ void options_read(struct options *options, int argc, char **argv) {
         if (value != NULL && *value != 0) set(options, &table[i], table[i].variable, value);
     }
     for (int i = 1; i < argc; i += 2) {
-        if (strcmp(argv[i], "--help") == 0) exit((help(), 0));
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) exit((help(), 0));
         if (strcmp(argv[i], "--version") == 0) exit((printf("bn-server %s\n", bn_version()), 0));
         const struct option *o = find(argv[i]);
         if (i + 1 == argc) {

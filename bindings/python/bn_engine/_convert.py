@@ -55,8 +55,11 @@ def fill(struct: Any, options: Mapping[str, Any], kind: type) -> list[Any]:
         if name not in fields:
             struct.flags |= getattr(header, f"REQUEST_{name.upper()}") if value else 0
             continue
-        made = initializer(fields[name].type, value, kept)
-        setattr(struct, name, made)
+        try:
+            made = initializer(fields[name].type, value, kept)
+            setattr(struct, name, made)
+        except (AttributeError, KeyError, OverflowError, TypeError) as error:
+            raise TypeError(f"{name} cannot be {value!r}: {error}") from None
         if fields[name].type.kind == "pointer":
             setattr(struct, f"{name}_count", len(made))
     return kept

@@ -260,7 +260,7 @@ class Mistakes(unittest.TestCase):
             for options in ({"temprature": 1}, {"poll_by_id": True}, {"stop_strings": "abc"}, {"seed": "1"}):
                 with self.assertRaises(TypeError):
                     engine.generate("x", **options)
-            with self.assertRaises(OverflowError):
+            with self.assertRaisesRegex(TypeError, "cannot be -1"):
                 engine.generate("x", priority=-1)
             self.assertEqual(engine.stats().accepted, 0)
             self.assert_raises(bn_engine.WrongModeError, "kv_events_capacity", engine.kv_events)
