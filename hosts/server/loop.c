@@ -38,7 +38,7 @@ static void stop(struct server *server) {
     bool drains = server->state == SERVING;
     server->state = drains ? DRAINING : CANCELLING;
     if (drains) http_stop_accepting(server);
-    fprintf(stderr, "bn-server: %s\n", drains ? "finishing what runs; a second signal cancels it" : "cancelling what runs");
+    fprintf(stderr, "bn-server: %s what runs\n", drains ? "finishing (a second signal cancels)" : "cancelling");
     stop_engine(server);
 }
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator
@@ -123,6 +124,8 @@ class Inbox:
                 stream = self._streams.get(key)
                 if stream is not None:
                     stream._put(event, running)
+        if status in (header.ERR_OUT_OF_MEMORY, header.ERR_MEMORY_LIMIT):
+            time.sleep(0.001)  # it stays readable, and there may be memory later
         return status
 
 

@@ -46,7 +46,9 @@ final class Core: @unchecked Sendable {
         while count == room {
             switch bn_poll(handle, BN_ANY, events, MemoryLayout<bn_event>.size, room, 0, &count, nil) {
             case BN_OK: break
-            case BN_ERR_OUT_OF_MEMORY, BN_ERR_MEMORY_LIMIT: return true // it stays readable: the source calls again
+            case BN_ERR_OUT_OF_MEMORY, BN_ERR_MEMORY_LIMIT: // it stays readable: the source calls again
+                usleep(1000)
+                return true
             default: return false
             }
             for i in 0..<count { deliver(events[i]) }
