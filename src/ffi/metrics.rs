@@ -114,13 +114,13 @@ fn now(page: &mut Page, stats: &Stats) {
     page.gauge("num_requests_unreleased", "Requests that hold a queue place.", stats.unreleased);
     page.gauge("queue_capacity", "Queue places.", stats.queue_capacity);
     page.gauge("queued_prompt_tokens", "Prompt tokens waiting for admission.", stats.queued_tokens);
-    page.gauge("queue_token_capacity", "The most prompt tokens that may be queued; 0: no bound.", stats.queue_token_capacity);
+    page.gauge("queue_token_capacity", "The most queued prompt tokens; 0: any.", stats.queue_token_capacity);
     page.gauge("max_batch_size", "The most requests in a forward pass.", stats.max_batch_size);
     page.gauge("kv_cache_usage_perc", "KV blocks in use, 0 to 1.", kv);
     page.gauge("kv_blocks_cached", "KV blocks with prefixes for later.", stats.kv_blocks_cached);
     page.gauge("memory_used_bytes", "Bytes counted against the limit.", stats.memory_used_bytes);
     page.gauge("memory_peak_bytes", "The most ever counted.", stats.memory_peak_bytes);
-    page.gauge("memory_limit_bytes", "The most bytes that the engine may hold; 0: no limit.", stats.memory_limit_bytes);
+    page.gauge("memory_limit_bytes", "The most bytes counted; 0: any.", stats.memory_limit_bytes);
     let (generated, prompt) =
         (stats.recent_generated_tokens_per_second, stats.recent_prompt_tokens_per_second);
     page.gauge("generation_tokens_per_second", "Tokens generated, lately.", generated);
@@ -142,9 +142,9 @@ fn work(page: &mut Page, stats: &Stats) {
     page.counter("engine_steps_total", "Forward passes.", stats.steps);
     page.counter("batched_requests_total", "Requests in forward passes.", stats.batched_requests);
     page.counter("decode_steps_total", "Forward passes with answers.", stats.decode_steps);
-    page.counter("long_steps_total", "Steps with answers that took longer than max_step_ms.", stats.long_steps);
+    page.counter("long_steps_total", "Decode steps longer than max_step_ms.", stats.long_steps);
     page.counter("prefix_cache_queries_total", "Prompt tokens of admitted requests.", stats.queried_tokens);
-    page.counter("prefix_cache_hits_total", "Prompt tokens that were in the prefix cache.", stats.cached_tokens);
+    page.counter("prefix_cache_hits_total", "Prompt tokens found in the cache.", stats.cached_tokens);
     page.counter("recomputed_tokens_total", "Tokens computed again.", stats.recomputed_tokens);
     page.counter("num_preemptions_total", "Requests interrupted.", stats.preemptions);
     page.counter("pauses_total", "Requests paused.", stats.pauses);
