@@ -24,6 +24,7 @@ static struct {
     size_t got;
     size_t batch; // spans in it
     uint64_t deadline_ms, due_ms, exported;
+    uint64_t end_ms; // when a drain has waited long enough; 0: no drain, or requests run
     bool fails; // and it was said
 } otlp = {.fd = -1};
 
@@ -224,7 +225,8 @@ void otlp_turn(struct server *server, uint64_t now) {
     if (otlp.fd >= 0 && now >= otlp.deadline_ms) answered(server, "the collector takes too long");
     size_t waiting = trace_waiting(NULL);
     bool drains = server->state > SERVING;
-    if (drains && otlp.fails) { // nobody waits for it longer
+    if (drains && server->exchanges == 0 && otlp.end_ms == 0) otlp.end_ms = now + TIMEOUT_MS;
+    if (drains && (otlp.fails || (otlp.end_ms != 0 && now >= otlp.end_ms))) { // nobody waits for it longer
         trace_lose_rest();
         return;
     }

@@ -21,6 +21,7 @@ class Collector:
     def __init__(self):
         outer = self
         self.status, self.spans, self.posts, self.silent = 200, [], [], threading.Event()
+        self.pause = 0  # seconds before an answer
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self):
@@ -29,6 +30,7 @@ class Collector:
                 if outer.status is None:
                     outer.silent.wait()
                     return
+                time.sleep(outer.pause)
                 if outer.status == 200:
                     outer.spans += body["resourceSpans"][0]["scopeSpans"][0]["spans"]
                 self.send_response(outer.status)
@@ -148,6 +150,13 @@ class Traces(unittest.TestCase):
             self.assertEqual(self.ask(max_tokens=1), 200)
         self.assertEqual(self.server.stop(), 0)
         self.assertEqual(len(self.collector.spans), 1200)
+
+    def test_a_slow_collector_does_not_hold_up_the_end_for_long(self):
+        self.collector.pause = 2
+        for _ in range(900):
+            self.assertEqual(self.ask(max_tokens=1), 200)
+        self.assertEqual(self.server.stop(), 0)
+        self.assertLess(len(self.collector.spans), 3600)
 
     def until(self, name, least):
         end = time.monotonic() + 60
