@@ -1,6 +1,6 @@
 #!/bin/sh
 # readme.sh PREFIX WORK PYTHON: runs the programs of README.md's section "Use it from" against an installation. Each must
-# find that 17+25=42. Swift's is run by bindings/swift/test.sh. What is not installed is reported; in CI it is an error.
+# find that 17+25=42. Swift's must be the example that bindings/swift/test.sh runs. What is not installed is reported; in CI it is an error.
 set -eu
 prefix=$1 work=$2/readme python=$3
 export LD_LIBRARY_PATH="$prefix/lib" PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
@@ -19,6 +19,8 @@ says_42() {
     "$@" > "$work/out" 2> "$work/err" || { cat "$work/out" "$work/err"; exit 1; }
     grep -q 42 "$work/out" || { echo "no 42:"; cat "$work/out"; exit 1; }
 }
+
+block swift | cmp - bindings/swift/Sources/Example/main.swift
 
 block cpp > "$work/main.cpp"
 ${CXX:-c++} -std=c++17 -I"$prefix/include" "$work/main.cpp" -o "$work/main-cpp" -L"$prefix/lib" -lbn_engine
