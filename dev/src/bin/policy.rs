@@ -7,6 +7,7 @@
 //! The cost is of a step, a row, a position of a sequence's context (read once a step), and a row's key. By default it is
 //! that of BitNet large's shape on two threads of a Xeon with AVX-512 (docs/serving.md).
 
+use bn_dev::SplitMix;
 use bn_engine::schedule::{Plan, Request, Scheduler, SchedulerConfig, SeqId, State, Tokens};
 
 const MS: f64 = 1e6;
@@ -89,13 +90,11 @@ fn parse(args: impl Iterator<Item = String>) -> Result<Options, String> {
     Ok(o)
 }
 
-/// SplitMix64.
-struct Random(u64);
+struct Random(SplitMix);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
+        self.0.draw()
     }
 
     fn uniform(&mut self) -> f64 {
@@ -113,12 +112,6 @@ impl Random {
     fn chance(&mut self, percent: f64) -> bool {
         self.uniform() * 100.0 <= percent
     }
-}
-
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// What was drawn, and what came of it. Times in ns.
@@ -141,7 +134,7 @@ struct Requests(Vec<Drawn>);
 impl Requests {
     /// As loadgen draws by default, without deadlines.
     fn draw(o: &Options, seed: u64) -> Self {
-        let (mut random, mut due, mut all) = (Random(seed), 0.0, Vec::new());
+        let (mut random, mut due, mut all) = (Random(SplitMix(seed)), 0.0, Vec::new());
         loop {
             due -= random.uniform().ln() / o.rate * 1e9;
             if due >= o.seconds * 1e9 {
@@ -165,7 +158,7 @@ impl Tokens for Requests {
     fn token(&self, seq: SeqId, position: u32) -> u32 {
         let q = &self.0[seq.0 as usize];
         let of = if position < 64 && q.prefix > 0 { q.prefix } else { 1000 + u64::from(seq.0) };
-        mix(of * 0x1_0000_0001 + u64::from(position)) as u32
+        SplitMix(of * 0x1_0000_0001 + u64::from(position)).draw() as u32
     }
 }
 
@@ -205,7 +198,15 @@ impl<'a> World<'a> {
         })
         .expect("a scheduler");
         let requests = Requests::draw(options, seed);
-        Self { options, requests, scheduler, random: Random(seed ^ 77), now: 0.0, next: 0, open: Vec::new() }
+        Self {
+            options,
+            requests,
+            scheduler,
+            random: Random(SplitMix(seed ^ 77)),
+            now: 0.0,
+            next: 0,
+            open: Vec::new(),
+        }
     }
 
     fn run(mut self, all: &mut Outcome) {
