@@ -9,9 +9,6 @@ pub struct Efficiency {
     pub step_ns: u64,
     /// Of `step_ns`, what prompts took.
     pub prefill_ns: u64,
-    /// Since the engine was made.
-    pub uptime_ns: u64,
-    pub max_batch_size: u32,
     /// Rows of a step, the fewest and the most; 0 before the first.
     pub rows: (u64, u64),
     /// Steps with decode rows, those of them that took longer than `max_step_ms`, and these rows.

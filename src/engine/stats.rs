@@ -204,7 +204,7 @@ impl Recorder {
         let idles_ns = if inner.idle_since_ns > 0 { now.saturating_sub(inner.idle_since_ns) } else { 0 };
         let [recent_prompt, recent_generated] = inner.recent.per_second(self.made_ns, now);
         let scheduling = inner.scheduling;
-        let efficiency = Efficiency { uptime_ns, max_batch_size, ..inner.efficiency };
+        let efficiency = inner.efficiency;
         let step_ns = efficiency.step_ns;
         let per_second = |n: u64| if step_ns > 0 { n as f64 / (step_ns as f64 * 1e-9) } else { 0.0 };
         Stats {

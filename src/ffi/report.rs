@@ -9,7 +9,7 @@ pub(super) fn text(stats: &Stats) -> String {
     let mut line = |name: &str, value: String| {
         let _ = writeln!(page, "{name:<11}{value}");
     };
-    let uptime = of.uptime_ns as f64 / 1e9;
+    let uptime = stats.uptime_ns as f64 / 1e9;
     line(
         "requests",
         format!(
@@ -22,10 +22,10 @@ pub(super) fn text(stats: &Stats) -> String {
         return page;
     }
     let per_step = |n: u64| n as f64 / stats.steps as f64;
-    let (step_ms, busy) = (per_step(of.step_ns) / 1e6, percent(of.step_ns as f64, of.uptime_ns as f64));
+    let (step_ms, busy) = (per_step(of.step_ns) / 1e6, percent(of.step_ns as f64, stats.uptime_ns as f64));
     line("steps", format!("{}, {step_ms:.3} ms on average, {busy} of the time", stats.steps));
-    let (mean, most) = (stats.mean_batch_size, of.max_batch_size);
-    line("batch", format!("{mean:.2} of {most} requests on average, {}", percent(mean, f64::from(most))));
+    let (mean, most) = (stats.mean_batch_size, stats.max_batch_size);
+    line("batch", format!("{mean:.2} of {most} requests on average, {}", percent(mean, most as f64)));
     let rows = stats.prompt_tokens + stats.recomputed_tokens + of.decode.rows;
     let share = |part: u64| percent(part as f64, rows as f64);
     let (prompt, again) = (share(stats.prompt_tokens), share(stats.recomputed_tokens));
@@ -84,8 +84,6 @@ mod tests {
     fn busy() -> Stats {
         let efficiency = Efficiency {
             step_ns: 4_000_000_000,
-            uptime_ns: 8_000_000_000,
-            max_batch_size: 8,
             rows: (1, 40),
             decode_steps: 100,
             long_steps: 3,
@@ -95,6 +93,8 @@ mod tests {
         };
         Stats {
             steps: 100,
+            uptime_ns: 8_000_000_000,
+            max_batch_size: 8,
             mean_batch_size: 6.5,
             prompt_tokens: 160,
             recomputed_tokens: 40,
