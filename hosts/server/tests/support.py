@@ -80,7 +80,11 @@ class Server:
 
     def raw(self, data):
         s = socket.create_connection(("127.0.0.1", self.port), timeout=60)
-        s.sendall(data)
+        try:
+            s.sendall(data)
+        except OSError:
+            s.close()
+            raise
         return s
 
     def stats(self):

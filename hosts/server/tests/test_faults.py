@@ -161,7 +161,7 @@ class LongBodies(unittest.TestCase):
             body = {"max_tokens": 8, "temperature": 0.5, **body}
             (status, short), (long_status, long) = (server.post("/v1/completions", {**body, **more}) for more in ({}, self.PADDING))
             self.assertEqual((status, short.get("choices"), short.get("error")), (long_status, long.get("choices"), long.get("error")))
-        chat = {"messages": [{"role": "user", "content": "b" * 20000}], "max_tokens": 8}
+        chat = {"messages": [{"role": "user", "content": "b" * 20000}], "max_tokens": 8, "temperature": 0}
         text = server.ok("/v1/chat/completions", chat)["choices"][0]["message"]["content"]
         self.assertEqual(text, "user: bb")
         self.assertEqual("".join(e["choices"][0]["delta"].get("content", "") for e in server.stream("/v1/chat/completions", chat)), text)
