@@ -5,7 +5,7 @@ use bn_engine::base::{Bytes, Error, Result, Status};
 use bn_engine::formats::Gguf;
 use bn_engine::formats::hf::index;
 use bn_engine::formats::safetensors::SafeTensors;
-use bn_engine::kernels::tl::Tilings;
+use bn_engine::kernels::pack::tl::Tilings;
 use bn_engine::kernels::{DType, Pool};
 use bn_engine::model::{HfFolder, load_checkpoint};
 use bn_engine::text::chat::template_of_json;

@@ -5,8 +5,9 @@ use super::config::DecoderConfig;
 use super::options::{LoadOptions, WeightType};
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
-use crate::kernels::rows::dequantize_row;
-use crate::kernels::{DType, Matrix, Pool, isa, pack, requantize};
+use crate::kernels::gemm::formats::dequantize_row;
+use crate::kernels::pack::requantize;
+use crate::kernels::{DType, Matrix, Pool, isa, pack};
 use crate::text::{ChatTemplate, Tokenizer};
 use std::sync::Arc;
 

@@ -7,11 +7,13 @@ use super::spare::Spare;
 use super::support::{f32s, output, rows};
 use super::{Attention, AttentionShape, Norm, RopeStyle};
 use crate::base::sync::Mutex;
+use crate::kernels::attention::kv;
 use crate::kernels::attention::{Context, Half, PIECE, QUERIES, Scratch, Seen, TILE};
 use crate::kernels::attention::{finish, merge, state_len, stride};
-use crate::kernels::blocks::SharedOut;
-use crate::kernels::buffer::grown;
-use crate::kernels::{Isa, Pool, kv, norm, rope};
+use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::pool::buffer::grown;
+use crate::kernels::rows::{norm, rope};
+use crate::kernels::{Isa, Pool};
 use candle_core::{CpuStorage, CustomOp2, InplaceOp2, Layout, Shape};
 use std::cell::RefCell;
 
@@ -78,7 +80,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Writes the rows' k, normed and rotated, and v into a layer of the KV cache; `table` is `kernels::rope::table`'s for
+/// Writes the rows' k, normed and rotated, and v into a layer of the KV cache; `table` is `kernels::rows::rope::table`'s for
 /// the batch's positions.
 pub struct KvWrite<'a> {
     pub pool: &'a Pool,

@@ -34,7 +34,7 @@ pub struct RaggedBatch {
 }
 
 /// Paged K and V: for each layer one tensor `[2, blocks, kv_heads, block_size, head_dim]`, K then V, in the tiles of
-/// `kernels::kv`; of bytes where they are int8, `head_dim + 4` of them for the values and their scale.
+/// `kernels::attention::kv`; of bytes where they are int8, `head_dim + 4` of them for the values and their scale.
 pub struct KvCache {
     pub kind: KvType,
     pub layers: Vec<Tensor>,

@@ -3,8 +3,9 @@
 use super::spare::Spare;
 use super::support::{f32s, f32s_mut, output};
 use super::{Activation, Norm};
-use crate::kernels::blocks::SharedOut;
-use crate::kernels::{Isa, Pool, elementwise, norm};
+use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::rows::{elementwise, norm};
+use crate::kernels::{Isa, Pool};
 use candle_core::{CpuStorage, CustomOp1, InplaceOp2, Layout, Shape};
 
 /// `[T, 2 ffn]`, gate first, to `[T, ffn]`.

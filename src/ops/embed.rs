@@ -2,8 +2,9 @@
 
 use super::spare::Spare;
 use super::support::output;
-use crate::kernels::blocks::SharedOut;
-use crate::kernels::{Isa, Matrix, Pool, rows};
+use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::gemm::formats::dequantize_row;
+use crate::kernels::{Isa, Matrix, Pool};
 use candle_core::{CpuStorage, CustomOp1, Layout, Shape};
 
 pub struct Embed<'a> {
@@ -33,7 +34,7 @@ impl CustomOp1 for Embed<'_> {
         self.pool.run_if_worth(work, ids.len(), &|n| {
             // SAFETY: each task has a row of its own.
             let out = unsafe { shared.slice(n * hidden..(n + 1) * hidden) };
-            rows::dequantize_row(self.isa, self.table, ids[n] as usize, out);
+            dequantize_row(self.isa, self.table, ids[n] as usize, out);
             if self.scale != 1.0 {
                 out.iter_mut().for_each(|x| *x *= self.scale);
             }

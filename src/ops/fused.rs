@@ -12,7 +12,8 @@ use super::{
 };
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
-use crate::kernels::{Isa, Matrix, Pool, available, isa, rope};
+use crate::kernels::rows::rope;
+use crate::kernels::{Isa, Matrix, Pool, available, isa};
 use candle_core::{Device, Tensor};
 use std::sync::Arc;
 

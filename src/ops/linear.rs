@@ -5,9 +5,11 @@ use super::spare::Spare;
 use super::support::{f32s, f32s_mut, output, refused, rows};
 use super::{Activation, Norm, Projections};
 use crate::base::sync::Mutex;
-use crate::kernels::blocks::{MOST, Part, SharedOut};
-use crate::kernels::buffer::grown;
-use crate::kernels::{Arithmetic, Isa, Matrix, Pool, dense, elementwise, quantized, ternary};
+use crate::kernels::gemm::blocks::{MOST, Part, SharedOut};
+use crate::kernels::gemm::{dense, quantized, ternary};
+use crate::kernels::pool::buffer::grown;
+use crate::kernels::rows::elementwise;
+use crate::kernels::{Arithmetic, Isa, Matrix, Pool};
 use candle_core::{CpuStorage, CustomOp1, InplaceOp2, Layout, Shape};
 
 /// What one product is prepared in; grown to the widest, then reused.

@@ -3,8 +3,9 @@
 use super::Norm;
 use super::spare::Spare;
 use super::support::{f32s, output, rows};
-use crate::kernels::blocks::SharedOut;
-use crate::kernels::{Isa, Pool, norm};
+use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::rows::norm;
+use crate::kernels::{Isa, Pool};
 use candle_core::{CpuStorage, CustomOp1, Layout, Shape};
 
 /// Each row of `[T, width]`, normed.

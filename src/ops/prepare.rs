@@ -2,12 +2,13 @@
 //! written to memory in f32 where only its int8 form is multiplied.
 
 use super::{Activation, Norm};
-use crate::kernels::blocks::SharedOut;
-use crate::kernels::buffer::grown;
-use crate::kernels::quantize::{QuantRow, quantize_row};
-use crate::kernels::quantize_blocks::{BlockActivations, columns_of_sum, quantize_blocks};
-use crate::kernels::ternary::{self, Activations};
-use crate::kernels::{Isa, Pool, elementwise, norm};
+use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::gemm::ternary::{self, Activations};
+use crate::kernels::pool::buffer::grown;
+use crate::kernels::rows::quantize::{QuantRow, quantize_row};
+use crate::kernels::rows::quantize_blocks::{BlockActivations, columns_of_sum, quantize_blocks};
+use crate::kernels::rows::{elementwise, norm};
+use crate::kernels::{Isa, Pool};
 use std::cell::RefCell;
 
 /// Where rows come from.

@@ -15,8 +15,9 @@ fn main() {
 #[cfg(target_arch = "x86_64")]
 mod bench {
     use bn_engine::base::Bytes;
-    use bn_engine::kernels::blocks::Part;
-    use bn_engine::kernels::{DType, Isa, Matrix, Pool, dense, isa};
+    use bn_engine::kernels::gemm::blocks::Part;
+    use bn_engine::kernels::gemm::dense;
+    use bn_engine::kernels::{DType, Isa, Matrix, Pool, isa};
     use std::hint::black_box;
 
     const SHAPES: [(usize, usize); 4] = [(16384, 2560), (2048, 2048), (8192, 2048), (2048, 8192)];
@@ -131,8 +132,8 @@ mod bench {
     /// The product as it was: two rows to f32, swept over the tokens, three at a time.
     mod old {
         use super::*;
-        use bn_engine::kernels::blocks::{SharedOut, block_count, nth_block};
-        use bn_engine::kernels::rows::dequantize_row;
+        use bn_engine::kernels::gemm::blocks::{SharedOut, block_count, nth_block};
+        use bn_engine::kernels::gemm::formats::dequantize_row;
         use std::arch::x86_64::*;
         use std::cell::RefCell;
 

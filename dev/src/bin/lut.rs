@@ -23,9 +23,9 @@ fn main() {
 mod bench {
     use bn_dev::{Options, SplitMix, machine, median, seconds};
     use bn_engine::base::Bytes;
-    use bn_engine::kernels::blocks::SharedOut;
-    use bn_engine::kernels::quantize::QuantRow;
-    use bn_engine::kernels::ternary::{self, Activations};
+    use bn_engine::kernels::gemm::blocks::SharedOut;
+    use bn_engine::kernels::gemm::ternary::{self, Activations};
+    use bn_engine::kernels::rows::quantize::QuantRow;
     use bn_engine::kernels::{DType, Isa, Matrix, Pool};
     use serde_json::json;
     use std::arch::x86_64::*;

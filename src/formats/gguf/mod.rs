@@ -27,7 +27,7 @@ pub use value::{FromMetadata, ValueType};
 
 use crate::base::{Bytes, Error, Result, Status};
 use crate::formats::no_lfs_pointer;
-use crate::kernels::tl::{self, Tilings};
+use crate::kernels::pack::tl::{self, Tilings};
 use crate::kernels::{DType, Matrix, Pool, pack};
 use reader::{MAX_KEY_BYTES, Reader, called};
 use std::collections::HashMap;

@@ -2,7 +2,9 @@
 
 use super::writer::Writer;
 use super::*;
-use crate::kernels::{isa, rows::dequantize_row, ternary};
+use crate::kernels::gemm::formats::dequantize_row;
+use crate::kernels::gemm::ternary;
+use crate::kernels::isa;
 use std::path::{Path, PathBuf};
 
 fn parse(writer: &Writer) -> Gguf {

@@ -1,7 +1,4 @@
-#[path = "../../../src/kernels/pool.rs"]
+#[path = "../../../src/kernels/pool/mod.rs"]
 pub mod pool;
-#[cfg(test)]
-#[path = "../../../src/kernels/pool_tests.rs"]
-mod pool_tests;
 #[allow(unused_imports)]
 pub use pool::Pool;

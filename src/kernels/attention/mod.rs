@@ -1,0 +1,274 @@
+//! Paged causal attention with grouped queries and an online softmax (Milakov and Gimelshein 2018).
+//!
+//! The order of every sum is that of positions, counted from 0, whatever a row's chunk, batch or block size (invariant
+//! 3). A score is a chain of multiply-adds along the head. A step of the softmax takes the scores of 64 positions; its
+//! weights are summed in 16 lanes, position by position modulo 16. After 256 positions (a piece) the softmax begins
+//! anew, and the pieces' results are merged in their order, so that tasks can share a long context.
+
+use crate::kernels::Isa;
+use crate::kernels::pool::buffer::grown;
+use crate::kernels::rows::exp::exp;
+pub use kv::{Half, KvType, Paged, TILE};
+use kv::{scale, value};
+use std::ops::Range;
+
+pub mod kv;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod simd;
+
+/// Positions of one step of the softmax.
+const SPAN: usize = 64;
+/// Positions whose attention is computed by itself and then merged.
+pub const PIECE: usize = 256;
+/// Query heads of one task that share each tile of K and V at best.
+pub const QUERIES: usize = 16;
+/// The widest head that vector code takes; wider ones are left to the reference.
+const WIDEST: usize = 256;
+
+/// One sequence's K and V of one KV head.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    pub k: Paged<'a>,
+    pub v: Paged<'a>,
+    /// The sequence's blocks.
+    pub table: &'a [u32],
+    pub kv_head: usize,
+}
+
+/// What a row attends to: positions `first..=position`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    /// 0, or where a sliding window begins; at most `position`.
+    pub first: usize,
+    pub position: usize,
+}
+
+impl Seen {
+    /// Those of `start..start + len`, counted from `start`.
+    fn within(&self, start: usize, len: usize) -> Range<usize> {
+        let end = (self.position + 1).clamp(start, start + len);
+        self.first.clamp(start, end) - start..end - start
+    }
+
+    /// The pieces that they lie in.
+    pub fn pieces(&self) -> Range<usize> {
+        self.first / PIECE..self.position / PIECE + 1
+    }
+}
+
+/// Rows of one sequence at consecutive positions, and of each the q heads that share a KV head.
+#[derive(Clone, Copy)]
+pub struct Rows<'a> {
+    /// As the model's `head_dim`.
+    pub head_dim: usize,
+    pub heads: usize,
+    /// Of each row, ascending.
+    pub seen: &'a [Seen],
+    /// `[rows, heads]` heads, rotated and scaled, each of `head_dim` elements `stride(head_dim)` apart.
+    pub q: &'a [f32],
+}
+
+impl Rows<'_> {
+    fn queries(&self) -> usize {
+        self.seen.len() * self.heads
+    }
+
+    /// The pieces that any row sees.
+    pub fn pieces(&self) -> Range<usize> {
+        let first = self.seen.first().map_or(0, |seen| seen.pieces().start);
+        first..self.seen.last().map_or(0, |seen| seen.pieces().end)
+    }
+}
+
+/// From one head of `Rows::q` to the next: a constant for vector code, and no power of two.
+pub fn stride(head_dim: usize) -> usize {
+    if head_dim <= WIDEST { WIDEST + TILE } else { head_dim }
+}
+
+/// Elements of one query's state: the weighted sum of values, 16 sums of weights, the largest score.
+pub fn state_len(head_dim: usize) -> usize {
+    head_dim + 2 * TILE
+}
+
+/// A query's online softmax.
+struct State<'a> {
+    values: &'a mut [f32],
+    sums: &'a mut [f32],
+    max: &'a mut f32,
+}
+
+impl<'a> State<'a> {
+    fn of(state: &'a mut [f32], head_dim: usize) -> Self {
+        let (values, rest) = state.split_at_mut(head_dim);
+        let (sums, max) = rest.split_at_mut(TILE);
+        Self { values, sums, max: &mut max[0] }
+    }
+
+    fn clear(&mut self) {
+        self.values.fill(0.0);
+        self.sums.fill(0.0);
+        *self.max = f32::NEG_INFINITY;
+    }
+}
+
+/// What a task works in, kept for its memory.
+#[derive(Default)]
+pub struct Scratch {
+    q: Vec<f32>,
+    scores: Vec<f32>,
+    states: Vec<f32>,
+    piece: Vec<f32>,
+}
+
+impl Scratch {
+    /// Bytes for `queries` heads.
+    pub fn bytes(queries: usize, head_dim: usize) -> usize {
+        queries * (stride(head_dim) + SPAN + 2 * state_len(head_dim)) * size_of::<f32>()
+    }
+
+    /// Room for `queries` heads, `stride(head_dim)` apart.
+    pub fn queries(&mut self, queries: usize, head_dim: usize) -> &mut [f32] {
+        grown(&mut self.scores, queries * SPAN);
+        grown(&mut self.states, queries * state_len(head_dim));
+        grown(&mut self.piece, queries * state_len(head_dim));
+        grown(&mut self.q, queries * stride(head_dim))
+    }
+
+    /// Attention of rows whose heads `queries` was filled with; `out` gets row, head and the head's output to write.
+    pub fn attend<'o>(
+        &mut self,
+        isa: Isa,
+        seen: &[Seen],
+        heads: usize,
+        context: &Context,
+        mut out: impl FnMut(usize, usize) -> &'o mut [f32],
+    ) {
+        let head_dim = context.k.head_dim;
+        let rows = Rows { head_dim, heads, seen, q: &self.q };
+        let len = state_len(head_dim);
+        for index in rows.pieces() {
+            piece(isa, &rows, context, index, &mut self.scores, &mut self.piece);
+            let states = self.states.chunks_exact_mut(len).zip(self.piece.chunks_exact_mut(len));
+            for (n, (state, piece)) in states.take(rows.queries()).enumerate() {
+                merge(&seen[n / heads], index, state, piece, head_dim);
+            }
+        }
+        for (n, state) in self.states.chunks_exact_mut(len).take(rows.queries()).enumerate() {
+            finish(state, out(n / heads, n % heads));
+        }
+    }
+
+    /// One piece of the context of rows whose heads `queries` was filled with; `states` gets a state for each head of
+    /// each row, meaningless where a row sees nothing of the piece.
+    pub fn attend_piece(
+        &mut self,
+        isa: Isa,
+        seen: &[Seen],
+        heads: usize,
+        context: &Context,
+        index: usize,
+        states: &mut [f32],
+    ) {
+        let rows = Rows { head_dim: context.k.head_dim, heads, seen, q: &self.q };
+        piece(isa, &rows, context, index, &mut self.scores, states);
+    }
+}
+
+/// Attention over the positions of one piece, into a state for each query that sees any.
+fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, scores: &mut [f32], states: &mut [f32]) {
+    let Rows { head_dim, heads, seen, q } = *rows;
+    let (k, v) = (&context.k, &context.v);
+    assert!(k.head_dim == head_dim && v.head_dim == head_dim && k.kind == v.kind, "K and V of one kind");
+    assert!(k.block_size.is_multiple_of(TILE) && v.block_size == k.block_size, "blocks of whole tiles");
+    assert!(heads > 0 && head_dim > 0 && q.len() >= rows.queries() * stride(head_dim), "whole heads");
+    assert!(seen.iter().all(|row| row.first <= row.position), "a row sees itself");
+    let ascending = |w: &[Seen]| w[0].first <= w[1].first && w[1].position == w[0].position + 1;
+    assert!(seen.windows(2).all(ascending), "consecutive rows");
+    let len = state_len(head_dim);
+    assert!(states.len() >= rows.queries() * len && scores.len() >= rows.queries() * SPAN, "scratch");
+    for (n, state) in states.chunks_exact_mut(len).take(rows.queries()).enumerate() {
+        let mut state = State::of(state, head_dim);
+        if !seen[n / heads].within(index * PIECE, PIECE).is_empty() {
+            state.clear();
+        }
+    }
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    if (isa.has_avx2() || isa == Isa::Neon) && head_dim <= WIDEST {
+        return simd::piece(isa, rows, context, index, scores, states);
+    }
+    let _ = isa;
+    for (n, state) in states.chunks_exact_mut(len).take(rows.queries()).enumerate() {
+        let q = &q[n * stride(head_dim)..][..head_dim];
+        for start in (index * PIECE..(index + 1) * PIECE).step_by(SPAN) {
+            span(q, &seen[n / heads], context, start, State::of(state, head_dim));
+        }
+    }
+}
+
+/// One step of a query's softmax.
+fn span(q: &[f32], seen: &Seen, context: &Context, start: usize, state: State) {
+    let Context { k, v, table, kv_head } = *context;
+    let head_dim = q.len();
+    let range = seen.within(start, SPAN);
+    if range.is_empty() {
+        return;
+    }
+    let mut weights = [0.0f32; SPAN];
+    let mut high = *state.max;
+    for j in range.clone() {
+        let keys = k.tile(table, kv_head, (start + j) / TILE);
+        let dot = (0..head_dim)
+            .fold(0.0f32, |sum, d| q[d].mul_add(value(k.kind, Half::K, keys, j % TILE, d, head_dim), sum));
+        weights[j] = scale(k.kind, keys, j % TILE, head_dim).map_or(dot, |scale| dot * scale);
+        // A NaN leaves the maximum as it was and reaches the output through its weight.
+        high = if weights[j] > high { weights[j] } else { high };
+    }
+    let keep = decay(*state.max, high);
+    *state.max = high;
+    weights[range.clone()].iter_mut().for_each(|w| *w = exp(*w - high));
+    state.sums.iter_mut().for_each(|sum| *sum *= keep);
+    for tile in weights[range.start / TILE * TILE..range.end.next_multiple_of(TILE)].chunks_exact(TILE) {
+        state.sums.iter_mut().zip(tile).for_each(|(sum, weight)| *sum += weight);
+    }
+    for (d, sum) in state.values.iter_mut().enumerate() {
+        *sum = range.clone().fold(*sum * keep, |sum, j| {
+            let values = v.tile(table, kv_head, (start + j) / TILE);
+            let weight = scale(v.kind, values, j % TILE, head_dim).map_or(weights[j], |s| weights[j] * s);
+            weight.mul_add(value(v.kind, Half::V, values, j % TILE, d, head_dim), sum)
+        });
+    }
+}
+
+/// The factor of what was summed relative to `max`, now that `high` is the maximum.
+#[inline(always)]
+fn decay(max: f32, high: f32) -> f32 {
+    if max == high { 1.0 } else { exp(max - high) }
+}
+
+/// Adds piece `index` of what a row sees to its `state`; the first begins it.
+pub fn merge(seen: &Seen, index: usize, state: &mut [f32], piece: &mut [f32], head_dim: usize) {
+    if !seen.pieces().contains(&index) {
+        return;
+    }
+    if seen.pieces().start == index {
+        return state.copy_from_slice(piece);
+    }
+    let (state, piece) = (State::of(state, head_dim), State::of(piece, head_dim));
+    let high = if *piece.max > *state.max { *piece.max } else { *state.max };
+    let (a, b) = (decay(*state.max, high), decay(*piece.max, high));
+    *state.max = high;
+    state.sums.iter_mut().zip(piece.sums).for_each(|(x, y)| *x = *x * a + *y * b);
+    state.values.iter_mut().zip(piece.values).for_each(|(x, y)| *x = *x * a + *y * b);
+}
+
+/// A head's output from its state.
+pub fn finish(state: &mut [f32], out: &mut [f32]) {
+    let state = State::of(state, out.len());
+    let l: [f32; TILE / 2] = std::array::from_fn(|i| state.sums[i] + state.sums[i + TILE / 2]);
+    let total = ((l[0] + l[1]) + (l[2] + l[3])) + ((l[4] + l[5]) + (l[6] + l[7]));
+    let inverse = 1.0 / total;
+    out.iter_mut().zip(state.values).for_each(|(out, x)| *out = *x * inverse);
+}
+
+#[cfg(test)]
+mod tests;

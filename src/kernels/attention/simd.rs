@@ -1,0 +1,461 @@
+//! One piece of attention on 16 lanes: the bits of the reference, several queries at a time.
+
+#![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
+
+use super::{Context, Half, KvType, Paged, Rows, SPAN, State, TILE, WIDEST, decay, state_len, value};
+use super::{Isa, PIECE};
+use crate::kernels::simd::lanes::Lanes;
+#[cfg(target_arch = "aarch64")]
+use crate::kernels::simd::lanes::Neon;
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::simd::lanes::{Avx2, Avx512};
+use std::ops::Range;
+
+const TILES: usize = SPAN / TILE;
+/// Between heads of `Rows::q`.
+const STRIDE: usize = WIDEST + TILE;
+/// Queries that share a pass over K and V at most.
+const MOST: usize = 16;
+
+/// How one value of K or V is stored.
+trait Element {
+    const KIND: KvType;
+    const BYTES: usize;
+    /// 16 values.
+    unsafe fn load<L: Lanes>(from: *const u8) -> L;
+}
+
+struct F32;
+struct F16;
+struct Int8;
+
+impl Element for F32 {
+    const KIND: KvType = KvType::F32;
+    const BYTES: usize = 4;
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(from: *const u8) -> L {
+        // SAFETY: the caller's.
+        unsafe { L::load(from.cast()) }
+    }
+}
+
+impl Element for F16 {
+    const KIND: KvType = KvType::F16;
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(from: *const u8) -> L {
+        // SAFETY: the caller's.
+        unsafe { L::load_f16(from.cast()) }
+    }
+}
+
+impl Element for Int8 {
+    const KIND: KvType = KvType::Int8;
+    const BYTES: usize = 1;
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(from: *const u8) -> L {
+        // SAFETY: the caller's.
+        unsafe { L::load_i8(from.cast()) }
+    }
+}
+
+/// As `super::piece`, which has checked what is passed; `isa` has AVX2 or NEON, and heads are at most `WIDEST` wide.
+pub fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, scores: &mut [f32], states: &mut [f32]) {
+    let mut next = Span::new(rows, context, index * PIECE);
+    if let (Some(first), true) = (&mut next, index == rows.pieces().start) {
+        first.begins = true;
+    }
+    for start in (index * PIECE..(index + 1) * PIECE).step_by(SPAN) {
+        // The next span's tiles, in the next piece too, are fetched while this one's are computed with.
+        let after = Span::new(rows, context, start + SPAN);
+        let Some(mut span) = std::mem::replace(&mut next, after) else { continue };
+        if let Some(after) = &next {
+            (span.next_keys, span.next_values) = (after.keys, after.values);
+        }
+        match context.k.kind {
+            KvType::F32 => attend::<F32>(isa, rows, &span, scores, states),
+            KvType::F16 => attend::<F16>(isa, rows, &span, scores, states),
+            KvType::Int8 => attend::<Int8>(isa, rows, &span, scores, states),
+        }
+    }
+}
+
+fn attend<E: Element>(isa: Isa, rows: &Rows, span: &Span, scores: &mut [f32], states: &mut [f32]) {
+    // SAFETY: the instruction set stands for a machine that has the instructions.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        match isa == Isa::Avx512Vnni {
+            true => avx512::<E>(rows, span, scores, states),
+            false => avx2::<E>(rows, span, scores, states),
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            let _ = isa;
+            neon::<E>(rows, span, scores, states);
+        }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon")]
+fn neon<E: Element>(rows: &Rows, span: &Span, scores: &mut [f32], states: &mut [f32]) {
+    // SAFETY: this function has the instructions.
+    unsafe { span.attend::<Neon, E>(rows, scores, states) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn avx2<E: Element>(rows: &Rows, span: &Span, scores: &mut [f32], states: &mut [f32]) {
+    // SAFETY: this function has the instructions.
+    unsafe { span.attend::<Avx2, E>(rows, scores, states) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512vl")]
+fn avx512<E: Element>(rows: &Rows, span: &Span, scores: &mut [f32], states: &mut [f32]) {
+    // SAFETY: this function has the instructions.
+    unsafe { span.attend::<Avx512, E>(rows, scores, states) }
+}
+
+/// The tiles of one step of the softmax, and the rows that see any of it.
+struct Span<'a> {
+    start: usize,
+    rows: Range<usize>,
+    tiles: Range<usize>,
+    /// Those of `tiles`; the others are empty.
+    keys: [&'a [u8]; TILES],
+    values: [&'a [u8]; TILES],
+    /// Those of the next span; these where there is none.
+    next_keys: [&'a [u8]; TILES],
+    next_values: [&'a [u8]; TILES],
+    /// Nobody has fetched it.
+    begins: bool,
+}
+
+impl<'a> Span<'a> {
+    fn new(rows: &Rows, context: &Context<'a>, start: usize) -> Option<Self> {
+        let sees = |row: &usize| !rows.seen[*row].within(start, SPAN).is_empty();
+        let first = (0..rows.seen.len()).find(sees)?;
+        let last = (0..rows.seen.len()).rfind(sees)?;
+        // Rows ascend, so the first sees what begins first and the last what ends last.
+        let begin = rows.seen[first].within(start, SPAN).start;
+        let end = rows.seen[last].within(start, SPAN).end;
+        let tiles = begin / TILE..end.div_ceil(TILE);
+        let all = |of: &Paged<'a>| {
+            std::array::from_fn(|t| match tiles.contains(&t) {
+                true => of.tile(context.table, context.kv_head, start / TILE + t),
+                false => &[][..],
+            })
+        };
+        let (keys, values) = (all(&context.k), all(&context.v));
+        let rows = first..last + 1;
+        Some(Self { start, rows, tiles, keys, values, next_keys: keys, next_values: values, begins: false })
+    }
+
+    fn within(&self, rows: &Rows, row: usize) -> Range<usize> {
+        rows.seen[row].within(self.start, SPAN)
+    }
+
+    /// # Safety
+    /// `L`'s instructions are there, and the lengths as `super::piece` asserts.
+    #[inline(always)]
+    unsafe fn attend<L: Lanes, E: Element>(&self, rows: &Rows, scores: &mut [f32], states: &mut [f32]) {
+        let (heads, dim, len) = (rows.heads, rows.head_dim, state_len(rows.head_dim));
+        let queries = self.rows.start * heads..self.rows.end * heads;
+        if self.begins {
+            let tiles = self.keys.iter().chain(&self.values);
+            tiles.flat_map(|tile| tile.chunks(64)).for_each(|line| L::fetch(line.as_ptr()));
+        }
+        // SAFETY: scores and q have a line for each query.
+        unsafe {
+            let q = rows.q.as_ptr().add(queries.start * STRIDE);
+            self.scores::<L, E>(q, queries.len(), dim, scores[queries.start * SPAN..].as_mut_ptr());
+        }
+        // Rows that see the same of it go together.
+        let mut row = self.rows.start;
+        while row < self.rows.end {
+            let range = self.within(rows, row);
+            let same = (row..self.rows.end).take_while(|r| self.within(rows, *r) == range).count();
+            let mut from = row * heads;
+            row += same;
+            while from < row * heads {
+                let some = MOST.min(row * heads - from);
+                let mut keep = [0.0f32; MOST];
+                for (i, keep) in keep[..some].iter_mut().enumerate() {
+                    let scores = &mut scores[(from + i) * SPAN..][..SPAN];
+                    let state = State::of(&mut states[(from + i) * len..][..len], dim);
+                    // SAFETY: the instructions are there.
+                    *keep = unsafe { self.softmax::<L, E>(scores, &range, state, dim) };
+                }
+                let states = &mut states[from * len..][..some * len];
+                // SAFETY: the instructions are there.
+                unsafe { self.values::<L, E>(&scores[from * SPAN..], &keep[..some], &range, states, dim) };
+                from += some;
+            }
+        }
+    }
+
+    /// Scores of all tiles for `queries` heads, `STRIDE` apart in `q` and `SPAN` apart in `scores`.
+    #[inline(always)]
+    unsafe fn scores<L: Lanes, E: Element>(
+        &self,
+        q: *const f32,
+        queries: usize,
+        dim: usize,
+        scores: *mut f32,
+    ) {
+        let mut n = 0;
+        while n < queries {
+            // SAFETY: n < queries.
+            let (q, scores) = unsafe { (q.add(n * STRIDE), scores.add(n * SPAN)) };
+            // SAFETY: as many queries are left.
+            n += unsafe {
+                match (queries - n, L::SUMS) {
+                    (16.., 16..) => self.block::<L, E, 16, 1>(q, dim, scores),
+                    (8.., 16..) => self.block::<L, E, 8, 2>(q, dim, scores),
+                    (4.., 16..) => self.block::<L, E, 4, 4>(q, dim, scores),
+                    (4.., _) => self.block::<L, E, 4, 1>(q, dim, scores),
+                    (2.., 16..) => self.block::<L, E, 2, 4>(q, dim, scores),
+                    (2.., _) => self.block::<L, E, 2, 2>(q, dim, scores),
+                    _ => self.block::<L, E, 1, 4>(q, dim, scores),
+                }
+            };
+        }
+    }
+
+    /// Scores of all tiles for `N` heads, `T` tiles at a time.
+    #[inline(always)]
+    unsafe fn block<L: Lanes, E: Element, const N: usize, const T: usize>(
+        &self,
+        q: *const f32,
+        dim: usize,
+        scores: *mut f32,
+    ) -> usize {
+        let mut t = self.tiles.start;
+        while t < self.tiles.end {
+            // SAFETY: t is a tile of the span.
+            t += unsafe {
+                match self.tiles.end - t >= T {
+                    true => dots::<L, E, N, T>(
+                        q,
+                        &self.keys[t..],
+                        &self.next_keys[t..],
+                        dim,
+                        scores.add(t * TILE),
+                    ),
+                    false => dots::<L, E, N, 1>(
+                        q,
+                        &self.keys[t..],
+                        &self.next_keys[t..],
+                        dim,
+                        scores.add(t * TILE),
+                    ),
+                }
+            };
+        }
+        N
+    }
+
+    /// As the middle of `super::span`: scores become the weights of values. Returns the factor of earlier sums.
+    #[inline(always)]
+    unsafe fn softmax<L: Lanes, E: Element>(
+        &self,
+        scores: &mut [f32],
+        range: &Range<usize>,
+        state: State,
+        dim: usize,
+    ) -> f32 {
+        let tiles = range.start / TILE..range.end.div_ceil(TILE);
+        let lanes = |t: usize| (range.start.saturating_sub(t * TILE), TILE.min(range.end - t * TILE));
+        // SAFETY: the instructions are there; `scores` holds SPAN elements, `sums` TILE.
+        unsafe {
+            let mut top = L::splat(*state.max);
+            for t in tiles.clone() {
+                let score = L::load(scores.as_ptr().add(t * TILE));
+                top = match lanes(t) {
+                    (0, TILE) => score.above(top),
+                    (from, to) => score.only(from, to, L::splat(f32::NEG_INFINITY)).above(top),
+                };
+            }
+            let high = top.largest();
+            let keep = decay(*state.max, high);
+            *state.max = high;
+            let mut sums = L::load(state.sums.as_ptr()).mul(L::splat(keep));
+            for t in tiles {
+                let at = scores.as_mut_ptr().add(t * TILE);
+                let mut weight = L::load(at).sub(L::splat(high)).exp();
+                if let (from @ 1.., to) | (from, to @ ..TILE) = lanes(t) {
+                    weight = weight.only(from, to, L::splat(0.0));
+                }
+                sums = sums.add(weight);
+                scaled::<L, E>(weight, self.values[t], dim).store(at);
+            }
+            sums.store(state.sums.as_mut_ptr());
+            keep
+        }
+    }
+
+    /// Values of `range`, weighted, on top of what `keep` leaves of each state's.
+    #[inline(always)]
+    unsafe fn values<L: Lanes, E: Element>(
+        &self,
+        weights: &[f32],
+        keep: &[f32],
+        range: &Range<usize>,
+        states: &mut [f32],
+        dim: usize,
+    ) {
+        let (len, mut n) = (state_len(dim), 0);
+        while n < keep.len() {
+            let (weights, states) = (&weights[n * SPAN..], &mut states[n * len..]);
+            let keep = &keep[n..];
+            // SAFETY: as many queries are left.
+            n += unsafe {
+                match (keep.len(), L::SUMS) {
+                    (16.., 16..) => self.sums::<L, E, 16, 1>(weights, keep, range, states, dim),
+                    (8.., 16..) => self.sums::<L, E, 8, 2>(weights, keep, range, states, dim),
+                    (4.., 16..) => self.sums::<L, E, 4, 4>(weights, keep, range, states, dim),
+                    (4.., _) => self.sums::<L, E, 4, 1>(weights, keep, range, states, dim),
+                    (2.., 16..) => self.sums::<L, E, 2, 4>(weights, keep, range, states, dim),
+                    (2.., _) => self.sums::<L, E, 2, 2>(weights, keep, range, states, dim),
+                    _ => self.sums::<L, E, 1, 4>(weights, keep, range, states, dim),
+                }
+            };
+        }
+    }
+
+    /// As `values`, of `N` queries, `C` times 16 elements at a time.
+    #[inline(always)]
+    unsafe fn sums<L: Lanes, E: Element, const N: usize, const C: usize>(
+        &self,
+        weights: &[f32],
+        keep: &[f32],
+        range: &Range<usize>,
+        states: &mut [f32],
+        dim: usize,
+    ) -> usize {
+        let len = state_len(dim);
+        assert!(weights.len() >= N * SPAN && keep.len() >= N && states.len() >= N * len, "N queries");
+        let whole = dim / TILE * TILE;
+        let mut d = 0;
+        while d < whole {
+            let out = states[d..].as_mut_ptr();
+            // SAFETY: the elements lie within the head, whose states are `len` apart.
+            d += unsafe {
+                match whole - d >= C * TILE {
+                    true => self.columns::<L, E, N, C>(weights, keep, range, out, d, dim),
+                    false => self.columns::<L, E, N, 1>(weights, keep, range, out, d, dim),
+                }
+            };
+        }
+        for n in 0..N {
+            for d in whole..dim {
+                let sum = &mut states[n * len + d];
+                *sum = range.clone().fold(*sum * keep[n], |sum, j| {
+                    let tile = self.values[j / TILE];
+                    weights[n * SPAN + j].mul_add(value(E::KIND, Half::V, tile, j % TILE, d, dim), sum)
+                });
+            }
+        }
+        N
+    }
+
+    /// Elements `d..d + 16 C` of `N` queries' sums at `out`, `state_len(dim)` apart.
+    #[inline(always)]
+    unsafe fn columns<L: Lanes, E: Element, const N: usize, const C: usize>(
+        &self,
+        weights: &[f32],
+        keep: &[f32],
+        range: &Range<usize>,
+        out: *mut f32,
+        d: usize,
+        dim: usize,
+    ) -> usize {
+        let len = state_len(dim);
+        // SAFETY: the caller's; a tile of values holds 16 rows of `dim`, and `weights` has a line for each query.
+        unsafe {
+            let mut sums = [[L::splat(0.0); C]; N];
+            for n in 0..N {
+                for c in 0..C {
+                    sums[n][c] = L::load(out.add(n * len + c * TILE)).mul(L::splat(keep[n]));
+                }
+            }
+            for t in range.start / TILE..range.end.div_ceil(TILE) {
+                let (from, to) = (range.start.max(t * TILE), range.end.min((t + 1) * TILE));
+                let mut row = self.values[t].as_ptr().add(((from - t * TILE) * dim + d) * E::BYTES);
+                let mut next =
+                    self.next_values[t].as_ptr().wrapping_add(((from - t * TILE) * dim + d) * E::BYTES);
+                for j in from..to {
+                    for line in (0..C * TILE * E::BYTES).step_by(64) {
+                        L::fetch(next.wrapping_add(line));
+                    }
+                    next = next.wrapping_add(dim * E::BYTES);
+                    let mut value = [L::splat(0.0); C];
+                    for c in 0..C {
+                        value[c] = E::load::<L>(row.add(c * TILE * E::BYTES));
+                    }
+                    for n in 0..N {
+                        let weight = L::splat(*weights.as_ptr().add(n * SPAN + j));
+                        for c in 0..C {
+                            sums[n][c] = weight.fma(value[c], sums[n][c]);
+                        }
+                    }
+                    row = row.add(dim * E::BYTES);
+                }
+            }
+            for n in 0..N {
+                for c in 0..C {
+                    sums[n][c].store(out.add(n * len + c * TILE));
+                }
+            }
+        }
+        C * TILE
+    }
+}
+
+/// `x` times the tile's scales, where it has any.
+#[inline(always)]
+unsafe fn scaled<L: Lanes, E: Element>(x: L, tile: &[u8], dim: usize) -> L {
+    match E::KIND {
+        // SAFETY: behind an int8 tile's values stand 16 f32.
+        KvType::Int8 => unsafe { x.mul(L::load(tile[TILE * dim..][..4 * TILE].as_ptr().cast())) },
+        _ => x,
+    }
+}
+
+/// Scores of `N` heads against the first `T` of `tiles`.
+#[inline(always)]
+unsafe fn dots<L: Lanes, E: Element, const N: usize, const T: usize>(
+    q: *const f32,
+    tiles: &[&[u8]],
+    next: &[&[u8]],
+    dim: usize,
+    scores: *mut f32,
+) -> usize {
+    // SAFETY: the caller has N heads and room for N lines of scores; a tile of keys holds `dim` times 16.
+    unsafe {
+        let mut keys: [*const u8; T] = std::array::from_fn(|t| tiles[t].as_ptr());
+        let next: [*const u8; T] = std::array::from_fn(|t| next[t].as_ptr());
+        let mut sums = [[L::splat(0.0); T]; N];
+        for d in 0..dim {
+            let mut key = [L::splat(0.0); T];
+            for t in 0..T {
+                key[t] = E::load::<L>(keys[t]);
+                keys[t] = keys[t].add(TILE * E::BYTES);
+                L::fetch(next[t].wrapping_add(d * TILE * E::BYTES));
+            }
+            for n in 0..N {
+                let x = L::splat(*q.add(n * STRIDE + d));
+                for t in 0..T {
+                    sums[n][t] = x.fma(key[t], sums[n][t]);
+                }
+            }
+        }
+        for n in 0..N {
+            for t in 0..T {
+                scaled::<L, E>(sums[n][t], tiles[t], dim).store(scores.add(n * SPAN + t * TILE));
+            }
+        }
+    }
+    T
+}

@@ -1,0 +1,137 @@
+//! One row of a weight matrix as f32: embedding look-up, and the dense product's weights.
+
+#[cfg(target_arch = "x86_64")]
+pub(in crate::kernels) mod avx2;
+#[cfg(target_arch = "aarch64")]
+pub(in crate::kernels) mod neon;
+mod scalar;
+
+#[cfg(target_arch = "aarch64")]
+use crate::kernels::gemm::dense::neon as dense_neon;
+use crate::kernels::{DType, Isa, Matrix};
+use half::f16;
+use std::ops::Range;
+
+/// Writes row `row` of `m` to `out`, which has `m.cols` elements, with the bits that ggml gives: F32, F16 and BF16 are
+/// exact, `code * scale` of the others is rounded as ggml rounds it. Panics where there is no such row, and for types
+/// that `pack::prepare` turns into others.
+pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
+    assert_eq!(out.len(), m.cols, "a dequantized row is as long as its source");
+    let source = packed_row(m, row);
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: such a set stands for a machine that has AVX2, FMA and F16C.
+    if isa.has_avx2() && unsafe { avx2::row(m.dtype, source, out) } {
+        return;
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: `Isa::Neon` stands for a machine that has NEON.
+    if isa == Isa::Neon && unsafe { dense_neon::row(m.dtype, source, out) } {
+        return;
+    }
+    match m.dtype {
+        DType::F32 => {
+            for (out, b) in out.iter_mut().zip(source.as_chunks::<4>().0) {
+                *out = f32::from_le_bytes(*b);
+            }
+        }
+        DType::BF16 => {
+            for (out, b) in out.iter_mut().zip(source.as_chunks::<2>().0) {
+                *out = f32::from_bits((u16::from_le_bytes(*b) as u32) << 16);
+            }
+        }
+        DType::F16 => f16_row(source, out),
+        DType::Q8_0 => q8_0_row(source, out),
+        DType::Q4_0 => scalar::q4_0(source, out),
+        DType::Q4_1 => scalar::q4_1(source, out),
+        DType::Q5_0 => scalar::q5_0(source, out),
+        DType::Q5_1 => scalar::q5_1(source, out),
+        DType::Q2_0 => scalar::q2_0(source, out),
+        DType::Q2_K => scalar::q2_k(source, out),
+        DType::Q3_K => scalar::q3_k(source, out),
+        DType::Q4_K => scalar::q4_k(source, out),
+        DType::Q5_K => scalar::q5_k(source, out),
+        DType::Q6_K => scalar::q6_k(source, out),
+        DType::I2S | DType::Ternary => i2s_row(source, row_scale(m, row), out),
+        DType::TQ2_0 => tq2_0_row(source, out),
+        DType::TQ1_0 | DType::TL1 | DType::TL2 | DType::IQ1_BN | DType::IQ2_BN => {
+            panic!("a {:?} matrix was not prepared", m.dtype)
+        }
+    }
+}
+
+/// The bytes of one row as the file packs them, without a `row_prefix`.
+pub(in crate::kernels) fn packed_row(m: &Matrix, row: usize) -> &[u8] {
+    let (rows, _) = packed_rows(m, row..row + 1);
+    &rows[m.dtype.row_prefix()..]
+}
+
+/// The bytes of some rows, and of each one; prefixes included.
+pub(in crate::kernels) fn packed_rows(m: &Matrix, rows: Range<usize>) -> (&[u8], usize) {
+    assert!(rows.end <= m.rows, "row {} of a matrix of {} rows", rows.end - 1, m.rows);
+    let (elements, bytes) = m.dtype.block();
+    assert!(
+        m.cols.is_multiple_of(elements) || m.dtype == DType::Ternary,
+        "a {:?} matrix of {} columns was not prepared",
+        m.dtype,
+        m.cols
+    );
+    let stride = m.dtype.row_prefix() + m.cols.div_ceil(elements) * bytes;
+    (&m.data[rows.start * stride..rows.end * stride], stride)
+}
+
+/// The scale of a row of an I2_S or `Ternary` matrix, which stands behind the codes: one for all rows, or one for
+/// each. Weights are `(code - 1) * scale`.
+pub(in crate::kernels) fn row_scale(m: &Matrix, row: usize) -> f32 {
+    let at = match m.dtype {
+        DType::I2S => m.rows * (m.cols / 4),
+        _ => m.rows * (m.cols.div_ceil(128) * 32) + 4 * row,
+    };
+    f32::from_le_bytes([m.data[at], m.data[at + 1], m.data[at + 2], m.data[at + 3]])
+}
+
+pub(in crate::kernels) fn f16_at(bytes: &[u8]) -> f32 {
+    f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()
+}
+
+fn f16_row(source: &[u8], out: &mut [f32]) {
+    for (out, b) in out.iter_mut().zip(source.as_chunks::<2>().0) {
+        *out = f16::from_le_bytes(*b).to_f32();
+    }
+}
+
+/// Blocks of 32: an f16 scale, then 32 int8.
+fn q8_0_row(source: &[u8], out: &mut [f32]) {
+    for (out, block) in out.chunks_exact_mut(32).zip(source.chunks_exact(34)) {
+        let d = f16_at(block);
+        for (out, q) in out.iter_mut().zip(&block[2..]) {
+            *out = *q as i8 as f32 * d;
+        }
+    }
+}
+
+/// Blocks of 128 in 32 bytes: byte p holds elements p, p+32, p+64 and p+96, high bits first. `out` may end within
+/// the last block.
+fn i2s_row(source: &[u8], scale: f32, out: &mut [f32]) {
+    let values = [-1.0f32, 0.0, 1.0, 2.0].map(|v| v * scale);
+    for (out, block) in out.chunks_mut(128).zip(source.chunks_exact(32)) {
+        for (k, out) in out.chunks_mut(32).enumerate() {
+            for (out, b) in out.iter_mut().zip(block) {
+                *out = values[(b >> (6 - 2 * k) & 3) as usize];
+            }
+        }
+    }
+}
+
+/// Blocks of 256 in 66 bytes: two halves of 32 bytes, byte m holding elements m, m+32, m+64 and m+96 of its half,
+/// low bits first; then an f16 scale.
+fn tq2_0_row(source: &[u8], out: &mut [f32]) {
+    for (out, block) in out.chunks_exact_mut(256).zip(source.chunks_exact(66)) {
+        let d = f16_at(&block[64..]);
+        let values = [-1.0f32, 0.0, 1.0, 2.0].map(|v| v * d);
+        for (k, out) in out.chunks_exact_mut(32).enumerate() {
+            for (out, b) in out.iter_mut().zip(&block[k / 4 * 32..]) {
+                *out = values[(b >> (2 * (k % 4)) & 3) as usize];
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Products of activations with weights as their files pack them.
+
+pub mod blocks;
+pub mod dense;
+pub mod formats;
+#[cfg(test)]
+pub(super) mod golden_tests;
+pub mod matrix;
+pub mod quantized;
+pub mod ternary;

@@ -1,0 +1,303 @@
+use super::{block_of, decode, matmul};
+use crate::base::Bytes;
+use crate::kernels::gemm::blocks::Part;
+use crate::kernels::gemm::formats::dequantize_row;
+use crate::kernels::rows::quantize_blocks::{BlockActivations, columns_of_sum, quantize_blocks};
+use crate::kernels::{DType, Isa, Matrix, Pool, available, isa};
+use half::f16;
+use proptest::prelude::*;
+
+const TYPES: [DType; 10] = [
+    DType::Q4_0,
+    DType::Q4_1,
+    DType::Q5_0,
+    DType::Q5_1,
+    DType::Q8_0,
+    DType::Q2_K,
+    DType::Q3_K,
+    DType::Q4_K,
+    DType::Q5_K,
+    DType::Q6_K,
+];
+
+/// Offsets of a block's f16.
+fn halves(dtype: DType) -> &'static [usize] {
+    match dtype {
+        DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => &[0, 2],
+        DType::Q2_K => &[80, 82],
+        DType::Q3_K => &[108],
+        DType::Q6_K => &[208],
+        _ => &[0],
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u16 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 48) as u16
+    }
+}
+
+/// Random codes, or all bits set or unset; scales of every size, subnormal ones and zeros too, now and then an infinity.
+fn matrix(dtype: DType, rows: usize, cols: usize, seed: u64) -> Matrix {
+    let (elements, bytes) = dtype.block();
+    let mut random = Random(seed);
+    let mut data = vec![0u8; rows * (cols / elements) * bytes];
+    for block in data.chunks_exact_mut(bytes) {
+        match random.next() % 8 {
+            0 => block.fill(0xff),
+            1 => block.fill(0x80),
+            2 => block.fill(0x7f),
+            _ => block.fill_with(|| random.next() as u8),
+        }
+        for at in halves(dtype) {
+            let bits = match random.next() % 4 {
+                0 => random.next() & 0x83ff,
+                1 => 0x2000 | random.next() & 0x8fff,
+                _ if random.next().is_multiple_of(64) => 0x7bff + random.next() % 2,
+                _ => random.next() & 0xbfff,
+            };
+            block[*at..at + 2].copy_from_slice(&bits.to_le_bytes());
+        }
+    }
+    Matrix::new(Bytes::new(data), dtype, rows, cols).unwrap()
+}
+
+/// Tokens' activations; one in many is odd.
+fn activations(tokens: usize, cols: usize, seed: u64) -> Vec<f32> {
+    let mut random = Random(seed ^ 0x5555);
+    let mut one = || match random.next() % 512 {
+        0 => f32::NAN,
+        1 => 1e30,
+        2 => f32::from_bits(3),
+        3 if random.next().is_multiple_of(64) => f32::INFINITY,
+        n if n % 8 == 0 => 127.0,
+        _ => random.next() as i16 as f32 / 4096.0,
+    };
+    (0..tokens * cols).map(|_| one()).collect()
+}
+
+struct Quantized {
+    values: Vec<i8>,
+    scales: Vec<f32>,
+    sums: Vec<i16>,
+    cols: usize,
+    block: usize,
+}
+
+impl Quantized {
+    fn new(block: usize, cols: usize, x: &[f32]) -> Self {
+        let mut values = vec![0; x.len()];
+        let (mut scales, mut sums) = (vec![0.0; x.len() / block], vec![0; x.len() / columns_of_sum(block)]);
+        // Rows are whole blocks, so all rows are as one.
+        quantize_blocks(Isa::Scalar, block, x, &mut values, &mut scales, &mut sums);
+        Self { values, scales, sums, cols, block }
+    }
+
+    fn rows(&self, tokens: std::ops::Range<usize>) -> BlockActivations<'_> {
+        let per = |len: usize| tokens.start * self.cols / len..tokens.end * self.cols / len;
+        BlockActivations {
+            values: &self.values[per(1)],
+            scales: &self.scales[per(self.block)],
+            sums: &self.sums[per(columns_of_sum(self.block))],
+            cols: self.cols,
+            block: self.block,
+        }
+    }
+}
+
+/// Bits, every NaN as the same one: which NaN comes out is nothing that IEEE 754 says.
+fn bits(out: &[f32]) -> Vec<u32> {
+    out.iter().map(|v| if v.is_nan() { f32::NAN.to_bits() } else { v.to_bits() }).collect()
+}
+
+fn product(threads: usize, isa: Isa, x: &BlockActivations, weights: &[&Matrix]) -> Vec<u32> {
+    let pool = Pool::new(threads).unwrap();
+    let stride = weights.iter().map(|m| m.rows).sum::<usize>();
+    let mut column = 0;
+    let parts: Vec<Part> = weights
+        .iter()
+        .map(|matrix| {
+            column += matrix.rows;
+            Part { matrix, column: column - matrix.rows }
+        })
+        .collect();
+    let mut out = vec![1.0; x.tokens() * stride];
+    matmul(&pool, isa, x, &parts, stride, &mut out);
+    bits(&out)
+}
+
+/// A decoded block stands for the values that its type does.
+#[test]
+fn decoded_blocks_are_the_weights() {
+    for dtype in TYPES {
+        let (elements, bytes) = dtype.block();
+        let m = matrix(dtype, 1, 64 * elements, 3);
+        let mut want = vec![0.0; m.cols];
+        dequantize_row(Isa::Scalar, &m, 0, &mut want);
+        for (block, want) in m.data.chunks_exact(bytes).zip(want.chunks_exact(elements)) {
+            let codes = decode(dtype, block);
+            for (i, want) in want.iter().enumerate() {
+                let low = codes.min.map_or(0.0, |min| match elements {
+                    32 => min,
+                    _ => -(min * codes.mins[i / 16] as f32),
+                });
+                let scale = codes.d * codes.scales[i / 16] as f32;
+                let got = scale * codes.values[i] as f32 + low;
+                assert!(got == *want || got.is_nan() && want.is_nan(), "{dtype:?} {i}: {got} for {want}");
+            }
+        }
+    }
+}
+
+/// The sum of what is rounded to int8, up to f32's own rounding.
+#[test]
+fn agrees_with_f64() {
+    for dtype in TYPES {
+        let (block, rows, cols) = (block_of(dtype).unwrap(), 5, 1024);
+        let mut random = Random(9);
+        let mut data: Vec<u8> =
+            (0..dtype.byte_len(rows, cols).unwrap()).map(|_| random.next() as u8).collect();
+        for block in data.chunks_exact_mut(dtype.block().1) {
+            for at in halves(dtype) {
+                let half = f16::from_f32(0.01 + random.next() as f32 / 1e6);
+                block[*at..at + 2].copy_from_slice(&half.to_le_bytes());
+            }
+        }
+        let m = Matrix::new(Bytes::new(data), dtype, rows, cols).unwrap();
+        let x: Vec<f32> = (0..2 * cols).map(|_| random.next() as i16 as f32 / 4096.0).collect();
+        let quantized = Quantized::new(block, cols, &x);
+        let out = product(1, isa(), &quantized.rows(0..2), &[&m]);
+        let mut w = vec![0.0; cols];
+        for row in 0..rows {
+            dequantize_row(Isa::Scalar, &m, row, &mut w);
+            for t in 0..2 {
+                let x = |i: usize| {
+                    let at = t * cols + i;
+                    quantized.values[at] as f64 * quantized.scales[at / block] as f64
+                };
+                let terms: Vec<f64> = w.iter().enumerate().map(|(i, w)| *w as f64 * x(i)).collect();
+                let size: f64 = terms.iter().map(|v| v.abs()).sum();
+                let got = f32::from_bits(out[t * rows + row]) as f64;
+                assert!((got - terms.iter().sum::<f64>()).abs() < 2e-6 * size, "{dtype:?} {row} {t}");
+            }
+        }
+    }
+}
+
+/// So many that threads share their arrangement.
+#[test]
+fn many_activations_are_arranged_as_few() {
+    let m = matrix(DType::Q8_0, 3, 1 << 14, 6);
+    let x = Quantized::new(32, m.cols, &activations(12, m.cols, 7));
+    let want = product(1, Isa::Scalar, &x.rows(0..12), &[&m]);
+    for isa in available() {
+        assert_eq!(want, product(2, *isa, &x.rows(0..12), &[&m]), "{isa:?}");
+    }
+}
+
+#[test]
+fn threads_and_company_change_no_bit() {
+    for dtype in TYPES {
+        let block = block_of(dtype).unwrap();
+        let cols = 3 * block;
+        let (a, b) = (matrix(dtype, 35, cols, 1), matrix(dtype, 7, cols, 2));
+        let weights = [&a, &b];
+        let x = Quantized::new(block, cols, &activations(14, cols, 4));
+        let all = product(1, Isa::Scalar, &x.rows(0..14), &weights);
+        for (isa, threads) in available().iter().flat_map(|isa| (1..=3).map(move |n| (*isa, n))) {
+            assert_eq!(all, product(threads, isa, &x.rows(0..14), &weights), "{dtype:?}, {isa:?}, {threads}");
+        }
+        for (start, count) in [(0, 1), (8, 1), (1, 2), (2, 3), (3, 4), (3, 5), (1, 8), (1, 13)] {
+            let some = product(2, isa(), &x.rows(start..start + count), &weights);
+            assert_eq!(some, all[start * 42..(start + count) * 42], "{dtype:?}, {start}, {count}");
+        }
+    }
+}
+
+/// Tasks of few tokens have more rows, the more rows there are and the fewer threads.
+#[test]
+fn longer_tasks_change_no_bit() {
+    for dtype in TYPES {
+        let block = block_of(dtype).unwrap();
+        let (a, b) = (matrix(dtype, 1061, block, 5), matrix(dtype, 37, block, 6));
+        let weights = [&a, &b];
+        let x = Quantized::new(block, block, &activations(4, block, 7));
+        let all = product(1, isa(), &x.rows(0..4), &weights);
+        for (threads, count) in [(1, 1), (2, 1), (1, 2), (1, 3), (2, 3)] {
+            let some = product(threads, isa(), &x.rows(0..count), &weights);
+            assert_eq!(some, all[..count * 1098], "{dtype:?}, {threads}, {count}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn products_are_the_reference(
+        seed in any::<u64>(), dtype in 0..TYPES.len(), rows in 1usize..70, width in 1usize..2100, tokens in 1usize..20,
+    ) {
+        let dtype = TYPES[dtype];
+        let block = block_of(dtype).unwrap();
+        let cols = width.next_multiple_of(block);
+        let m = matrix(dtype, rows, cols, seed);
+        let x = Quantized::new(block, cols, &activations(tokens, cols, seed));
+        let want = product(1, Isa::Scalar, &x.rows(0..tokens), &[&m]);
+        for isa in available() {
+            let got = product(2, *isa, &x.rows(0..tokens), &[&m]);
+            prop_assert_eq!(&want, &got, "{:?} {:?} {}x{} {}", isa, dtype, rows, cols, tokens);
+        }
+    }
+}
+
+/// The largest codes, scales and values there are, and the smallest: no sum on the way has too few bits.
+#[test]
+fn extremes_are_the_reference() {
+    for dtype in TYPES {
+        let (block, (_, bytes)) = (block_of(dtype).unwrap(), dtype.block());
+        let cols = 5 * block;
+        for byte in [0x00, 0x7f, 0x80, 0xff] {
+            let mut data = vec![byte; 17 * 5 * bytes];
+            for at in halves(dtype) {
+                data.chunks_exact_mut(bytes).for_each(|b| b[*at..at + 2].copy_from_slice(&[0, 0x3c]));
+            }
+            // Q6_K's and Q3_K's scales beside codes of another kind.
+            let m = Matrix::new(Bytes::new(data.clone()), dtype, 17, cols).unwrap();
+            let scales = match dtype {
+                DType::Q6_K => 192..208,
+                DType::Q3_K => 96..108,
+                _ => 0..0,
+            };
+            data.chunks_exact_mut(bytes).for_each(|b| b[scales.clone()].fill(!byte));
+            let other = Matrix::new(Bytes::new(data), dtype, 17, cols).unwrap();
+            let mut x = Quantized::new(block, cols, &vec![1.0; 14 * cols]);
+            // What `quantize_blocks` can give; products of super-blocks would take -128 too.
+            let least = if block == 32 { -127 } else { -128 };
+            for (i, value) in x.values.iter_mut().enumerate() {
+                *value = match i / cols {
+                    0 => least,
+                    1 => 127,
+                    2 => [127, least][i % 2],
+                    3 => [127, least][i / 2 % 2],
+                    4 => [127, least][i / 16 % 2],
+                    5 => [127, least][i / 32 % 2],
+                    6 => [127, least][i / 4 % 2],
+                    n => n as i8,
+                };
+            }
+            let columns = columns_of_sum(block);
+            let sums = x.values.chunks(columns).map(|v| v.iter().map(|v| *v as i16).sum());
+            x.sums = sums.collect();
+            for tokens in [0..1, 1..2, 0..2, 2..3, 3..6, 0..4, 0..9, 0..14] {
+                let want = product(1, Isa::Scalar, &x.rows(tokens.clone()), &[&m, &other]);
+                for isa in available() {
+                    let got = product(1, *isa, &x.rows(tokens.clone()), &[&m, &other]);
+                    assert_eq!(want, got, "{dtype:?} {isa:?} of {byte:#x}, {tokens:?}");
+                }
+            }
+        }
+    }
+}

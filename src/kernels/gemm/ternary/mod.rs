@@ -1,0 +1,361 @@
+//! Products of int8 activations and ternary weights: integers are exact, so order never shows.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(test)]
+mod tests;
+#[cfg(target_arch = "x86_64")]
+mod x256;
+
+use crate::base::{Error, Result};
+use crate::kernels::gemm::blocks::{RowBlock, SharedOut, block_count, nth_block};
+use crate::kernels::gemm::formats::{f16_at, packed_row, row_scale};
+use crate::kernels::pack::by_tasks;
+use crate::kernels::pool::buffer::{Line, grown};
+use crate::kernels::rows::quantize::QuantRow;
+use crate::kernels::{DType, Isa, Matrix, Pool};
+use std::cell::RefCell;
+use std::ops::Range;
+
+/// Weight rows of one task.
+pub(super) const TASK_ROWS: usize = 32;
+/// Below this many multiplications waking others takes longer than the work.
+const SMALL: usize = 1 << 18;
+
+/// Columns that an activation row is padded to, with zeros.
+const WIDTH: usize = 128;
+
+/// Tokens' int8 activations, `[rows.len(), cols]`, each row with its scale and sum. `cols` is `padded` of the weights'
+/// columns; what is behind those is zero.
+#[derive(Clone, Copy)]
+pub struct Activations<'a> {
+    pub values: &'a [i8],
+    pub rows: &'a [QuantRow],
+    pub cols: usize,
+}
+
+/// The width of activation rows for weights of `cols` columns.
+pub fn padded(cols: usize) -> usize {
+    cols.next_multiple_of(WIDTH)
+}
+
+impl<'a> Activations<'a> {
+    #[inline]
+    pub(super) fn row(&self, t: usize) -> &'a [i8] {
+        &self.values[t * self.cols..(t + 1) * self.cols]
+    }
+}
+
+/// Refuses a ternary matrix with a code 3, which means no weight, or a scale that is not finite, with `BadModel`;
+/// the products rely on both. Other types pass. Each byte is read once, on `pool`.
+pub fn validate(pool: &Pool, m: &Matrix) -> Result<()> {
+    if !m.dtype.is_ternary() {
+        return Ok(());
+    }
+    by_tasks(pool, m.data.len(), m.rows, &|mut rows| rows.try_for_each(|row| validate_row(m, row)))
+}
+
+fn validate_row(m: &Matrix, row: usize) -> Result<()> {
+    let finite = |scale: f32| match scale.is_finite() {
+        true => Ok(()),
+        false => Err(Error::bad_model(format!("a {:?} scale in row {row} is {scale}", m.dtype))),
+    };
+    let packed = packed_row(m, row);
+    let invalid = match m.dtype {
+        DType::TQ2_0 => packed.chunks_exact(66).any(|block| has_three(&block[..64])),
+        _ => has_three(packed),
+    };
+    if invalid {
+        let message = format!("a {:?} matrix holds the invalid code 3 in row {row}", m.dtype);
+        return Err(Error::bad_model(message));
+    }
+    match m.dtype {
+        DType::TQ2_0 => packed.chunks_exact(66).try_for_each(|block| finite(f16_at(&block[64..]))),
+        _ => finite(row_scale(m, row)),
+    }
+}
+
+/// `bytes` is a multiple of 32 long.
+fn has_three(bytes: &[u8]) -> bool {
+    let low = 0x5555_5555_5555_5555u64;
+    bytes.as_chunks::<8>().0.iter().any(|b| {
+        let codes = u64::from_le_bytes(*b);
+        codes & (codes >> 1) & low != 0
+    })
+}
+
+/// `out[t, i] = x[t] · w[i] / scale(t)` for the rows `i` of all of `weights`, side by side in their order.
+///
+/// `out` is `[x.rows.len(), sum of rows]`, and each matrix a ternary one whose columns `padded` makes `x.cols`. The
+/// integer dot products are exact. I2_S and `Ternary` give `dot * (weight scale / activation scale)`; TQ2_0 adds
+/// `block dot * block scale` block by block in f32 and divides by the activation scale.
+pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, weights: &[&Matrix], out: &mut [f32]) {
+    let tokens = x.rows.len();
+    let stride: usize = weights.iter().map(|m| m.rows).sum();
+    assert_eq!(x.values.len(), tokens * x.cols, "activations are [tokens, cols]");
+    assert_eq!(out.len(), tokens * stride, "a product is [tokens, sum of rows]");
+    for m in weights {
+        assert!(
+            m.dtype.is_ternary() && padded(m.cols) == x.cols,
+            "a ternary product of {:?}, {} columns",
+            m.dtype,
+            m.cols
+        );
+    }
+    if out.is_empty() || x.cols == 0 {
+        return out.fill(0.0);
+    }
+    let small = out.len().saturating_mul(x.cols) < SMALL;
+    let out = SharedOut::new(out);
+    PREPARED.with_borrow_mut(|Prepared { sums, arranged }| {
+        let arranged = arrange(pool, isa, x, arranged);
+        let scaled = weights.iter().any(|m| m.dtype == DType::TQ2_0);
+        let sums = grown(sums, if scaled { x.values.len() / 256 } else { 0 });
+        if scaled {
+            block_sums(isa, x.values, sums);
+        }
+        let sums = &*sums;
+        let one = |n: usize| {
+            let block = nth_block(weights, TASK_ROWS, n);
+            let codes = Packed::new(weights[block.matrix]);
+            let task = Task { x, sums, arranged, weights: codes, block, out: &out, stride };
+            SCRATCH.with_borrow_mut(|scratch| run(isa, &task, scratch));
+        };
+        let tasks = block_count(weights, TASK_ROWS);
+        let bytes = weights.iter().map(|m| m.data.len()).sum();
+        if small { (0..tasks).for_each(one) } else { pool.run_in_order(tasks, bytes, tokens, &one) }
+    });
+}
+
+fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
+    match isa {
+        // SAFETY (of all): such a set stands for a machine that has the instructions.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vnni => unsafe { avx512::run(task, scratch) },
+        // A machine with no more than AVX-512 runs the same code in its encoding.
+        #[cfg(all(test, target_arch = "x86_64"))]
+        Isa::AvxVnni if !crate::kernels::available().contains(&isa) => unsafe {
+            x256::avx_vnni_as_avx512::run(task)
+        },
+        #[cfg(target_arch = "x86_64")]
+        Isa::AvxVnni => unsafe { x256::avx_vnni::run(task) },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 if avx2::pays(task) => unsafe { avx2::run(task, scratch) },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { x256::avx2::run(task) },
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => unsafe { neon::run(task, scratch) },
+        _ => scalar::run(task, scratch),
+    }
+}
+
+/// Activations in the order in which the kernels of `isa` read them, where that is another than theirs.
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
+fn arrange<'a>(pool: &Pool, isa: Isa, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vnni => {
+            let lines = grown(lines, avx512::arranged_lines(x));
+            // SAFETY: such a set stands for a machine that has AVX-512.
+            unsafe { avx512::arrange(pool, x, lines) };
+            lines
+        }
+        _ => &[],
+    }
+}
+
+/// A matrix's bytes, looked up once for a task.
+pub(super) struct Packed<'a> {
+    pub dtype: DType,
+    data: &'a [u8],
+    /// Bytes of a row.
+    pub stride: usize,
+    /// Where the scales begin, and how far they lie from each other.
+    scales: (usize, usize),
+}
+
+impl<'a> Packed<'a> {
+    fn new(m: &'a Matrix) -> Self {
+        let (elements, bytes) = m.dtype.block();
+        let stride = m.cols.div_ceil(elements) * bytes;
+        let step = if m.dtype == DType::Ternary { 4 } else { 0 };
+        Self { dtype: m.dtype, data: &m.data, stride, scales: (m.rows * stride, step) }
+    }
+
+    #[inline]
+    pub fn row(&self, row: usize) -> &'a [u8] {
+        &self.data[row * self.stride..(row + 1) * self.stride]
+    }
+
+    /// Of a row of I2_S or `Ternary`, as `row_scale`.
+    #[inline]
+    pub fn scale(&self, row: usize) -> f32 {
+        let at = self.scales.0 + row * self.scales.1;
+        f32::from_le_bytes([self.data[at], self.data[at + 1], self.data[at + 2], self.data[at + 3]])
+    }
+}
+
+/// Some rows of one matrix, to be multiplied with all tokens.
+pub(super) struct Task<'a> {
+    pub x: &'a Activations<'a>,
+    /// `[tokens, cols / 256]` sums of the activations of each block, where the weights are TQ2_0.
+    sums: &'a [i32],
+    /// What `arrange` made of the activations.
+    pub arranged: &'a [Line],
+    pub weights: Packed<'a>,
+    pub block: RowBlock,
+    out: &'a SharedOut<'a>,
+    stride: usize,
+}
+
+impl<'a> Task<'a> {
+    // This and what follows are no closures of the kernels: of functions with more features than `array::from_fn` has,
+    // compilers leave those as calls, which takes a tenth of a product's time.
+
+    /// `N` packed rows from `first` on; where the task has no more, its last one stands for them.
+    #[inline]
+    pub fn group<const N: usize>(&self, first: usize) -> [&'a [u8]; N] {
+        std::array::from_fn(|r| self.weights.row((first + r).min(self.block.rows.end - 1)))
+    }
+
+    /// The scales of `N` rows of I2_S, as in `group`.
+    #[inline]
+    pub fn scales<const N: usize>(&self, first: usize) -> [f32; N] {
+        std::array::from_fn(|r| self.weights.scale((first + r).min(self.block.rows.end - 1)))
+    }
+
+    /// Some columns' values of `T` tokens from `first` on.
+    #[inline]
+    pub fn values<const T: usize>(&self, first: usize, columns: Range<usize>) -> [&'a [i8]; T] {
+        std::array::from_fn(|t| &self.x.row(first + t)[columns.clone()])
+    }
+
+    pub fn sums(&self, t: usize) -> &[i32] {
+        let blocks = self.x.cols / 256;
+        &self.sums[t * blocks..(t + 1) * blocks]
+    }
+
+    /// Writes the outputs of token `t` for the weight rows that begin at `row`.
+    pub fn write(&self, t: usize, row: usize, values: &[f32]) {
+        assert!(row >= self.block.rows.start && row + values.len() <= self.block.rows.end);
+        let at = t * self.stride + self.block.column + row;
+        // SAFETY: the columns lie in this task's own row block, blocks do not overlap, and the slice ends here.
+        unsafe { self.out.slice(at..at + values.len()) }.copy_from_slice(values);
+    }
+}
+
+/// A thread's buffers; they grow to the largest matrix and stay.
+#[derive(Default)]
+pub(super) struct Scratch {
+    /// Codes of some rows, packed or not, in an order to be swept in.
+    pub codes: Vec<Line>,
+    /// Scales of sixteen rows, or of each of their blocks.
+    pub scales: Vec<[f32; 16]>,
+    /// What the columns of sixteen rows so far add up to, a line a token.
+    pub partial: Vec<Line>,
+}
+
+/// What the thread that asks for a product makes of its activations; it grows to the largest product and stays.
+#[derive(Default)]
+struct Prepared {
+    /// `Task::sums`.
+    sums: Vec<i32>,
+    /// `Task::arranged`.
+    arranged: Vec<Line>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> =
+        const { RefCell::new(Scratch { codes: Vec::new(), scales: Vec::new(), partial: Vec::new() }) };
+    static PREPARED: RefCell<Prepared> =
+        const { RefCell::new(Prepared { sums: Vec::new(), arranged: Vec::new() }) };
+}
+
+/// Sums of each 256 values.
+fn block_sums(isa: Isa, values: &[i8], sums: &mut [i32]) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: such a set stands for a machine that has AVX2.
+        _ if isa.has_avx2() => unsafe { x256::block_sums(values, sums) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as in `run`.
+        Isa::Neon => unsafe { neon::block_sums(values, sums) },
+        _ => scalar::block_sums(values, sums),
+    }
+}
+
+mod scalar {
+    use super::{DType, Line, Scratch, Task, f16_at, grown};
+
+    /// Unpacks each row once and multiplies it with all tokens.
+    pub fn run(task: &Task, scratch: &mut Scratch) {
+        let cols = task.x.cols;
+        let lines = grown(&mut scratch.codes, cols / size_of::<Line>());
+        // SAFETY: a Line is 64 bytes without gaps.
+        let codes = unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast::<u8>(), cols) };
+        for row in task.block.rows.clone() {
+            let packed = task.weights.row(row);
+            let scaled = task.weights.dtype == DType::TQ2_0;
+            if scaled {
+                unpack_tq2_0(packed, codes)
+            } else {
+                unpack_i2s(packed, codes)
+            }
+            for (t, token) in task.x.rows.iter().enumerate() {
+                let x = task.x.row(t);
+                let value = if scaled {
+                    dot_scaled(codes, packed, x, task.sums(t)) / token.scale
+                } else {
+                    (dot(codes, x) - token.sum) as f32 * (task.weights.scale(row) / token.scale)
+                };
+                task.write(t, row, &[value]);
+            }
+        }
+    }
+
+    /// Codes of an I2_S row in the order of its elements (layout in `rows`).
+    fn unpack_i2s(packed: &[u8], codes: &mut [u8]) {
+        for (codes, block) in codes.chunks_exact_mut(128).zip(packed.chunks_exact(32)) {
+            for (k, codes) in codes.chunks_exact_mut(32).enumerate() {
+                for (code, b) in codes.iter_mut().zip(block) {
+                    *code = b >> (6 - 2 * k) & 3;
+                }
+            }
+        }
+    }
+
+    /// Codes of a TQ2_0 row in the order of its elements (layout in `rows`).
+    fn unpack_tq2_0(packed: &[u8], codes: &mut [u8]) {
+        for (codes, block) in codes.chunks_exact_mut(256).zip(packed.chunks_exact(66)) {
+            for (k, codes) in codes.chunks_exact_mut(32).enumerate() {
+                for (code, b) in codes.iter_mut().zip(&block[k / 4 * 32..]) {
+                    *code = b >> (2 * (k % 4)) & 3;
+                }
+            }
+        }
+    }
+
+    pub fn block_sums(values: &[i8], sums: &mut [i32]) {
+        for (sum, block) in sums.iter_mut().zip(values.chunks_exact(256)) {
+            *sum = block.iter().map(|v| *v as i32).sum();
+        }
+    }
+
+    fn dot(codes: &[u8], x: &[i8]) -> i32 {
+        codes.iter().zip(x).map(|(c, x)| *c as i32 * *x as i32).sum()
+    }
+
+    /// `Σ over blocks of (code · x - sum) * scale`, in f32 block by block.
+    fn dot_scaled(codes: &[u8], packed: &[u8], x: &[i8], sums: &[i32]) -> f32 {
+        let mut total = 0.0;
+        let blocks = codes.chunks_exact(256).zip(x.chunks_exact(256)).zip(packed.chunks_exact(66));
+        for (((codes, x), packed), sum) in blocks.zip(sums) {
+            total += (dot(codes, x) - sum) as f32 * f16_at(&packed[64..]);
+        }
+        total
+    }
+}

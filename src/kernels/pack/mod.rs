@@ -1,0 +1,318 @@
+//! Repacking at load: the ternary layouts that no kernel reads become ones that the integer product reads.
+
+pub mod requantize;
+pub mod tl;
+
+use crate::base::sync::Mutex;
+use crate::base::{Bytes, Error, Result, Status};
+use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::gemm::formats::{f16_at, packed_row};
+use crate::kernels::gemm::ternary::padded;
+use crate::kernels::{DType, Matrix, Pool};
+use std::ops::Range;
+
+/// Rows of one task.
+const TASK_ROWS: usize = 32;
+/// Fewest columns of flattened rows: padding narrower ones to whole blocks would make much of a small file.
+const MIN_COLS: usize = 64;
+/// The code of a zero.
+const ZERO: u8 = 1;
+
+/// `m` as the kernels read it. What they read as it is comes back as it is, its bytes not copied; the others are
+/// packed into memory of their own:
+///
+/// - I2_S whose rows end within blocks, IQ1_BN and IQ2_BN to `Ternary`, TQ1_0 to TQ2_0, all without loss;
+/// - TL1 and TL2 need more than a matrix: see `tl::unpack`.
+///
+/// What is packed to `Ternary` has valid codes and finite scales, `BadModel` where the source has not; the others are
+/// for `ternary::validate` to look at. `OutOfMemory` where the packed matrix does not fit.
+pub fn prepare(pool: &Pool, m: Matrix) -> Result<Matrix> {
+    match m.dtype {
+        DType::I2S if !m.cols.is_multiple_of(128) => flattened_i2s(pool, &m),
+        DType::IQ1_BN => {
+            let scales = row_scales(&m, f16_at)?;
+            pack_ternary(pool, m.rows, m.cols, &scales, &|row, codes| {
+                iq1_bn_codes(packed_row(&m, row), codes);
+                Ok(())
+            })
+        }
+        DType::IQ2_BN => {
+            let scales = row_scales(&m, |row| f32::from_le_bytes([row[0], row[1], row[2], row[3]]))?;
+            pack_ternary(pool, m.rows, m.cols, &scales, &|row, codes| {
+                iq2_bn_codes(packed_row(&m, row), codes);
+                Ok(())
+            })
+        }
+        DType::TQ1_0 => tq1_0_to_tq2_0(pool, &m),
+        DType::TL1 | DType::TL2 => {
+            Err(Error::unsupported(format!("a {:?} matrix needs its tiling (kernel_config.ini)", m.dtype)))
+        }
+        _ => Ok(m),
+    }
+}
+
+/// A `Ternary` matrix: `fill(row, codes)` writes a row's `cols` codes, each 0, 1 or 2 for -1, 0 and 1, and `scales`
+/// has what each row's are multiplied with. `BadModel` where a code is none of these or a scale not finite.
+pub fn pack_ternary(
+    pool: &Pool,
+    rows: usize,
+    cols: usize,
+    scales: &[f32],
+    fill: &(dyn Fn(usize, &mut [u8]) -> Result<()> + Sync),
+) -> Result<Matrix> {
+    assert_eq!(scales.len(), rows, "a scale for each row");
+    if let Some(row) = scales.iter().position(|scale| !scale.is_finite()) {
+        return Err(Error::bad_model(format!("the scale of row {row} is {}", scales[row])));
+    }
+    let len = DType::Ternary.byte_len(rows, cols);
+    let mut data =
+        zeroed(len.ok_or_else(|| Error::bad_model(format!("a {rows}x{cols} matrix is too large")))?)?;
+    let width = padded(cols);
+    let (packed, behind) = data.split_at_mut(rows * width / 4);
+    for (out, scale) in behind.as_chunks_mut::<4>().0.iter_mut().zip(scales) {
+        *out = scale.to_le_bytes();
+    }
+    for_rows(pool, rows, width / 4, width, packed, &|row, codes: &mut [u8], out| {
+        codes[cols..].fill(ZERO);
+        fill(row, &mut codes[..cols])?;
+        pack_codes(codes, out)
+            .ok_or_else(|| Error::bad_model(format!("row {row} holds a code that is no weight")))
+    })?;
+    Matrix::new(Bytes::new(data), DType::Ternary, rows, cols)
+}
+
+/// Hugging Face's packed ternary tensor: uint8 `[rows / 4, cols]`, whose byte row r holds in bits 2i the codes of
+/// output row `r + i * rows / 4`; `scales` multiply.
+pub fn pack_uint8(pool: &Pool, packed: &[u8], rows: usize, cols: usize, scales: &[f32]) -> Result<Matrix> {
+    let quarter = rows / 4;
+    if !rows.is_multiple_of(4) || quarter.checked_mul(cols) != Some(packed.len()) {
+        return Err(Error::bad_model(format!(
+            "a {rows}x{cols} packed ternary matrix has {} bytes, not one for each four rows of a column",
+            packed.len()
+        )));
+    }
+    pack_ternary(pool, rows, cols, scales, &|row, codes| {
+        let shift = 2 * (row / quarter);
+        let source = &packed[row % quarter * cols..][..cols];
+        codes.iter_mut().zip(source).for_each(|(code, b)| *code = b >> shift & 3);
+        Ok(())
+    })
+}
+
+/// A Q2_0 matrix as `Ternary`, where it is one: no value 2, and in each row one scale but for blocks of zeros, whose
+/// scale ggml's quantizer sets to 0. None where it is not.
+///
+/// A BitNet model's activations are rounded to int8 before they meet its weights; this keeps that so for BitNet files
+/// of this type, which `rows` otherwise reads as f32 weights.
+pub fn as_ternary(pool: &Pool, m: &Matrix) -> Result<Option<Matrix>> {
+    if m.dtype != DType::Q2_0 {
+        return Ok(None);
+    }
+    let blocks = |row| packed_row(m, row).as_chunks::<18>().0.iter();
+    let three = |b: &u8| b & (b >> 1) & 0x55 != 0;
+    let mut scales = zeroed(m.rows)?;
+    let other = || Error::unsupported("a matrix that is not ternary");
+    let looked = for_rows(pool, m.rows, 1, m.cols, &mut scales, &|row, _: &mut [u8], out| {
+        let mut some = blocks(row).map(|block| f16_at(block)).filter(|scale| *scale != 0.0);
+        out[0] = some.next().unwrap_or(0.0);
+        let none = some.any(|scale| scale != out[0]) || blocks(row).any(|b| b[2..].iter().any(three));
+        if none { Err(other()) } else { Ok(()) }
+    });
+    match looked {
+        Ok(()) => {}
+        Err(error) if error.status == Status::Unsupported => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    pack_ternary(pool, m.rows, m.cols, &scales, &|row, codes| {
+        for (codes, block) in codes.as_chunks_mut::<64>().0.iter_mut().zip(blocks(row)) {
+            if f16_at(block) == 0.0 {
+                codes.fill(ZERO);
+                continue;
+            }
+            for (codes, b) in codes.as_chunks_mut::<4>().0.iter_mut().zip(&block[2..]) {
+                *codes = [b & 3, b >> 2 & 3, b >> 4 & 3, b >> 6];
+            }
+        }
+        Ok(())
+    })
+    .map(Some)
+}
+
+/// A row's number, scratch space and output.
+type EachRow<'a, S, T> = dyn Fn(usize, &mut [S], &mut [T]) -> Result<()> + Sync + 'a;
+
+/// Runs `each(row, scratch, out)` for all rows in parallel, where `out` is the row's `stride` elements of `data` and
+/// `scratch` has `width` elements of anything. The first error ends it.
+pub(in crate::kernels) fn for_rows<S: Copy + Default, T: Send>(
+    pool: &Pool,
+    rows: usize,
+    stride: usize,
+    width: usize,
+    data: &mut [T],
+    each: &EachRow<S, T>,
+) -> Result<()> {
+    let out = SharedOut::new(data);
+    by_tasks(pool, rows.saturating_mul(width.max(stride)), rows, &|task| {
+        let mut scratch = zeroed(width)?;
+        for row in task {
+            // SAFETY: each row is one task's, and rows do not overlap.
+            let out = unsafe { out.slice(row * stride..(row + 1) * stride) };
+            each(row, &mut scratch, out)?;
+        }
+        Ok(())
+    })
+}
+
+/// Runs `each` for all rows, a few a task, in parallel where `work`, the operations in all, is worth it. The first
+/// error ends it.
+pub fn by_tasks(
+    pool: &Pool,
+    work: usize,
+    rows: usize,
+    each: &(dyn Fn(Range<usize>) -> Result<()> + Sync),
+) -> Result<()> {
+    let failed = Mutex::new(None);
+    pool.run_if_worth(work, rows.div_ceil(TASK_ROWS), &|task| {
+        if failed.lock().is_none()
+            && let Err(error) = each(task * TASK_ROWS..rows.min((task + 1) * TASK_ROWS))
+        {
+            failed.lock().get_or_insert(error);
+        }
+    });
+    failed.into_inner().map_or(Ok(()), Err)
+}
+
+/// A buffer of zeros that is refused instead of aborted where memory is out.
+pub(in crate::kernels) fn zeroed<T: Copy + Default>(len: usize) -> Result<Vec<T>> {
+    let mut data = reserve(len)?;
+    data.resize(len, T::default());
+    Ok(data)
+}
+
+pub(in crate::kernels) fn reserve<T>(len: usize) -> Result<Vec<T>> {
+    let mut data = Vec::new();
+    let refused = |_| Error::out_of_memory("packed weights", len.saturating_mul(size_of::<T>()));
+    data.try_reserve_exact(len).map_err(refused)?;
+    Ok(data)
+}
+
+/// Codes in I2_S's bit order (`rows`); None where one is 3 or more.
+fn pack_codes(codes: &[u8], out: &mut [u8]) -> Option<()> {
+    let mut most = 0;
+    for (codes, out) in codes.as_chunks::<128>().0.iter().zip(out.as_chunks_mut::<32>().0) {
+        for (p, out) in out.iter_mut().enumerate() {
+            let [a, b, c, d] = [codes[p], codes[p + 32], codes[p + 64], codes[p + 96]];
+            most = most.max(a).max(b).max(c).max(d);
+            *out = a << 6 | b << 4 | c << 2 | d;
+        }
+    }
+    (most <= 2).then_some(())
+}
+
+/// The scales that stand before each row's blocks.
+fn row_scales(m: &Matrix, read: impl Fn(&[u8]) -> f32) -> Result<Vec<f32>> {
+    let mut scales = reserve(m.rows)?;
+    let stride = m.data.len() / m.rows.max(1);
+    scales.extend((0..m.rows).map(|row| read(&m.data[row * stride..])));
+    Ok(scales)
+}
+
+/// An I2_S tensor whose rows begin within blocks: the file flattens it first.
+fn flattened_i2s(pool: &Pool, m: &Matrix) -> Result<Matrix> {
+    if m.cols < MIN_COLS {
+        return Err(Error::unsupported(format!(
+            "an I2_S matrix of {} columns; rows that end within a block of 128 need at least {MIN_COLS}",
+            m.cols
+        )));
+    }
+    let n = m.rows * m.cols;
+    let scale = f32::from_le_bytes([m.data[n / 4], m.data[n / 4 + 1], m.data[n / 4 + 2], m.data[n / 4 + 3]]);
+    let mut scales = reserve(m.rows)?;
+    scales.resize(m.rows, scale);
+    pack_ternary(pool, m.rows, m.cols, &scales, &|row, codes| {
+        let mut at = row * m.cols;
+        let mut rest = codes;
+        while !rest.is_empty() {
+            // As far as the elements lie in successive bytes at the same bits.
+            let (block, within) = (at / 128, at % 128);
+            let (part, left) = rest.split_at_mut(rest.len().min(32 - within % 32));
+            let shift = 6 - 2 * (within / 32);
+            let source = &m.data[block * 32 + within % 32..];
+            part.iter_mut().zip(source).for_each(|(code, b)| *code = b >> shift & 3);
+            at += part.len();
+            rest = left;
+        }
+        Ok(())
+    })
+}
+
+/// Blocks of 64 in 13 bytes: four times three bytes of five elements and one of the next, whose four share the last
+/// byte, element 16i + 15 as its trit i. The first trit of a byte is the last digit of its number in base 3, and the
+/// byte is 256/243 of that number, rounded up (ik_llama.cpp, iqk_quantize.cpp: quantize_one_row_1bn,
+/// dequantize_row_iq1_bn).
+fn iq1_bn_codes(source: &[u8], codes: &mut [u8]) {
+    const POWERS: [u8; 5] = [81, 27, 9, 3, 1];
+    for (codes, block) in codes.as_chunks_mut::<64>().0.iter_mut().zip(source.as_chunks::<13>().0) {
+        for (i, codes) in codes.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+            for (k, codes) in codes[..15].as_chunks_mut::<5>().0.iter_mut().enumerate() {
+                *codes = POWERS.map(|power| trit(block[3 * i + k], power));
+            }
+            codes[15] = trit(block[12], POWERS[i]);
+        }
+    }
+}
+
+/// A trit, as 0 to 2, of a byte that is a fraction of 243, scaled by 256 and rounded up.
+fn trit(byte: u8, power: u8) -> u8 {
+    ((byte.wrapping_mul(power) as u16 * 3) >> 8) as u8
+}
+
+/// Blocks of 64 in 16 bytes: byte j holds elements j, j + 16, j + 32 and j + 48, low bits first (ik_llama.cpp,
+/// iqk_quantize.cpp: quantize_one_row_2bn).
+fn iq2_bn_codes(source: &[u8], codes: &mut [u8]) {
+    for (codes, block) in codes.as_chunks_mut::<64>().0.iter_mut().zip(source.as_chunks::<16>().0) {
+        for (k, codes) in codes.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+            codes.iter_mut().zip(block).for_each(|(code, b)| *code = b >> (2 * k) & 3);
+        }
+    }
+}
+
+/// Blocks of 256: 32 bytes of five elements each, a stride of 32 apart, 16 of five, a stride of 16 apart, 4 of four;
+/// an f16 scale, which stays (ggml, ggml-quants.c: dequantize_row_tq1_0).
+fn tq1_0_to_tq2_0(pool: &Pool, m: &Matrix) -> Result<Matrix> {
+    const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
+    let stride = m.cols / 256 * 66;
+    let mut data = zeroed(m.rows.saturating_mul(stride))?;
+    for_rows(pool, m.rows, stride, 256, &mut data, &|row, codes: &mut [u8], out| {
+        let blocks = packed_row(m, row).as_chunks::<54>().0;
+        for (block, out) in blocks.iter().zip(out.as_chunks_mut::<66>().0) {
+            for (n, power) in POWERS.into_iter().enumerate() {
+                let mut take = |at: usize, bytes: &[u8]| {
+                    let codes = &mut codes[at + n * bytes.len()..][..bytes.len()];
+                    codes.iter_mut().zip(bytes).for_each(|(code, b)| *code = trit(*b, power));
+                };
+                take(0, &block[..32]);
+                take(160, &block[32..48]);
+                if n < 4 {
+                    take(240, &block[48..52]);
+                }
+            }
+            tq2_0_block(codes, out);
+            out[64..].copy_from_slice(&block[52..]);
+        }
+        Ok(())
+    })?;
+    Matrix::new(Bytes::new(data), DType::TQ2_0, m.rows, m.cols)
+}
+
+/// 256 codes in TQ2_0's bit order (`rows`), to the first 64 bytes of `out`.
+pub(in crate::kernels) fn tq2_0_block(codes: &[u8], out: &mut [u8]) {
+    for (codes, out) in codes.chunks_exact(128).zip(out.chunks_exact_mut(32)) {
+        for (m, out) in out.iter_mut().enumerate() {
+            *out = codes[m] | codes[m + 32] << 2 | codes[m + 64] << 4 | codes[m + 96] << 6;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

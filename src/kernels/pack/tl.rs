@@ -1,0 +1,282 @@
+//! TL1 and TL2, the look-up-table layouts of bitnet.cpp, to `Ternary`.
+//!
+//! Both put weights in the order in which a kernel reads them: tiles of BM rows and BK columns, within a tile blocks of
+//! `lanes` rows, within a block groups of a few columns. The three numbers are chosen for each shape when the kernels
+//! are generated and stand in `kernel_config.ini`, not in the model file (github.com/microsoft/BitNet,
+//! utils/convert-hf-to-gguf-bitnet.py and, as the reader, utils/codegen_tl1.py, utils/codegen_tl2.py).
+
+use super::{pack_ternary, reserve};
+use crate::base::{Error, Result};
+use crate::kernels::{DType, Matrix, Pool};
+
+/// How the weights of one shape are tiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlTiling {
+    pub rows: usize,
+    pub cols: usize,
+    /// Rows of a tile.
+    pub bm: usize,
+    /// Columns of a tile.
+    pub bk: usize,
+    /// Rows that the kernel computes at once (`bmm`).
+    pub lanes: usize,
+}
+
+const fn tiling(rows: usize, cols: usize, bm: usize, bk: usize, lanes: usize) -> TlTiling {
+    TlTiling { rows, cols, bm, bk, lanes }
+}
+
+/// Tilings that setup_env.py and preset_kernels/ of bitnet.cpp agree on: bitnet_b1_58-large and -3B. The two differ for
+/// Llama3-8B-1.58, which is why it is not here.
+const TL1: [TlTiling; 6] = [
+    tiling(1536, 4096, 256, 128, 32),
+    tiling(1536, 1536, 128, 64, 64),
+    tiling(4096, 1536, 256, 128, 32),
+    tiling(3200, 8640, 160, 64, 32),
+    tiling(3200, 3200, 320, 128, 64),
+    tiling(8640, 3200, 320, 64, 32),
+];
+
+/// As `TL1`, with Llama3-8B-1.58 and what has its shapes.
+const TL2: [TlTiling; 10] = [
+    tiling(1536, 4096, 256, 96, 32),
+    tiling(1536, 1536, 128, 192, 32),
+    tiling(4096, 1536, 256, 96, 32),
+    tiling(3200, 8640, 160, 96, 32),
+    tiling(3200, 3200, 320, 96, 32),
+    tiling(8640, 3200, 320, 96, 32),
+    tiling(14336, 4096, 256, 96, 32),
+    tiling(4096, 14336, 128, 96, 32),
+    tiling(1024, 4096, 256, 96, 32),
+    tiling(4096, 4096, 128, 96, 32),
+];
+
+/// The tilings of a model: those of its `kernel_config.ini`, or those of published models.
+#[derive(Clone, Debug, Default)]
+pub struct Tilings {
+    /// The file, as errors call it, and what it holds.
+    config: Option<(String, Vec<TlTiling>)>,
+}
+
+impl Tilings {
+    /// Most sections of one file.
+    const MOST: usize = 1024;
+
+    /// Reads `kernel_config.ini`: sections of any name with the integers m, k, bm, bk and bmm, in either case.
+    /// `BadModel`, naming section and key, where one is missing, twice there or no number.
+    pub fn parse(text: &str, what: &str) -> Result<Self> {
+        let mut tilings = Vec::new();
+        for section in sections(text, what)? {
+            tilings.push(section.tiling(what)?);
+        }
+        Ok(Self { config: Some((what.to_owned(), tilings)) })
+    }
+
+    /// The tiling of a `rows` x `cols` tensor. `Unsupported` where none is known, with what to do about it; `BadModel`
+    /// where it is known but cannot be.
+    pub fn find(&self, dtype: DType, rows: usize, cols: usize) -> Result<TlTiling> {
+        let (known, what) = match (&self.config, dtype) {
+            (Some((what, tilings)), _) => (tilings.as_slice(), what.as_str()),
+            (None, DType::TL1) => (TL1.as_slice(), "the built-in tilings"),
+            (None, _) => (TL2.as_slice(), "the built-in tilings"),
+        };
+        let found = known.iter().find(|t| (t.rows, t.cols) == (rows, cols)).ok_or_else(|| {
+            Error::unsupported(format!(
+                "a {dtype:?} tensor of {rows} rows and {cols} columns is laid out by a tiling that the model file does \
+                 not hold, and {what} have no section m = {rows}, k = {cols}; put the kernel_config.ini that the file \
+                 was converted with beside it"
+            ))
+        })?;
+        found.check(dtype).map_err(|why| {
+            Error::bad_model(format!("{what}: m = {rows}, k = {cols} for a {dtype:?} tensor: {why}"))
+        })?;
+        Ok(*found)
+    }
+}
+
+/// Keys of one section, at most; five are read.
+const MOST_KEYS: usize = 64;
+
+/// A name or value in an error message.
+fn cut(text: &str) -> &str {
+    text.char_indices().nth(60).map_or(text, |(end, _)| &text[..end])
+}
+
+/// A section's name and its keys, in small letters, with their values.
+struct Section<'a> {
+    name: &'a str,
+    pairs: Vec<(String, &'a str)>,
+}
+
+fn sections<'a>(text: &'a str, what: &str) -> Result<Vec<Section<'a>>> {
+    let mut sections: Vec<Section> = Vec::new();
+    for (n, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with(['#', ';']) {
+            continue;
+        }
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            if sections.len() == Tilings::MOST {
+                return Err(Error::bad_model(format!("{what}: more than {} sections", Tilings::MOST)));
+            }
+            sections.push(Section { name: name.trim(), pairs: Vec::new() });
+            continue;
+        }
+        let pair = line.split_once(['=', ':']);
+        let (Some((key, value)), Some(section)) = (pair, sections.last_mut()) else {
+            return Err(Error::bad_model(format!(
+                "{what}: line {} is no section, comment or key = value within a section",
+                n + 1
+            )));
+        };
+        if section.pairs.len() == MOST_KEYS {
+            let name = cut(section.name);
+            return Err(Error::bad_model(format!("{what}: section [{name}] has more than {MOST_KEYS} keys")));
+        }
+        section.pairs.push((key.trim().to_ascii_lowercase(), value.trim()));
+    }
+    Ok(sections)
+}
+
+impl Section<'_> {
+    fn tiling(&self, what: &str) -> Result<TlTiling> {
+        let number = |key: &str| {
+            let mut values = self.pairs.iter().filter(|(name, _)| name == key).map(|(_, value)| *value);
+            let bad = |why: String| Error::bad_model(format!("{what}: section [{}]: {why}", cut(self.name)));
+            let value = values.next().ok_or_else(|| bad(format!("the key '{key}' is missing")))?;
+            if values.next().is_some() {
+                return Err(bad(format!("the key '{key}' stands there twice")));
+            }
+            let number = value.parse::<u32>().ok().filter(|n| *n > 0);
+            number
+                .map(|n| n as usize)
+                .ok_or_else(|| bad(format!("'{key}' is '{}', no positive number", cut(value))))
+        };
+        Ok(tiling(number("m")?, number("k")?, number("bm")?, number("bk")?, number("bmm")?))
+    }
+}
+
+impl TlTiling {
+    /// Columns of a group that `lanes` rows have in TL1.
+    fn group(&self) -> usize {
+        256 / self.lanes
+    }
+
+    /// Columns that TL2 packs by threes; those behind, at most 256, are packed by twos.
+    fn threes(&self) -> usize {
+        self.cols / self.bk * self.bk
+    }
+
+    fn check(&self, dtype: DType) -> std::result::Result<(), String> {
+        let Self { rows, cols, bm, bk, lanes } = *self;
+        let whole = |what: &str, n: usize, of: usize| match n.is_multiple_of(of) {
+            true => Ok(()),
+            false => Err(format!("{what} = {n} is no multiple of {of}")),
+        };
+        let possible: &[usize] = if dtype == DType::TL1 { &[32, 64] } else { &[32] };
+        if !possible.contains(&lanes) {
+            return Err(format!("bmm = {lanes} is none of {possible:?}"));
+        }
+        whole("m", rows, bm)?;
+        whole("bm", bm, lanes)?;
+        if dtype == DType::TL1 {
+            whole("bk", bk, self.group())?;
+            return whole("k", cols, bk);
+        }
+        whole("bk", bk, 24)?;
+        let twos = cols - self.threes();
+        whole("k behind the last bk", twos, 32)?;
+        if twos > 256 || cols < 256 {
+            return Err(format!(
+                "k = {cols} leaves {twos} columns behind the last bk = {bk}; at most 256 can be"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A TL1 or TL2 matrix, whose weights are its codes times `scale`, as `Ternary`. `BadModel` where it holds a number
+/// that stands for no weights, or `scale` is not finite.
+pub fn unpack(pool: &Pool, m: &Matrix, tiling: TlTiling, scale: f32) -> Result<Matrix> {
+    assert!((tiling.rows, tiling.cols) == (m.rows, m.cols), "a tiling of another shape");
+    tiling.check(m.dtype).map_err(Error::bad_model)?;
+    let mut scales = reserve(m.rows)?;
+    scales.resize(m.rows, scale);
+    pack_ternary(pool, m.rows, m.cols, &scales, &|row, codes| {
+        let valid = if m.dtype == DType::TL1 {
+            tl1_row(&m.data, tiling, row, codes)
+        } else {
+            tl2_row(&m.data, tiling, row, codes)
+        };
+        valid.ok_or_else(|| Error::bad_model(format!("row {row} holds a number that stands for no weights")))
+    })
+}
+
+/// The weights a and b of the number 3a + b + 4, as codes; None of a number above 8.
+fn pair(number: u8) -> Option<[u8; 2]> {
+    (number <= 8).then_some([number / 3, number % 3])
+}
+
+/// Bytes of a row: tile by tile of its columns, for each group two pairs at a time, the first in the high bits; 16 rows
+/// stand beside each other.
+fn tl1_row(data: &[u8], t: TlTiling, row: usize, codes: &mut [u8]) -> Option<()> {
+    let (block, lane) = (row % t.bm / t.lanes, row % t.lanes);
+    let group = t.group();
+    let mut codes = codes.as_chunks_mut::<4>().0.iter_mut();
+    for tile in 0..t.cols / t.bk {
+        let tile = row / t.bm * (t.cols / t.bk) + tile;
+        for at in 0..t.bk / group {
+            let at = (tile * (t.bm / t.lanes) + block) * (t.bk / group) + at;
+            for two in 0..group / 4 {
+                let byte = data[((at * (t.lanes / 16) + lane / 16) * (group / 4) + two) * 16 + lane % 16];
+                let ([a, b], [c, d]) = (pair(byte >> 4)?, pair(byte & 15)?);
+                *codes.next()? = [a, b, c, d];
+            }
+        }
+    }
+    Some(())
+}
+
+/// Where the byte of a row stands among those of 32: their middle eights are exchanged.
+fn seat(lane: usize) -> usize {
+    [0, 16, 8, 24][lane / 8] + lane % 8
+}
+
+/// Three planes: magnitudes of |9a + 3b + c|, two to a byte, of all tiles; signs, 16 bits for eight such numbers of two
+/// rows that are 16 apart; and the columns behind the last tile as pairs, in tiles of 32 columns.
+fn tl2_row(data: &[u8], t: TlTiling, row: usize, codes: &mut [u8]) -> Option<()> {
+    let (block, lane) = (row % t.bm / 32, row % 32);
+    let threes = t.threes();
+    let (magnitudes, rest) = data.split_at(t.rows * threes / 6);
+    let (signs, pairs) = rest.split_at(t.rows * threes / 24);
+    let (by_threes, by_twos) = codes.split_at_mut(threes);
+    for (tile, codes) in by_threes.chunks_exact_mut(t.bk).enumerate() {
+        let tile = (row / t.bm * (threes / t.bk) + tile) * (t.bm / 32) + block;
+        for (n, codes) in codes.as_chunks_mut::<3>().0.iter_mut().enumerate() {
+            let byte = magnitudes[(tile * (t.bk / 6) + n / 2) * 32 + seat(lane)];
+            let magnitude = if n % 2 == 0 { byte >> 4 } else { byte & 15 };
+            let at = ((tile * (t.bk / 24) + n / 8) * 16 + lane % 16) * 2;
+            let bits = u16::from_le_bytes([signs[at], signs[at + 1]]);
+            let negative = bits >> (15 - 2 * (n % 8) - lane / 16) & 1 == 1;
+            let number = if negative { 13u8.checked_sub(magnitude)? } else { 13 + magnitude };
+            if number > 26 {
+                return None;
+            }
+            *codes = [number / 9, number / 3 % 3, number % 3];
+        }
+    }
+    let tiles = (t.cols - threes) / 32;
+    for (tile, codes) in by_twos.chunks_exact_mut(32).enumerate() {
+        let tile = (row / t.bm * tiles + tile) * (t.bm / 32) + block;
+        for (n, codes) in codes.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let byte = pairs[(tile * 8 + n) * 32 + seat(lane)];
+            let ([a, b], [c, d]) = (pair(byte >> 4)?, pair(byte & 15)?);
+            *codes = [a, b, c, d];
+        }
+    }
+    Some(())
+}
+
+#[cfg(test)]
+#[path = "tl_tests.rs"]
+mod tests;

@@ -1,0 +1,304 @@
+//! The engine's worker threads.
+
+pub mod buffer;
+#[cfg(test)]
+mod tests;
+
+use crate::base::sync::{Condvar, Mutex};
+use crate::base::{Error, Result, panics, threads};
+use crossbeam::utils::CachePadded;
+use std::cell::{Cell, UnsafeCell};
+use std::hint::spin_loop;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a thread looks for work, or for the others' end, before it sleeps: longer than the gap
+/// between two kernels of one forward pass, far shorter than anybody notices.
+const SPIN: Duration = Duration::from_micros(40);
+/// How much of that it keeps its core to itself; from then on it lets go of it at each look, so that where more threads
+/// than cores want to run, another engine's go first.
+const ALONE: Duration = Duration::from_micros(4);
+
+/// In `Shared::pending`: the caller sleeps.
+const CALLER_SLEEPS: usize = 1 << (usize::BITS - 1);
+const MOST_THREADS: usize = 1 << 16;
+
+thread_local! {
+    /// This thread is running a task of some region.
+    static IN_TASK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A fixed set of threads named `bn-worker-N` that run parallel regions for one engine.
+pub struct Pool {
+    shared: Arc<Shared>,
+    /// Held by the one thread whose region is running.
+    turn: Mutex<()>,
+    workers: Vec<JoinHandle<()>>,
+    threads: usize,
+    regions: AtomicU64,
+}
+
+#[derive(Clone, Copy)]
+struct Job {
+    task: *const (dyn Fn(usize) + Sync),
+    tasks: usize,
+}
+
+struct Shared {
+    /// Tasks of the region that nobody has claimed: 0 between regions.
+    left: CachePadded<AtomicUsize>,
+    /// Tasks of the region that are not done, and `CALLER_SLEEPS`.
+    pending: CachePadded<AtomicUsize>,
+    job: UnsafeCell<Job>,
+    /// Workers that sleep or are about to.
+    sleepers: AtomicUsize,
+    stop: AtomicBool,
+    /// Guards falling asleep on `wake` and `done`.
+    lock: Mutex<()>,
+    wake: Condvar,
+    done: Condvar,
+    /// Text of the first panic of the region.
+    panic: Mutex<Option<String>>,
+}
+
+// SAFETY: all fields but `job` are Send and Sync by themselves. `job` is written only by the thread that holds
+// `Pool::turn` while `pending` is 0, and read only by who has claimed a task and not yet counted it as done, so that
+// `pending` is not 0. The counters order the two: claims acquire what was released when `left` was set, and the next
+// writer acquires what was released when `pending` fell to 0. The closure it points to is Sync, so calling it
+// from several threads is allowed.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Pool {
+    /// `threads` counts the calling thread: 1 starts none. Errors: `InvalidArgument` for 0 threads,
+    /// `OutOfMemory` where the system refuses one.
+    pub fn new(threads: usize) -> Result<Arc<Self>> {
+        if threads == 0 || threads > MOST_THREADS {
+            return Err(Error::invalid(format!(
+                "{threads} threads: at least 1 is needed, and no more than {MOST_THREADS}"
+            )));
+        }
+        let shared = Arc::new(Shared {
+            left: CachePadded::new(AtomicUsize::new(0)),
+            pending: CachePadded::new(AtomicUsize::new(0)),
+            job: UnsafeCell::new(Job { task: &|_| {}, tasks: 0 }),
+            sleepers: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            lock: Mutex::new(()),
+            wake: Condvar::new(),
+            done: Condvar::new(),
+            panic: Mutex::new(None),
+        });
+        let mut pool =
+            Self { shared, turn: Mutex::new(()), workers: Vec::new(), threads, regions: AtomicU64::new(0) };
+        let bytes = (threads - 1).saturating_mul(size_of::<JoinHandle<()>>());
+        pool.workers
+            .try_reserve_exact(threads - 1)
+            .map_err(|_| Error::out_of_memory("worker threads", bytes))?;
+        for n in 1..threads {
+            let shared = pool.shared.clone();
+            // Where one is refused, dropping `pool` ends those that started.
+            pool.workers.push(threads::spawn(format!("bn-worker-{n}"), move || shared.work())?);
+        }
+        Ok(Arc::new(pool))
+    }
+
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Regions so far that other threads were called to.
+    pub fn regions(&self) -> u64 {
+        self.regions.load(Ordering::Relaxed)
+    }
+
+    /// Runs `task(0..tasks)`, the caller included, and returns when all are done. Callers take turns; from within a
+    /// task, and with one thread or task, the tasks run here one after another. A panic in a task is carried on to
+    /// the caller once the others are done; the pool stays usable.
+    pub fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        if tasks <= 1 || self.workers.is_empty() || IN_TASK.get() {
+            return (0..tasks).for_each(task);
+        }
+        let turn = self.turn.lock();
+        self.regions.fetch_add(1, Ordering::Relaxed);
+        let failed = self.shared.region(tasks, task);
+        drop(turn);
+        if let Some(text) = failed {
+            panics::resume(text);
+        }
+    }
+}
+
+/// Bytes of weights that a thread reads in one go, where reading is what takes the time: pieces of 20 KB reach two thirds
+/// of the bandwidth that these reach.
+const PIECE: usize = 512 << 10;
+/// Tasks that it does in one go at least: each asks memory for what the next one reads, which nobody has done for the first.
+const NEIGHBORS: usize = 4;
+/// Pieces for each thread at least, so that none waits long for the last.
+const PIECES: usize = 4;
+
+impl Pool {
+    /// As `run`, for tasks that read `bytes` in all, one behind the other, and use them for `tokens` rows of activations:
+    /// a thread does neighboring tasks in one go, the more of them the fewer rows there are.
+    pub fn run_in_order(&self, tasks: usize, bytes: usize, tokens: usize, task: &(dyn Fn(usize) + Sync)) {
+        let most = tasks / (PIECES * self.threads());
+        let span = PIECE.saturating_mul(tasks) / bytes.saturating_mul(tokens).max(1);
+        let span = span.max(NEIGHBORS).min(most).max(1);
+        self.run(tasks.div_ceil(span), &|piece| {
+            (piece * span..tasks.min((piece + 1) * span)).for_each(task);
+        });
+    }
+}
+
+/// Operations below which waking others takes longer than the work.
+const SMALL: usize = 1 << 16;
+
+impl Pool {
+    /// As `run`, but here alone where `work`, the operations in all, is little.
+    pub fn run_if_worth(&self, work: usize, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        if work < SMALL { (0..tasks).for_each(task) } else { self.run(tasks, task) }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        // Under the lock, so that no worker is between its last look and its sleep.
+        drop(self.shared.lock.lock());
+        self.shared.wake.notify_all();
+        for worker in self.workers.drain(..) {
+            // A worker catches every panic of a task, so there is no error to carry.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Shared {
+    /// One region, by the thread that holds the turn. Returns the text of its first panic.
+    fn region(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) -> Option<String> {
+        debug_assert!(tasks < CALLER_SLEEPS);
+        // SAFETY: only the lifetime is changed. The closure is called only for a claimed task, and this function returns
+        // when all tasks are claimed and done. Nothing in between unwinds: `drain` catches the tasks' panics.
+        let task: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(task) };
+        // SAFETY: all tasks of the last region are done, and this thread has the turn.
+        unsafe { *self.job.get() = Job { task, tasks } };
+        self.pending.store(tasks, Ordering::Relaxed);
+        self.left.store(tasks, Ordering::SeqCst);
+        // A worker counts itself before its last look at `left`: either it sees the tasks or we see it here.
+        let sleepers = self.sleepers.load(Ordering::SeqCst);
+        if sleepers > 0 {
+            drop(self.lock.lock());
+            for _ in 0..sleepers.min(tasks - 1) {
+                self.wake.notify_one();
+            }
+        }
+        IN_TASK.set(true);
+        self.drain();
+        IN_TASK.set(false);
+        self.wait_until_done();
+        self.panic.lock().take()
+    }
+
+    /// Claims tasks until none is left, runs them, and then counts them as done. A panic is noted, and the rest goes
+    /// on. Whoever comes late finds no task and holds nobody up.
+    fn drain(&self) {
+        let mut claimed = 0;
+        let mut all = || {
+            while let Some(rest) = self.claim() {
+                claimed += 1;
+                // SAFETY: this thread has claimed a task that `pending` still counts, so the job is set, nobody writes
+                // it, and its closure lives; neither is used behind the call.
+                unsafe {
+                    let job = *self.job.get();
+                    (*job.task)(job.tasks - rest);
+                }
+            }
+        };
+        while let Err(text) = panics::catch(&mut all) {
+            self.panic.lock().get_or_insert(text);
+        }
+        if claimed > 0 && self.pending.fetch_sub(claimed, Ordering::AcqRel) == claimed | CALLER_SLEEPS {
+            drop(self.lock.lock());
+            self.done.notify_all();
+        }
+    }
+
+    /// Claims a task; how many were left, itself included. Whichever region's it is: its job is set.
+    fn claim(&self) -> Option<usize> {
+        let take = |left: usize| left.checked_sub(1);
+        self.left.fetch_update(Ordering::AcqRel, Ordering::Relaxed, take).ok()
+    }
+
+    fn wait_until_done(&self) {
+        let mut spin = Spin::new();
+        while self.pending.load(Ordering::Acquire) != 0 {
+            if spin.again() {
+                continue;
+            }
+            let mut guard = self.lock.lock();
+            // Whoever does the last task sees the flag, or has counted it before and is seen here.
+            self.pending.fetch_or(CALLER_SLEEPS, Ordering::AcqRel);
+            while self.pending.load(Ordering::Acquire) != CALLER_SLEEPS {
+                guard = self.done.wait(guard);
+            }
+            self.pending.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn work(&self) {
+        IN_TASK.set(true);
+        let mut spin = Spin::new();
+        while !self.stop.load(Ordering::SeqCst) {
+            if self.left.load(Ordering::Relaxed) != 0 {
+                self.drain();
+                spin = Spin::new();
+            } else if !spin.again() {
+                self.sleep();
+                // Woken, it looks around again, also where the others were faster: more will come.
+                spin = Spin::new();
+            }
+        }
+    }
+
+    fn sleep(&self) {
+        let mut guard = self.lock.lock();
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        if self.left.load(Ordering::SeqCst) == 0 && !self.stop.load(Ordering::SeqCst) {
+            guard = self.wake.wait(guard);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        drop(guard);
+    }
+}
+
+/// A bounded wait without sleeping.
+struct Spin {
+    rounds: u32,
+    start: Option<Instant>,
+    shares: bool,
+}
+
+impl Spin {
+    fn new() -> Self {
+        Self { rounds: 0, start: None, shares: false }
+    }
+
+    /// Waits a moment; false when the time is up.
+    fn again(&mut self) -> bool {
+        self.rounds += 1;
+        if self.shares {
+            std::thread::yield_now();
+        } else {
+            spin_loop();
+            if !self.rounds.is_multiple_of(32) {
+                return true;
+            }
+        }
+        let waited = self.start.get_or_insert_with(Instant::now).elapsed();
+        self.shares = waited >= ALONE;
+        waited < SPIN
+    }
+}

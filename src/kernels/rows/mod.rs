@@ -1,0 +1,8 @@
+//! What is computed row by row of activations: norms, gates, rope, rounding to int8.
+
+pub mod elementwise;
+pub mod exp;
+pub mod norm;
+pub mod quantize;
+pub mod quantize_blocks;
+pub mod rope;
