@@ -10,4 +10,4 @@ pub mod panics;
 #[cfg(not(loom))]
 #[path = "../../../src/base/threads.rs"]
 pub mod threads;
-pub use error::{Error, Result, Status, reserved};
+pub use error::{Error, REFUSED, Result, Status, reserved};
