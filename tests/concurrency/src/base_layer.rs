@@ -10,4 +10,6 @@ pub mod panics;
 #[cfg(not(loom))]
 #[path = "../../../src/base/threads.rs"]
 pub mod threads;
-pub use error::{Error, REFUSED, Result, Status, reserved};
+#[cfg(not(loom))]
+pub use error::REFUSED;
+pub use error::{Error, Result, Status, reserved};
