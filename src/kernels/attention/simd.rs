@@ -4,11 +4,8 @@
 
 use super::{Context, Half, KvType, Paged, Rows, SPAN, State, TILE, WIDEST, decay, state_len, value};
 use super::{Isa, PIECE};
-use crate::kernels::simd::lanes::Lanes;
-#[cfg(target_arch = "aarch64")]
-use crate::kernels::simd::lanes::Neon;
-#[cfg(target_arch = "x86_64")]
-use crate::kernels::simd::lanes::{Avx2, Avx512};
+use crate::kernels::rows::exp::exp_lanes;
+use crate::kernels::simd::lanes::{Element, F16, F32, Int8, Lanes, by_lanes};
 use std::ops::Range;
 
 const TILES: usize = SPAN / TILE;
@@ -17,46 +14,19 @@ const STRIDE: usize = WIDEST + TILE;
 /// Queries that share a pass over K and V at most.
 const MOST: usize = 16;
 
-/// How one value of K or V is stored.
-trait Element {
+/// What one value of K or V is stored as.
+trait Stored: Element {
     const KIND: KvType;
-    const BYTES: usize;
-    /// 16 values.
-    unsafe fn load<L: Lanes>(from: *const u8) -> L;
 }
 
-struct F32;
-struct F16;
-struct Int8;
-
-impl Element for F32 {
+impl Stored for F32 {
     const KIND: KvType = KvType::F32;
-    const BYTES: usize = 4;
-    #[inline(always)]
-    unsafe fn load<L: Lanes>(from: *const u8) -> L {
-        // SAFETY: the caller's.
-        unsafe { L::load(from.cast()) }
-    }
 }
-
-impl Element for F16 {
+impl Stored for F16 {
     const KIND: KvType = KvType::F16;
-    const BYTES: usize = 2;
-    #[inline(always)]
-    unsafe fn load<L: Lanes>(from: *const u8) -> L {
-        // SAFETY: the caller's.
-        unsafe { L::load_f16(from.cast()) }
-    }
 }
-
-impl Element for Int8 {
+impl Stored for Int8 {
     const KIND: KvType = KvType::Int8;
-    const BYTES: usize = 1;
-    #[inline(always)]
-    unsafe fn load<L: Lanes>(from: *const u8) -> L {
-        // SAFETY: the caller's.
-        unsafe { L::load_i8(from.cast()) }
-    }
 }
 
 /// As `super::piece`, which has checked what is passed; `isa` has AVX2 or NEON, and heads are at most `WIDEST` wide.
@@ -80,41 +50,19 @@ pub fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, scores: &mu
     }
 }
 
-fn attend<E: Element>(isa: Isa, rows: &Rows, span: &Span, scores: &mut [f32], states: &mut [f32]) {
-    // SAFETY: the instruction set stands for a machine that has the instructions.
-    unsafe {
-        #[cfg(target_arch = "x86_64")]
-        match isa == Isa::Avx512Vnni {
-            true => avx512::<E>(rows, span, scores, states),
-            false => avx2::<E>(rows, span, scores, states),
-        }
-        #[cfg(target_arch = "aarch64")]
-        {
-            let _ = isa;
-            neon::<E>(rows, span, scores, states);
-        }
-    }
+by_lanes!(
+    fn attend<E: Stored>(rows: &Rows, span: &Span, scores: &mut [f32], states: &mut [f32])
+        = in_lanes, without_lanes
+);
+
+#[inline(always)]
+unsafe fn in_lanes<L: Lanes, E: Stored>(rows: &Rows, span: &Span, scores: &mut [f32], states: &mut [f32]) {
+    // SAFETY: the caller has the instructions.
+    unsafe { span.attend::<L, E>(rows, scores, states) }
 }
 
-#[cfg(target_arch = "aarch64")]
-#[target_feature(enable = "neon")]
-fn neon<E: Element>(rows: &Rows, span: &Span, scores: &mut [f32], states: &mut [f32]) {
-    // SAFETY: this function has the instructions.
-    unsafe { span.attend::<Neon, E>(rows, scores, states) }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn avx2<E: Element>(rows: &Rows, span: &Span, scores: &mut [f32], states: &mut [f32]) {
-    // SAFETY: this function has the instructions.
-    unsafe { span.attend::<Avx2, E>(rows, scores, states) }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512vl")]
-fn avx512<E: Element>(rows: &Rows, span: &Span, scores: &mut [f32], states: &mut [f32]) {
-    // SAFETY: this function has the instructions.
-    unsafe { span.attend::<Avx512, E>(rows, scores, states) }
+fn without_lanes<E: Stored>(_: &Rows, _: &Span, _: &mut [f32], _: &mut [f32]) {
+    unreachable!("the reference does it");
 }
 
 /// The tiles of one step of the softmax, and the rows that see any of it.
@@ -159,7 +107,7 @@ impl<'a> Span<'a> {
     /// # Safety
     /// `L`'s instructions are there, and the lengths as `super::piece` asserts.
     #[inline(always)]
-    unsafe fn attend<L: Lanes, E: Element>(&self, rows: &Rows, scores: &mut [f32], states: &mut [f32]) {
+    unsafe fn attend<L: Lanes, E: Stored>(&self, rows: &Rows, scores: &mut [f32], states: &mut [f32]) {
         let (heads, dim, len) = (rows.heads, rows.head_dim, state_len(rows.head_dim));
         let queries = self.rows.start * heads..self.rows.end * heads;
         if self.begins {
@@ -197,7 +145,7 @@ impl<'a> Span<'a> {
 
     /// Scores of all tiles for `queries` heads, `STRIDE` apart in `q` and `SPAN` apart in `scores`.
     #[inline(always)]
-    unsafe fn scores<L: Lanes, E: Element>(
+    unsafe fn scores<L: Lanes, E: Stored>(
         &self,
         q: *const f32,
         queries: usize,
@@ -225,7 +173,7 @@ impl<'a> Span<'a> {
 
     /// Scores of all tiles for `N` heads, `T` tiles at a time.
     #[inline(always)]
-    unsafe fn block<L: Lanes, E: Element, const N: usize, const T: usize>(
+    unsafe fn block<L: Lanes, E: Stored, const N: usize, const T: usize>(
         &self,
         q: *const f32,
         dim: usize,
@@ -258,7 +206,7 @@ impl<'a> Span<'a> {
 
     /// As the middle of `super::span`: scores become the weights of values. Returns the factor of earlier sums.
     #[inline(always)]
-    unsafe fn softmax<L: Lanes, E: Element>(
+    unsafe fn softmax<L: Lanes, E: Stored>(
         &self,
         scores: &mut [f32],
         range: &Range<usize>,
@@ -283,7 +231,7 @@ impl<'a> Span<'a> {
             let mut sums = L::load(state.sums.as_ptr()).mul(L::splat(keep));
             for t in tiles {
                 let at = scores.as_mut_ptr().add(t * TILE);
-                let mut weight = L::load(at).sub(L::splat(high)).exp();
+                let mut weight = exp_lanes(L::load(at).sub(L::splat(high)));
                 if let (from @ 1.., to) | (from, to @ ..TILE) = lanes(t) {
                     weight = weight.only(from, to, L::splat(0.0));
                 }
@@ -297,7 +245,7 @@ impl<'a> Span<'a> {
 
     /// Values of `range`, weighted, on top of what `keep` leaves of each state's.
     #[inline(always)]
-    unsafe fn values<L: Lanes, E: Element>(
+    unsafe fn values<L: Lanes, E: Stored>(
         &self,
         weights: &[f32],
         keep: &[f32],
@@ -326,7 +274,7 @@ impl<'a> Span<'a> {
 
     /// As `values`, of `N` queries, `C` times 16 elements at a time.
     #[inline(always)]
-    unsafe fn sums<L: Lanes, E: Element, const N: usize, const C: usize>(
+    unsafe fn sums<L: Lanes, E: Stored, const N: usize, const C: usize>(
         &self,
         weights: &[f32],
         keep: &[f32],
@@ -362,7 +310,7 @@ impl<'a> Span<'a> {
 
     /// Elements `d..d + 16 C` of `N` queries' sums at `out`, `state_len(dim)` apart.
     #[inline(always)]
-    unsafe fn columns<L: Lanes, E: Element, const N: usize, const C: usize>(
+    unsafe fn columns<L: Lanes, E: Stored, const N: usize, const C: usize>(
         &self,
         weights: &[f32],
         keep: &[f32],
@@ -415,7 +363,7 @@ impl<'a> Span<'a> {
 
 /// `x` times the tile's scales, where it has any.
 #[inline(always)]
-unsafe fn scaled<L: Lanes, E: Element>(x: L, tile: &[u8], dim: usize) -> L {
+unsafe fn scaled<L: Lanes, E: Stored>(x: L, tile: &[u8], dim: usize) -> L {
     match E::KIND {
         // SAFETY: behind an int8 tile's values stand 16 f32.
         KvType::Int8 => unsafe { x.mul(L::load(tile[TILE * dim..][..4 * TILE].as_ptr().cast())) },
@@ -425,7 +373,7 @@ unsafe fn scaled<L: Lanes, E: Element>(x: L, tile: &[u8], dim: usize) -> L {
 
 /// Scores of `N` heads against the first `T` of `tiles`.
 #[inline(always)]
-unsafe fn dots<L: Lanes, E: Element, const N: usize, const T: usize>(
+unsafe fn dots<L: Lanes, E: Stored, const N: usize, const T: usize>(
     q: *const f32,
     tiles: &[&[u8]],
     next: &[&[u8]],

@@ -1,6 +1,7 @@
 //! Root mean square normalization.
 
 use crate::kernels::Isa;
+use crate::kernels::simd::lanes::{Lanes, by_lanes};
 
 /// Partial sums of a row's reduction: element i goes to lane i % LANES, whatever the instruction set.
 const LANES: usize = 32;
@@ -11,90 +12,82 @@ pub fn rms_norm(isa: Isa, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) 
         x.len() == weight.len() && x.len() == out.len(),
         "a norm's row, weight and output differ in length"
     );
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: such a set stands for a machine that has AVX2 and FMA.
-        _ if isa.has_avx2() => unsafe { avx2::rms_norm(x, weight, eps, out) },
-        #[cfg(target_arch = "aarch64")]
-        // SAFETY: `Isa::Neon` stands for a machine that has NEON.
-        Isa::Neon => unsafe { neon::rms_norm(x, weight, eps, out) },
-        _ => scalar(x, weight, eps, out),
-    }
+    scaled(isa, x, weight, scale(isa, x, eps), out);
 }
 
 /// As `rms_norm`, of a row in its place: a head of q or k.
 pub fn rms_norm_in_place(isa: Isa, x: &mut [f32], weight: &[f32], eps: f32) {
     assert_eq!(x.len(), weight.len(), "a norm's row and weight differ in length");
-    let scale = row_scale(isa, x, eps);
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: such a set stands for a machine that has AVX2.
-        _ if isa.has_avx2() => unsafe { avx2::scale_in_place(x, weight, scale) },
-        _ => scale_in_place(x, weight, scale),
-    }
-}
-
-#[inline(always)]
-fn scale_in_place(x: &mut [f32], weight: &[f32], scale: f32) {
-    for (x, w) in x.iter_mut().zip(weight) {
-        *x = *x * scale * w;
-    }
+    scale_in_place(isa, x, weight, scale(isa, x, eps));
 }
 
 /// `x += y / sqrt(mean(y²) + eps) * weight`, the norm with the bits of `rms_norm`. All slices have one length.
 pub fn add_rms_norm(isa: Isa, x: &mut [f32], y: &[f32], weight: &[f32], eps: f32) {
     assert!(x.len() == weight.len() && x.len() == y.len(), "a norm's row, weight and sum differ in length");
-    let scale = row_scale(isa, y, eps);
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: such a set stands for a machine that has AVX2.
-        _ if isa.has_avx2() => unsafe { avx2::add_scaled(x, y, weight, scale) },
-        _ => add_scaled(x, y, weight, scale),
-    }
-}
-
-#[inline(always)]
-fn add_scaled(x: &mut [f32], y: &[f32], weight: &[f32], scale: f32) {
-    for ((x, y), w) in x.iter_mut().zip(y).zip(weight) {
-        *x += y * scale * w;
-    }
+    add_scaled(isa, x, y, weight, scale(isa, y, eps));
 }
 
 /// What a row is multiplied with before the weights.
-fn row_scale(isa: Isa, x: &[f32], eps: f32) -> f32 {
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: such a set stands for a machine that has AVX2 and FMA.
-        _ if isa.has_avx2() => unsafe { avx2::row_scale(x, eps) },
-        #[cfg(target_arch = "aarch64")]
-        // SAFETY: `Isa::Neon` stands for a machine that has NEON.
-        Isa::Neon => unsafe { neon::row_scale(x, eps) },
-        _ => scalar_scale(x, eps),
+fn scale(isa: Isa, x: &[f32], eps: f32) -> f32 {
+    let (whole, rest) = x.as_chunks::<LANES>();
+    let mut lanes = [0.0; LANES];
+    squares(isa, whole, &mut lanes);
+    for (lane, v) in lanes.iter_mut().zip(rest) {
+        *lane = v.mul_add(*v, *lane);
+    }
+    1.0 / (tree_sum(&lanes) / x.len() as f32 + eps).sqrt()
+}
+
+by_lanes!(fn squares(x: &[[f32; LANES]], lanes: &mut [f32; LANES]) = squares_in_lanes, squares_in_scalars);
+
+#[inline(always)]
+unsafe fn squares_in_lanes<L: Lanes>(x: &[[f32; LANES]], lanes: &mut [f32; LANES]) {
+    // SAFETY: LANES are two times sixteen.
+    unsafe {
+        let mut sums = [L::splat(0.0); 2];
+        for x in x {
+            for (half, sum) in sums.iter_mut().enumerate() {
+                let v = L::load(x.as_ptr().add(16 * half));
+                *sum = v.fma(v, *sum);
+            }
+        }
+        sums.iter().enumerate().for_each(|(half, sum)| sum.store(lanes.as_mut_ptr().add(16 * half)));
     }
 }
 
-fn scalar(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-    let scale = scalar_scale(x, eps);
+fn squares_in_scalars(x: &[[f32; LANES]], lanes: &mut [f32; LANES]) {
+    for x in x {
+        lanes.iter_mut().zip(x).for_each(|(lane, v)| *lane = v.mul_add(*v, *lane));
+    }
+}
+
+by_lanes!(fn scaled(x: &[f32], weight: &[f32], scale: f32, out: &mut [f32]) = scaled_loop);
+by_lanes!(fn scale_in_place(x: &mut [f32], weight: &[f32], scale: f32) = in_place_loop);
+by_lanes!(fn add_scaled(x: &mut [f32], y: &[f32], weight: &[f32], scale: f32) = add_loop);
+
+#[inline(always)]
+fn scaled_loop(x: &[f32], weight: &[f32], scale: f32, out: &mut [f32]) {
     for ((out, x), w) in out.iter_mut().zip(x).zip(weight) {
         *out = x * scale * w;
     }
 }
 
-fn scalar_scale(x: &[f32], eps: f32) -> f32 {
-    let mut lanes = [0.0f32; LANES];
-    for chunk in x.chunks(LANES) {
-        for (lane, v) in lanes.iter_mut().zip(chunk) {
-            *lane = v.mul_add(*v, *lane);
-        }
+#[inline(always)]
+fn in_place_loop(x: &mut [f32], weight: &[f32], scale: f32) {
+    for (x, w) in x.iter_mut().zip(weight) {
+        *x = *x * scale * w;
     }
-    scale(&lanes, x.len(), eps)
 }
 
-fn scale(lanes: &[f32; LANES], len: usize, eps: f32) -> f32 {
-    1.0 / (tree_sum(lanes) / len as f32 + eps).sqrt()
+#[inline(always)]
+fn add_loop(x: &mut [f32], y: &[f32], weight: &[f32], scale: f32) {
+    for ((x, y), w) in x.iter_mut().zip(y).zip(weight) {
+        *x += y * scale * w;
+    }
 }
 
 /// Adds the upper half to the lower until one is left: the one order of every instruction set.
+#[inline(always)]
 pub(in crate::kernels) fn tree_sum<const N: usize>(lanes: &[f32; N]) -> f32 {
     let mut sums = *lanes;
     let mut width = N;
@@ -105,114 +98,6 @@ pub(in crate::kernels) fn tree_sum<const N: usize>(lanes: &[f32; N]) -> f32 {
         }
     }
     sums[0]
-}
-
-#[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use super::{LANES, scale};
-    use std::arch::x86_64::*;
-
-    /// As `super::scalar_scale`.
-    #[inline]
-    #[target_feature(enable = "avx2,fma")]
-    pub fn row_scale(x: &[f32], eps: f32) -> f32 {
-        let whole = x.len() / LANES * LANES;
-        let mut sums = [_mm256_setzero_ps(); LANES / 8];
-        for chunk in x[..whole].chunks_exact(LANES) {
-            for (i, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: the chunk has LANES elements, and i < LANES / 8.
-                let v = unsafe { _mm256_loadu_ps(chunk.as_ptr().add(8 * i)) };
-                *sum = _mm256_fmadd_ps(v, v, *sum);
-            }
-        }
-        let mut lanes = [0.0f32; LANES];
-        for (i, sum) in sums.iter().enumerate() {
-            // SAFETY: `lanes` has LANES elements, and i < LANES / 8.
-            unsafe { _mm256_storeu_ps(lanes.as_mut_ptr().add(8 * i), *sum) };
-        }
-        for (lane, v) in lanes.iter_mut().zip(&x[whole..]) {
-            *lane = v.mul_add(*v, *lane);
-        }
-        scale(&lanes, x.len(), eps)
-    }
-
-    /// The same code on wider registers: element by element, so the bits are the same.
-    #[target_feature(enable = "avx2")]
-    pub fn scale_in_place(x: &mut [f32], weight: &[f32], scale: f32) {
-        super::scale_in_place(x, weight, scale);
-    }
-
-    /// As `scale_in_place`.
-    #[target_feature(enable = "avx2")]
-    pub fn add_scaled(x: &mut [f32], y: &[f32], weight: &[f32], scale: f32) {
-        super::add_scaled(x, y, weight, scale);
-    }
-
-    /// As `super::scalar`. The slices have one length.
-    #[target_feature(enable = "avx2,fma")]
-    pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-        let scale = row_scale(x, eps);
-        let wide = _mm256_set1_ps(scale);
-        let end = x.len() / 8 * 8;
-        for i in (0..end).step_by(8) {
-            // SAFETY: i + 8 <= end, and all three slices have x's length.
-            unsafe {
-                let scaled = _mm256_mul_ps(_mm256_loadu_ps(x.as_ptr().add(i)), wide);
-                let weighted = _mm256_mul_ps(scaled, _mm256_loadu_ps(weight.as_ptr().add(i)));
-                _mm256_storeu_ps(out.as_mut_ptr().add(i), weighted);
-            }
-        }
-        for i in end..x.len() {
-            out[i] = x[i] * scale * weight[i];
-        }
-    }
-}
-
-#[cfg(target_arch = "aarch64")]
-mod neon {
-    use super::{LANES, scale};
-    use std::arch::aarch64::*;
-
-    /// As `super::scalar_scale`.
-    #[inline]
-    #[target_feature(enable = "neon")]
-    pub fn row_scale(x: &[f32], eps: f32) -> f32 {
-        let (whole, rest) = x.as_chunks::<LANES>();
-        let mut sums = [vdupq_n_f32(0.0); LANES / 4];
-        for chunk in whole {
-            for (i, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: the chunk has LANES elements, and i < LANES / 4.
-                let v = unsafe { vld1q_f32(chunk.as_ptr().add(4 * i)) };
-                *sum = vfmaq_f32(*sum, v, v);
-            }
-        }
-        let mut lanes = [0.0f32; LANES];
-        for (i, sum) in sums.iter().enumerate() {
-            // SAFETY: `lanes` has LANES elements, and i < LANES / 4.
-            unsafe { vst1q_f32(lanes.as_mut_ptr().add(4 * i), *sum) };
-        }
-        for (lane, v) in lanes.iter_mut().zip(rest) {
-            *lane = v.mul_add(*v, *lane);
-        }
-        scale(&lanes, x.len(), eps)
-    }
-
-    /// As `super::scalar`. The slices have one length.
-    #[target_feature(enable = "neon")]
-    pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-        let scale = row_scale(x, eps);
-        let end = x.len() / 4 * 4;
-        for i in (0..end).step_by(4) {
-            // SAFETY: i + 4 <= end, and all three slices have x's length.
-            unsafe {
-                let scaled = vmulq_f32(vld1q_f32(x.as_ptr().add(i)), vdupq_n_f32(scale));
-                vst1q_f32(out.as_mut_ptr().add(i), vmulq_f32(scaled, vld1q_f32(weight.as_ptr().add(i))));
-            }
-        }
-        for i in end..x.len() {
-            out[i] = x[i] * scale * weight[i];
-        }
-    }
 }
 
 #[cfg(test)]

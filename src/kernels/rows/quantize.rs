@@ -1,6 +1,7 @@
 //! Activations to int8, one scale per token (BitNet b1.58, "The Era of 1-bit LLMs", 2024).
 
 use crate::kernels::Isa;
+use crate::kernels::simd::lanes::{Lanes, Register, by_lanes};
 
 /// What goes with a row of int8 activations.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -14,22 +15,10 @@ pub struct QuantRow {
 /// One row: `out = clamp(round_half_even(x * scale), -128, 127)`, where NaN becomes 0. `out` is as long as `x`.
 pub fn quantize_row(isa: Isa, x: &[f32], out: &mut [i8]) -> QuantRow {
     assert_eq!(x.len(), out.len(), "a quantized row is as long as its source");
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: such a set stands for a machine that has AVX2.
-        _ if isa.has_avx2() => unsafe { avx2::quantize_row(x, out) },
-        #[cfg(target_arch = "aarch64")]
-        // SAFETY: `Isa::Neon` stands for a machine that has NEON and its dot products.
-        Isa::Neon => unsafe { neon::quantize_row(x, out) },
-        _ => {
-            let scale = scale_of(absmax(0.0, x));
-            QuantRow { scale, sum: round(x, scale, out) }
-        }
-    }
-}
-
-fn scale_of(absmax: f32) -> f32 {
-    127.0 / absmax.max(1e-5)
+    let (whole, rest) = x.as_chunks::<16>();
+    let scale = 127.0 / absmax(largest(isa, whole), rest).max(1e-5);
+    let (bytes, last) = out.as_chunks_mut::<16>();
+    QuantRow { scale, sum: rounded(isa, whole, scale, bytes) + round(rest, scale, last) }
 }
 
 /// NaN is passed over.
@@ -40,82 +29,61 @@ fn absmax(start: f32, x: &[f32]) -> f32 {
 fn round(x: &[f32], scale: f32, out: &mut [i8]) -> i32 {
     let mut sum = 0;
     for (out, x) in out.iter_mut().zip(x) {
-        *out = (x * scale).round_ties_even().clamp(-128.0, 127.0) as i8;
+        // The bounds are for a scale that has overflowed; -128 is never reached. A cast makes NaN 0.
+        *out = (x * scale).round_ties_even().clamp(-127.0, 127.0) as i8;
         sum += *out as i32;
     }
     sum
 }
 
-#[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use super::{QuantRow, absmax, round, scale_of};
-    use std::arch::x86_64::*;
+by_lanes!(
+    /// The largest magnitude; NaN is passed over.
+    fn largest(x: &[[f32; 16]]) -> f32 = largest_in_lanes, largest_of
+);
 
-    /// As the scalar version. `out` is as long as `x`.
-    #[target_feature(enable = "avx2,fma")]
-    pub fn quantize_row(x: &[f32], out: &mut [i8]) -> QuantRow {
-        let end = x.len() / 32 * 32;
-        let magnitude = _mm256_set1_ps(f32::from_bits(0x7fff_ffff));
-        let mut max = _mm256_setzero_ps();
-        for i in (0..end).step_by(8) {
-            // SAFETY: i + 8 <= end <= x.len().
-            let v = unsafe { _mm256_loadu_ps(x.as_ptr().add(i)) };
-            // maxps gives its second operand where one is NaN.
-            max = _mm256_max_ps(_mm256_and_ps(v, magnitude), max);
+pub(super) fn largest_of(x: &[[f32; 16]]) -> f32 {
+    absmax(0.0, x.as_flattened())
+}
+
+/// # Safety
+/// `L`'s instructions are there.
+#[inline(always)]
+pub(super) unsafe fn largest_in_lanes<L: Lanes>(x: &[[f32; 16]]) -> f32 {
+    // SAFETY: arrays of sixteen.
+    unsafe {
+        let mut most = [L::splat(0.0); 2];
+        for (i, x) in x.iter().enumerate() {
+            most[i % 2] = L::load(x.as_ptr()).abs().above(most[i % 2]);
         }
-        let mut lanes = [0.0f32; 8];
-        // SAFETY: `lanes` has eight elements.
-        unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), max) };
-        let scale = scale_of(absmax(absmax(0.0, &lanes), &x[end..]));
-        let wide = _mm256_set1_ps(scale);
-        let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-        let mut sums = _mm256_setzero_si256();
-        for i in (0..end).step_by(32) {
-            let mut q = [_mm256_setzero_si256(); 4];
-            for (j, q) in q.iter_mut().enumerate() {
-                // SAFETY: i + 32 <= end <= x.len(), and j < 4.
-                let v = unsafe { _mm256_loadu_ps(x.as_ptr().add(i + 8 * j)) };
-                let scaled = _mm256_mul_ps(v, wide);
-                // NaN to zero; the rest lies within ±127.1, so the conversion rounds to even and fits int8.
-                let number = _mm256_and_ps(scaled, _mm256_cmp_ps::<_CMP_ORD_Q>(scaled, scaled));
-                *q = _mm256_cvtps_epi32(number);
-                sums = _mm256_add_epi32(sums, *q);
-            }
-            let low = _mm256_packs_epi32(q[0], q[1]);
-            let high = _mm256_packs_epi32(q[2], q[3]);
-            let bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), order);
-            // SAFETY: i + 32 <= end <= out.len().
-            unsafe { _mm256_storeu_si256(out.as_mut_ptr().add(i).cast(), bytes) };
-        }
-        let mut parts = [0i32; 8];
-        // SAFETY: `parts` has eight elements.
-        unsafe { _mm256_storeu_si256(parts.as_mut_ptr().cast(), sums) };
-        let sum = parts.iter().sum::<i32>() + round(&x[end..], scale, &mut out[end..]);
-        QuantRow { scale, sum }
+        most[0].above(most[1]).largest()
     }
 }
 
-#[cfg(target_arch = "aarch64")]
-mod neon {
-    use super::{QuantRow, absmax, round, scale_of};
-    use crate::kernels::simd::neon::{dot, largest, to_bytes};
-    use std::arch::aarch64::*;
+by_lanes!(
+    /// `out = round_half_even(x * scale)` within -127 and 127, where NaN becomes 0; their sum.
+    fn rounded(x: &[[f32; 16]], scale: f32, out: &mut [[i8; 16]]) -> i32 = rounded_in_lanes, rounded_of
+);
 
-    /// As the scalar version. `out` is as long as `x`.
-    #[target_feature(enable = "neon,dotprod")]
-    pub fn quantize_row(x: &[f32], out: &mut [i8]) -> QuantRow {
-        let (whole, rest) = x.as_chunks::<16>();
-        let scale = scale_of(absmax(largest(whole), rest));
-        let (bytes, last) = out.as_chunks_mut::<16>();
-        let mut sums = vdupq_n_s32(0);
-        for (x, out) in whole.iter().zip(bytes) {
-            let q = to_bytes(x, scale);
-            sums = dot(sums, q, vdupq_n_s8(1));
-            // SAFETY: 16 bytes are written to as many.
-            unsafe { vst1q_s8(out.as_mut_ptr(), q) };
+pub(super) fn rounded_of(x: &[[f32; 16]], scale: f32, out: &mut [[i8; 16]]) -> i32 {
+    round(x.as_flattened(), scale, out.as_flattened_mut())
+}
+
+/// # Safety
+/// `L`'s instructions are there.
+#[inline(always)]
+pub(super) unsafe fn rounded_in_lanes<L: Lanes>(x: &[[f32; 16]], scale: f32, out: &mut [[i8; 16]]) -> i32 {
+    let mut sum = 0;
+    for (x, out) in x.iter().zip(out) {
+        // SAFETY: arrays of sixteen.
+        unsafe {
+            let (most, x) = (L::splat(127.0), L::load(x.as_ptr()).mul(L::splat(scale)));
+            // Whole bounds, so that rounding may come first or last; a NaN fails both comparisons and stays.
+            let x = most.less(x, most, x);
+            x.less(L::splat(-127.0), L::splat(-127.0), x).store_i8(out.as_mut_ptr());
+            sum += L::Part::sum_i8(out.as_ptr());
         }
-        QuantRow { scale, sum: vaddvq_s32(sums) + round(rest, scale, last) }
     }
+    sum
 }
 
 #[cfg(test)]

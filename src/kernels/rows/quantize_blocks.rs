@@ -1,7 +1,9 @@
 //! Activations to int8 in blocks of columns, for weights that are quantized in blocks: a scale for each block, as ggml
 //! does (github.com/ggml-org/ggml, its Q8_0, Q8_1 and Q8_K), with scales in f32.
 
+use super::quantize::{largest_in_lanes, largest_of, rounded_in_lanes, rounded_of};
 use crate::kernels::Isa;
+use crate::kernels::simd::lanes::{Lanes, by_lanes};
 
 /// Columns that have a sum of their own beside each scale: a block of 32 has one sum, one of 256 has sixteen.
 pub const fn columns_of_sum(block: usize) -> usize {
@@ -61,127 +63,59 @@ pub fn quantize_blocks(
             && sums.len() == x.len() / columns_of_sum(block),
         "a quantized row is as long as its source"
     );
-    let blocks = x.chunks_exact(block).zip(values.chunks_exact_mut(block));
-    let sums = sums.chunks_exact_mut(block / columns_of_sum(block));
+    each_block(isa, block, x.as_chunks().0, values.as_chunks_mut().0, scales, sums);
+}
+
+by_lanes!(
+    fn each_block(
+        block: usize,
+        x: &[[f32; 16]],
+        values: &mut [[i8; 16]],
+        scales: &mut [f32],
+        sums: &mut [i16],
+    ) = in_lanes, in_scalars
+);
+
+#[inline(always)]
+unsafe fn in_lanes<L: Lanes>(
+    block: usize,
+    x: &[[f32; 16]],
+    values: &mut [[i8; 16]],
+    scales: &mut [f32],
+    sums: &mut [i16],
+) {
+    // SAFETY: the caller has the instructions.
+    let (largest, rounded) = unsafe {
+        (|x: &_| largest_in_lanes::<L>(x), |x: &_, scale, out: &mut _| rounded_in_lanes::<L>(x, scale, out))
+    };
+    blocks(block, x, values, (scales, sums), largest, rounded);
+}
+
+fn in_scalars(block: usize, x: &[[f32; 16]], values: &mut [[i8; 16]], scales: &mut [f32], sums: &mut [i16]) {
+    blocks(block, x, values, (scales, sums), largest_of, rounded_of);
+}
+
+#[inline(always)]
+fn blocks(
+    block: usize,
+    x: &[[f32; 16]],
+    values: &mut [[i8; 16]],
+    (scales, sums): (&mut [f32], &mut [i16]),
+    largest: impl Fn(&[[f32; 16]]) -> f32,
+    rounded: impl Fn(&[[f32; 16]], f32, &mut [[i8; 16]]) -> i32,
+) {
+    let (of_block, of_sum) = (block / 16, columns_of_sum(block) / 16);
+    let blocks = x.chunks_exact(of_block).zip(values.chunks_exact_mut(of_block));
+    let sums = sums.chunks_exact_mut(of_block / of_sum);
     for (((x, values), scale), sums) in blocks.zip(scales).zip(sums) {
-        *scale = match isa {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: such a set stands for a machine that has AVX2.
-            _ if isa.has_avx2() => unsafe { avx2::one(x, values, sums) },
-            #[cfg(target_arch = "aarch64")]
-            // SAFETY: `Isa::Neon` stands for a machine that has NEON.
-            Isa::Neon => unsafe { neon::one(x, values, sums) },
-            _ => one(x, values, sums),
-        };
-    }
-}
-
-/// One block; its scale.
-fn one(x: &[f32], values: &mut [i8], sums: &mut [i16]) -> f32 {
-    let absmax = x.iter().fold(0.0f32, |max, v| if v.abs() > max { v.abs() } else { max });
-    let inverse = inverse(absmax);
-    for (value, x) in values.iter_mut().zip(x) {
-        // A subnormal block's inverse is infinite: hence the bounds. A cast makes NaN 0.
-        *value = (x * inverse).round_ties_even().clamp(-127.0, 127.0) as i8;
-    }
-    let columns = values.len() / sums.len();
-    for (sum, values) in sums.iter_mut().zip(values.chunks_exact(columns)) {
-        *sum = values.iter().map(|v| *v as i16).sum();
-    }
-    absmax / 127.0
-}
-
-fn inverse(absmax: f32) -> f32 {
-    if absmax == 0.0 { 0.0 } else { 127.0 / absmax }
-}
-
-#[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use super::inverse;
-    use std::arch::x86_64::*;
-
-    /// As the scalar version.
-    #[target_feature(enable = "avx2,fma")]
-    pub fn one(x: &[f32], values: &mut [i8], sums: &mut [i16]) -> f32 {
-        let magnitude = _mm256_set1_ps(f32::from_bits(0x7fff_ffff));
-        let mut max = [_mm256_setzero_ps(); 4];
-        for x in x.as_chunks::<32>().0 {
-            for (j, max) in max.iter_mut().enumerate() {
-                // SAFETY: eight floats at 8 j of 32.
-                let v = unsafe { _mm256_loadu_ps(x.as_ptr().add(8 * j)) };
-                // maxps gives its second operand where one is NaN.
-                *max = _mm256_max_ps(_mm256_and_ps(v, magnitude), *max);
-            }
-        }
-        let [a, b, c, d] = max;
-        let eight = _mm256_max_ps(_mm256_max_ps(a, b), _mm256_max_ps(c, d));
-        let four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
-        let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
-        let absmax = _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
-        let scale = _mm256_set1_ps(inverse(absmax));
-        let per_sum = values.len() / sums.len();
-        for (n, (x, values)) in x.as_chunks::<32>().0.iter().zip(values.as_chunks_mut::<32>().0).enumerate() {
-            let bytes = quantized(x, scale);
-            // SAFETY: 32 bytes are written to as many.
-            unsafe { _mm256_storeu_si256(values.as_mut_ptr().cast(), bytes) };
-            let pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
-            let fours = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-            // Of 16 columns, in the lowest lane of each half.
-            let eights = _mm256_add_epi32(fours, _mm256_shuffle_epi32::<0b01_00_11_10>(fours));
-            let all = _mm256_add_epi32(eights, _mm256_shuffle_epi32::<0b10_11_00_01>(eights));
-            let low = _mm256_cvtsi256_si32(all) as i16;
-            let high = _mm_cvtsi128_si32(_mm256_extracti128_si256::<1>(all)) as i16;
-            if per_sum == 32 {
-                sums[n] = low + high;
-            } else {
-                (sums[2 * n], sums[2 * n + 1]) = (low, high);
-            }
-        }
-        absmax / 127.0
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn quantized(x: &[f32; 32], scale: __m256) -> __m256i {
-        let bound = _mm256_set1_ps(127.0);
-        let mut q = [_mm256_setzero_si256(); 4];
-        for (j, q) in q.iter_mut().enumerate() {
-            // SAFETY: eight floats at 8 j of 32.
-            let v = unsafe { _mm256_loadu_ps(x.as_ptr().add(8 * j)) };
-            let scaled = _mm256_mul_ps(v, scale);
-            let number = _mm256_and_ps(scaled, _mm256_cmp_ps::<_CMP_ORD_Q>(scaled, scaled));
-            // Rounding first or last is the same: the bounds are whole.
-            let within =
-                _mm256_max_ps(_mm256_min_ps(number, bound), _mm256_sub_ps(_mm256_setzero_ps(), bound));
-            *q = _mm256_cvtps_epi32(within);
-        }
-        let (low, high) = (_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
-        let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-        _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), order)
-    }
-}
-
-#[cfg(target_arch = "aarch64")]
-mod neon {
-    use super::inverse;
-    use crate::kernels::simd::neon::{largest, to_bytes};
-    use std::arch::aarch64::*;
-
-    /// As the scalar version.
-    #[target_feature(enable = "neon")]
-    pub fn one(x: &[f32], values: &mut [i8], sums: &mut [i16]) -> f32 {
-        let x = x.as_chunks::<16>().0;
         let absmax = largest(x);
-        let inverse = inverse(absmax);
-        let per_sum = values.len() / sums.len() / 16;
-        sums.fill(0);
-        for (n, (x, values)) in x.iter().zip(values.as_chunks_mut::<16>().0).enumerate() {
-            let q = vmaxq_s8(to_bytes(x, inverse), vdupq_n_s8(-127));
-            sums[n / per_sum] += vaddlvq_s8(q);
-            // SAFETY: 16 bytes are written to as many.
-            unsafe { vst1q_s8(values.as_mut_ptr(), q) };
+        *scale = absmax / 127.0;
+        // A subnormal block's is infinite.
+        let inverse = if absmax == 0.0 { 0.0 } else { 127.0 / absmax };
+        let groups = x.chunks_exact(of_sum).zip(values.chunks_exact_mut(of_sum));
+        for (sum, (x, values)) in sums.iter_mut().zip(groups) {
+            *sum = rounded(x, inverse, values) as i16;
         }
-        absmax / 127.0
     }
 }
 

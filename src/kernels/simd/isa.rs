@@ -27,6 +27,11 @@ impl Isa {
         matches!(self, Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni)
     }
 
+    /// AVX-512 F, BW, VL and VNNI are there.
+    pub fn has_avx512(self) -> bool {
+        matches!(self, Self::Avx512Vnni)
+    }
+
     /// As messages and options write it.
     pub fn name(self) -> &'static str {
         match self {

@@ -1,38 +1,262 @@
-//! Sixteen f32 as one value: two registers of AVX2, one of AVX-512 or four of NEON, so that a kernel is written once.
+//! Sixteen f32 as one value, of as many registers as the instruction set needs, so that a kernel is written once.
 //!
-//! Every operation gives each lane the bits of its scalar namesake. All functions need the instructions of their type;
-//! they are inlined into functions that have them.
+//! Every operation gives each lane the bits of its scalar namesake. All functions need the instructions of their type,
+//! and elements for all lanes where they read or write; they are inlined into functions that have the instructions.
 
 #![allow(clippy::missing_safety_doc)] // said above, once
 
-#[cfg(target_arch = "aarch64")]
-pub use super::lanes_neon::Neon;
-#[cfg(target_arch = "x86_64")]
-pub use super::lanes_x86::{Avx2, Avx512};
-
-pub trait Lanes: Copy {
-    /// Values that can be summed at a time beside what is multiplied.
+/// A register of f32.
+pub trait Register: Copy {
+    const WIDTH: usize;
+    /// Values that can be summed at a time beside what is multiplied, in sixteens.
     const SUMS: usize;
     /// Brings a line of memory into the caches, if it can be; any address will do.
     fn fetch(from: *const u8);
     unsafe fn splat(x: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
-    /// Of F16.
     unsafe fn load_f16(from: *const u16) -> Self;
-    /// Of int8.
+    unsafe fn load_bf16(from: *const u16) -> Self;
     unsafe fn load_i8(from: *const i8) -> Self;
     unsafe fn store(self, to: *mut f32);
     unsafe fn add(self, other: Self) -> Self;
     unsafe fn sub(self, other: Self) -> Self;
     unsafe fn mul(self, other: Self) -> Self;
+    unsafe fn div(self, other: Self) -> Self;
     /// `self * a + b`, rounded once.
     unsafe fn fma(self, a: Self, b: Self) -> Self;
     /// `if self > other { self } else { other }`: a NaN in `self` is passed over.
     unsafe fn above(self, other: Self) -> Self;
+    /// `if self < bound { yes } else { no }`.
+    unsafe fn less(self, bound: Self, yes: Self, no: Self) -> Self;
+    unsafe fn abs(self) -> Self;
+    /// To the nearest whole number, halves to the even one.
+    unsafe fn round(self) -> Self;
+    /// 2 to a whole power that makes a normal number.
+    unsafe fn power_of_two(self) -> Self;
     /// The largest lane; no lane is NaN.
     unsafe fn largest(self) -> f32;
-    /// As `kernels::exp::exp`.
-    unsafe fn exp(self) -> Self;
-    /// Lanes `from..to`, the others `other`'s.
-    unsafe fn only(self, from: usize, to: usize, other: Self) -> Self;
+    /// Sixteen lanes, rounded as `round` does, as int8; NaN becomes 0, the others lie within -128 and 127.
+    unsafe fn store_i8(sixteen: &[Self], to: *mut i8);
+    /// The sum of sixteen int8.
+    unsafe fn sum_i8(from: *const i8) -> i32;
 }
+
+/// Sixteen lanes.
+#[derive(Clone, Copy)]
+pub struct Sixteen<R, const N: usize>([R; N]);
+
+/// What kernels are generic over: `Sixteen` of some register.
+pub trait Lanes: Copy {
+    type Part: Register;
+    const SUMS: usize = Self::Part::SUMS;
+    fn parts(&self) -> &[Self::Part];
+    unsafe fn of(make: impl Fn(usize) -> Self::Part) -> Self;
+
+    #[inline(always)]
+    fn fetch(from: *const u8) {
+        Self::Part::fetch(from);
+    }
+    #[inline(always)]
+    unsafe fn map(self, f: impl Fn(Self::Part) -> Self::Part) -> Self {
+        unsafe { Self::of(|i| f(self.parts()[i])) }
+    }
+    #[inline(always)]
+    unsafe fn with(self, other: Self, f: impl Fn(Self::Part, Self::Part) -> Self::Part) -> Self {
+        unsafe { Self::of(|i| f(self.parts()[i], other.parts()[i])) }
+    }
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self {
+        unsafe { Self::of(|_| Self::Part::splat(x)) }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        unsafe { Self::of(|i| Self::Part::load(from.add(i * Self::Part::WIDTH))) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(from: *const u16) -> Self {
+        unsafe { Self::of(|i| Self::Part::load_f16(from.add(i * Self::Part::WIDTH))) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const u16) -> Self {
+        unsafe { Self::of(|i| Self::Part::load_bf16(from.add(i * Self::Part::WIDTH))) }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(from: *const i8) -> Self {
+        unsafe { Self::of(|i| Self::Part::load_i8(from.add(i * Self::Part::WIDTH))) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        for (i, part) in self.parts().iter().enumerate() {
+            unsafe { part.store(to.add(i * Self::Part::WIDTH)) };
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_i8(self, to: *mut i8) {
+        unsafe { Self::Part::store_i8(self.parts(), to) }
+    }
+    #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        unsafe { self.with(other, |a, b| a.add(b)) }
+    }
+    #[inline(always)]
+    unsafe fn sub(self, other: Self) -> Self {
+        unsafe { self.with(other, |a, b| a.sub(b)) }
+    }
+    #[inline(always)]
+    unsafe fn mul(self, other: Self) -> Self {
+        unsafe { self.with(other, |a, b| a.mul(b)) }
+    }
+    #[inline(always)]
+    unsafe fn div(self, other: Self) -> Self {
+        unsafe { self.with(other, |a, b| a.div(b)) }
+    }
+    #[inline(always)]
+    unsafe fn fma(self, a: Self, b: Self) -> Self {
+        unsafe { Self::of(|i| self.parts()[i].fma(a.parts()[i], b.parts()[i])) }
+    }
+    #[inline(always)]
+    unsafe fn above(self, other: Self) -> Self {
+        unsafe { self.with(other, |a, b| a.above(b)) }
+    }
+    #[inline(always)]
+    unsafe fn less(self, bound: Self, yes: Self, no: Self) -> Self {
+        unsafe { Self::of(|i| self.parts()[i].less(bound.parts()[i], yes.parts()[i], no.parts()[i])) }
+    }
+    #[inline(always)]
+    unsafe fn abs(self) -> Self {
+        unsafe { self.map(|a| a.abs()) }
+    }
+    #[inline(always)]
+    unsafe fn round(self) -> Self {
+        unsafe { self.map(|a| a.round()) }
+    }
+    #[inline(always)]
+    unsafe fn power_of_two(self) -> Self {
+        unsafe { self.map(|a| a.power_of_two()) }
+    }
+    #[inline(always)]
+    unsafe fn largest(self) -> f32 {
+        let parts = self.parts();
+        unsafe { parts[1..].iter().fold(parts[0], |most, part| most.above(*part)).largest() }
+    }
+    /// Lanes `from..to`, the others `other`'s.
+    #[inline(always)]
+    unsafe fn only(self, from: usize, to: usize, other: Self) -> Self {
+        const NUMBERS: [f32; 16] = [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.];
+        unsafe {
+            let lanes = Self::load(NUMBERS.as_ptr());
+            let before_end = lanes.less(Self::splat(to as f32), self, other);
+            lanes.less(Self::splat(from as f32), other, before_end)
+        }
+    }
+}
+
+impl<R: Register, const N: usize> Lanes for Sixteen<R, N> {
+    type Part = R;
+    #[inline(always)]
+    fn parts(&self) -> &[R] {
+        const { assert!(N * R::WIDTH == 16) }
+        &self.0
+    }
+    #[inline(always)]
+    unsafe fn of(make: impl Fn(usize) -> R) -> Self {
+        Self(std::array::from_fn(make))
+    }
+}
+
+/// How a number is stored.
+pub trait Element {
+    const BYTES: usize;
+    /// One of them.
+    fn value(bytes: &[u8]) -> f32;
+    /// Sixteen of them.
+    unsafe fn load<L: Lanes>(from: *const u8) -> L;
+}
+
+macro_rules! elements {
+    ($($name:ident, $load:ident, |$bytes:ident: $n:literal| $value:expr;)*) => {
+        $(
+            pub struct $name;
+            impl Element for $name {
+                const BYTES: usize = $n;
+                #[inline(always)]
+                fn value($bytes: &[u8]) -> f32 {
+                    $value
+                }
+                #[inline(always)]
+                unsafe fn load<L: Lanes>(from: *const u8) -> L {
+                    // SAFETY: the caller's.
+                    unsafe { L::$load(from.cast()) }
+                }
+            }
+        )*
+    };
+}
+elements! {
+    F32, load, |b: 4| f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+    F16, load_f16, |b: 2| half::f16::from_le_bytes([b[0], b[1]]).to_f32();
+    BF16, load_bf16, |b: 2| f32::from_bits((u16::from_le_bytes([b[0], b[1]]) as u32) << 16);
+    Int8, load_i8, |b: 1| b[0] as i8 as f32;
+}
+
+/// `fn name(isa, args..)`, which runs `kernel::<L>(args..)` with the lanes of `isa`, or `scalar(args..)` where it has
+/// none; or, with a kernel alone, that compiled for each set, for loops over elements whose order is free. The kernel and
+/// all that it calls are `inline(always)`: that is how they come to have the instructions.
+macro_rules! by_lanes {
+    (
+        $(#[$doc:meta])*
+        $vis:vis fn $name:ident $(<$g:ident: $bound:path>)? ($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)?
+            = $kernel:ident $(, $scalar:ident)?
+    ) => {
+        $(#[$doc])*
+        $vis fn $name $(<$g: $bound>)? (isa: $crate::kernels::Isa, $($arg: $type),*) $(-> $out)? {
+            macro_rules! of {
+                ($set:ident, $features:literal, $module:ident, $lanes:ident) => {
+                    #[target_feature(enable = $features)]
+                    fn $set $(<$g: $bound>)? ($($arg: $type),*) $(-> $out)? {
+                        $crate::kernels::simd::lanes::call!(
+                            $kernel, $crate::kernels::simd::$module::$lanes, ($($arg),*), ($($g)?), $($scalar)?)
+                    }
+                };
+            }
+            #[cfg(target_arch = "x86_64")]
+            of!(avx512, "avx512f,avx512bw,avx512vl,avx2,fma,f16c", lanes_x86, Avx512);
+            #[cfg(target_arch = "x86_64")]
+            of!(avx2, "avx2,fma,f16c", lanes_x86, Avx2);
+            #[cfg(target_arch = "aarch64")]
+            of!(neon, "neon", lanes_neon, Neon);
+            match isa {
+                // SAFETY (of all): such a set stands for a machine that has the instructions.
+                #[cfg(target_arch = "x86_64")]
+                _ if isa.has_avx512() => unsafe { avx512 $(::<$g>)? ($($arg),*) },
+                #[cfg(target_arch = "x86_64")]
+                _ if isa.has_avx2() => unsafe { avx2 $(::<$g>)? ($($arg),*) },
+                #[cfg(target_arch = "aarch64")]
+                $crate::kernels::Isa::Neon => unsafe { neon $(::<$g>)? ($($arg),*) },
+                _ => $crate::kernels::simd::lanes::scalar!(($($g)?), $kernel $(, $scalar)?)($($arg),*),
+            }
+        }
+    };
+}
+pub(in crate::kernels) use by_lanes;
+
+macro_rules! call {
+    ($kernel:ident, $lanes:ty, ($($arg:ident),*), ($($g:ident)?),) => {
+        $kernel($($arg),*)
+    };
+    ($kernel:ident, $lanes:ty, ($($arg:ident),*), ($($g:ident)?), $scalar:ident) => {
+        // SAFETY: this function has the instructions.
+        unsafe { $kernel::<$lanes $(, $g)?>($($arg),*) }
+    };
+}
+pub(in crate::kernels) use call;
+
+macro_rules! scalar {
+    (($($g:ident)?), $kernel:ident) => {
+        $kernel
+    };
+    (($($g:ident)?), $kernel:ident, $scalar:ident) => {
+        $scalar $(::<$g>)?
+    };
+}
+pub(in crate::kernels) use scalar;

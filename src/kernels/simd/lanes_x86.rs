@@ -1,181 +1,224 @@
-//! Sixteen lanes of AVX2 and of AVX-512.
+//! Registers of AVX2 and of AVX-512.
 
-use crate::kernels::rows::exp;
-use crate::kernels::simd::lanes::Lanes;
-use crate::kernels::simd::x86::fetch;
+use super::lanes::{Register, Sixteen};
+use super::x86::fetch;
 use std::arch::x86_64::*;
 
 /// AVX2, FMA and F16C.
-#[derive(Clone, Copy)]
-pub struct Avx2(__m256, __m256);
+pub type Avx2 = Sixteen<__m256, 2>;
+/// AVX-512 F, BW and VL.
+pub type Avx512 = Sixteen<__m512, 1>;
 
-impl Avx2 {
-    #[inline(always)]
-    unsafe fn both(self, f: impl Fn(__m256) -> __m256) -> Self {
-        Self(f(self.0), f(self.1))
-    }
+const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 
-    #[inline(always)]
-    unsafe fn with(self, other: Self, f: impl Fn(__m256, __m256) -> __m256) -> Self {
-        Self(f(self.0, other.0), f(self.1, other.1))
+/// The sum of sixteen int8: as unsigned numbers, 128 larger each.
+#[inline(always)]
+unsafe fn sum_i8(from: *const i8) -> i32 {
+    // SAFETY: the caller's.
+    unsafe {
+        let bytes = _mm_xor_si128(_mm_loadu_si128(from.cast()), _mm_set1_epi8(-128));
+        let eights = _mm_sad_epu8(bytes, _mm_setzero_si128());
+        _mm_cvtsi128_si32(_mm_add_epi32(eights, _mm_unpackhi_epi64(eights, eights))) - 16 * 128
     }
 }
 
-// SAFETY of all blocks: the caller has the instructions, and 16 elements to load or store.
-impl Lanes for Avx2 {
+// SAFETY of all blocks: the caller has the instructions, and elements for all lanes.
+impl Register for __m256 {
+    const WIDTH: usize = 8;
     const SUMS: usize = 4;
 
     #[inline(always)]
     fn fetch(from: *const u8) {
         fetch(from, 64);
     }
-
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self {
-        unsafe { Self(_mm256_set1_ps(x), _mm256_set1_ps(x)) }
+        unsafe { _mm256_set1_ps(x) }
     }
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
-        unsafe { Self(_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))) }
+        unsafe { _mm256_loadu_ps(from) }
     }
     #[inline(always)]
     unsafe fn load_f16(from: *const u16) -> Self {
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const u16) -> Self {
         unsafe {
-            let (low, high) = (_mm_loadu_si128(from.cast()), _mm_loadu_si128(from.add(8).cast()));
-            Self(_mm256_cvtph_ps(low), _mm256_cvtph_ps(high))
+            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
         }
     }
     #[inline(always)]
     unsafe fn load_i8(from: *const i8) -> Self {
-        unsafe {
-            let (low, high) = (_mm_loadl_epi64(from.cast()), _mm_loadl_epi64(from.add(8).cast()));
-            Self(
-                _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(low)),
-                _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(high)),
-            )
-        }
+        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))) }
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
-        unsafe {
-            _mm256_storeu_ps(to, self.0);
-            _mm256_storeu_ps(to.add(8), self.1);
-        }
+        unsafe { _mm256_storeu_ps(to, self) }
     }
     #[inline(always)]
     unsafe fn add(self, other: Self) -> Self {
-        unsafe { self.with(other, |a, b| _mm256_add_ps(a, b)) }
+        unsafe { _mm256_add_ps(self, other) }
     }
     #[inline(always)]
     unsafe fn sub(self, other: Self) -> Self {
-        unsafe { self.with(other, |a, b| _mm256_sub_ps(a, b)) }
+        unsafe { _mm256_sub_ps(self, other) }
     }
     #[inline(always)]
     unsafe fn mul(self, other: Self) -> Self {
-        unsafe { self.with(other, |a, b| _mm256_mul_ps(a, b)) }
+        unsafe { _mm256_mul_ps(self, other) }
+    }
+    #[inline(always)]
+    unsafe fn div(self, other: Self) -> Self {
+        unsafe { _mm256_div_ps(self, other) }
     }
     #[inline(always)]
     unsafe fn fma(self, a: Self, b: Self) -> Self {
-        unsafe { Self(_mm256_fmadd_ps(self.0, a.0, b.0), _mm256_fmadd_ps(self.1, a.1, b.1)) }
+        unsafe { _mm256_fmadd_ps(self, a, b) }
     }
     #[inline(always)]
     unsafe fn above(self, other: Self) -> Self {
-        unsafe { self.with(other, |a, b| _mm256_max_ps(a, b)) }
+        unsafe { _mm256_max_ps(self, other) }
+    }
+    #[inline(always)]
+    unsafe fn less(self, bound: Self, yes: Self, no: Self) -> Self {
+        unsafe { _mm256_blendv_ps(no, yes, _mm256_cmp_ps::<_CMP_LT_OQ>(self, bound)) }
+    }
+    #[inline(always)]
+    unsafe fn abs(self) -> Self {
+        unsafe { _mm256_andnot_ps(_mm256_set1_ps(-0.0), self) }
+    }
+    #[inline(always)]
+    unsafe fn round(self) -> Self {
+        unsafe { _mm256_round_ps::<NEAREST>(self) }
+    }
+    #[inline(always)]
+    unsafe fn power_of_two(self) -> Self {
+        unsafe {
+            let power = _mm256_add_epi32(_mm256_cvtps_epi32(self), _mm256_set1_epi32(127));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(power))
+        }
     }
     #[inline(always)]
     unsafe fn largest(self) -> f32 {
         unsafe {
-            let eight = _mm256_max_ps(self.0, self.1);
-            let four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let four = _mm_max_ps(_mm256_castps256_ps128(self), _mm256_extractf128_ps::<1>(self));
             let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
             _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
         }
     }
     #[inline(always)]
-    unsafe fn exp(self) -> Self {
-        unsafe { self.both(|x| exp::avx2::exp(x)) }
+    unsafe fn store_i8(sixteen: &[Self], to: *mut i8) {
+        unsafe {
+            let number = |x: Self| _mm256_and_ps(x, _mm256_cmp_ps::<_CMP_ORD_Q>(x, x));
+            let (low, high) = (number(sixteen[0]), number(sixteen[1]));
+            let words = _mm256_packs_epi32(_mm256_cvtps_epi32(low), _mm256_cvtps_epi32(high));
+            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
+            let bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+            _mm_storeu_si128(to.cast(), bytes);
+        }
     }
     #[inline(always)]
-    unsafe fn only(self, from: usize, to: usize, other: Self) -> Self {
-        unsafe {
-            let (from, to) = (_mm256_set1_epi32(from as i32 - 1), _mm256_set1_epi32(to as i32));
-            let pick = |lanes: __m256i, a, b| {
-                let within = _mm256_and_si256(_mm256_cmpgt_epi32(lanes, from), _mm256_cmpgt_epi32(to, lanes));
-                _mm256_blendv_ps(b, a, _mm256_castsi256_ps(within))
-            };
-            let low = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-            let high = _mm256_add_epi32(low, _mm256_set1_epi32(8));
-            Self(pick(low, self.0, other.0), pick(high, self.1, other.1))
-        }
+    unsafe fn sum_i8(from: *const i8) -> i32 {
+        unsafe { sum_i8(from) }
     }
 }
 
-/// AVX-512 F.
-#[derive(Clone, Copy)]
-pub struct Avx512(__m512);
-
 // SAFETY of all blocks: as above.
-impl Lanes for Avx512 {
+impl Register for __m512 {
+    const WIDTH: usize = 16;
     const SUMS: usize = 16;
 
     #[inline(always)]
     fn fetch(from: *const u8) {
         fetch(from, 64);
     }
-
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self {
-        unsafe { Self(_mm512_set1_ps(x)) }
+        unsafe { _mm512_set1_ps(x) }
     }
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
-        unsafe { Self(_mm512_loadu_ps(from)) }
+        unsafe { _mm512_loadu_ps(from) }
     }
     #[inline(always)]
     unsafe fn load_f16(from: *const u16) -> Self {
-        unsafe { Self(_mm512_cvtph_ps(_mm256_loadu_si256(from.cast()))) }
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const u16) -> Self {
+        unsafe {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
     }
     #[inline(always)]
     unsafe fn load_i8(from: *const i8) -> Self {
-        unsafe { Self(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast())))) }
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))) }
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
-        unsafe { _mm512_storeu_ps(to, self.0) }
+        unsafe { _mm512_storeu_ps(to, self) }
     }
     #[inline(always)]
     unsafe fn add(self, other: Self) -> Self {
-        unsafe { Self(_mm512_add_ps(self.0, other.0)) }
+        unsafe { _mm512_add_ps(self, other) }
     }
     #[inline(always)]
     unsafe fn sub(self, other: Self) -> Self {
-        unsafe { Self(_mm512_sub_ps(self.0, other.0)) }
+        unsafe { _mm512_sub_ps(self, other) }
     }
     #[inline(always)]
     unsafe fn mul(self, other: Self) -> Self {
-        unsafe { Self(_mm512_mul_ps(self.0, other.0)) }
+        unsafe { _mm512_mul_ps(self, other) }
+    }
+    #[inline(always)]
+    unsafe fn div(self, other: Self) -> Self {
+        unsafe { _mm512_div_ps(self, other) }
     }
     #[inline(always)]
     unsafe fn fma(self, a: Self, b: Self) -> Self {
-        unsafe { Self(_mm512_fmadd_ps(self.0, a.0, b.0)) }
+        unsafe { _mm512_fmadd_ps(self, a, b) }
     }
     #[inline(always)]
     unsafe fn above(self, other: Self) -> Self {
-        unsafe { Self(_mm512_max_ps(self.0, other.0)) }
+        unsafe { _mm512_max_ps(self, other) }
+    }
+    #[inline(always)]
+    unsafe fn less(self, bound: Self, yes: Self, no: Self) -> Self {
+        unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(self, bound), no, yes) }
+    }
+    #[inline(always)]
+    unsafe fn abs(self) -> Self {
+        unsafe { _mm512_abs_ps(self) }
+    }
+    #[inline(always)]
+    unsafe fn round(self) -> Self {
+        unsafe { _mm512_roundscale_ps::<NEAREST>(self) }
+    }
+    #[inline(always)]
+    unsafe fn power_of_two(self) -> Self {
+        unsafe {
+            let power = _mm512_add_epi32(_mm512_cvtps_epi32(self), _mm512_set1_epi32(127));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(power))
+        }
     }
     #[inline(always)]
     unsafe fn largest(self) -> f32 {
-        unsafe { _mm512_reduce_max_ps(self.0) }
+        unsafe { _mm512_reduce_max_ps(self) }
     }
     #[inline(always)]
-    unsafe fn exp(self) -> Self {
-        unsafe { Self(exp::avx512::exp(self.0)) }
-    }
-    #[inline(always)]
-    unsafe fn only(self, from: usize, to: usize, other: Self) -> Self {
+    unsafe fn store_i8(sixteen: &[Self], to: *mut i8) {
         unsafe {
-            let within = ((1u32 << to) - (1u32 << from)) as u16;
-            Self(_mm512_mask_blend_ps(within, other.0, self.0))
+            let number = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(sixteen[0], sixteen[0]);
+            let whole = _mm512_maskz_cvtps_epi32(number, sixteen[0]);
+            _mm_storeu_si128(to.cast(), _mm512_cvtsepi32_epi8(whole));
         }
+    }
+    #[inline(always)]
+    unsafe fn sum_i8(from: *const i8) -> i32 {
+        unsafe { sum_i8(from) }
     }
 }

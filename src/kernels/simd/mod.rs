@@ -1,12 +1,11 @@
 //! What an instruction set is: which ones this machine has, and what kernels share of each.
 
 pub mod isa;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) mod lanes;
 #[cfg(target_arch = "aarch64")]
-mod lanes_neon;
+pub(super) mod lanes_neon;
 #[cfg(target_arch = "x86_64")]
-mod lanes_x86;
+pub(super) mod lanes_x86;
 #[cfg(target_arch = "aarch64")]
 pub(super) mod neon;
 #[cfg(target_arch = "x86_64")]

@@ -61,36 +61,6 @@ pub fn transpose(v: [uint8x16_t; 4]) -> [uint8x16_t; 4] {
     [vtrn1q_u64(a, c), vtrn1q_u64(b, d), vtrn2q_u64(a, c), vtrn2q_u64(b, d)].map(|v| vreinterpretq_u8_u64(v))
 }
 
-/// The largest magnitude of all; NaN is passed over.
-#[inline]
-#[target_feature(enable = "neon")]
-pub fn largest(x: &[[f32; 16]]) -> f32 {
-    let mut max = [vdupq_n_f32(0.0); 4];
-    for x in x {
-        for (j, max) in max.iter_mut().enumerate() {
-            // SAFETY: four floats at 4 j of 16.
-            let v = unsafe { vabsq_f32(vld1q_f32(x.as_ptr().add(4 * j))) };
-            *max = vbslq_f32(vcgtq_f32(v, *max), v, *max);
-        }
-    }
-    let [a, b, c, d] = max;
-    vmaxvq_f32(vmaxq_f32(vmaxq_f32(a, b), vmaxq_f32(c, d)))
-}
-
-/// `x * scale`, rounded to the nearest, halves to even; NaN becomes 0, what is beyond -128 or 127 becomes that.
-#[inline]
-#[target_feature(enable = "neon")]
-pub fn to_bytes(x: &[f32; 16], scale: f32) -> int8x16_t {
-    let mut q = [vdupq_n_s32(0); 4];
-    for (j, q) in q.iter_mut().enumerate() {
-        // SAFETY: four floats at 4 j of 16.
-        *q = vcvtnq_s32_f32(vmulq_n_f32(unsafe { vld1q_f32(x.as_ptr().add(4 * j)) }, scale));
-    }
-    let [a, b, c, d] = q;
-    let (low, high) = (vqmovn_high_s32(vqmovn_s32(a), b), vqmovn_high_s32(vqmovn_s32(c), d));
-    vqmovn_high_s16(vqmovn_s16(low), high)
-}
-
 /// Four f16 as f32; quiet where they are NaN.
 #[inline]
 #[target_feature(enable = "neon")]

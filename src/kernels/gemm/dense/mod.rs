@@ -1,16 +1,11 @@
 //! f32 products with weights of every dense type.
 
-#[cfg(target_arch = "x86_64")]
-mod avx2;
-#[cfg(target_arch = "aarch64")]
-pub(super) mod neon;
+mod simd;
 #[cfg(test)]
 mod tests;
 
 use crate::kernels::gemm::blocks::{Part, SharedOut, block_count, matrices_of, nth_block};
-use crate::kernels::gemm::formats::dequantize_row;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-use crate::kernels::gemm::formats::packed_rows;
+use crate::kernels::gemm::formats::{dequantize_row, packed_rows};
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::norm::tree_sum;
 use crate::kernels::{Isa, Matrix, Pool};
@@ -64,17 +59,12 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &[f32], cols: usize, parts: &[Part], str
 /// Dot products `[tokens, rows]` with `rows` of `m`, at most TASK_ROWS, handed to `put` in parts of one token: its
 /// number, that of the first row (from 0), and the parts' values.
 fn product(isa: Isa, m: &Matrix, rows: Range<usize>, x: &[f32], put: Put) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: such a set stands for a machine that has AVX2, FMA and F16C.
-    if isa.has_avx2() && unsafe { product_avx2(m, rows.clone(), x, put) } {
-        return;
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: `Isa::Neon` stands for a machine that has NEON.
-    if isa == Isa::Neon && unsafe { product_neon(m, rows.clone(), x, put) } {
-        return;
-    }
     SCRATCH.with_borrow_mut(|scratch| {
+        let (bytes, stride) = packed_rows(m, rows.clone());
+        let w = simd::PackedRows { bytes, stride, rows: rows.len(), cols: m.cols };
+        if isa != Isa::Scalar && simd::product(isa, m.dtype, w, x, grown(scratch, simd::SCRATCH), put) {
+            return;
+        }
         let w = grown(scratch, m.cols);
         for (r, row) in rows.enumerate() {
             dequantize_row(isa, m, row, w);
@@ -83,53 +73,17 @@ fn product(isa: Isa, m: &Matrix, rows: Range<usize>, x: &[f32], put: Put) {
     });
 }
 
-/// As `product`; false, and nothing done, for a type that is not decoded there.
-///
-/// # Safety
-/// The machine has AVX2, FMA and F16C.
-#[cfg(target_arch = "x86_64")]
-unsafe fn product_avx2(m: &Matrix, rows: Range<usize>, x: &[f32], put: Put) -> bool {
-    let count = rows.len();
-    let (bytes, stride) = packed_rows(m, rows);
-    let w = avx2::PackedRows { dtype: m.dtype, bytes, stride, rows: count, cols: m.cols };
-    if x.len() / m.cols > avx2::FUSED {
-        // SAFETY: the caller's promise.
-        return SCRATCH.with_borrow_mut(|s| unsafe { avx2::swept(w, x, grown(s, avx2::SCRATCH), put) });
-    }
-    let mut dots = [0.0; avx2::FUSED * TASK_ROWS];
-    let dots = &mut dots[..x.len() / m.cols * count];
-    // SAFETY: the caller's promise.
-    let done = unsafe { avx2::fused(w, x, dots) };
-    if done {
-        dots.chunks_exact(count).enumerate().for_each(|(t, dots)| put(t, 0, dots));
-    }
-    done
-}
-
-/// As `product`; false, and nothing done, for a type that is not widened there.
-///
-/// # Safety
-/// The machine has NEON.
-#[cfg(target_arch = "aarch64")]
-unsafe fn product_neon(m: &Matrix, rows: Range<usize>, x: &[f32], put: Put) -> bool {
-    let count = rows.len();
-    let (bytes, stride) = packed_rows(m, rows);
-    let w = neon::PackedRows { dtype: m.dtype, bytes, stride, rows: count, cols: m.cols };
-    if x.len() / m.cols > neon::FUSED {
-        // SAFETY: the caller's promise.
-        return SCRATCH.with_borrow_mut(|s| unsafe { neon::swept(w, x, grown(s, neon::SCRATCH), put) });
-    }
-    // SAFETY: the caller's promise.
-    unsafe { neon::fused(w, x, put) }
-}
-
 /// LANES running sums by fused multiply-add, then halves added until one is left.
 pub(in crate::kernels) fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
-    for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
-        for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
-            *lane = a.mul_add(*b, *lane);
-        }
-    }
+    a.chunks(LANES).zip(b.chunks(LANES)).for_each(|(a, b)| add_tail(&mut lanes, a, b));
     tree_sum(&lanes)
+}
+
+/// Adds the products of up to LANES columns.
+#[inline(always)]
+fn add_tail(lanes: &mut [f32; LANES], x: &[f32], w: &[f32]) {
+    for ((lane, x), w) in lanes.iter_mut().zip(x).zip(w) {
+        *lane = x.mul_add(*w, *lane);
+    }
 }

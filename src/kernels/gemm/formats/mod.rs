@@ -1,13 +1,10 @@
 //! One row of a weight matrix as f32: embedding look-up, and the dense product's weights.
 
-#[cfg(target_arch = "x86_64")]
-pub(in crate::kernels) mod avx2;
 #[cfg(target_arch = "aarch64")]
 pub(in crate::kernels) mod neon;
 mod scalar;
 
-#[cfg(target_arch = "aarch64")]
-use crate::kernels::gemm::dense::neon as dense_neon;
+use crate::kernels::simd::lanes::{self, Element, Lanes, by_lanes};
 use crate::kernels::{DType, Isa, Matrix};
 use half::f16;
 use std::ops::Range;
@@ -18,28 +15,10 @@ use std::ops::Range;
 pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
     assert_eq!(out.len(), m.cols, "a dequantized row is as long as its source");
     let source = packed_row(m, row);
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: such a set stands for a machine that has AVX2, FMA and F16C.
-    if isa.has_avx2() && unsafe { avx2::row(m.dtype, source, out) } {
-        return;
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: `Isa::Neon` stands for a machine that has NEON.
-    if isa == Isa::Neon && unsafe { dense_neon::row(m.dtype, source, out) } {
-        return;
-    }
     match m.dtype {
-        DType::F32 => {
-            for (out, b) in out.iter_mut().zip(source.as_chunks::<4>().0) {
-                *out = f32::from_le_bytes(*b);
-            }
-        }
-        DType::BF16 => {
-            for (out, b) in out.iter_mut().zip(source.as_chunks::<2>().0) {
-                *out = f32::from_bits((u16::from_le_bytes(*b) as u32) << 16);
-            }
-        }
-        DType::F16 => f16_row(source, out),
+        DType::F32 => widen::<lanes::F32>(isa, source, out, source.as_ptr()),
+        DType::F16 => widen::<lanes::F16>(isa, source, out, source.as_ptr()),
+        DType::BF16 => widen::<lanes::BF16>(isa, source, out, source.as_ptr()),
         DType::Q8_0 => q8_0_row(source, out),
         DType::Q4_0 => scalar::q4_0(source, out),
         DType::Q4_1 => scalar::q4_1(source, out),
@@ -93,10 +72,37 @@ pub(in crate::kernels) fn f16_at(bytes: &[u8]) -> f32 {
     f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()
 }
 
-fn f16_row(source: &[u8], out: &mut [f32]) {
-    for (out, b) in out.iter_mut().zip(source.as_chunks::<2>().0) {
-        *out = f16::from_le_bytes(*b).to_f32();
+by_lanes!(
+    /// Elements as f32; meanwhile as many bytes at `next`, which need not be anybody's, are fetched to the caches.
+    pub(super) fn widen<E: Element>(source: &[u8], out: &mut [f32], next: *const u8) = in_lanes, in_scalars
+);
+
+#[inline(always)]
+unsafe fn in_lanes<L: Lanes, E: Element>(source: &[u8], out: &mut [f32], next: *const u8) {
+    assert_eq!(source.len(), out.len() * E::BYTES, "a row as long as its elements");
+    let (whole, rest) = out.as_chunks_mut::<16>();
+    for (i, out) in whole.iter_mut().enumerate() {
+        // SAFETY: sixteen elements; what is fetched need not be there.
+        unsafe {
+            L::fetch(next.wrapping_add(16 * E::BYTES * i));
+            E::load::<L>(source.as_ptr().add(16 * E::BYTES * i)).store(out.as_mut_ptr());
+        }
     }
+    let last = last_of::<E>(&source[16 * E::BYTES * whole.len()..]);
+    rest.copy_from_slice(&last[..rest.len()]);
+}
+
+fn in_scalars<E: Element>(source: &[u8], out: &mut [f32], _: *const u8) {
+    for (out, bytes) in out.iter_mut().zip(source.chunks_exact(E::BYTES)) {
+        *out = E::value(bytes);
+    }
+}
+
+/// The elements of a row's end, fewer than sixteen; 0 behind them.
+pub(super) fn last_of<E: Element>(source: &[u8]) -> [f32; 16] {
+    let mut out = [0.0; 16];
+    in_scalars::<E>(source, &mut out, source.as_ptr());
+    out
 }
 
 /// Blocks of 32: an f16 scale, then 32 int8.

@@ -1,0 +1,286 @@
+//! The dense product's inner loops on sixteen lanes, for weights of single elements: each dot product in the order of
+//! `super::dot`. Other types are decoded as the reference does.
+//!
+//! Few tokens: weights are widened in registers and multiplied at once. More tokens: rows become f32 once, in a
+//! panel, and tiles of rows and tokens share what they load.
+
+#![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
+
+use super::{LANES, Put, add_tail};
+use crate::kernels::gemm::formats::{last_of, widen};
+use crate::kernels::rows::norm::tree_sum;
+use crate::kernels::simd::lanes::{BF16, Element, F16, F32, Lanes, Register, by_lanes};
+use crate::kernels::{DType, Isa};
+use std::ops::Range;
+
+/// Tokens that one widening of a row serves in registers.
+const FUSED: usize = 4;
+/// Rows and tokens of a tile at most: 12 sums, three weights and an activation are all registers of AVX2.
+const TILE: usize = 3;
+const TOKENS: usize = 4;
+/// Rows and columns of a panel of f32 weights, which fills a third of the first cache beside TOKENS activations.
+const ROWS: usize = 6;
+const PART: usize = 512;
+/// Tokens that a panel is swept over.
+const BLOCK: usize = 128;
+const PANEL: usize = ROWS * PART;
+const SUMS: usize = BLOCK * ROWS * LANES;
+/// Floats that `product` needs, and to align them.
+pub const SCRATCH: usize = PANEL + SUMS + LANES;
+
+/// Some rows of a matrix as the file packs them.
+#[derive(Clone, Copy)]
+pub struct PackedRows<'a> {
+    pub bytes: &'a [u8],
+    /// Bytes from row to row.
+    pub stride: usize,
+    pub rows: usize,
+    pub cols: usize,
+}
+
+impl<'a> PackedRows<'a> {
+    fn row(&self, row: usize) -> &'a [u8] {
+        &self.bytes[row * self.stride..(row + 1) * self.stride]
+    }
+}
+
+/// Dot products of all tokens of `x` with all rows, handed to `put`. False, and nothing done, for a type that is no
+/// `Element`. `scratch` has SCRATCH floats.
+pub fn product(isa: Isa, dtype: DType, w: PackedRows, x: &[f32], scratch: &mut [f32], put: Put) -> bool {
+    match dtype {
+        DType::F32 => product_of::<F32>(isa, w, x, scratch, put),
+        DType::F16 => product_of::<F16>(isa, w, x, scratch, put),
+        DType::BF16 => product_of::<BF16>(isa, w, x, scratch, put),
+        _ => return false,
+    }
+    true
+}
+
+fn product_of<E: Element>(isa: Isa, w: PackedRows, x: &[f32], scratch: &mut [f32], put: Put) {
+    assert!(
+        w.stride == w.cols * E::BYTES && w.bytes.len() == w.rows * w.stride && x.len().is_multiple_of(w.cols)
+    );
+    if x.len() <= FUSED * w.cols { fused::<E>(isa, w, x, put) } else { swept::<E>(isa, w, x, scratch, put) }
+}
+
+by_lanes!(
+    /// Of 1 to FUSED tokens.
+    fn fused<E: Element>(w: PackedRows, x: &[f32], put: Put) = fused_in_lanes, without_lanes
+);
+
+fn without_lanes<E: Element>(_: PackedRows, _: &[f32], _: Put) {
+    unreachable!("the reference does it");
+}
+
+#[inline(always)]
+unsafe fn fused_in_lanes<L: Lanes, E: Element>(w: PackedRows, x: &[f32], put: Put) {
+    // Sums of AVX2 and NEON take several registers each.
+    let many = L::SUMS >= 16;
+    // SAFETY: the caller has the instructions.
+    unsafe {
+        match (x.len() / w.cols, many) {
+            (1, _) => strips::<L, E, 4, 1>(w, x, put),
+            (2, true) => strips::<L, E, 4, 2>(w, x, put),
+            (2, false) => strips::<L, E, 2, 2>(w, x, put),
+            (3, true) => strips::<L, E, 4, 3>(w, x, put),
+            (3, false) => strips::<L, E, 2, 3>(w, x, put),
+            (FUSED, true) => strips::<L, E, 4, FUSED>(w, x, put),
+            (FUSED, false) => strips::<L, E, 1, FUSED>(w, x, put),
+            _ => {}
+        }
+    }
+}
+
+/// All rows, R at a time while there are as many.
+#[inline(always)]
+unsafe fn strips<L: Lanes, E: Element, const R: usize, const N: usize>(w: PackedRows, x: &[f32], put: Put) {
+    let x: [&[f32]; N] = std::array::from_fn(|t| &x[t * w.cols..(t + 1) * w.cols]);
+    let whole = w.rows / R * R;
+    // SAFETY (of both): the caller has the instructions.
+    for first in (0..whole).step_by(R) {
+        let dots = unsafe { strip::<L, E, R, N>(w, first, x) };
+        dots.iter().enumerate().for_each(|(t, dots)| put(t, first, dots));
+    }
+    for row in whole..w.rows {
+        let dots = unsafe { strip::<L, E, 1, N>(w, row, x) };
+        dots.iter().enumerate().for_each(|(t, dots)| put(t, row, dots));
+    }
+}
+
+/// R rows with N tokens.
+#[inline(always)]
+unsafe fn strip<L: Lanes, E: Element, const R: usize, const N: usize>(
+    w: PackedRows,
+    first: usize,
+    x: [&[f32]; N],
+) -> [[f32; R]; N] {
+    let rows: [&[u8]; R] = std::array::from_fn(|r| w.row(first + r));
+    let whole = w.cols / LANES * LANES;
+    let mut lanes = [[[0.0; LANES]; R]; N];
+    // SAFETY: k + 16 <= cols, which each row and token has; the caller has the instructions. What is fetched need not be.
+    unsafe {
+        let mut sums = [[L::splat(0.0); R]; N];
+        for k in (0..whole).step_by(LANES) {
+            for r in 0..R {
+                let at = rows[r].as_ptr().add(k * E::BYTES);
+                // The row that comes at its place.
+                L::fetch(at.wrapping_add(R * w.stride));
+                let weights = E::load::<L>(at);
+                for t in 0..N {
+                    sums[t][r] = L::load(x[t].as_ptr().add(k)).fma(weights, sums[t][r]);
+                }
+            }
+        }
+        for t in 0..N {
+            for r in 0..R {
+                sums[t][r].store(lanes[t][r].as_mut_ptr());
+            }
+        }
+    }
+    let mut out = [[0.0; R]; N];
+    for r in 0..R {
+        let rest = last_of::<E>(&rows[r][whole * E::BYTES..]);
+        for t in 0..N {
+            add_tail(&mut lanes[t][r], &x[t][whole..], &rest);
+            out[t][r] = tree_sum(&lanes[t][r]);
+        }
+    }
+    out
+}
+
+/// ROWS rows are widened in parts that stay in the first cache, and swept over up to BLOCK tokens. Lanes are apart to
+/// the end, their sums wait in memory between the parts.
+fn swept<E: Element>(isa: Isa, w: PackedRows, x: &[f32], scratch: &mut [f32], put: Put) {
+    let cols = w.cols;
+    // Whole cache lines, or half of all loads take two.
+    let start = scratch.as_ptr().align_offset(64).min(LANES);
+    let (panel, sums) = scratch[start..start + PANEL + SUMS].split_at_mut(PANEL);
+    for first in (0..w.rows).step_by(ROWS) {
+        let count = ROWS.min(w.rows - first);
+        for (b, x) in x.chunks(BLOCK * cols).enumerate() {
+            let sums = &mut sums.as_chunks_mut::<LANES>().0[..x.len() / cols * ROWS];
+            sums.as_flattened_mut().fill(0.0);
+            for from in (0..cols).step_by(PART) {
+                let columns = from..cols.min(from + PART);
+                for (r, out) in panel.chunks_exact_mut(PART).take(count).enumerate() {
+                    let row = w.row(first + r);
+                    // The row's next part, or the first one of the row that comes at its place.
+                    let next = if columns.end < cols { columns.end * E::BYTES } else { ROWS * w.stride };
+                    let next = row.as_ptr().wrapping_add(next);
+                    let source = &row[columns.start * E::BYTES..columns.end * E::BYTES];
+                    widen::<E>(isa, source, &mut out[..columns.len()], next);
+                }
+                part(isa, x, cols, panel, columns, count, sums);
+            }
+            for (t, sums) in sums.chunks_exact(ROWS).enumerate() {
+                let dots: [f32; ROWS] = std::array::from_fn(|r| tree_sum(&sums[r]));
+                put(b * BLOCK + t, first, &dots[..count]);
+            }
+        }
+    }
+}
+
+by_lanes!(
+    /// Adds some columns of all rows of `x` with `rows` rows of the panel to `sums`, `[tokens, ROWS]`.
+    fn part(
+        x: &[f32],
+        cols: usize,
+        panel: &[f32],
+        columns: Range<usize>,
+        rows: usize,
+        sums: &mut [[f32; LANES]],
+    ) = part_in_lanes, no_part
+);
+
+fn no_part(_: &[f32], _: usize, _: &[f32], _: Range<usize>, _: usize, _: &mut [[f32; LANES]]) {
+    unreachable!("the reference does it");
+}
+
+#[inline(always)]
+unsafe fn part_in_lanes<L: Lanes>(
+    x: &[f32],
+    cols: usize,
+    panel: &[f32],
+    columns: Range<usize>,
+    rows: usize,
+    sums: &mut [[f32; LANES]],
+) {
+    for (x, sums) in x.chunks(TOKENS * cols).zip(sums.chunks_mut(TOKENS * ROWS)) {
+        let tokens = x.len() / cols;
+        for first in (0..rows).step_by(TILE) {
+            let (w, sums, len) = (&panel[first * PART..], &mut sums[first..], columns.len());
+            let x = &x[columns.start..];
+            // SAFETY: the caller has the instructions.
+            unsafe {
+                match (tokens, rows - first) {
+                    (4, 3..) => tile::<L, 4, 3>(x, cols, w, len, sums),
+                    (3, 3..) => tile::<L, 3, 3>(x, cols, w, len, sums),
+                    (2, 3..) => tile::<L, 2, 3>(x, cols, w, len, sums),
+                    (1, 3..) => tile::<L, 1, 3>(x, cols, w, len, sums),
+                    (_, left) => {
+                        for (t, r) in (0..tokens).flat_map(|t| (0..left).map(move |r| (t, r))) {
+                            tile::<L, 1, 1>(
+                                &x[t * cols..],
+                                cols,
+                                &w[r * PART..],
+                                len,
+                                &mut sums[t * ROWS + r..],
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// N rows of `x`, `cols` apart, with R rows of `w`, PART apart, over `len` columns; one register of lanes after the
+/// other, so that N * R sums, R weights and an activation fit the registers.
+#[inline(always)]
+unsafe fn tile<L: Lanes, const N: usize, const R: usize>(
+    x: &[f32],
+    cols: usize,
+    w: &[f32],
+    len: usize,
+    sums: &mut [[f32; LANES]],
+) {
+    let whole = len / LANES * LANES;
+    assert!(
+        x.len() >= (N - 1) * cols + len
+            && w.len() >= (R - 1) * PART + len
+            && sums.len() >= (N - 1) * ROWS + R
+    );
+    for lane in (0..LANES).step_by(L::Part::WIDTH) {
+        // SAFETY: sums are LANES floats; a register of floats at k + lane ends before `whole`, which each row has.
+        unsafe {
+            let mut acc = [[L::Part::splat(0.0); R]; N];
+            for t in 0..N {
+                for r in 0..R {
+                    acc[t][r] = L::Part::load(sums[t * ROWS + r].as_ptr().add(lane));
+                }
+            }
+            for k in (lane..whole).step_by(LANES) {
+                let mut weights = [L::Part::splat(0.0); R];
+                for r in 0..R {
+                    weights[r] = L::Part::load(w.as_ptr().add(r * PART + k));
+                }
+                for t in 0..N {
+                    let x = L::Part::load(x.as_ptr().add(t * cols + k));
+                    for r in 0..R {
+                        acc[t][r] = x.fma(weights[r], acc[t][r]);
+                    }
+                }
+            }
+            for t in 0..N {
+                for r in 0..R {
+                    acc[t][r].store(sums[t * ROWS + r].as_mut_ptr().add(lane));
+                }
+            }
+        }
+    }
+    if whole < len {
+        for (t, r) in (0..N).flat_map(|t| (0..R).map(move |r| (t, r))) {
+            add_tail(&mut sums[t * ROWS + r], &x[t * cols + whole..t * cols + len], &w[r * PART + whole..]);
+        }
+    }
+}
