@@ -60,7 +60,7 @@ pub(super) unsafe fn largest_in_lanes<L: Lanes>(x: &[[f32; 16]]) -> f32 {
 }
 
 by_lanes!(
-    /// `out = round_half_even(x * scale)` within -127 and 127, where NaN becomes 0; their sum.
+    /// `out = round_half_even(x * scale)`, where NaN becomes 0, the others lie within -127 and 127; their sum.
     fn rounded(x: &[[f32; 16]], scale: f32, out: &mut [[i8; 16]]) -> i32 = rounded_in_lanes, rounded_of
 );
 
@@ -72,18 +72,14 @@ pub(super) fn rounded_of(x: &[[f32; 16]], scale: f32, out: &mut [[i8; 16]]) -> i
 /// `L`'s instructions are there.
 #[inline(always)]
 pub(super) unsafe fn rounded_in_lanes<L: Lanes>(x: &[[f32; 16]], scale: f32, out: &mut [[i8; 16]]) -> i32 {
-    let mut sum = 0;
-    for (x, out) in x.iter().zip(out) {
-        // SAFETY: arrays of sixteen.
-        unsafe {
-            let (most, x) = (L::splat(127.0), L::load(x.as_ptr()).mul(L::splat(scale)));
-            // Whole bounds, so that rounding may come first or last; a NaN fails both comparisons and stays.
-            let x = most.less(x, most, x);
-            x.less(L::splat(-127.0), L::splat(-127.0), x).store_i8(out.as_mut_ptr());
-            sum += L::Part::sum_i8(out.as_ptr());
+    // SAFETY: arrays of sixteen.
+    unsafe {
+        let mut sums = L::Part::no_ints();
+        for (x, out) in x.iter().zip(out) {
+            L::load(x.as_ptr()).mul(L::splat(scale)).store_i8(out.as_mut_ptr(), &mut sums);
         }
+        L::Part::total(sums)
     }
-    sum
 }
 
 #[cfg(test)]

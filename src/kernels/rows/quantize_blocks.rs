@@ -114,7 +114,12 @@ fn blocks(
         let inverse = if absmax == 0.0 { 0.0 } else { 127.0 / absmax };
         let groups = x.chunks_exact(of_sum).zip(values.chunks_exact_mut(of_sum));
         for (sum, (x, values)) in sums.iter_mut().zip(groups) {
-            *sum = rounded(x, inverse, values) as i16;
+            let rounded = if inverse.is_finite() {
+                rounded(x, inverse, values)
+            } else {
+                rounded_of(x, inverse, values)
+            };
+            *sum = rounded as i16;
         }
     }
 }

@@ -10,6 +10,8 @@ pub trait Register: Copy {
     const WIDTH: usize;
     /// Values that can be summed at a time beside what is multiplied, in sixteens.
     const SUMS: usize;
+    /// Sums of integers.
+    type Ints: Copy;
     /// Brings a line of memory into the caches, if it can be; any address will do.
     fn fetch(from: *const u8);
     unsafe fn splat(x: f32) -> Self;
@@ -35,10 +37,11 @@ pub trait Register: Copy {
     unsafe fn power_of_two(self) -> Self;
     /// The largest lane; no lane is NaN.
     unsafe fn largest(self) -> f32;
-    /// Sixteen lanes, rounded as `round` does, as int8; NaN becomes 0, the others lie within -128 and 127.
-    unsafe fn store_i8(sixteen: &[Self], to: *mut i8);
-    /// The sum of sixteen int8.
-    unsafe fn sum_i8(from: *const i8) -> i32;
+    unsafe fn no_ints() -> Self::Ints;
+    /// Sixteen lanes, rounded as `round` does, as int8, which are added to `sums`; NaN becomes 0, the others lie within
+    /// -128 and 127.
+    unsafe fn store_i8(sixteen: &[Self], to: *mut i8, sums: &mut Self::Ints);
+    unsafe fn total(sums: Self::Ints) -> i32;
 }
 
 /// Sixteen lanes.
@@ -91,8 +94,8 @@ pub trait Lanes: Copy {
         }
     }
     #[inline(always)]
-    unsafe fn store_i8(self, to: *mut i8) {
-        unsafe { Self::Part::store_i8(self.parts(), to) }
+    unsafe fn store_i8(self, to: *mut i8, sums: &mut <Self::Part as Register>::Ints) {
+        unsafe { Self::Part::store_i8(self.parts(), to, sums) }
     }
     #[inline(always)]
     unsafe fn add(self, other: Self) -> Self {

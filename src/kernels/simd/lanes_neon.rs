@@ -9,6 +9,7 @@ pub type Neon = Sixteen<float32x4_t, 4>;
 
 // SAFETY of all blocks: the caller has the instructions, and elements for all lanes.
 impl Register for float32x4_t {
+    type Ints = int32x4_t;
     const WIDTH: usize = 4;
     const SUMS: usize = 4;
 
@@ -89,18 +90,24 @@ impl Register for float32x4_t {
         unsafe { vmaxvq_f32(self) }
     }
     #[inline(always)]
-    unsafe fn store_i8(sixteen: &[Self], to: *mut i8) {
+    unsafe fn no_ints() -> int32x4_t {
+        unsafe { vdupq_n_s32(0) }
+    }
+    #[inline(always)]
+    unsafe fn store_i8(sixteen: &[Self], to: *mut i8, sums: &mut int32x4_t) {
         unsafe {
             // A NaN is converted to 0.
             let words = |i: usize| {
                 let (low, high) = (vcvtnq_s32_f32(sixteen[i]), vcvtnq_s32_f32(sixteen[i + 1]));
                 vqmovn_high_s32(vqmovn_s32(low), high)
             };
-            vst1q_s8(to, vqmovn_high_s16(vqmovn_s16(words(0)), words(2)));
+            let bytes = vqmovn_high_s16(vqmovn_s16(words(0)), words(2));
+            *sums = vpadalq_s16(*sums, vpaddlq_s8(bytes));
+            vst1q_s8(to, bytes);
         }
     }
     #[inline(always)]
-    unsafe fn sum_i8(from: *const i8) -> i32 {
-        unsafe { vaddlvq_s8(vld1q_s8(from)) as i32 }
+    unsafe fn total(sums: int32x4_t) -> i32 {
+        unsafe { vaddvq_s32(sums) }
     }
 }

@@ -11,19 +11,9 @@ pub type Avx512 = Sixteen<__m512, 1>;
 
 const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 
-/// The sum of sixteen int8: as unsigned numbers, 128 larger each.
-#[inline(always)]
-unsafe fn sum_i8(from: *const i8) -> i32 {
-    // SAFETY: the caller's.
-    unsafe {
-        let bytes = _mm_xor_si128(_mm_loadu_si128(from.cast()), _mm_set1_epi8(-128));
-        let eights = _mm_sad_epu8(bytes, _mm_setzero_si128());
-        _mm_cvtsi128_si32(_mm_add_epi32(eights, _mm_unpackhi_epi64(eights, eights))) - 16 * 128
-    }
-}
-
 // SAFETY of all blocks: the caller has the instructions, and elements for all lanes.
 impl Register for __m256 {
+    type Ints = __m256i;
     const WIDTH: usize = 8;
     const SUMS: usize = 4;
 
@@ -110,24 +100,34 @@ impl Register for __m256 {
         }
     }
     #[inline(always)]
-    unsafe fn store_i8(sixteen: &[Self], to: *mut i8) {
+    unsafe fn no_ints() -> __m256i {
+        unsafe { _mm256_setzero_si256() }
+    }
+    #[inline(always)]
+    unsafe fn store_i8(sixteen: &[Self], to: *mut i8, sums: &mut __m256i) {
         unsafe {
-            let number = |x: Self| _mm256_and_ps(x, _mm256_cmp_ps::<_CMP_ORD_Q>(x, x));
-            let (low, high) = (number(sixteen[0]), number(sixteen[1]));
-            let words = _mm256_packs_epi32(_mm256_cvtps_epi32(low), _mm256_cvtps_epi32(high));
-            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
-            let bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
-            _mm_storeu_si128(to.cast(), bytes);
+            let whole = |x| _mm256_cvtps_epi32(_mm256_and_ps(x, _mm256_cmp_ps::<_CMP_ORD_Q>(x, x)));
+            let (low, high) = (whole(sixteen[0]), whole(sixteen[1]));
+            *sums = _mm256_add_epi32(*sums, _mm256_add_epi32(low, high));
+            let words = _mm256_packs_epi32(low, high);
+            let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+            let bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(words, words), order);
+            _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(bytes));
         }
     }
     #[inline(always)]
-    unsafe fn sum_i8(from: *const i8) -> i32 {
-        unsafe { sum_i8(from) }
+    unsafe fn total(sums: __m256i) -> i32 {
+        unsafe {
+            let four = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
+            let two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+            _mm_cvtsi128_si32(two).wrapping_add(_mm_extract_epi32::<1>(two))
+        }
     }
 }
 
 // SAFETY of all blocks: as above.
 impl Register for __m512 {
+    type Ints = __m512i;
     const WIDTH: usize = 16;
     const SUMS: usize = 16;
 
@@ -210,15 +210,20 @@ impl Register for __m512 {
         unsafe { _mm512_reduce_max_ps(self) }
     }
     #[inline(always)]
-    unsafe fn store_i8(sixteen: &[Self], to: *mut i8) {
+    unsafe fn no_ints() -> __m512i {
+        unsafe { _mm512_setzero_si512() }
+    }
+    #[inline(always)]
+    unsafe fn store_i8(sixteen: &[Self], to: *mut i8, sums: &mut __m512i) {
         unsafe {
             let number = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(sixteen[0], sixteen[0]);
             let whole = _mm512_maskz_cvtps_epi32(number, sixteen[0]);
+            *sums = _mm512_add_epi32(*sums, whole);
             _mm_storeu_si128(to.cast(), _mm512_cvtsepi32_epi8(whole));
         }
     }
     #[inline(always)]
-    unsafe fn sum_i8(from: *const i8) -> i32 {
-        unsafe { sum_i8(from) }
+    unsafe fn total(sums: __m512i) -> i32 {
+        unsafe { _mm512_reduce_add_epi32(sums) }
     }
 }
