@@ -5,7 +5,8 @@
 use super::{Context, Half, KvType, Paged, Rows, SPAN, State, TILE, WIDEST, decay, state_len, value};
 use super::{Isa, PIECE};
 use crate::kernels::rows::exp::exp_lanes;
-use crate::kernels::simd::lanes::{Element, F16, F32, Int8, Lanes, by_lanes};
+use crate::kernels::simd::dispatch::by_isa;
+use crate::kernels::simd::lanes::{Element, F16, F32, Int8, Lanes};
 use std::ops::Range;
 
 const TILES: usize = SPAN / TILE;
@@ -50,9 +51,9 @@ pub fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, scores: &mu
     }
 }
 
-by_lanes!(
+by_isa!(
     fn attend<E: Stored>(rows: &Rows, span: &Span, scores: &mut [f32], states: &mut [f32])
-        = in_lanes, without_lanes
+        = in_lanes::<lanes>, without_lanes
 );
 
 #[inline(always)]

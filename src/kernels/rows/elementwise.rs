@@ -2,7 +2,8 @@
 
 use super::exp::{exp, exp_lanes};
 use crate::kernels::Isa;
-use crate::kernels::simd::lanes::{Lanes, by_lanes};
+use crate::kernels::simd::dispatch::by_isa;
+use crate::kernels::simd::lanes::Lanes;
 
 /// `out = silu(gate) * up`, silu(g) = g / (1 + e^-g) (Shazeer 2020, "GLU Variants").
 pub fn swiglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
@@ -65,9 +66,9 @@ fn gated<G: Gate>(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
     one_by_one::<G>(gates, ups, last);
 }
 
-by_lanes!(
+by_isa!(
     fn sixteens<G: Gate>(gate: &[[f32; 16]], up: &[[f32; 16]], out: &mut [[f32; 16]])
-        = in_lanes, in_scalars
+        = in_lanes::<lanes>, in_scalars
 );
 
 #[inline(always)]
@@ -98,7 +99,7 @@ pub fn relu2(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
     relu2_of(isa, gate, up, out);
 }
 
-by_lanes!(fn relu2_of(gate: &[f32], up: &[f32], out: &mut [f32]) = relu2_loop);
+by_isa!(fn relu2_of(gate: &[f32], up: &[f32], out: &mut [f32]) = relu2_loop);
 
 #[inline(always)]
 fn relu2_loop(gate: &[f32], up: &[f32], out: &mut [f32]) {
@@ -115,7 +116,7 @@ pub fn add(isa: Isa, x: &mut [f32], y: &[f32]) {
     add_of(isa, x, y);
 }
 
-by_lanes!(fn add_of(x: &mut [f32], y: &[f32]) = add_loop);
+by_isa!(fn add_of(x: &mut [f32], y: &[f32]) = add_loop);
 
 #[inline(always)]
 fn add_loop(x: &mut [f32], y: &[f32]) {

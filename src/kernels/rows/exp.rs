@@ -54,7 +54,8 @@ pub unsafe fn exp_lanes<L: Lanes>(x: L) -> L {
 mod tests {
     use super::{exp, exp_lanes};
     use crate::kernels::available;
-    use crate::kernels::simd::lanes::{Lanes, by_lanes};
+    use crate::kernels::simd::dispatch::by_isa;
+    use crate::kernels::simd::lanes::Lanes;
 
     fn inputs() -> impl Iterator<Item = f32> {
         (-90_000..90_000).map(|i| i as f32 * 1.003e-3).chain([0.0, -0.0, f32::NEG_INFINITY, f32::INFINITY])
@@ -70,7 +71,7 @@ mod tests {
         }
     }
 
-    by_lanes!(fn sixteen(x: &mut [f32; 16]) = in_lanes, in_scalars);
+    by_isa!(fn sixteen(x: &mut [f32; 16]) = in_lanes::<lanes>, in_scalars);
 
     #[inline(always)]
     unsafe fn in_lanes<L: Lanes>(x: &mut [f32; 16]) {

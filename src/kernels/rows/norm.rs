@@ -1,7 +1,8 @@
 //! Root mean square normalization.
 
 use crate::kernels::Isa;
-use crate::kernels::simd::lanes::{Lanes, by_lanes};
+use crate::kernels::simd::dispatch::by_isa;
+use crate::kernels::simd::lanes::Lanes;
 
 /// Partial sums of a row's reduction: element i goes to lane i % LANES, whatever the instruction set.
 const LANES: usize = 32;
@@ -38,7 +39,7 @@ fn scale(isa: Isa, x: &[f32], eps: f32) -> f32 {
     1.0 / (tree_sum(&lanes) / x.len() as f32 + eps).sqrt()
 }
 
-by_lanes!(fn squares(x: &[[f32; LANES]], lanes: &mut [f32; LANES]) = squares_in_lanes, squares_in_scalars);
+by_isa!(fn squares(x: &[[f32; LANES]], lanes: &mut [f32; LANES]) = squares_in_lanes::<lanes>, squares_in_scalars);
 
 #[inline(always)]
 unsafe fn squares_in_lanes<L: Lanes>(x: &[[f32; LANES]], lanes: &mut [f32; LANES]) {
@@ -61,9 +62,9 @@ fn squares_in_scalars(x: &[[f32; LANES]], lanes: &mut [f32; LANES]) {
     }
 }
 
-by_lanes!(fn scaled(x: &[f32], weight: &[f32], scale: f32, out: &mut [f32]) = scaled_loop);
-by_lanes!(fn scale_in_place(x: &mut [f32], weight: &[f32], scale: f32) = in_place_loop);
-by_lanes!(fn add_scaled(x: &mut [f32], y: &[f32], weight: &[f32], scale: f32) = add_loop);
+by_isa!(fn scaled(x: &[f32], weight: &[f32], scale: f32, out: &mut [f32]) = scaled_loop);
+by_isa!(fn scale_in_place(x: &mut [f32], weight: &[f32], scale: f32) = in_place_loop);
+by_isa!(fn add_scaled(x: &mut [f32], y: &[f32], weight: &[f32], scale: f32) = add_loop);
 
 #[inline(always)]
 fn scaled_loop(x: &[f32], weight: &[f32], scale: f32, out: &mut [f32]) {

@@ -1,7 +1,8 @@
 //! Activations to int8, one scale per token (BitNet b1.58, "The Era of 1-bit LLMs", 2024).
 
 use crate::kernels::Isa;
-use crate::kernels::simd::lanes::{Lanes, Register, by_lanes};
+use crate::kernels::simd::dispatch::by_isa;
+use crate::kernels::simd::lanes::{Lanes, Register};
 
 /// What goes with a row of int8 activations.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -36,9 +37,9 @@ fn round(x: &[f32], scale: f32, out: &mut [i8]) -> i32 {
     sum
 }
 
-by_lanes!(
+by_isa!(
     /// The largest magnitude; NaN is passed over.
-    fn largest(x: &[[f32; 16]]) -> f32 = largest_in_lanes, largest_of
+    fn largest(x: &[[f32; 16]]) -> f32 = largest_in_lanes::<lanes>, largest_of
 );
 
 pub(super) fn largest_of(x: &[[f32; 16]]) -> f32 {
@@ -59,9 +60,9 @@ pub(super) unsafe fn largest_in_lanes<L: Lanes>(x: &[[f32; 16]]) -> f32 {
     }
 }
 
-by_lanes!(
+by_isa!(
     /// `out = round_half_even(x * scale)`, where NaN becomes 0, the others lie within -127 and 127; their sum.
-    fn rounded(x: &[[f32; 16]], scale: f32, out: &mut [[i8; 16]]) -> i32 = rounded_in_lanes, rounded_of
+    fn rounded(x: &[[f32; 16]], scale: f32, out: &mut [[i8; 16]]) -> i32 = rounded_in_lanes::<lanes>, rounded_of
 );
 
 pub(super) fn rounded_of(x: &[[f32; 16]], scale: f32, out: &mut [[i8; 16]]) -> i32 {

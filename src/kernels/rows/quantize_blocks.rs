@@ -3,7 +3,8 @@
 
 use super::quantize::{largest_in_lanes, largest_of, rounded_in_lanes, rounded_of};
 use crate::kernels::Isa;
-use crate::kernels::simd::lanes::{Lanes, by_lanes};
+use crate::kernels::simd::dispatch::by_isa;
+use crate::kernels::simd::lanes::Lanes;
 
 /// Columns that have a sum of their own beside each scale: a block of 32 has one sum, one of 256 has sixteen.
 pub const fn columns_of_sum(block: usize) -> usize {
@@ -66,14 +67,14 @@ pub fn quantize_blocks(
     each_block(isa, block, x.as_chunks().0, values.as_chunks_mut().0, scales, sums);
 }
 
-by_lanes!(
+by_isa!(
     fn each_block(
         block: usize,
         x: &[[f32; 16]],
         values: &mut [[i8; 16]],
         scales: &mut [f32],
         sums: &mut [i16],
-    ) = in_lanes, in_scalars
+    ) = in_lanes::<lanes>, in_scalars
 );
 
 #[inline(always)]

@@ -5,6 +5,11 @@
 
 #![allow(clippy::missing_safety_doc)] // said above, once
 
+#[cfg(target_arch = "aarch64")]
+pub use super::lanes_neon::Neon;
+#[cfg(target_arch = "x86_64")]
+pub use super::lanes_x86::{Avx2, Avx512};
+
 /// A register of f32.
 pub trait Register: Copy {
     const WIDTH: usize;
@@ -201,65 +206,3 @@ elements! {
     BF16, load_bf16, |b: 2| f32::from_bits((u16::from_le_bytes([b[0], b[1]]) as u32) << 16);
     Int8, load_i8, |b: 1| b[0] as i8 as f32;
 }
-
-/// `fn name(isa, args..)`, which runs `kernel::<L>(args..)` with the lanes of `isa`, or `scalar(args..)` where it has
-/// none; or, with a kernel alone, that compiled for each set, for loops over elements whose order is free. The kernel and
-/// all that it calls are `inline(always)`: that is how they come to have the instructions.
-macro_rules! by_lanes {
-    (
-        $(#[$doc:meta])*
-        $vis:vis fn $name:ident $(<$g:ident: $bound:path>)? ($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)?
-            = $kernel:ident $(, $scalar:ident)?
-    ) => {
-        $(#[$doc])*
-        $vis fn $name $(<$g: $bound>)? (isa: $crate::kernels::Isa, $($arg: $type),*) $(-> $out)? {
-            macro_rules! of {
-                ($set:ident, $features:literal, $module:ident, $lanes:ident) => {
-                    #[target_feature(enable = $features)]
-                    fn $set $(<$g: $bound>)? ($($arg: $type),*) $(-> $out)? {
-                        $crate::kernels::simd::lanes::call!(
-                            $kernel, $crate::kernels::simd::$module::$lanes, ($($arg),*), ($($g)?), $($scalar)?)
-                    }
-                };
-            }
-            #[cfg(target_arch = "x86_64")]
-            of!(avx512, "avx512f,avx512bw,avx512vl,avx2,fma,f16c", lanes_x86, Avx512);
-            #[cfg(target_arch = "x86_64")]
-            of!(avx2, "avx2,fma,f16c", lanes_x86, Avx2);
-            #[cfg(target_arch = "aarch64")]
-            of!(neon, "neon", lanes_neon, Neon);
-            match isa {
-                // SAFETY (of all): such a set stands for a machine that has the instructions.
-                #[cfg(target_arch = "x86_64")]
-                _ if isa.has_avx512() => unsafe { avx512 $(::<$g>)? ($($arg),*) },
-                #[cfg(target_arch = "x86_64")]
-                _ if isa.has_avx2() => unsafe { avx2 $(::<$g>)? ($($arg),*) },
-                #[cfg(target_arch = "aarch64")]
-                $crate::kernels::Isa::Neon => unsafe { neon $(::<$g>)? ($($arg),*) },
-                _ => $crate::kernels::simd::lanes::scalar!(($($g)?), $kernel $(, $scalar)?)($($arg),*),
-            }
-        }
-    };
-}
-pub(in crate::kernels) use by_lanes;
-
-macro_rules! call {
-    ($kernel:ident, $lanes:ty, ($($arg:ident),*), ($($g:ident)?),) => {
-        $kernel($($arg),*)
-    };
-    ($kernel:ident, $lanes:ty, ($($arg:ident),*), ($($g:ident)?), $scalar:ident) => {
-        // SAFETY: this function has the instructions.
-        unsafe { $kernel::<$lanes $(, $g)?>($($arg),*) }
-    };
-}
-pub(in crate::kernels) use call;
-
-macro_rules! scalar {
-    (($($g:ident)?), $kernel:ident) => {
-        $kernel
-    };
-    (($($g:ident)?), $kernel:ident, $scalar:ident) => {
-        $scalar $(::<$g>)?
-    };
-}
-pub(in crate::kernels) use scalar;

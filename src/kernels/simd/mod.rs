@@ -1,5 +1,8 @@
 //! What an instruction set is: which ones this machine has, and what kernels share of each.
 
+pub mod bytes;
+pub(super) mod dispatch;
+pub(super) mod ints;
 pub mod isa;
 pub(super) mod lanes;
 #[cfg(target_arch = "aarch64")]

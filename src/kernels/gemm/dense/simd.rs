@@ -9,7 +9,8 @@
 use super::{LANES, Put, add_tail};
 use crate::kernels::gemm::formats::{last_of, widen};
 use crate::kernels::rows::norm::tree_sum;
-use crate::kernels::simd::lanes::{BF16, Element, F16, F32, Lanes, Register, by_lanes};
+use crate::kernels::simd::dispatch::by_isa;
+use crate::kernels::simd::lanes::{BF16, Element, F16, F32, Lanes, Register};
 use crate::kernels::{DType, Isa};
 use std::ops::Range;
 
@@ -63,9 +64,9 @@ fn product_of<E: Element>(isa: Isa, w: PackedRows, x: &[f32], scratch: &mut [f32
     if x.len() <= FUSED * w.cols { fused::<E>(isa, w, x, put) } else { swept::<E>(isa, w, x, scratch, put) }
 }
 
-by_lanes!(
+by_isa!(
     /// Of 1 to FUSED tokens.
-    fn fused<E: Element>(w: PackedRows, x: &[f32], put: Put) = fused_in_lanes, without_lanes
+    fn fused<E: Element>(w: PackedRows, x: &[f32], put: Put) = fused_in_lanes::<lanes>, without_lanes
 );
 
 fn without_lanes<E: Element>(_: PackedRows, _: &[f32], _: Put) {
@@ -180,7 +181,7 @@ fn swept<E: Element>(isa: Isa, w: PackedRows, x: &[f32], scratch: &mut [f32], pu
     }
 }
 
-by_lanes!(
+by_isa!(
     /// Adds some columns of all rows of `x` with `rows` rows of the panel to `sums`, `[tokens, ROWS]`.
     fn part(
         x: &[f32],
@@ -189,7 +190,7 @@ by_lanes!(
         columns: Range<usize>,
         rows: usize,
         sums: &mut [[f32; LANES]],
-    ) = part_in_lanes, no_part
+    ) = part_in_lanes::<lanes>, no_part
 );
 
 fn no_part(_: &[f32], _: usize, _: &[f32], _: Range<usize>, _: usize, _: &mut [[f32; LANES]]) {

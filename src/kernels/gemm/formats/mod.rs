@@ -3,8 +3,10 @@
 #[cfg(target_arch = "aarch64")]
 pub(in crate::kernels) mod neon;
 mod scalar;
+pub(in crate::kernels) mod super_blocks;
 
-use crate::kernels::simd::lanes::{self, Element, Lanes, by_lanes};
+use crate::kernels::simd::dispatch::by_isa;
+use crate::kernels::simd::lanes::{self, Element, Lanes};
 use crate::kernels::{DType, Isa, Matrix};
 use half::f16;
 use std::ops::Range;
@@ -72,9 +74,9 @@ pub(in crate::kernels) fn f16_at(bytes: &[u8]) -> f32 {
     f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()
 }
 
-by_lanes!(
+by_isa!(
     /// Elements as f32; meanwhile as many bytes at `next`, which need not be anybody's, are fetched to the caches.
-    pub(super) fn widen<E: Element>(source: &[u8], out: &mut [f32], next: *const u8) = in_lanes, in_scalars
+    pub(super) fn widen<E: Element>(source: &[u8], out: &mut [f32], next: *const u8) = in_lanes::<lanes>, in_scalars
 );
 
 #[inline(always)]

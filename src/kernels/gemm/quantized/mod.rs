@@ -8,12 +8,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-#[cfg(target_arch = "x86_64")]
-mod k_avx2;
-#[cfg(target_arch = "x86_64")]
-mod k_avx512;
-#[cfg(target_arch = "x86_64")]
-mod k_panel;
+mod k;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "x86_64")]
@@ -22,10 +17,12 @@ mod pairs_avx2;
 mod tests;
 
 use crate::kernels::gemm::blocks::{Part, RowBlock, SharedOut, block_count, matrices_of, nth_block};
+use crate::kernels::gemm::formats::super_blocks::{Super, packed, with_super};
 use crate::kernels::gemm::formats::{f16_at, packed_rows};
 use crate::kernels::gemm::matrix::Arithmetic;
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
+use crate::kernels::simd::bytes::{Bytes, Portable};
 use crate::kernels::{DType, Isa, Matrix, Pool};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -119,17 +116,13 @@ fn with_arranged(_: &Pool, _: Isa, _: &BlockActivations, _: &[&Matrix], product:
 fn run(isa: Isa, task: &Task, arranged: Arranged, scratch: &mut Scratch) {
     // Each instruction set's form, by the kind of block; what has none is computed as the reference is.
     match (isa, task.dtype.arithmetic()) {
+        (Isa::Scalar, _) => scalar::run(task, scratch),
+        (_, Arithmetic::Blocks256) => k::run(isa, task, scratch),
         #[cfg(target_arch = "aarch64")]
         // SAFETY: `Isa::Neon` stands for a machine that has NEON and its dot products.
         (Isa::Neon, _) => unsafe { neon::run(task, scratch) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Isa::Avx512Vnni` stands for a machine that has these instructions.
-        (Isa::Avx512Vnni, Arithmetic::Blocks256) => unsafe { k_avx512::run(task, scratch) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: such a set stands for a machine that has AVX2, FMA and F16C.
-        (_, Arithmetic::Blocks256) if isa.has_avx2() => unsafe { k_avx2::run(task, scratch) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
+        // SAFETY: such a set stands for a machine that has these instructions.
         (Isa::Avx512Vnni, Arithmetic::Blocks32) => unsafe { avx512::run(task, scratch) },
         #[cfg(target_arch = "x86_64")]
         (_, Arithmetic::Blocks32) if isa.has_avx2() => match (arranged, task.dtype) {
@@ -232,26 +225,17 @@ pub(super) struct Codes {
 /// The block of `dtype`, as its file packs it (layouts in `quants`). Panics for types without such blocks.
 pub(super) fn decode(dtype: DType, block: &[u8]) -> Codes {
     let mut codes = Codes { values: [0; 256], scales: [1; 16], mins: [0; 16], d: 0.0, min: None };
-    let (d, min) = match dtype {
-        DType::Q2_K => (80, Some(82)),
-        DType::Q3_K => (108, None),
-        DType::Q6_K => (208, None),
-        DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => (0, Some(2)),
-        _ => (0, None),
-    };
-    codes.d = f16_at(&block[d..]);
-    codes.min = min.map(|at| f16_at(&block[at..]));
+    if dtype.arithmetic() == Arithmetic::Blocks256 {
+        return with_super!(dtype, K => decode_super::<K>(block));
+    }
+    codes.d = f16_at(block);
+    codes.min = matches!(dtype, DType::Q4_1 | DType::Q5_1).then(|| f16_at(&block[2..]));
     match dtype {
         DType::Q8_0 => codes.values.iter_mut().zip(&block[2..]).for_each(|(v, b)| *v = *b as i8),
         DType::Q4_0 => nibbles(&block[2..], None, -8, &mut codes.values),
         DType::Q4_1 => nibbles(&block[4..], None, 0, &mut codes.values),
         DType::Q5_0 => nibbles(&block[6..], Some(&block[2..6]), -16, &mut codes.values),
         DType::Q5_1 => nibbles(&block[8..], Some(&block[4..8]), 0, &mut codes.values),
-        DType::Q2_K => q2_k(block, &mut codes),
-        DType::Q3_K => q3_k(block, &mut codes),
-        DType::Q4_K => q4_k(block, None, &block[16..], &mut codes),
-        DType::Q5_K => q4_k(block, Some(&block[16..48]), &block[48..], &mut codes),
-        DType::Q6_K => q6_k(block, &mut codes),
         other => panic!("{other:?} is no type of blocks with integers"),
     }
     codes
@@ -265,61 +249,22 @@ fn nibbles(packed: &[u8], high: Option<&[u8]>, offset: i8, values: &mut [i8; 256
     }
 }
 
-fn q2_k(block: &[u8], codes: &mut Codes) {
-    for (group, packed) in block[..16].iter().enumerate() {
-        (codes.scales[group], codes.mins[group]) = ((packed & 15) as i8, packed >> 4);
+fn decode_super<K: Super>(block: &[u8]) -> Codes {
+    assert_eq!(block.len(), K::BYTES, "a whole block");
+    let [scales, mins] = K::scales(block);
+    let mut values = [0; 256];
+    // SAFETY: a whole block is read, eight times 32 bytes are written.
+    unsafe {
+        for (k, codes) in K::codes::<Portable>(packed::<K, _>(block.as_ptr())).into_iter().enumerate() {
+            codes.store(values.as_mut_ptr().add(32 * k).cast());
+        }
     }
-    for (i, value) in codes.values.iter_mut().enumerate() {
-        *value = two_bits(&block[16..], i);
-    }
-}
-
-/// Element `i` of 64 bytes, the two halves of a block: four in a byte, 32 elements apart.
-fn two_bits(packed: &[u8], i: usize) -> i8 {
-    (packed[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3) as i8
-}
-
-fn q3_k(block: &[u8], codes: &mut Codes) {
-    let packed = &block[96..108];
-    for (group, scale) in codes.scales.iter_mut().enumerate() {
-        let low = packed[group % 8] >> (group / 8 * 4) & 15;
-        let high = packed[8 + group % 4] >> (group / 4 * 2) & 3;
-        *scale = (low | high << 4) as i8 - 32;
-    }
-    for (i, value) in codes.values.iter_mut().enumerate() {
-        let unset = !block[i % 32] >> (i / 32) & 1;
-        *value = two_bits(&block[32..], i) - 4 * unset as i8;
-    }
-}
-
-/// `packed` are the elements, 4 bits each; `high` their fifth bits.
-fn q4_k(block: &[u8], high: Option<&[u8]>, packed: &[u8], codes: &mut Codes) {
-    for group in 0..16 {
-        let (scale, min) = scale_and_min(&block[4..16], group / 2);
-        (codes.scales[group], codes.mins[group]) = (scale as i8, min);
-    }
-    for (i, value) in codes.values.iter_mut().enumerate() {
-        let fifth = high.map_or(0, |high| high[i % 32] >> (i / 32) & 1);
-        *value = (packed[i / 64 * 32 + i % 32] >> (i % 64 / 32 * 4) & 15 | fifth << 4) as i8;
-    }
-}
-
-/// Six bits of scale and of minimum of group `i` of 8, as Q4_K and Q5_K pack them in 12 bytes.
-pub(super) fn scale_and_min(packed: &[u8], i: usize) -> (u8, u8) {
-    if i < 4 {
-        (packed[i] & 63, packed[i + 4] & 63)
-    } else {
-        (packed[i + 4] & 15 | packed[i - 4] >> 6 << 4, packed[i + 4] >> 4 | packed[i] >> 6 << 4)
-    }
-}
-
-fn q6_k(block: &[u8], codes: &mut Codes) {
-    codes.scales.iter_mut().zip(&block[192..208]).for_each(|(scale, b)| *scale = *b as i8);
-    for (i, value) in codes.values.iter_mut().enumerate() {
-        let (half, of_half) = (i / 128, i % 128);
-        let low = block[half * 64 + of_half % 64] >> (of_half / 64 * 4) & 15;
-        let high = two_bits(&block[128..192], i) << 4;
-        *value = (low as i8 | high) - 32;
+    Codes {
+        values: values.map(|code: i8| code - K::OFFSET as i8),
+        scales: scales.map(|scale| scale as i8),
+        mins,
+        d: f16_at(&block[K::D..]),
+        min: K::MINIMA.then(|| f16_at(&block[K::MIN..])),
     }
 }
 

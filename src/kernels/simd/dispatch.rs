@@ -1,0 +1,64 @@
+//! From an instruction set, chosen at run time, to code that is compiled for it.
+
+/// `fn name(isa, args..)`, which runs `kernel::<S>(args..)` with the `lanes` or `ints` of `isa` for S, or `scalar(args..)`
+/// where it has none; or, with a kernel alone, that compiled for each set, for loops over elements whose order is free. The
+/// kernel and all that it calls are `inline(always)`: that is how they come to have the instructions.
+macro_rules! by_isa {
+    (
+        $(#[$doc:meta])*
+        $vis:vis fn $name:ident $(<$g:ident: $bound:path $(, const $c:ident: usize)?>)?
+            ($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)?
+            = $kernel:ident $(::<$family:ident>, $scalar:ident)?
+    ) => {
+        $(#[$doc])*
+        $vis fn $name $(<$g: $bound $(, const $c: usize)?>)? (isa: $crate::kernels::Isa, $($arg: $type),*) $(-> $out)? {
+            macro_rules! of {
+                ($name_of:ident, $features:literal, $set:ident) => {
+                    #[target_feature(enable = $features)]
+                    fn $name_of $(<$g: $bound $(, const $c: usize)?>)? ($($arg: $type),*) $(-> $out)? {
+                        $crate::kernels::simd::dispatch::call!(
+                            $kernel, ($($arg),*), ($($g $(, $c)?)?) $(, $crate::kernels::simd::$family::$set)?)
+                    }
+                };
+            }
+            #[cfg(target_arch = "x86_64")]
+            of!(avx512, "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c", Avx512);
+            #[cfg(target_arch = "x86_64")]
+            of!(avx2, "avx2,fma,f16c", Avx2);
+            #[cfg(target_arch = "aarch64")]
+            of!(neon, "neon,dotprod", Neon);
+            match isa {
+                // SAFETY (of all): such a set stands for a machine that has the instructions.
+                #[cfg(target_arch = "x86_64")]
+                _ if isa.has_avx512() => unsafe { avx512 $(::<$g $(, $c)?>)? ($($arg),*) },
+                #[cfg(target_arch = "x86_64")]
+                _ if isa.has_avx2() => unsafe { avx2 $(::<$g $(, $c)?>)? ($($arg),*) },
+                #[cfg(target_arch = "aarch64")]
+                $crate::kernels::Isa::Neon => unsafe { neon $(::<$g $(, $c)?>)? ($($arg),*) },
+                _ => $crate::kernels::simd::dispatch::scalar!(($($g $(, $c)?)?), $kernel $(, $scalar)?)($($arg),*),
+            }
+        }
+    };
+}
+pub(in crate::kernels) use by_isa;
+
+macro_rules! call {
+    ($kernel:ident, ($($arg:ident),*), ($($g:ident),*)) => {
+        $kernel($($arg),*)
+    };
+    ($kernel:ident, ($($arg:ident),*), ($($g:ident),*), $set:ty) => {
+        // SAFETY: this function has the instructions.
+        unsafe { $kernel::<$set $(, $g)*>($($arg),*) }
+    };
+}
+pub(in crate::kernels) use call;
+
+macro_rules! scalar {
+    (($($g:ident),*), $kernel:ident) => {
+        $kernel
+    };
+    (($($g:ident),*), $kernel:ident, $scalar:ident) => {
+        $scalar::<$($g),*>
+    };
+}
+pub(in crate::kernels) use scalar;
