@@ -40,7 +40,6 @@ macro_rules! with_packed {
             DType::F32 => some!(F32),
             DType::F16 => some!(F16),
             DType::BF16 => some!(BF16),
-            DType::Q2_0 => some!(Q2_0),
             _ => None,
         }
     }};
@@ -138,23 +137,6 @@ pub fn fetch<P: Packed>(block: *const u8) {
     }
 }
 
-/// Sixteen times `scale`.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn scaled(q: Sixteen, scale: __m256) -> Sixteen {
-    q.map(|q| _mm256_mul_ps(scale, q))
-}
-
-/// # Safety
-/// Two bytes can be read.
-#[inline]
-#[target_feature(enable = "avx2,f16c")]
-unsafe fn half(at: *const u8) -> __m256 {
-    // SAFETY: the caller's promise.
-    let bits = unsafe { at.cast::<u16>().read_unaligned() };
-    _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(bits as i32)))
-}
-
 /// # Safety
 /// Sixteen bytes can be read.
 #[inline]
@@ -162,14 +144,6 @@ unsafe fn half(at: *const u8) -> __m256 {
 unsafe fn bytes(at: *const u8) -> __m128i {
     // SAFETY: the caller's promise.
     unsafe { _mm_loadu_si128(at.cast()) }
-}
-
-/// # Safety
-/// Four bytes can be read.
-#[inline]
-unsafe fn word(at: *const u8) -> u32 {
-    // SAFETY: the caller's promise; x86 is little-endian.
-    unsafe { at.cast::<u32>().read_unaligned() }
 }
 
 /// A `Packed` of `$elements` in `$bytes` bytes: its scales at `$block`, then its sixteen number `$n` with `$scales`.
@@ -208,15 +182,4 @@ packed!(F32, 16, 64, (), |_block| (), |_s, _n| {
 packed!(F16, 16, 32, (), |_block| (), |_s, _n| [0, 16].map(|i| _mm256_cvtph_ps(bytes(_block.add(i)))));
 packed!(BF16, 16, 32, (), |_block| (), |_s, _n| {
     [0, 16].map(|i| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(bytes(_block.add(i))))))
-});
-packed!(Q2_0, 64, 18, __m256, |block| half(block), |d, n| {
-    let four = _mm_cvtsi32_si128(word(block.add(2 + 4 * n)) as i32);
-    let shifts = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
-    let eight = |from: __m128i| {
-        let q = _mm256_and_si256(_mm256_srlv_epi32(_mm256_cvtepu8_epi32(from), shifts), _mm256_set1_epi32(3));
-        _mm256_cvtepi32_ps(_mm256_sub_epi32(q, _mm256_set1_epi32(1)))
-    };
-    let low = _mm_shuffle_epi8(four, _mm_set1_epi64x(0x0101010100000000));
-    let high = _mm_shuffle_epi8(four, _mm_set1_epi64x(0x0303030302020202));
-    scaled([eight(low), eight(high)], *d)
 });
