@@ -312,7 +312,7 @@ fn fill(dtype: DType, scale: f32, rng: &mut SplitMix, buffer: &mut [u8], norm: b
                     _ => rng.draw() as u8,
                 };
                 block.iter_mut().for_each(|b| *b = byte(rng));
-                let ternary = matches!(dtype, DType::TQ1_0 | DType::TQ2_0 | DType::Q2_0);
+                let ternary = matches!(dtype, DType::TQ1_0 | DType::TQ2_0 | DType::Q1_0 | DType::Q2_0);
                 // Sub-blocks of K-quants have scales of up to 63 of their own, codes go to 127.
                 let step = f16::from_f32(if ternary { scale } else { scale / 256.0 }).to_le_bytes();
                 if dtype != DType::IQ1_BN {

@@ -221,6 +221,7 @@ fn ggml_type_name(id: u32) -> Option<&'static str> {
         // MXFP4 in ggml: `set_extent` tells them apart.
         39 => Some("TL2"),
         40 => Some("NVFP4"),
+        41 => Some("Q1_0"),
         42 => Some("Q2_0"),
         134 => Some("IQ1_BN"),
         135 => Some("IQ2_BN"),

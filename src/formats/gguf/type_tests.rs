@@ -76,7 +76,7 @@ fn every_type_has_a_name_and_a_length() {
     refused(
         g.matrix("w", 1, 64),
         Status::Unsupported,
-        &["777", "it reads F32, F16, Q4_0", "TL2, Q2_0", "and IQ2_BN"],
+        &["777", "it reads F32, F16, Q4_0", "TL2, Q1_0, Q2_0", "and IQ2_BN"],
     );
 }
 

@@ -27,6 +27,8 @@ pub enum DType {
     /// bitnet.cpp's look-up-table types (layout in `tl`); the number 39 is MXFP4 in ggml.
     TL1 = 38,
     TL2 = 39,
+    /// Plus or minus a scale for each 128.
+    Q1_0 = 41,
     /// Four values, -1 to 2, a scale for each 64.
     Q2_0 = 42,
     /// ik_llama.cpp's ternary types, a scale for each row.
@@ -63,11 +65,11 @@ pub struct Matrix {
 
 impl DType {
     /// Every type that has a number of its own in files.
-    pub const IN_FILES: [DType; 21] = {
+    pub const IN_FILES: [DType; 22] = {
         use DType::*;
         [
             F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, BF16, TQ1_0, TQ2_0, I2S,
-            TL1, TL2, Q2_0, IQ1_BN, IQ2_BN,
+            TL1, TL2, Q1_0, Q2_0, IQ1_BN, IQ2_BN,
         ]
     };
 
@@ -98,6 +100,7 @@ impl DType {
             DType::TQ1_0 => (256, 54),
             DType::TQ2_0 => (256, 66),
             DType::I2S | DType::Ternary => (128, 32),
+            DType::Q1_0 => (128, 18),
             DType::Q2_0 => (64, 18),
             DType::Q2_0_128 => (128, 34),
             DType::IQ1_BN => (64, 13),
@@ -124,7 +127,7 @@ impl DType {
         use DType::*;
         match self {
             I2S | TQ2_0 | Ternary => Arithmetic::Ternary,
-            Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q2_0 | Q2_0_128 => Arithmetic::Blocks32,
+            Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q1_0 | Q2_0 | Q2_0_128 => Arithmetic::Blocks32,
             Q2_K | Q3_K | Q4_K | Q5_K | Q6_K => Arithmetic::Blocks256,
             // The last five become others before they are multiplied.
             F32 | F16 | BF16 | TQ1_0 | TL1 | TL2 | IQ1_BN | IQ2_BN => Arithmetic::Float,

@@ -45,6 +45,7 @@ pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
         DType::Q4_1 => scalar::q4_1(source, out),
         DType::Q5_0 => scalar::q5_0(source, out),
         DType::Q5_1 => scalar::q5_1(source, out),
+        DType::Q1_0 => scalar::q1_0(source, out),
         DType::Q2_0 => scalar::q2_0::<64>(source, out),
         DType::Q2_0_128 => scalar::q2_0::<128>(source, out),
         DType::Q2_K => scalar::q2_k(source, out),

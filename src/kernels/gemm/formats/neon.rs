@@ -66,6 +66,7 @@ macro_rules! with_packed {
             DType::Q4_1 => some!(Q4_1),
             DType::Q5_0 => some!(Q5_0),
             DType::Q5_1 => some!(Q5_1),
+            DType::Q1_0 => some!(Q1_0),
             DType::Q2_0 => some!(Q2_0),
             DType::Q2_0_128 => some!(Q2_0_128),
             DType::Q2_K => some!(Q2_K),
@@ -118,9 +119,19 @@ fn less(q: uint8x16_t, offset: i8) -> int8x16_t {
 #[target_feature(enable = "neon")]
 unsafe fn fifth_bits(at: *const u8) -> uint8x16_t {
     // SAFETY: the caller's promise.
+    vandq_u8(unsafe { one_bit(at) }, vdupq_n_u8(16))
+}
+
+/// All bits of an element where its one of the sixteen at `at` is set.
+///
+/// # Safety
+/// Two bytes can be read.
+#[inline]
+#[target_feature(enable = "neon")]
+unsafe fn one_bit(at: *const u8) -> uint8x16_t {
+    // SAFETY: the caller's promise.
     let spread = unsafe { vcombine_u8(vld1_dup_u8(at), vld1_dup_u8(at.add(1))) };
-    let each = vreinterpretq_u8_u64(vdupq_n_u64(0x8040_2010_0804_0201));
-    vandq_u8(vtstq_u8(spread, each), vdupq_n_u8(16))
+    vtstq_u8(spread, vreinterpretq_u8_u64(vdupq_n_u64(0x8040_2010_0804_0201)))
 }
 
 /// A `Packed` of `$elements` in `$bytes` bytes: its sixteen number `$n` at `$block`, and its scales.
@@ -172,6 +183,7 @@ packed!(Q5_1, 24, 0, 2, |block, n| {
     let fifth = fifth_bits(block.add(4 + 2 * n));
     vreinterpretq_s8_u8(vorrq_u8(bits(bytes(block.add(8)), 4 * n, 15), fifth))
 });
+packed!(Q1_0, 128, 18, 0, NONE, |block, n| less(vandq_u8(one_bit(block.add(2 + 2 * n)), vdupq_n_u8(2)), 1));
 packed!(Q2_0, 64, 18, 0, NONE, |block, n| two_bits(block.add(2 + 4 * n)));
 packed!(Q2_0_128, 128, 34, 0, NONE, |block, n| two_bits(block.add(2 + 4 * n)));
 

@@ -62,6 +62,18 @@ fn five_bits(high: &[u8], nibbles: &[u8]) -> [u8; 32] {
     values
 }
 
+/// Blocks of 128: an f16 scale, then a bit for each element, low bits first: the scale where it is set, or its negative.
+pub fn q1_0(source: &[u8], out: &mut [f32]) {
+    for (out, block) in out.as_chunks_mut::<128>().0.iter_mut().zip(source.as_chunks::<18>().0) {
+        let d = f16_at(block);
+        for (out, b) in out.as_chunks_mut::<8>().0.iter_mut().zip(&block[2..]) {
+            for (k, out) in out.iter_mut().enumerate() {
+                *out = if b >> k & 1 == 1 { d } else { -d };
+            }
+        }
+    }
+}
+
 /// Blocks of `ELEMENTS`: an f16 scale, then bytes of four elements each, low bits first; offset 1, so that 2 is a value too
 /// (ggml-quants.c; a quantizer of ternary weights never writes it).
 pub fn q2_0<const ELEMENTS: usize>(source: &[u8], out: &mut [f32]) {

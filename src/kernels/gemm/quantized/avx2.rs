@@ -261,6 +261,7 @@ macro_rules! forms {
                 DType::Q4_1 => run_of::<Four<true>>(task, scratch),
                 DType::Q5_0 => run_of::<Five<false>>(task, scratch),
                 DType::Q5_1 => run_of::<Five<true>>(task, scratch),
+                DType::Q1_0 => planes::<1, 4>(task, scratch),
                 DType::Q2_0 => planes::<2, 2>(task, scratch),
                 DType::Q2_0_128 => planes::<2, 4>(task, scratch),
                 other => unreachable!("{other:?} has no blocks of 32"),

@@ -272,6 +272,11 @@ pub(super) fn decode(dtype: DType, block: &[u8]) -> Codes {
         DType::Q4_1 => nibbles(&block[4..], None, 0, &mut codes.values),
         DType::Q5_0 => nibbles(&block[6..], Some(&block[2..6]), -16, &mut codes.values),
         DType::Q5_1 => nibbles(&block[8..], Some(&block[4..8]), 0, &mut codes.values),
+        DType::Q1_0 => {
+            for (eight, b) in codes.values.as_chunks_mut::<8>().0.iter_mut().zip(&block[2..]) {
+                *eight = std::array::from_fn(|k| (b >> k & 1) as i8 * 2 - 1);
+            }
+        }
         DType::Q2_0 | DType::Q2_0_128 => {
             for (four, b) in codes.values.as_chunks_mut::<4>().0.iter_mut().zip(&block[2..]) {
                 *four = [0, 2, 4, 6].map(|shift| (b >> shift & 3) as i8 - 1);

@@ -25,6 +25,7 @@ pub struct Planes<const BITS: usize, const BLOCKS: usize>;
 /// Bits of a weight; None of types that are not unpacked here.
 pub fn bits(dtype: DType) -> Option<usize> {
     match dtype {
+        DType::Q1_0 => Some(1),
         DType::Q2_0 | DType::Q2_0_128 => Some(2),
         _ => None,
     }

@@ -7,7 +7,8 @@ use crate::kernels::{DType, Isa, Matrix, Pool, available, isa};
 use half::f16;
 use proptest::prelude::*;
 
-const TYPES: [DType; 12] = [
+const TYPES: [DType; 13] = [
+    DType::Q1_0,
     DType::Q2_0,
     DType::Q2_0_128,
     DType::Q4_0,
