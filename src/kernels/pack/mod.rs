@@ -114,7 +114,7 @@ pub fn as_ternary(pool: &Pool, m: &Matrix) -> Result<Option<Matrix>> {
     let mut scales = zeroed(m.rows)?;
     let other = || Error::unsupported("a matrix that is not ternary");
     let looked = for_rows(pool, m.rows, 1, m.cols, &mut scales, &|row, _: &mut [u8], out| {
-        let mut some = blocks(row).map(|block| f16_at(block)).filter(|scale| *scale != 0.0);
+        let mut some = blocks(row).map(f16_at).filter(|scale| *scale != 0.0);
         out[0] = some.next().unwrap_or(0.0);
         let none = some.any(|scale| scale != out[0]) || blocks(row).any(|b| b[2..].iter().any(three));
         if none { Err(other()) } else { Ok(()) }

@@ -111,9 +111,9 @@ fn with_arranged(
     let some = |of: &dyn Fn(DType) -> bool| weights.iter().any(|m| of(m.dtype));
     let pairs = isa != Isa::Avx512Vnni && x.tokens() >= pairs_avx2::TOKENS && some(&|t| t == DType::Q8_0);
     ARRANGED.with_borrow_mut(|(of_pairs, of_planes)| {
-        let mut arranged = Arranged::default();
         // SAFETY: such a set stands for a machine that has AVX2.
-        arranged.pairs = pairs.then(|| unsafe { pairs_avx2::arrange(pool, x, of_pairs) });
+        let pairs = pairs.then(|| unsafe { pairs_avx2::arrange(pool, x, of_pairs) });
+        let mut arranged = Arranged { pairs, ..Arranged::default() };
         for (bits, values) in of_planes.iter_mut().enumerate() {
             if some(&|t| planes::bits(t) == Some(bits + 1)) {
                 // SAFETY: as above.

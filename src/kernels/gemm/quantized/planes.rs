@@ -103,7 +103,7 @@ impl<const BITS: usize, const BLOCKS: usize> Format for Planes<BITS, BLOCKS> {
         ask: bool,
     ) {
         let count = codes.len() / 8;
-        assert!(start % BLOCKS == 0 && count % BLOCKS == 0 && scales.len() == 2 * count);
+        assert!(start.is_multiple_of(BLOCKS) && count.is_multiple_of(BLOCKS) && scales.len() == 2 * count);
         let (start, end) = (start / BLOCKS, (start + count) / BLOCKS);
         assert!(w.iter().all(|w| w.len() >= end * Self::BYTES));
         let mask = _mm256_set1_epi8(Self::MASK);
