@@ -31,6 +31,8 @@ PAIRS = [
     ("BitNet 2B TQ2_0", ("bitnet-2b", "tq2_0", "q6_k"), ("bitnet-2b-silu", "tq2_0", "q6_k"), 16, 16),
     ("Llama 1B Q8_0", ("llama-1b", "q8_0", "q8_0"), ("llama-1b", "q8_0", "q8_0"), 64, 16),
     ("Llama 1B Q4_0", ("llama-1b", "q4_0", "q6_k"), ("llama-1b", "q4_0", "q6_k"), 64, 16),
+    ("Bonsai 1.7B Q1_0", ("bonsai-1.7b", "q1_0", "q1_0"), ("bonsai-1.7b", "q1_0", "q1_0"), 64, 16),
+    ("Bonsai 1.7B Q2_0", ("bonsai-1.7b", "q2_0", "q2_0"), ("bonsai-1.7b", "q2_0", "q2_0"), 64, 16),
 ]
 PHASES = ("prefill", "decode")
 

@@ -214,7 +214,7 @@ impl Source<'_> {
 
     fn matrix(&self, m: &Matrix, out: &mut dyn Write) -> Result<u32> {
         out.write_all(&m.data).map_err(cannot_write)?;
-        Ok(m.dtype as u32)
+        Ok(m.dtype.file_id())
     }
 }
 

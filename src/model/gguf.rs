@@ -112,14 +112,10 @@ impl Checkpoint for Gguf {
     }
 
     fn matrix(&self, pool: &Pool, tensor: &str, rows: usize, cols: usize) -> Result<Matrix> {
-        let mut matrix = self.prepared(pool, tensor, rows, cols)?;
-        // Q2_0 has a fourth value, which no BitNet layer uses: its activations are int8, as for other ternary types.
-        let bitnet: &str = self.get("general.architecture")?;
-        if matrix.dtype == DType::Q2_0 && tensor.starts_with("blk.") && bitnet.starts_with("bitnet") {
-            let at =
-                |e: Error| Error::new(e.status, format!("{}: tensor '{tensor}': {}", self.what(), e.message));
-            matrix = pack::as_ternary(pool, &matrix).map_err(at)?.unwrap_or(matrix);
-        }
+        let matrix = self.prepared(pool, tensor, rows, cols)?;
+        let at =
+            |e: Error| Error::new(e.status, format!("{}: tensor '{tensor}': {}", self.what(), e.message));
+        let matrix = as_trained(self, pool, tensor, matrix).map_err(at)?;
         if !self.maps(&matrix.data) {
             // The file's own form has served.
             Gguf::matrix(self, tensor, rows, cols)?.data.release_pages();
@@ -148,6 +144,26 @@ impl Checkpoint for Gguf {
 
     fn other_bytes(&self) -> u64 {
         (self.file_bytes() as u64).saturating_sub(Gguf::tensor_bytes(self))
+    }
+}
+
+/// A matrix of a type that models of two kinds have, in the form that multiplies as its own was trained: with a scale of
+/// activations for each token, or for each 32 columns.
+///
+/// BitNet's and Falcon's were trained with int8 activations and one scale for each token: the architectures `bitnet*`,
+/// `llama` (whose ternary files are Falcon's and Llama3-8B-1.58), and bodies with a norm for each projection. Others, as
+/// Bonsai, were not. Q2_0 has a fourth value and a scale for each block, so it counts as ternary only in the layers of
+/// `bitnet*` files, and where the numbers are so.
+fn as_trained(gguf: &Gguf, pool: &Pool, tensor: &str, matrix: Matrix) -> Result<Matrix> {
+    let architecture: &str = gguf.get("general.architecture")?;
+    let bitnet = architecture.starts_with("bitnet");
+    let by_token = bitnet || architecture == "llama" || gguf.tensor("blk.0.attn_q_norm_in.weight").is_some();
+    match matrix.dtype {
+        DType::TQ2_0 if !by_token => pack::tq2_0_in_blocks(pool, &matrix),
+        DType::Q2_0 | DType::Q2_0_128 if bitnet && tensor.starts_with("blk.") => {
+            Ok(pack::as_ternary(pool, &matrix)?.unwrap_or(matrix))
+        }
+        _ => Ok(matrix),
     }
 }
 

@@ -121,3 +121,26 @@ fn q2_0_is_ternary_in_the_layers_of_a_bitnet_file() {
     assert_eq!(dtype(&bitnet, "output.weight"), DType::Q2_0);
     assert_eq!(dtype(&file("qwen3"), "blk.0.attn_q.weight"), DType::Q2_0);
 }
+
+/// BitNet's and Falcon's are multiplied with a scale for each token, in whatever body: others in blocks.
+#[test]
+fn tq2_0_is_multiplied_as_its_model_was_trained() {
+    let dtype = |architecture: &str, more: &[&str]| {
+        let mut file = File::default().str("general.architecture", architecture);
+        file.tensors = [("blk.0.attn_q.weight", 35, vec![0x55; 66])]
+            .into_iter()
+            .chain(more.iter().map(|name| (*name, 0, vec![0; 4 * 256])))
+            .map(|(name, type_id, data)| Tensor { name: name.into(), dims: vec![256, 1], type_id, data })
+            .collect();
+        let gguf = Gguf::from_bytes(Bytes::new(file.bytes()), "test file").expect("a file");
+        let pool = Pool::new(1).expect("pool");
+        Checkpoint::matrix(&gguf, &pool, "blk.0.attn_q.weight", 1, 256).expect("a matrix").dtype
+    };
+    for architecture in ["bitnet", "bitnet-b1.58", "llama"] {
+        assert_eq!(dtype(architecture, &[]), DType::TQ2_0, "{architecture}");
+    }
+    for architecture in ["qwen3", "gemma3"] {
+        assert_eq!(dtype(architecture, &[]), DType::Q2_0_128, "{architecture}");
+        assert_eq!(dtype(architecture, &["blk.0.attn_q_norm_in.weight"]), DType::TQ2_0, "{architecture}");
+    }
+}

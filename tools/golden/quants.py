@@ -4,7 +4,7 @@
 
 Each `<name>.bin` holds, one after the other, the tensor as a file has it and its elements: as f32, or as int8 that are
 multiplied with the case's scale. Names, shapes and lengths stand in `quants.json`. What the package `gguf` can decode is decoded by it. The others follow public layouts:
-Q2_0 of ggml (ggml-quants.c), IQ1_BN and IQ2_BN of ik_llama.cpp (iqk_quantize.cpp), TL1 and TL2 of bitnet.cpp
+Q1_0 and Q2_0 of ggml (ggml-quants.c), IQ1_BN and IQ2_BN of ik_llama.cpp (iqk_quantize.cpp), TL1 and TL2 of bitnet.cpp
 (utils/convert-hf-to-gguf-bitnet.py), Hugging Face's packed uint8 (transformers, integrations/bitnet.py).
 """
 
@@ -65,6 +65,13 @@ def known():
 
 
 # ---------------------------------------------------------------- others
+
+
+def q1_0(rows=3, cols=384):
+    d = (RNG.standard_normal((rows, cols // 128)) * 0.02).astype(F16)
+    bits = RNG.integers(0, 2, (rows, cols // 128, 128), dtype=U8)
+    packed = np.concatenate([d[..., None].view(U8), np.packbits(bits, axis=-1, bitorder="little")], -1)
+    save("q1_0", 41, (rows, cols), packed, (bits.astype(np.float32) * 2 - 1) * d.astype(np.float32)[..., None])
 
 
 def q2_0(rows=3, cols=320):
@@ -190,6 +197,7 @@ def main():
     uint8()
     look_up_tables()
     quantized()
+    q1_0()
     with open(os.path.join(OUT, "quants.json"), "w") as f:
         f.write("[\n" + ",\n".join(" " + json.dumps(case) for case in cases) + "\n]\n")
 

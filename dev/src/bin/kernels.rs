@@ -37,8 +37,18 @@ const SHAPES: [(usize, usize); 8] = [
 const QUICK_SHAPES: [(usize, usize); 2] = [(6912, 2560), (2048, 2048)];
 const TOKENS: [usize; 7] = [1, 2, 4, 8, 16, 32, 128];
 const QUICK_TOKENS: [usize; 4] = [1, 8, 16, 32];
-const TYPES: [DType; 8] =
-    [DType::I2S, DType::TQ2_0, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q4_K, DType::Q6_K];
+const TYPES: [DType; 10] = [
+    DType::I2S,
+    DType::TQ2_0,
+    DType::Q1_0,
+    DType::Q2_0,
+    DType::F16,
+    DType::BF16,
+    DType::Q8_0,
+    DType::Q4_0,
+    DType::Q4_K,
+    DType::Q6_K,
+];
 /// (heads, KV heads, head_dim) of the two models.
 const HEADS: [(usize, usize, usize); 2] = [(20, 5, 128), (32, 8, 64)];
 const CONTEXTS: [usize; 3] = [128, 1024, 4096];

@@ -3,8 +3,10 @@
 //!   synth SHAPE WEIGHTS HEAD OUT.gguf [LAYERS]
 //!
 //! SHAPE: bitnet-2b (BitNet b1.58 2B-4T), bitnet-2b-silu (the same tensors under the architecture `bitnet`, which is
-//! the one that llama.cpp reads; its feed-forward has SiLU for ReLU²), bitnet-large, bitnet-3b, llama-1b (Llama 3.2).
-//! WEIGHTS: a type for the projections, HEAD: one for the embedding, which is the head too.
+//! the one that llama.cpp reads; its feed-forward has SiLU for ReLU²), bitnet-large, bitnet-3b, llama-1b (Llama 3.2),
+//! bonsai-1.7b and bonsai-8b (Qwen 3; the 8B with YaRN).
+//! WEIGHTS: a type for the projections, HEAD: one for the embedding, which is the head too but in bonsai-8b, whose head is
+//! a tensor of its own in the same type.
 
 use bn_dev::SplitMix;
 use bn_engine::base::Result;
@@ -25,7 +27,12 @@ struct Shape {
     vocab: usize,
     context: u32,
     rope_base: f32,
+    eps: f32,
     sub_norms: bool,
+    qk_norms: bool,
+    tied: bool,
+    /// YaRN's factor and the context that it stretches.
+    yarn: Option<(f32, u32)>,
 }
 
 const BITNET_2B: Shape = Shape {
@@ -39,10 +46,32 @@ const BITNET_2B: Shape = Shape {
     vocab: 128_256,
     context: 4096,
     rope_base: 500_000.0,
+    eps: 1e-5,
     sub_norms: true,
+    qk_norms: false,
+    tied: true,
+    yarn: None,
 };
 
-const SHAPES: [Shape; 5] = [
+const BONSAI: Shape = Shape {
+    name: "bonsai-1.7b",
+    architecture: "qwen3",
+    hidden: 2048,
+    ffn: 6144,
+    layers: 28,
+    heads: 16,
+    kv_heads: 8,
+    vocab: 151_936,
+    context: 32_768,
+    rope_base: 1e6,
+    eps: 1e-6,
+    sub_norms: false,
+    qk_norms: true,
+    tied: true,
+    yarn: None,
+};
+
+const SHAPES: [Shape; 7] = [
     BITNET_2B,
     // The one BitNet that llama.cpp has.
     Shape { name: "bitnet-2b-silu", architecture: "bitnet", ..BITNET_2B },
@@ -57,7 +86,7 @@ const SHAPES: [Shape; 5] = [
         vocab: 32_002,
         context: 2048,
         rope_base: 10_000.0,
-        sub_norms: true,
+        ..BITNET_2B
     },
     Shape {
         name: "bitnet-3b",
@@ -70,7 +99,7 @@ const SHAPES: [Shape; 5] = [
         vocab: 32_002,
         context: 2048,
         rope_base: 10_000.0,
-        sub_norms: true,
+        ..BITNET_2B
     },
     Shape {
         name: "llama-1b",
@@ -84,6 +113,19 @@ const SHAPES: [Shape; 5] = [
         context: 8192,
         rope_base: 500_000.0,
         sub_norms: false,
+        ..BITNET_2B
+    },
+    BONSAI,
+    Shape {
+        name: "bonsai-8b",
+        hidden: 4096,
+        ffn: 12_288,
+        layers: 36,
+        heads: 32,
+        context: 65_536,
+        tied: false,
+        yarn: Some((4.0, 16_384)),
+        ..BONSAI
     },
 ];
 
@@ -153,17 +195,24 @@ impl Tensors {
     fn of(&mut self, s: &Shape, layers: usize) -> std::result::Result<(), String> {
         self.add("token_embd.weight".into(), self.head, s.vocab, s.hidden)?;
         self.add("output_norm.weight".into(), DType::F32, 1, s.hidden)?;
-        let kv = s.hidden / s.heads * s.kv_heads;
+        if !s.tied {
+            self.add("output.weight".into(), self.head, s.vocab, s.hidden)?;
+        }
+        let head_dim = s.hidden / s.heads;
+        let kv = head_dim * s.kv_heads;
         for layer in 0..layers {
             let name = |part: &str| format!("blk.{layer}.{part}.weight");
-            let norms: &[(&str, usize)] = &[
-                ("attn_norm", s.hidden),
-                ("ffn_norm", s.hidden),
-                ("attn_sub_norm", s.hidden),
-                ("ffn_sub_norm", s.ffn),
-            ];
-            for (part, width) in &norms[..if s.sub_norms { 4 } else { 2 }] {
-                self.add(name(part), DType::F32, 1, *width)?;
+            for (part, width, there) in [
+                ("attn_norm", s.hidden, true),
+                ("ffn_norm", s.hidden, true),
+                ("attn_sub_norm", s.hidden, s.sub_norms),
+                ("ffn_sub_norm", s.ffn, s.sub_norms),
+                ("attn_q_norm", head_dim, s.qk_norms),
+                ("attn_k_norm", head_dim, s.qk_norms),
+            ] {
+                if there {
+                    self.add(name(part), DType::F32, 1, width)?;
+                }
             }
             for (part, rows, cols) in [
                 ("attn_q", s.hidden, s.hidden),
@@ -196,10 +245,17 @@ fn metadata(s: &Shape, layers: usize) -> Vec<(String, Meta)> {
     let mut pairs: Vec<(String, Meta)> = vec![
         ("general.architecture".into(), s.architecture.into()),
         ("general.name".into(), Meta::Str(format!("synthetic {}", s.name))),
-        (key("attention.layer_norm_rms_epsilon"), Meta::F32(1e-5)),
+        (key("attention.layer_norm_rms_epsilon"), Meta::F32(s.eps)),
         (key("rope.freq_base"), Meta::F32(s.rope_base)),
     ];
     pairs.extend(u32s.map(|(k, v)| (key(k), Meta::U32(v))));
+    if let Some((factor, context)) = s.yarn {
+        pairs.extend([
+            (key("rope.scaling.type"), "yarn".into()),
+            (key("rope.scaling.factor"), Meta::F32(factor)),
+            (key("rope.scaling.original_context_length"), Meta::U32(context)),
+        ]);
+    }
     pairs.extend(tokenizer(s.vocab));
     pairs
 }
@@ -312,7 +368,7 @@ fn fill(dtype: DType, scale: f32, rng: &mut SplitMix, buffer: &mut [u8], norm: b
                     _ => rng.draw() as u8,
                 };
                 block.iter_mut().for_each(|b| *b = byte(rng));
-                let ternary = matches!(dtype, DType::TQ1_0 | DType::TQ2_0 | DType::Q2_0);
+                let ternary = matches!(dtype, DType::TQ1_0 | DType::TQ2_0 | DType::Q1_0 | DType::Q2_0);
                 // Sub-blocks of K-quants have scales of up to 63 of their own, codes go to 127.
                 let step = f16::from_f32(if ternary { scale } else { scale / 256.0 }).to_le_bytes();
                 if dtype != DType::IQ1_BN {

@@ -25,8 +25,15 @@ pub struct TensorInfo {
     pub(super) part: usize,
     /// Bytes from its first to the next tensor's, or to the end of the file; known once all tensors are.
     pub(super) extent: usize,
-    /// What its type turned out to be that shares a number with one of ours.
-    foreign: Option<&'static str>,
+    /// What `set_extent` found to be behind a number that several types share.
+    found: Option<Found>,
+}
+
+/// A type that shares its number with another.
+#[derive(Clone, Copy, Debug)]
+enum Found {
+    Ours(DType),
+    Foreign(&'static str),
 }
 
 impl TensorInfo {
@@ -60,7 +67,7 @@ impl TensorInfo {
             offset,
             part: 0,
             extent: 0,
-            foreign: None,
+            found: None,
         };
         info.byte_len = info.expected_len().map_err(|message| r.error(message))?;
         Ok(info)
@@ -68,29 +75,39 @@ impl TensorInfo {
 
     /// The type, where this build can read it.
     pub fn dtype(&self) -> Option<DType> {
-        let known = DType::IN_FILES.into_iter().find(|t| *t as u32 == self.type_id);
-        known.filter(|_| self.foreign.is_none())
+        match self.found {
+            Some(Found::Ours(dtype)) => Some(dtype),
+            Some(Found::Foreign(_)) => None,
+            None => DType::IN_FILES.into_iter().find(|t| *t as u32 == self.type_id),
+        }
     }
 
-    /// Takes the bytes that the tensor has in its file, and tells by them what shares a number with our types: MXFP4
-    /// (32 elements in 17 bytes) with TL2, and a fork's Q2_0 of 128 elements in 34 bytes with ggml's.
+    /// Takes the bytes that the tensor has in its file, and tells by them the types that share a number: MXFP4 (32
+    /// elements in 17 bytes) from TL2, and Q2_0 of 128 elements in 34 bytes from ggml's of 64 in 18, which is what it is
+    /// where there is room for that. (Padding makes room for up to 31 bytes more, so for small tensors: under 2048
+    /// elements, and of no model.)
     pub(super) fn set_extent(&mut self, extent: usize) {
         self.extent = extent;
         let mxfp4 = self.elements() / 32 * 17;
-        self.foreign = match (self.dtype(), self.byte_len) {
-            (Some(DType::TL2), None) => Some("MXFP4"),
-            (Some(DType::TL2), _) if extent >= mxfp4 => Some("MXFP4"),
-            (Some(DType::Q2_0), Some(len)) if extent < len => Some("Q2_0 in blocks of 128, a fork's"),
-            _ => None,
+        let [cols, rows @ ..] = self.dims;
+        let wide = || DType::Q2_0_128.byte_len(rows.iter().product(), cols).filter(|len| *len <= extent);
+        (self.found, self.byte_len) = match (self.dtype(), self.byte_len) {
+            (Some(DType::TL2), None) => (Some(Found::Foreign("MXFP4")), None),
+            (Some(DType::TL2), _) if extent >= mxfp4 => (Some(Found::Foreign("MXFP4")), None),
+            (Some(DType::Q2_0), Some(len)) if extent < len && wide().is_some() => {
+                (Some(Found::Ours(DType::Q2_0_128)), wide())
+            }
+            (_, len) => (None, len),
         };
-        if self.foreign.is_some() {
-            self.byte_len = None;
-        }
     }
 
     /// `12 (Q4_K)`: the number and, where it has one, the name.
     pub fn type_name(&self) -> String {
-        match self.foreign.or(ggml_type_name(self.type_id)) {
+        let foreign = match self.found {
+            Some(Found::Foreign(name)) => Some(name),
+            _ => None,
+        };
+        match foreign.or(ggml_type_name(self.type_id)) {
             Some(name) => format!("{} ({name})", self.type_id),
             None => format!("{} (unknown)", self.type_id),
         }
@@ -204,6 +221,7 @@ fn ggml_type_name(id: u32) -> Option<&'static str> {
         // MXFP4 in ggml: `set_extent` tells them apart.
         39 => Some("TL2"),
         40 => Some("NVFP4"),
+        41 => Some("Q1_0"),
         42 => Some("Q2_0"),
         134 => Some("IQ1_BN"),
         135 => Some("IQ2_BN"),

@@ -76,7 +76,7 @@ fn every_type_has_a_name_and_a_length() {
     refused(
         g.matrix("w", 1, 64),
         Status::Unsupported,
-        &["777", "it reads F32, F16, Q4_0", "TL2, Q2_0", "and IQ2_BN"],
+        &["777", "it reads F32, F16, Q4_0", "TL2, Q1_0, Q2_0", "and IQ2_BN"],
     );
 }
 
@@ -161,11 +161,16 @@ fn types_that_share_a_number_are_told_apart_by_their_bytes() {
             refused(g.matrix("w", rows as usize, cols as usize), Status::Unsupported, &["39 (MXFP4)"]);
         }
     }
-    // A fork's Q2_0: 34 bytes for 128 elements, where ours has 36.
+    // A fork's Q2_0: 34 bytes for 128 elements, where ggml's has 36.
     let (rows, cols) = (64u64, 128u64);
-    let forks = vec![0; (rows * cols / 128 * 34) as usize];
-    let g = parse(&Writer::new().tensor("w", &[cols, rows], 42, &forks).tensor("next", &[8], 0, &[0; 32]));
-    refused(g.matrix("w", 64, 128), Status::Unsupported, &["42 (Q2_0 in blocks of 128"]);
+    let q2_0 = |bytes: u64| {
+        let data = vec![0; (rows * cols / 128 * bytes) as usize];
+        let writer = Writer::new().tensor("w", &[cols, rows], 42, &data).tensor("next", &[8], 0, &[0; 32]);
+        Gguf::from_bytes(writer.bytes(), "test.gguf")?.matrix("w", rows as usize, cols as usize)
+    };
+    assert_eq!(q2_0(34).unwrap().dtype, DType::Q2_0_128);
+    assert_eq!(q2_0(36).unwrap().dtype, DType::Q2_0);
+    assert_eq!(q2_0(33).err().expect("too short").status, Status::BadModel);
 }
 
 fn folder(name: &str) -> PathBuf {

@@ -2,7 +2,7 @@
 
 use crate::base::{Bytes, Error, Result};
 
-/// How a weight's bytes are laid out; the numbers are GGUF's type ids, but for `Ternary`, which no file has.
+/// How a weight's bytes are laid out; the numbers are GGUF's type ids, but for the last two (`file_id`).
 #[allow(non_camel_case_types)] // the names that files and their users know
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
@@ -27,13 +27,17 @@ pub enum DType {
     /// bitnet.cpp's look-up-table types (layout in `tl`); the number 39 is MXFP4 in ggml.
     TL1 = 38,
     TL2 = 39,
+    /// Plus or minus a scale for each 128.
+    Q1_0 = 41,
     /// Four values, -1 to 2, a scale for each 64.
     Q2_0 = 42,
     /// ik_llama.cpp's ternary types, a scale for each row.
     IQ1_BN = 134,
     IQ2_BN = 135,
+    /// As Q2_0, a scale for each 128: an older fork's, whose files give it the same number.
+    Q2_0_128 = u32::MAX - 1,
     /// Our own: rows of whole 128-blocks in I2_S's bit order, padded with code 1, which is zero; behind all codes an
-    /// f32 scale for each row.
+    /// f32 scale for each row. No file has it.
     Ternary = u32::MAX,
 }
 
@@ -60,14 +64,22 @@ pub struct Matrix {
 }
 
 impl DType {
-    /// Every type that a file can hold.
-    pub const IN_FILES: [DType; 21] = {
+    /// Every type that has a number of its own in files.
+    pub const IN_FILES: [DType; 22] = {
         use DType::*;
         [
             F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, BF16, TQ1_0, TQ2_0, I2S,
-            TL1, TL2, Q2_0, IQ1_BN, IQ2_BN,
+            TL1, TL2, Q1_0, Q2_0, IQ1_BN, IQ2_BN,
         ]
     };
+
+    /// The type's number in a GGUF file; that of `Ternary` is none.
+    pub fn file_id(self) -> u32 {
+        match self {
+            DType::Q2_0_128 => DType::Q2_0 as u32,
+            other => other as u32,
+        }
+    }
 
     /// (elements per block, bytes per block); a row is a whole number of blocks, with what `row_prefix` says before
     /// them. Of `Ternary` the last block of a row may be partly padding, of I2_S a row may end within a block.
@@ -88,7 +100,9 @@ impl DType {
             DType::TQ1_0 => (256, 54),
             DType::TQ2_0 => (256, 66),
             DType::I2S | DType::Ternary => (128, 32),
+            DType::Q1_0 => (128, 18),
             DType::Q2_0 => (64, 18),
+            DType::Q2_0_128 => (128, 34),
             DType::IQ1_BN => (64, 13),
             DType::IQ2_BN => (64, 16),
             DType::TL1 | DType::TL2 => (4, 1),
@@ -113,10 +127,10 @@ impl DType {
         use DType::*;
         match self {
             I2S | TQ2_0 | Ternary => Arithmetic::Ternary,
-            Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 => Arithmetic::Blocks32,
+            Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q1_0 | Q2_0 | Q2_0_128 => Arithmetic::Blocks32,
             Q2_K | Q3_K | Q4_K | Q5_K | Q6_K => Arithmetic::Blocks256,
             // The last five become others before they are multiplied.
-            F32 | F16 | BF16 | Q2_0 | TQ1_0 | TL1 | TL2 | IQ1_BN | IQ2_BN => Arithmetic::Float,
+            F32 | F16 | BF16 | TQ1_0 | TL1 | TL2 | IQ1_BN | IQ2_BN => Arithmetic::Float,
         }
     }
 

@@ -102,18 +102,19 @@ pub fn pack_uint8(pool: &Pool, packed: &[u8], rows: usize, cols: usize, scales: 
 /// A Q2_0 matrix as `Ternary`, where it is one: no value 2, and in each row one scale but for blocks of zeros, whose
 /// scale ggml's quantizer sets to 0. None where it is not.
 ///
-/// A BitNet model's activations are rounded to int8 before they meet its weights; this keeps that so for BitNet files
-/// of this type, which `rows` otherwise reads as f32 weights.
+/// A BitNet model's activations are rounded to int8 with a scale for each token; this keeps that so for BitNet files of
+/// this type.
 pub fn as_ternary(pool: &Pool, m: &Matrix) -> Result<Option<Matrix>> {
-    if m.dtype != DType::Q2_0 {
+    if !matches!(m.dtype, DType::Q2_0 | DType::Q2_0_128) {
         return Ok(None);
     }
-    let blocks = |row| packed_row(m, row).as_chunks::<18>().0.iter();
+    let (elements, bytes) = m.dtype.block();
+    let blocks = |row| packed_row(m, row).chunks_exact(bytes);
     let three = |b: &u8| b & (b >> 1) & 0x55 != 0;
     let mut scales = zeroed(m.rows)?;
     let other = || Error::unsupported("a matrix that is not ternary");
     let looked = for_rows(pool, m.rows, 1, m.cols, &mut scales, &|row, _: &mut [u8], out| {
-        let mut some = blocks(row).map(|block| f16_at(block)).filter(|scale| *scale != 0.0);
+        let mut some = blocks(row).map(f16_at).filter(|scale| *scale != 0.0);
         out[0] = some.next().unwrap_or(0.0);
         let none = some.any(|scale| scale != out[0]) || blocks(row).any(|b| b[2..].iter().any(three));
         if none { Err(other()) } else { Ok(()) }
@@ -124,7 +125,7 @@ pub fn as_ternary(pool: &Pool, m: &Matrix) -> Result<Option<Matrix>> {
         Err(error) => return Err(error),
     }
     pack_ternary(pool, m.rows, m.cols, &scales, &|row, codes| {
-        for (codes, block) in codes.as_chunks_mut::<64>().0.iter_mut().zip(blocks(row)) {
+        for (codes, block) in codes.chunks_exact_mut(elements).zip(blocks(row)) {
             if f16_at(block) == 0.0 {
                 codes.fill(ZERO);
                 continue;
@@ -303,6 +304,29 @@ fn tq1_0_to_tq2_0(pool: &Pool, m: &Matrix) -> Result<Matrix> {
         Ok(())
     })?;
     Matrix::new(Bytes::new(data), DType::TQ2_0, m.rows, m.cols)
+}
+
+/// A TQ2_0 matrix as `Q2_0_128`, whose activations have a scale for each 32 columns: for models that were not trained with
+/// one for each token.
+pub fn tq2_0_in_blocks(pool: &Pool, m: &Matrix) -> Result<Matrix> {
+    assert_eq!(m.dtype, DType::TQ2_0);
+    let stride = m.cols / 128 * 34;
+    let mut data = zeroed(m.rows.saturating_mul(stride))?;
+    for_rows(pool, m.rows, stride, 0, &mut data, &|row, _: &mut [u8], out| {
+        for (block, out) in packed_row(m, row).as_chunks::<66>().0.iter().zip(out.as_chunks_mut::<68>().0) {
+            let (halves, d) = block.as_chunks::<32>();
+            for (half, out) in halves.iter().zip(out.as_chunks_mut::<34>().0) {
+                out[..2].copy_from_slice(d);
+                for (j, out) in out[2..].iter_mut().enumerate() {
+                    // Elements 4 j to 4 j + 3, which lie side by side.
+                    let (from, shift) = (&half[4 * j % 32..][..4], j / 8 * 2);
+                    *out = (0..4).map(|k| (from[k] >> shift & 3) << (2 * k)).sum();
+                }
+            }
+        }
+        Ok(())
+    })?;
+    Matrix::new(Bytes::new(data), DType::Q2_0_128, m.rows, m.cols)
 }
 
 /// 256 codes in TQ2_0's bit order (`rows`), to the first 64 bytes of `out`.

@@ -8,10 +8,11 @@ use proptest::prelude::*;
 
 const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 /// Those that are multiplied in f32, then the other ones whose rows become f32.
-const DENSE: [DType; 14] = [
+const DENSE: [DType; 15] = [
     DType::F32,
     DType::F16,
     DType::BF16,
+    DType::Q1_0,
     DType::Q2_0,
     DType::Q8_0,
     DType::Q4_0,
@@ -138,7 +139,7 @@ fn random(dtype: DType, rows: usize, cols: usize, seed: u64) -> Matrix {
     };
     let mut data: Vec<u8> = (0..rows * (cols / elements) * bytes).map(|_| next() as u8).collect();
     let halves: &[usize] = match dtype {
-        DType::F16 | DType::Q8_0 | DType::Q4_0 | DType::Q5_0 | DType::Q2_0 => &[0],
+        DType::F16 | DType::Q8_0 | DType::Q4_0 | DType::Q5_0 | DType::Q1_0 | DType::Q2_0 => &[0],
         DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => &[0, 2],
         DType::Q2_K => &[80, 82],
         DType::Q3_K => &[108],
@@ -213,7 +214,7 @@ proptest! {
 /// More tokens than a panel is swept over at once, and more than one part of columns.
 #[test]
 fn long_prompts_are_the_reference() {
-    for (dtype, cols) in [(DType::F16, 1030), (DType::Q2_0, 1280)] {
+    for (dtype, cols) in [(DType::F16, 1030), (DType::BF16, 1280)] {
         for tokens in [127, 128, 129, 263] {
             let m = random(dtype, 14, cols, 5);
             let x: Vec<f32> = (0..tokens * cols).map(number).collect();

@@ -9,7 +9,9 @@ pub trait Packed {
     /// Elements and bytes of a block.
     const ELEMENTS: usize;
     const BYTES: usize;
-    /// Elements that share a scale within the block.
+    /// Elements that meet activations of one scale: 256 of a block of 256, 32 of others.
+    const UNIT: usize = if Self::ELEMENTS == 256 { 256 } else { 32 };
+    /// Of a block of 256, elements that share a scale within it.
     const GROUP: usize;
     /// Where the block's f16 scale and minimum are; the latter is `NONE` where the type has none.
     const SCALE: usize;
@@ -64,6 +66,9 @@ macro_rules! with_packed {
             DType::Q4_1 => some!(Q4_1),
             DType::Q5_0 => some!(Q5_0),
             DType::Q5_1 => some!(Q5_1),
+            DType::Q1_0 => some!(Q1_0),
+            DType::Q2_0 => some!(Q2_0),
+            DType::Q2_0_128 => some!(Q2_0_128),
             DType::Q2_K => some!(Q2_K),
             DType::Q3_K => some!(Q3_K),
             DType::Q4_K => some!(Q4_K),
@@ -114,9 +119,19 @@ fn less(q: uint8x16_t, offset: i8) -> int8x16_t {
 #[target_feature(enable = "neon")]
 unsafe fn fifth_bits(at: *const u8) -> uint8x16_t {
     // SAFETY: the caller's promise.
+    vandq_u8(unsafe { one_bit(at) }, vdupq_n_u8(16))
+}
+
+/// All bits of an element where its one of the sixteen at `at` is set.
+///
+/// # Safety
+/// Two bytes can be read.
+#[inline]
+#[target_feature(enable = "neon")]
+unsafe fn one_bit(at: *const u8) -> uint8x16_t {
+    // SAFETY: the caller's promise.
     let spread = unsafe { vcombine_u8(vld1_dup_u8(at), vld1_dup_u8(at.add(1))) };
-    let each = vreinterpretq_u8_u64(vdupq_n_u64(0x8040_2010_0804_0201));
-    vandq_u8(vtstq_u8(spread, each), vdupq_n_u8(16))
+    vtstq_u8(spread, vreinterpretq_u8_u64(vdupq_n_u64(0x8040_2010_0804_0201)))
 }
 
 /// A `Packed` of `$elements` in `$bytes` bytes: its sixteen number `$n` at `$block`, and its scales.
@@ -149,7 +164,10 @@ macro_rules! packed {
         }
     };
     ($name:ident, $bytes:literal, $scale:expr, $min:expr, |$block:ident, $n:ident| $sixteen:expr) => {
-        packed!($name, 32, $bytes, 32, $scale, $min, |$block, $n| $sixteen, |_block| {
+        packed!($name, 32, $bytes, $scale, $min, |$block, $n| $sixteen);
+    };
+    ($name:ident, $elements:literal, $bytes:literal, $scale:expr, $min:expr, |$block:ident, $n:ident| $sixteen:expr) => {
+        packed!($name, $elements, $bytes, 32, $scale, $min, |$block, $n| $sixteen, |_block| {
             (vdupq_n_s8(1), vdupq_n_u8(0))
         });
     };
@@ -165,6 +183,24 @@ packed!(Q5_1, 24, 0, 2, |block, n| {
     let fifth = fifth_bits(block.add(4 + 2 * n));
     vreinterpretq_s8_u8(vorrq_u8(bits(bytes(block.add(8)), 4 * n, 15), fifth))
 });
+packed!(Q1_0, 128, 18, 0, NONE, |block, n| less(vandq_u8(one_bit(block.add(2 + 2 * n)), vdupq_n_u8(2)), 1));
+packed!(Q2_0, 64, 18, 0, NONE, |block, n| two_bits(block.add(2 + 4 * n)));
+packed!(Q2_0_128, 128, 34, 0, NONE, |block, n| two_bits(block.add(2 + 4 * n)));
+
+/// Sixteen elements of two bits, low bits first, less 1.
+///
+/// # Safety
+/// Four bytes can be read.
+#[inline]
+#[target_feature(enable = "neon")]
+unsafe fn two_bits(at: *const u8) -> int8x16_t {
+    let spread = vcombine_u8(vcreate_u8(0x0101_0101_0000_0000), vcreate_u8(0x0303_0303_0202_0202));
+    let shifts = vreinterpretq_s8_u32(vdupq_n_u32(0xfafc_fe00));
+    // SAFETY: the caller's promise.
+    let four = vreinterpretq_u8_u32(vdupq_n_u32(unsafe { word(at) }));
+    less(vandq_u8(vshlq_u8(vqtbl1q_u8(four, spread), shifts), vdupq_n_u8(3)), 1)
+}
+
 packed!(
     Q2_K,
     256,

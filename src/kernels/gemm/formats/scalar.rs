@@ -62,13 +62,23 @@ fn five_bits(high: &[u8], nibbles: &[u8]) -> [u8; 32] {
     values
 }
 
-/// Blocks of 64: an f16 scale, 16 bytes of four elements each, low bits first; offset 1, so that 2 is a value too
+/// Blocks of 128: an f16 scale, then a bit for each element, low bits first: the scale where it is set, or its negative.
+pub fn q1_0(source: &[u8], out: &mut [f32]) {
+    for (out, block) in out.as_chunks_mut::<128>().0.iter_mut().zip(source.as_chunks::<18>().0) {
+        let d = f16_at(block);
+        for (out, b) in out.as_chunks_mut::<8>().0.iter_mut().zip(&block[2..]) {
+            for (k, out) in out.iter_mut().enumerate() {
+                *out = if b >> k & 1 == 1 { d } else { -d };
+            }
+        }
+    }
+}
+
+/// Blocks of `ELEMENTS`: an f16 scale, then bytes of four elements each, low bits first; offset 1, so that 2 is a value too
 /// (ggml-quants.c; a quantizer of ternary weights never writes it).
-///
-/// The product is one in f32, because a row's blocks need not share a scale: a BitNet model's activations are not
-/// rounded to int8 then, unless `pack::as_ternary` finds the file's numbers to be ternary ones with a scale per row.
-pub fn q2_0(source: &[u8], out: &mut [f32]) {
-    for (out, block) in out.as_chunks_mut::<64>().0.iter_mut().zip(source.as_chunks::<18>().0) {
+pub fn q2_0<const ELEMENTS: usize>(source: &[u8], out: &mut [f32]) {
+    let blocks = source.chunks_exact(2 + ELEMENTS / 4);
+    for (out, block) in out.as_chunks_mut::<ELEMENTS>().0.iter_mut().zip(blocks) {
         let d = f16_at(block);
         for (out, b) in out.as_chunks_mut::<4>().0.iter_mut().zip(&block[2..]) {
             for (k, out) in out.iter_mut().enumerate() {

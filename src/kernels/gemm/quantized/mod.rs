@@ -13,6 +13,8 @@ mod k;
 mod neon;
 #[cfg(target_arch = "x86_64")]
 mod pairs_avx2;
+#[cfg(target_arch = "x86_64")]
+mod planes;
 #[cfg(test)]
 mod tests;
 
@@ -70,9 +72,10 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
             let Part { matrix: m, column } = parts[matrix];
             let (packed, row_bytes) = packed_rows(m, rows.clone());
             let column = column + rows.start;
+            let x = in_order(&arranged, m.dtype).unwrap_or(x);
             let task =
                 Task { x, dtype: m.dtype, packed, row_bytes, rows: rows.len(), column, out: &out, stride };
-            SCRATCH.with_borrow_mut(|scratch| run(isa, &task, arranged, scratch));
+            SCRATCH.with_borrow_mut(|scratch| run(isa, &task, &arranged, scratch));
         };
         let tasks = block_count(weights, TASK_ROWS);
         let bytes = weights.iter().map(|m| m.data.len()).sum();
@@ -82,7 +85,12 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
 
 /// What kernels want of the activations besides themselves; nothing on most machines.
 #[cfg(target_arch = "x86_64")]
-type Arranged<'a> = Option<pairs_avx2::Pairs<'a>>;
+#[derive(Default)]
+struct Arranged<'a> {
+    pairs: Option<pairs_avx2::Pairs<'a>>,
+    /// For weights of one bit and of two.
+    planes: [Option<BlockActivations<'a>>; 2],
+}
 #[cfg(not(target_arch = "x86_64"))]
 type Arranged<'a> = ();
 
@@ -94,17 +102,34 @@ fn with_arranged(
     weights: &[&Matrix],
     product: impl FnOnce(Arranged),
 ) {
-    if !isa.has_avx2()
-        || isa == Isa::Avx512Vnni
-        || x.tokens() < pairs_avx2::TOKENS
-        || weights.iter().all(|m| m.dtype != DType::Q8_0)
-    {
-        return product(None);
+    if !isa.has_avx2() {
+        return product(Arranged::default());
     }
-    ARRANGED.with_borrow_mut(|arranged| {
+    let some = |of: &dyn Fn(DType) -> bool| weights.iter().any(|m| of(m.dtype));
+    let pairs = isa != Isa::Avx512Vnni && x.tokens() >= pairs_avx2::TOKENS && some(&|t| t == DType::Q8_0);
+    ARRANGED.with_borrow_mut(|(of_pairs, of_planes)| {
         // SAFETY: such a set stands for a machine that has AVX2.
-        product(Some(unsafe { pairs_avx2::arrange(pool, x, arranged) }))
+        let pairs = pairs.then(|| unsafe { pairs_avx2::arrange(pool, x, of_pairs) });
+        let mut arranged = Arranged { pairs, ..Arranged::default() };
+        for (bits, values) in of_planes.iter_mut().enumerate() {
+            if some(&|t| planes::bits(t) == Some(bits + 1)) {
+                // SAFETY: as above.
+                arranged.planes[bits] = Some(unsafe { planes::arrange(pool, bits + 1, x, values) });
+            }
+        }
+        product(arranged)
     });
+}
+
+/// The activations as kernels for such weights read them, where that is not their own order.
+#[cfg(target_arch = "x86_64")]
+fn in_order<'a>(arranged: &'a Arranged, dtype: DType) -> Option<&'a BlockActivations<'a>> {
+    arranged.planes[planes::bits(dtype)? - 1].as_ref()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn in_order<'a>(_: &'a Arranged, _: DType) -> Option<&'a BlockActivations<'a>> {
+    None
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -113,7 +138,7 @@ fn with_arranged(_: &Pool, _: Isa, _: &BlockActivations, _: &[&Matrix], product:
 }
 
 #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
-fn run(isa: Isa, task: &Task, arranged: Arranged, scratch: &mut Scratch) {
+fn run(isa: Isa, task: &Task, arranged: &Arranged, scratch: &mut Scratch) {
     // Each instruction set's form, by the kind of block; what has none is computed as the reference is.
     match (isa, task.dtype.arithmetic()) {
         (Isa::Scalar, _) => scalar::run(task, scratch),
@@ -125,7 +150,7 @@ fn run(isa: Isa, task: &Task, arranged: Arranged, scratch: &mut Scratch) {
         // SAFETY: such a set stands for a machine that has these instructions.
         (Isa::Avx512Vnni, Arithmetic::Blocks32) => unsafe { avx512::run(task, scratch) },
         #[cfg(target_arch = "x86_64")]
-        (_, Arithmetic::Blocks32) if isa.has_avx2() => match (arranged, task.dtype) {
+        (_, Arithmetic::Blocks32) if isa.has_avx2() => match (arranged.pairs, task.dtype) {
             // SAFETY: as above.
             (Some(pairs), DType::Q8_0) => unsafe { pairs_avx2::run(task, pairs, scratch) },
             // SAFETY: as above.
@@ -201,7 +226,7 @@ pub(super) struct Scratch {
 #[cfg(target_arch = "x86_64")]
 thread_local! {
     /// Of the thread that asks for a product.
-    static ARRANGED: RefCell<pairs_avx2::Arranged> = RefCell::default();
+    static ARRANGED: RefCell<(pairs_avx2::Arranged, [Vec<i8>; 2])> = RefCell::default();
 }
 
 thread_local! {
@@ -211,9 +236,9 @@ thread_local! {
 }
 
 /// A block's weights as integers: weight i is `values[i] * scales[i / 16] * d - mins[i / 16] * min`. A block of 32 has
-/// scales of 1, and its minimum is added: `values[i] * d + min`.
+/// scales of 1, and its minimum is added: `values[i] * d + min`. So have larger ones that meet activations in blocks of 32.
 pub(super) struct Codes {
-    /// The type's offset is in them already. The first 32 are a short block's.
+    /// The type's offset is in them already. The first ones are a shorter block's.
     pub values: [i8; 256],
     pub scales: [i8; 16],
     pub mins: [u8; 16],
@@ -236,6 +261,16 @@ pub(super) fn decode(dtype: DType, block: &[u8]) -> Codes {
         DType::Q4_1 => nibbles(&block[4..], None, 0, &mut codes.values),
         DType::Q5_0 => nibbles(&block[6..], Some(&block[2..6]), -16, &mut codes.values),
         DType::Q5_1 => nibbles(&block[8..], Some(&block[4..8]), 0, &mut codes.values),
+        DType::Q1_0 => {
+            for (eight, b) in codes.values.as_chunks_mut::<8>().0.iter_mut().zip(&block[2..]) {
+                *eight = std::array::from_fn(|k| (b >> k & 1) as i8 * 2 - 1);
+            }
+        }
+        DType::Q2_0 | DType::Q2_0_128 => {
+            for (four, b) in codes.values.as_chunks_mut::<4>().0.iter_mut().zip(&block[2..]) {
+                *four = [0, 2, 4, 6].map(|shift| (b >> shift & 3) as i8 - 1);
+            }
+        }
         other => panic!("{other:?} is no type of blocks with integers"),
     }
     codes
@@ -274,24 +309,23 @@ mod scalar {
     /// Decodes each block once and multiplies it with all tokens.
     pub fn run(task: &Task, scratch: &mut Scratch) {
         let (x, tokens) = (task.x, task.x.tokens());
-        let bytes = task.dtype.block().1;
+        let (elements, bytes) = task.dtype.block();
         let sums = grown(&mut scratch.sums, tokens);
         for row in 0..task.rows {
             sums.fill(0.0);
-            for (b, block) in task.row(row).chunks_exact(bytes).enumerate() {
+            for (n, block) in task.row(row).chunks_exact(bytes).enumerate() {
                 let codes = decode(task.dtype, block);
                 for (t, sum) in sums.iter_mut().enumerate() {
                     let (values, scales, columns) = x.row(t);
-                    *sum = match x.block {
-                        32 => add_short(&codes, &values[32 * b..][..32], scales[b], columns[b], *sum),
-                        _ => add_long(
-                            &codes,
-                            &values[256 * b..][..256],
-                            scales[b],
-                            &columns[16 * b..][..16],
-                            *sum,
-                        ),
-                    };
+                    if x.block == 256 {
+                        let (x, columns) = (&values[256 * n..][..256], &columns[16 * n..][..16]);
+                        *sum = add_long(&codes, x, scales[n], columns, *sum);
+                        continue;
+                    }
+                    for (i, w) in codes.values[..elements].as_chunks::<32>().0.iter().enumerate() {
+                        let b = n * elements / 32 + i;
+                        *sum = add_short(&codes, w, &values[32 * b..][..32], scales[b], columns[b], *sum);
+                    }
                 }
             }
             sums.iter().enumerate().for_each(|(t, sum)| task.write(t, row, &[*sum]));
@@ -299,8 +333,8 @@ mod scalar {
     }
 
     /// `total` and the next 32 columns.
-    fn add_short(codes: &Codes, x: &[i8], scale: f32, sum: i16, total: f32) -> f32 {
-        let dot = dot(&codes.values, x);
+    fn add_short(codes: &Codes, w: &[i8; 32], x: &[i8], scale: f32, sum: i16, total: f32) -> f32 {
+        let dot = dot(w, x);
         let total = (dot as f32).mul_add(codes.d * scale, total);
         match codes.min {
             Some(min) => min.mul_add(scale * sum as f32, total),

@@ -32,8 +32,8 @@ pub fn run(task: &Task, scratch: &mut Scratch) {
 #[target_feature(enable = "neon,dotprod")]
 fn packed<P: Packed>(task: &Task, scratch: &mut Scratch) {
     let x = task.x;
-    assert!(x.block == P::ELEMENTS && x.cols / P::ELEMENTS * P::BYTES == task.row_bytes, "rows of blocks");
-    match (x.tokens(), P::ELEMENTS) {
+    assert!(x.block == P::UNIT && x.cols / P::ELEMENTS * P::BYTES == task.row_bytes, "rows of blocks");
+    match (x.tokens(), P::UNIT) {
         (0, _) => {}
         (1, 32) => few_short::<P, 1>(task),
         (2, 32) => few_short::<P, 2>(task),
@@ -45,7 +45,7 @@ fn packed<P: Packed>(task: &Task, scratch: &mut Scratch) {
     }
 }
 
-/// `T` tokens, all there are, with rows of blocks of 32, four rows at a time: a lane for each.
+/// `T` tokens, all there are, with rows of short blocks, four rows at a time: a lane for each.
 #[target_feature(enable = "neon,dotprod")]
 fn few_short<P: Packed, const T: usize>(task: &Task) {
     let x: [_; T] = std::array::from_fn(|t| task.x.row(t));
@@ -56,10 +56,11 @@ fn few_short<P: Packed, const T: usize>(task: &Task) {
         for b in 0..task.x.cols / 32 {
             // SAFETY: block b of each row, and its 32 columns of each token, are there.
             unsafe {
-                let block = rows.map(|row| row.as_ptr().add(P::BYTES * b));
+                let (n, of) = (b * 32 / P::ELEMENTS, b * 32 % P::ELEMENTS / 16);
+                let block = rows.map(|row| row.as_ptr().add(P::BYTES * n));
                 let mut dots = [[vdupq_n_s32(0); 4]; T];
                 for r in 0..4 {
-                    let (low, high) = (P::sixteen(block[r], 0), P::sixteen(block[r], 1));
+                    let (low, high) = (P::sixteen(block[r], of), P::sixteen(block[r], of + 1));
                     for t in 0..T {
                         let x = x[t].0.as_ptr().add(32 * b);
                         dots[t][r] = dot(dot(dots[t][r], low, vld1q_s8(x)), high, vld1q_s8(x.add(16)));
@@ -189,11 +190,11 @@ fn lows(mins: uint8x16_t, sums: &[i16]) -> i32 {
     vaddvq_s32(total)
 }
 
-/// Lines of a block in a panel. First its codes: a line has those of eight columns, of four and four, row by row. Then,
+/// Lines of `UNIT` columns in a panel. First its codes: a line has those of eight columns, of four and four, row by row. Then,
 /// of a block of 256, the scales of each 16 columns and the minimums of each 16, `[16, LANES]` i16. Then a line of the
 /// rows' f32 scales and minimums.
 const fn lines<P: Packed>() -> usize {
-    P::ELEMENTS / 8 + if P::ELEMENTS == 256 { 2 * MULTIPLIERS } else { 0 } + 1
+    P::UNIT / 8 + if P::UNIT == 256 { 2 * MULTIPLIERS } else { 0 } + 1
 }
 
 /// Lines of `[16, LANES]` i16.
@@ -202,8 +203,8 @@ const MULTIPLIERS: usize = 16 * LANES * 2 / size_of::<Line>();
 /// Decodes `LANES` rows at a time, `DEPTH` columns of them, and multiplies those with all tokens.
 #[target_feature(enable = "neon,dotprod")]
 fn sweep<P: Packed>(task: &Task, scratch: &mut Scratch) {
-    let (blocks, tokens) = (task.x.cols / P::ELEMENTS, task.x.tokens());
-    let depth = blocks.min(DEPTH / P::ELEMENTS);
+    let (blocks, tokens) = (task.x.cols / P::UNIT, task.x.tokens());
+    let depth = blocks.min(DEPTH / P::UNIT);
     let panel = grown(&mut scratch.codes, depth * lines::<P>());
     let partial = grown(&mut scratch.partial, tokens);
     for first in (0..task.rows).step_by(LANES) {
@@ -213,7 +214,8 @@ fn sweep<P: Packed>(task: &Task, scratch: &mut Scratch) {
         for start in (0..blocks).step_by(depth) {
             let panel = &mut panel[..depth.min(blocks - start) * lines::<P>()];
             for (b, lines) in panel.chunks_exact_mut(lines::<P>()).enumerate() {
-                fill::<P>(rows.map(|row| &row[P::BYTES * (start + b)..][..P::BYTES]), lines);
+                let (n, of) = ((start + b) * P::UNIT / P::ELEMENTS, (start + b) * P::UNIT % P::ELEMENTS / 16);
+                fill::<P>(rows.map(|row| &row[P::BYTES * n..][..P::BYTES]), of, lines);
             }
             for (n, partial) in partial.chunks_mut(TILE).enumerate() {
                 match partial {
@@ -233,18 +235,19 @@ fn sweep<P: Packed>(task: &Task, scratch: &mut Scratch) {
     }
 }
 
-/// One block of each row to a panel.
+/// `UNIT` columns of a block of each row, from 16 `of` on, to a panel.
 #[inline]
 #[target_feature(enable = "neon")]
-fn fill<P: Packed>(block: [&[u8]; LANES], panel: &mut [Line]) {
+fn fill<P: Packed>(block: [&[u8]; LANES], of: usize, panel: &mut [Line]) {
     assert!(block.iter().all(|block| block.len() == P::BYTES) && panel.len() == lines::<P>());
+    assert!(16 * of + P::UNIT <= P::ELEMENTS);
     let at = panel.as_mut_ptr().cast::<u8>();
     for four in 0..LANES / 4 {
-        for n in 0..P::ELEMENTS / 16 {
+        for n in 0..P::UNIT / 16 {
             // SAFETY: whole blocks; a line takes the codes of eight columns, sixteen bytes of four columns and rows.
             unsafe {
-                let rows =
-                    [0, 1, 2, 3].map(|r| vreinterpretq_u8_s8(P::sixteen(block[4 * four + r].as_ptr(), n)));
+                let rows = [0, 1, 2, 3]
+                    .map(|r| vreinterpretq_u8_s8(P::sixteen(block[4 * four + r].as_ptr(), of + n)));
                 for (j, codes) in transpose(rows).into_iter().enumerate() {
                     vst1q_u8(at.add(4 * LANES * (4 * n + j) + 16 * four), codes);
                 }
@@ -259,7 +262,7 @@ fn fill<P: Packed>(block: [&[u8]; LANES], panel: &mut [Line]) {
             factors.add(r).write(d);
             factors.add(LANES + r).write(min);
         }
-        if P::ELEMENTS == 256 {
+        if P::UNIT == 256 {
             let (mut scales, mut mins) = ([0i8; 16], [0u8; 16]);
             // SAFETY: a whole block; sixteen bytes are written to as many; MULTIPLIERS lines behind the codes.
             unsafe {
@@ -296,14 +299,14 @@ fn tile<P: Packed, const T: usize>(
     }
     for (b, panel) in panel.chunks_exact(lines::<P>()).enumerate() {
         let b = start + b;
-        let values = x.map(|x| x.0[P::ELEMENTS * b..][..P::ELEMENTS].as_ptr());
+        let values = x.map(|x| x.0[P::UNIT * b..][..P::UNIT].as_ptr());
         // SAFETY: the last line is 16 floats.
         let [d0, d1, m0, m1] = unsafe {
             [0, 4, 8, 12].map(|i| vld1q_f32(panel[panel.len() - 1].0.as_ptr().cast::<f32>().add(i)))
         };
         // SAFETY: the block's columns of each token, and its lines.
         let sums = unsafe {
-            if P::ELEMENTS == 32 { dots::<T, 2>(panel, values) } else { scaled::<P, T>(panel, values) }
+            if P::UNIT == 32 { dots::<T, 2>(panel, values) } else { scaled::<P, T>(panel, values) }
         };
         for t in 0..T {
             let (_, scales, columns) = x[t];
@@ -314,7 +317,7 @@ fn tile<P: Packed, const T: usize>(
             if P::MIN == NONE {
                 continue;
             }
-            if P::ELEMENTS == 32 {
+            if P::UNIT == 32 {
                 let sum = scale * columns[b] as f32;
                 totals[t] = [vfmaq_n_f32(totals[t][0], m0, sum), vfmaq_n_f32(totals[t][1], m1, sum)];
             } else {

@@ -7,7 +7,10 @@ use crate::kernels::{DType, Isa, Matrix, Pool, available, isa};
 use half::f16;
 use proptest::prelude::*;
 
-const TYPES: [DType; 10] = [
+const TYPES: [DType; 13] = [
+    DType::Q1_0,
+    DType::Q2_0,
+    DType::Q2_0_128,
     DType::Q4_0,
     DType::Q4_1,
     DType::Q5_0,
@@ -29,6 +32,11 @@ fn halves(dtype: DType) -> &'static [usize] {
         DType::Q6_K => &[208],
         _ => &[0],
     }
+}
+
+/// Columns of whole blocks of weights and of activations.
+fn whole(dtype: DType) -> usize {
+    dtype.block().0.max(block_of(dtype).unwrap())
 }
 
 struct Random(u64);
@@ -202,7 +210,7 @@ fn many_activations_are_arranged_as_few() {
 fn threads_and_company_change_no_bit() {
     for dtype in TYPES {
         let block = block_of(dtype).unwrap();
-        let cols = 3 * block;
+        let cols = 3 * whole(dtype);
         let (a, b) = (matrix(dtype, 35, cols, 1), matrix(dtype, 7, cols, 2));
         let weights = [&a, &b];
         let x = Quantized::new(block, cols, &activations(14, cols, 4));
@@ -222,9 +230,10 @@ fn threads_and_company_change_no_bit() {
 fn longer_tasks_change_no_bit() {
     for dtype in TYPES {
         let block = block_of(dtype).unwrap();
-        let (a, b) = (matrix(dtype, 1061, block, 5), matrix(dtype, 37, block, 6));
+        let cols = whole(dtype);
+        let (a, b) = (matrix(dtype, 1061, cols, 5), matrix(dtype, 37, cols, 6));
         let weights = [&a, &b];
-        let x = Quantized::new(block, block, &activations(4, block, 7));
+        let x = Quantized::new(block, cols, &activations(4, cols, 7));
         let all = product(1, isa(), &x.rows(0..4), &weights);
         for (threads, count) in [(1, 1), (2, 1), (1, 2), (1, 3), (2, 3)] {
             let some = product(threads, isa(), &x.rows(0..count), &weights);
@@ -242,7 +251,7 @@ proptest! {
     ) {
         let dtype = TYPES[dtype];
         let block = block_of(dtype).unwrap();
-        let cols = width.next_multiple_of(block);
+        let cols = width.next_multiple_of(whole(dtype));
         let m = matrix(dtype, rows, cols, seed);
         let x = Quantized::new(block, cols, &activations(tokens, cols, seed));
         let want = product(1, Isa::Scalar, &x.rows(0..tokens), &[&m]);
@@ -258,7 +267,7 @@ proptest! {
 fn extremes_are_the_reference() {
     for dtype in TYPES {
         let (block, (_, bytes)) = (block_of(dtype).unwrap(), dtype.block());
-        let cols = 5 * block;
+        let cols = 5 * whole(dtype);
         for byte in [0x00, 0x7f, 0x80, 0xff] {
             let mut data = vec![byte; 17 * 5 * bytes];
             for at in halves(dtype) {
