@@ -1,8 +1,8 @@
 //! One row of a weight matrix as f32: embedding look-up, and the dense product's weights.
 
+pub(in crate::kernels) mod decode;
 #[cfg(target_arch = "aarch64")]
 pub(in crate::kernels) mod neon;
-mod scalar;
 pub(in crate::kernels) mod super_blocks;
 
 use crate::kernels::simd::dispatch::by_isa;
@@ -21,24 +21,12 @@ pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
         DType::F32 => widen::<lanes::F32>(isa, source, out, source.as_ptr()),
         DType::F16 => widen::<lanes::F16>(isa, source, out, source.as_ptr()),
         DType::BF16 => widen::<lanes::BF16>(isa, source, out, source.as_ptr()),
-        DType::Q8_0 => q8_0_row(source, out),
-        DType::Q4_0 => scalar::q4_0(source, out),
-        DType::Q4_1 => scalar::q4_1(source, out),
-        DType::Q5_0 => scalar::q5_0(source, out),
-        DType::Q5_1 => scalar::q5_1(source, out),
-        DType::Q1_0 => scalar::q1_0(source, out),
-        DType::Q2_0 => scalar::q2_0::<64>(source, out),
-        DType::Q2_0_128 => scalar::q2_0::<128>(source, out),
-        DType::Q2_K => scalar::q2_k(source, out),
-        DType::Q3_K => scalar::q3_k(source, out),
-        DType::Q4_K => scalar::q4_k(source, out),
-        DType::Q5_K => scalar::q5_k(source, out),
-        DType::Q6_K => scalar::q6_k(source, out),
         DType::I2S | DType::Ternary => i2s_row(source, row_scale(m, row), out),
         DType::TQ2_0 => tq2_0_row(source, out),
         DType::TQ1_0 | DType::TL1 | DType::TL2 | DType::IQ1_BN | DType::IQ2_BN => {
             panic!("a {:?} matrix was not prepared", m.dtype)
         }
+        blocks => decode::dequantize(blocks, source, out),
     }
 }
 
@@ -107,16 +95,6 @@ pub(super) fn last_of<E: Element>(source: &[u8]) -> [f32; 16] {
     let mut out = [0.0; 16];
     in_scalars::<E>(source, &mut out, source.as_ptr());
     out
-}
-
-/// Blocks of 32: an f16 scale, then 32 int8.
-fn q8_0_row(source: &[u8], out: &mut [f32]) {
-    for (out, block) in out.chunks_exact_mut(32).zip(source.chunks_exact(34)) {
-        let d = f16_at(block);
-        for (out, q) in out.iter_mut().zip(&block[2..]) {
-            *out = *q as i8 as f32 * d;
-        }
-    }
 }
 
 /// Blocks of 128 in 32 bytes: byte p holds elements p, p+32, p+64 and p+96, high bits first. `out` may end within

@@ -1,7 +1,7 @@
 //! Products of int8 activations with weights that are quantized in blocks, as the file packs them.
 //!
-//! One order for each dot product, whatever computes it: `decode` gives a block's weights as integers, `scalar::run`
-//! says what is done with them. Integer sums are exact; each block adds to the running f32 sum by one fused
+//! One order for each dot product, whatever computes it: `formats::decode` gives a block's weights as integers,
+//! `scalar::run` says what is done with them. Integer sums are exact; each block adds to the running f32 sum by one fused
 //! multiply-add, and by a second one where its type has minimums; blocks follow each other as their columns do.
 
 #[cfg(target_arch = "x86_64")]
@@ -19,12 +19,10 @@ mod planes;
 mod tests;
 
 use crate::kernels::gemm::blocks::{Part, RowBlock, SharedOut, block_count, matrices_of, nth_block};
-use crate::kernels::gemm::formats::super_blocks::{Super, packed, with_super};
-use crate::kernels::gemm::formats::{f16_at, packed_rows};
+use crate::kernels::gemm::formats::packed_rows;
 use crate::kernels::gemm::matrix::Arithmetic;
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
-use crate::kernels::simd::bytes::{Bytes, Portable};
 use crate::kernels::{DType, Isa, Matrix, Pool};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -235,76 +233,9 @@ thread_local! {
     };
 }
 
-/// A block's weights as integers: weight i is `values[i] * scales[i / 16] * d - mins[i / 16] * min`. A block of 32 has
-/// scales of 1, and its minimum is added: `values[i] * d + min`. So have larger ones that meet activations in blocks of 32.
-pub(super) struct Codes {
-    /// The type's offset is in them already. The first ones are a shorter block's.
-    pub values: [i8; 256],
-    pub scales: [i8; 16],
-    pub mins: [u8; 16],
-    pub d: f32,
-    /// None where the type has no minimums.
-    pub min: Option<f32>,
-}
-
-/// The block of `dtype`, as its file packs it (layouts in `quants`). Panics for types without such blocks.
-pub(super) fn decode(dtype: DType, block: &[u8]) -> Codes {
-    let mut codes = Codes { values: [0; 256], scales: [1; 16], mins: [0; 16], d: 0.0, min: None };
-    if dtype.arithmetic() == Arithmetic::Blocks256 {
-        return with_super!(dtype, K => decode_super::<K>(block));
-    }
-    codes.d = f16_at(block);
-    codes.min = matches!(dtype, DType::Q4_1 | DType::Q5_1).then(|| f16_at(&block[2..]));
-    match dtype {
-        DType::Q8_0 => codes.values.iter_mut().zip(&block[2..]).for_each(|(v, b)| *v = *b as i8),
-        DType::Q4_0 => nibbles(&block[2..], None, -8, &mut codes.values),
-        DType::Q4_1 => nibbles(&block[4..], None, 0, &mut codes.values),
-        DType::Q5_0 => nibbles(&block[6..], Some(&block[2..6]), -16, &mut codes.values),
-        DType::Q5_1 => nibbles(&block[8..], Some(&block[4..8]), 0, &mut codes.values),
-        DType::Q1_0 => {
-            for (eight, b) in codes.values.as_chunks_mut::<8>().0.iter_mut().zip(&block[2..]) {
-                *eight = std::array::from_fn(|k| (b >> k & 1) as i8 * 2 - 1);
-            }
-        }
-        DType::Q2_0 | DType::Q2_0_128 => {
-            for (four, b) in codes.values.as_chunks_mut::<4>().0.iter_mut().zip(&block[2..]) {
-                *four = [0, 2, 4, 6].map(|shift| (b >> shift & 3) as i8 - 1);
-            }
-        }
-        other => panic!("{other:?} is no type of blocks with integers"),
-    }
-    codes
-}
-
-/// 32 elements of 4 bits, with fifth bits or without.
-fn nibbles(packed: &[u8], high: Option<&[u8]>, offset: i8, values: &mut [i8; 256]) {
-    for (j, value) in values[..32].iter_mut().enumerate() {
-        let fifth = high.map_or(0, |high| high[j / 8] >> (j % 8) & 1);
-        *value = (packed[j % 16] >> (4 * (j / 16)) & 15 | fifth << 4) as i8 + offset;
-    }
-}
-
-fn decode_super<K: Super>(block: &[u8]) -> Codes {
-    assert_eq!(block.len(), K::BYTES, "a whole block");
-    let [scales, mins] = K::scales(block);
-    let mut values = [0; 256];
-    // SAFETY: a whole block is read, eight times 32 bytes are written.
-    unsafe {
-        for (k, codes) in K::codes::<Portable>(packed::<K, _>(block.as_ptr())).into_iter().enumerate() {
-            codes.store(values.as_mut_ptr().add(32 * k).cast());
-        }
-    }
-    Codes {
-        values: values.map(|code: i8| code - K::OFFSET as i8),
-        scales: scales.map(|scale| scale as i8),
-        mins,
-        d: f16_at(&block[K::D..]),
-        min: K::MINIMA.then(|| f16_at(&block[K::MIN..])),
-    }
-}
-
 mod scalar {
-    use super::{Codes, Scratch, Task, decode, grown};
+    use super::{Scratch, Task, grown};
+    use crate::kernels::gemm::formats::decode::{Codes, decode};
 
     /// Decodes each block once and multiplies it with all tokens.
     pub fn run(task: &Task, scratch: &mut Scratch) {

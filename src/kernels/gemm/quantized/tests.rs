@@ -1,4 +1,4 @@
-use super::{block_of, decode, matmul};
+use super::{block_of, matmul};
 use crate::base::Bytes;
 use crate::kernels::gemm::blocks::Part;
 use crate::kernels::gemm::formats::dequantize_row;
@@ -135,29 +135,6 @@ fn product(threads: usize, isa: Isa, x: &BlockActivations, weights: &[&Matrix]) 
     let mut out = vec![1.0; x.tokens() * stride];
     matmul(&pool, isa, x, &parts, stride, &mut out);
     bits(&out)
-}
-
-/// A decoded block stands for the values that its type does.
-#[test]
-fn decoded_blocks_are_the_weights() {
-    for dtype in TYPES {
-        let (elements, bytes) = dtype.block();
-        let m = matrix(dtype, 1, 64 * elements, 3);
-        let mut want = vec![0.0; m.cols];
-        dequantize_row(Isa::Scalar, &m, 0, &mut want);
-        for (block, want) in m.data.chunks_exact(bytes).zip(want.chunks_exact(elements)) {
-            let codes = decode(dtype, block);
-            for (i, want) in want.iter().enumerate() {
-                let low = codes.min.map_or(0.0, |min| match elements {
-                    32 => min,
-                    _ => -(min * codes.mins[i / 16] as f32),
-                });
-                let scale = codes.d * codes.scales[i / 16] as f32;
-                let got = scale * codes.values[i] as f32 + low;
-                assert!(got == *want || got.is_nan() && want.is_nan(), "{dtype:?} {i}: {got} for {want}");
-            }
-        }
-    }
 }
 
 /// The sum of what is rounded to int8, up to f32's own rounding.
