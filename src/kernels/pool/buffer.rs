@@ -7,6 +7,14 @@ use crate::base::REFUSED;
 #[repr(C, align(64))]
 pub struct Line(pub [u8; 64]);
 
+impl Line {
+    /// As sixteen f32.
+    pub fn floats(&self) -> [f32; 16] {
+        let bytes = self.0.as_chunks::<4>().0;
+        std::array::from_fn(|i| f32::from_ne_bytes(bytes[i]))
+    }
+}
+
 impl Default for Line {
     fn default() -> Self {
         Self([0; 64])

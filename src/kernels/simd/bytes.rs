@@ -22,6 +22,10 @@ pub trait Bytes: Copy {
     unsafe fn byte_as_i16s(self, n: usize) -> Self;
     /// Bytes 2n and 2n + 1 of each 32-bit lane, sign-extended, as its two i16.
     unsafe fn pair_as_i16s(self, n: usize) -> Self;
+    /// Of each half `mask` where one of the sixteen bits at `a`, or at `b`, is set, lowest first; 0 elsewhere.
+    unsafe fn bits(a: *const u8, b: *const u8, mask: u8) -> Self;
+    /// Each byte's highest bit turned.
+    unsafe fn flip(self) -> Self;
     /// i16 by i16.
     unsafe fn times(self, by: i16) -> Self;
 
@@ -84,6 +88,15 @@ impl Bytes for Portable {
     }
     unsafe fn pair_as_i16s(self, n: usize) -> Self {
         self.lanes(|lane| i16s(lane[2 * n] as i8 as i16, lane[2 * n + 1] as i8 as i16))
+    }
+    unsafe fn bits(a: *const u8, b: *const u8, mask: u8) -> Self {
+        unsafe {
+            let bits = |at: *const u8, i: usize| *at.add(i / 8) >> (i % 8) & 1;
+            Self(std::array::from_fn(|i| mask * if i < 16 { bits(a, i) } else { bits(b, i - 16) }))
+        }
+    }
+    unsafe fn flip(self) -> Self {
+        self.map(|b| b ^ 128)
     }
     unsafe fn times(self, by: i16) -> Self {
         self.lanes(|[a, b, c, d]| {
@@ -164,6 +177,21 @@ mod x86 {
             unsafe { _mm256_srai_epi16::<8>(_mm256_shuffle_epi8(self, words(n, n + 1))) }
         }
         #[inline(always)]
+        unsafe fn bits(a: *const u8, b: *const u8, mask: u8) -> Self {
+            unsafe {
+                let word = |at: *const u8| _mm_set1_epi16(at.cast::<i16>().read_unaligned());
+                let both = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(word(a)), word(b));
+                let order = _mm256_broadcastsi128_si256(_mm_set_epi64x(0x0101010101010101, 0));
+                let each = _mm256_set1_epi64x(0x8040201008040201u64 as i64);
+                let set = _mm256_and_si256(_mm256_shuffle_epi8(both, order), each);
+                _mm256_and_si256(_mm256_cmpeq_epi8(set, each), _mm256_set1_epi8(mask as i8))
+            }
+        }
+        #[inline(always)]
+        unsafe fn flip(self) -> Self {
+            unsafe { _mm256_xor_si256(self, _mm256_set1_epi8(-128)) }
+        }
+        #[inline(always)]
         unsafe fn times(self, by: i16) -> Self {
             unsafe { _mm256_mullo_epi16(self, _mm256_set1_epi16(by)) }
         }
@@ -242,6 +270,21 @@ mod aarch64 {
                 };
                 Self([pair(0), pair(1)])
             }
+        }
+        #[inline(always)]
+        unsafe fn bits(a: *const u8, b: *const u8, mask: u8) -> Self {
+            unsafe {
+                let each = vreinterpretq_u8_u64(vdupq_n_u64(0x8040_2010_0804_0201));
+                let of = |at: *const u8| {
+                    let spread = vcombine_u8(vld1_dup_u8(at), vld1_dup_u8(at.add(1)));
+                    vandq_u8(vtstq_u8(spread, each), vdupq_n_u8(mask))
+                };
+                Self([of(a), of(b)])
+            }
+        }
+        #[inline(always)]
+        unsafe fn flip(self) -> Self {
+            unsafe { Self(self.0.map(|v| veorq_u8(v, vdupq_n_u8(128)))) }
         }
         #[inline(always)]
         unsafe fn times(self, by: i16) -> Self {

@@ -31,7 +31,14 @@ pub trait Ints: Copy {
     const WIDE: bool;
     /// Sixteens of rows whose sums fit the registers, with four tokens.
     const PANELS: usize;
+    /// Codes of eight bits have to be unsigned, 128 more than they stand for, and no others may be signed.
+    const UNSIGNED: bool;
     unsafe fn zero() -> Self;
+    unsafe fn splat(x: i32) -> Self;
+    /// A number that compilers should not know: they would write out a loop, and run out of registers.
+    fn opaque(n: usize) -> usize {
+        n
+    }
     unsafe fn to_f32(self) -> Self::Lanes;
     /// Adds scale * (codes · x) of `T` tokens and `P` panels. The products of `steps` of the lines fit an i16, two for
     /// each row.
@@ -40,6 +47,21 @@ pub trait Ints: Copy {
         lines: usize,
         steps: usize,
         groups: [Group; P],
+        x: [*const i8; T],
+    );
+    /// Adds codes · x of `parts * steps` lines. The products of `steps` of them fit an i16, two for each row.
+    unsafe fn add_lines<const T: usize, const P: usize>(
+        sums: &mut [[Self; P]; T],
+        parts: usize,
+        steps: usize,
+        codes: [*const Line; P],
+        x: [*const i8; T],
+    );
+    /// The same of `lines` lines of int8, unless UNSIGNED.
+    unsafe fn add_signed_lines<const T: usize, const P: usize>(
+        sums: &mut [[Self; P]; T],
+        lines: usize,
+        codes: [*const Line; P],
         x: [*const i8; T],
     );
     /// Adds what two i16 of each row and two i16 of each token multiply to.
@@ -71,6 +93,32 @@ mod x86 {
     unsafe fn four<T>(at: *const T) -> __m256i {
         // SAFETY: the caller has them.
         unsafe { _mm256_set1_epi32(at.cast::<i32>().read_unaligned()) }
+    }
+
+    /// Pairs of products of `steps` lines from `line` on.
+    #[inline(always)]
+    unsafe fn narrow<const T: usize>(
+        line: usize,
+        steps: usize,
+        codes: *const Line,
+        x: [*const i8; T],
+    ) -> [[__m256i; 2]; T] {
+        // SAFETY: the caller has the instructions, the lines and the columns.
+        unsafe {
+            let mut narrow = [[_mm256_setzero_si256(); 2]; T];
+            for i in line..line + steps {
+                let codes = &*codes.add(i);
+                let w = [half(codes, 0), half(codes, 1)];
+                for t in 0..T {
+                    let x = four(x[t].add(4 * i));
+                    for v in 0..2 {
+                        let products = _mm256_maddubs_epi16(w[v], x);
+                        narrow[t][v] = pinned(_mm256_add_epi16(narrow[t][v], products));
+                    }
+                }
+            }
+            narrow
+        }
     }
 
     impl Avx2 {
@@ -117,7 +165,60 @@ mod x86 {
         type Bytes = __m256i;
         const WIDE: bool = false;
         const PANELS: usize = 1;
+        const UNSIGNED: bool = false;
 
+        #[inline(always)]
+        fn opaque(n: usize) -> usize {
+            std::hint::black_box(n)
+        }
+        #[inline(always)]
+        unsafe fn splat(x: i32) -> Self {
+            unsafe { Self([_mm256_set1_epi32(x); 2]) }
+        }
+        #[inline(always)]
+        unsafe fn add_lines<const T: usize, const P: usize>(
+            sums: &mut [[Self; P]; T],
+            parts: usize,
+            steps: usize,
+            codes: [*const Line; P],
+            x: [*const i8; T],
+        ) {
+            for (p, part) in (0..P).flat_map(|p| (0..parts).map(move |part| (p, part))) {
+                unsafe {
+                    let narrow = narrow(steps * part, steps, codes[p], x);
+                    for t in 0..T {
+                        for v in 0..2 {
+                            sums[t][p].add(v, narrow[t][v], _mm256_set1_epi16(1));
+                        }
+                    }
+                }
+            }
+        }
+        #[inline(always)]
+        unsafe fn add_signed_lines<const T: usize, const P: usize>(
+            sums: &mut [[Self; P]; T],
+            lines: usize,
+            codes: [*const Line; P],
+            x: [*const i8; T],
+        ) {
+            for p in 0..P {
+                for line in 0..lines {
+                    unsafe {
+                        let codes = &*codes[p].add(line);
+                        let w = [half(codes, 0), half(codes, 1)];
+                        for t in 0..T {
+                            let x = four(x[t].add(4 * line));
+                            for v in 0..2 {
+                                // -128 is 128 as an unsigned number.
+                                let products =
+                                    _mm256_maddubs_epi16(_mm256_abs_epi8(w[v]), _mm256_sign_epi8(x, w[v]));
+                                sums[t][p].add(v, products, _mm256_set1_epi16(1));
+                            }
+                        }
+                    }
+                }
+            }
+        }
         #[inline(always)]
         unsafe fn zero() -> Self {
             unsafe { Self([_mm256_setzero_si256(); 2]) }
@@ -140,18 +241,7 @@ mod x86 {
             for p in 0..P {
                 for line in (0..lines).step_by(steps) {
                     unsafe {
-                        let mut narrow = [[_mm256_setzero_si256(); 2]; T];
-                        for i in line..line + steps {
-                            let codes = &*groups[p].codes.add(i);
-                            let w = [half(codes, 0), half(codes, 1)];
-                            for t in 0..T {
-                                let x = four(x[t].add(4 * i));
-                                for v in 0..2 {
-                                    let products = _mm256_maddubs_epi16(w[v], x);
-                                    narrow[t][v] = pinned(_mm256_add_epi16(narrow[t][v], products));
-                                }
-                            }
-                        }
+                        let narrow = narrow(line, steps, groups[p].codes, x);
                         for v in 0..2 {
                             let scale = half(groups[p].scale, v);
                             for t in 0..T {
@@ -205,7 +295,41 @@ mod x86 {
         type Bytes = __m256i;
         const WIDE: bool = true;
         const PANELS: usize = 2;
+        const UNSIGNED: bool = true;
 
+        #[inline(always)]
+        unsafe fn splat(x: i32) -> Self {
+            unsafe { Self(_mm512_set1_epi32(x)) }
+        }
+        #[inline(always)]
+        unsafe fn add_lines<const T: usize, const P: usize>(
+            sums: &mut [[Self; P]; T],
+            parts: usize,
+            steps: usize,
+            codes: [*const Line; P],
+            x: [*const i8; T],
+        ) {
+            for line in 0..parts * steps {
+                unsafe {
+                    let w = codes.map(|codes| load(&*codes.add(line)));
+                    for t in 0..T {
+                        let x = wide(x[t].add(4 * line));
+                        for p in 0..P {
+                            sums[t][p].0 = _mm512_dpbusd_epi32(sums[t][p].0, w[p], x);
+                        }
+                    }
+                }
+            }
+        }
+        #[inline(always)]
+        unsafe fn add_signed_lines<const T: usize, const P: usize>(
+            _: &mut [[Self; P]; T],
+            _: usize,
+            _: [*const Line; P],
+            _: [*const i8; T],
+        ) {
+            unreachable!("they are made unsigned");
+        }
         #[inline(always)]
         unsafe fn zero() -> Self {
             unsafe { Self(_mm512_setzero_si512()) }
@@ -305,7 +429,47 @@ mod aarch64 {
         type Bytes = bytes::Neon;
         const WIDE: bool = true;
         const PANELS: usize = 1;
+        const UNSIGNED: bool = false;
 
+        #[inline(always)]
+        unsafe fn splat(x: i32) -> Self {
+            unsafe { Self([vdupq_n_s32(x); 4]) }
+        }
+        #[inline(always)]
+        unsafe fn add_lines<const T: usize, const P: usize>(
+            sums: &mut [[Self; P]; T],
+            parts: usize,
+            steps: usize,
+            codes: [*const Line; P],
+            x: [*const i8; T],
+        ) {
+            unsafe { Self::add_signed_lines(sums, parts * steps, codes, x) }
+        }
+        #[inline(always)]
+        unsafe fn add_signed_lines<const T: usize, const P: usize>(
+            sums: &mut [[Self; P]; T],
+            lines: usize,
+            codes: [*const Line; P],
+            x: [*const i8; T],
+        ) {
+            for p in 0..P {
+                for v in [0, 2] {
+                    unsafe {
+                        let mut own = [[vdupq_n_s32(0); 2]; T];
+                        for t in 0..T {
+                            own[t] = [sums[t][p].0[v], sums[t][p].0[v + 1]];
+                        }
+                        for n in 0..lines / 4 {
+                            let lines = &*codes[p].add(4 * n).cast::<[Line; 4]>();
+                            add_lines(&mut own, lines, v, x.map(|x| vld1q_s8(x.add(16 * n))));
+                        }
+                        for t in 0..T {
+                            [sums[t][p].0[v], sums[t][p].0[v + 1]] = own[t];
+                        }
+                    }
+                }
+            }
+        }
         #[inline(always)]
         unsafe fn zero() -> Self {
             unsafe { Self([vdupq_n_s32(0); 4]) }

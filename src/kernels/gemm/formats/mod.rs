@@ -3,6 +3,7 @@
 pub(in crate::kernels) mod decode;
 #[cfg(target_arch = "aarch64")]
 pub(in crate::kernels) mod neon;
+pub(in crate::kernels) mod short_blocks;
 pub(in crate::kernels) mod super_blocks;
 
 use crate::kernels::simd::dispatch::by_isa;

@@ -15,11 +15,15 @@ mod neon;
 mod pairs_avx2;
 #[cfg(target_arch = "x86_64")]
 mod planes;
+#[cfg(target_arch = "x86_64")]
+mod sweep;
 #[cfg(test)]
 mod tests;
 
 use crate::kernels::gemm::blocks::{Part, RowBlock, SharedOut, block_count, matrices_of, nth_block};
 use crate::kernels::gemm::formats::packed_rows;
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::gemm::formats::short_blocks::with_short;
 use crate::kernels::gemm::matrix::Arithmetic;
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
@@ -104,7 +108,7 @@ fn with_arranged(
         return product(Arranged::default());
     }
     let some = |of: &dyn Fn(DType) -> bool| weights.iter().any(|m| of(m.dtype));
-    let pairs = isa != Isa::Avx512Vnni && x.tokens() >= pairs_avx2::TOKENS && some(&|t| t == DType::Q8_0);
+    let pairs = !isa.has_avx512() && x.tokens() >= pairs_avx2::TOKENS && some(&|t| t == DType::Q8_0);
     ARRANGED.with_borrow_mut(|(of_pairs, of_planes)| {
         // SAFETY: such a set stands for a machine that has AVX2.
         let pairs = pairs.then(|| unsafe { pairs_avx2::arrange(pool, x, of_pairs) });
@@ -145,14 +149,12 @@ fn run(isa: Isa, task: &Task, arranged: &Arranged, scratch: &mut Scratch) {
         // SAFETY: `Isa::Neon` stands for a machine that has NEON and its dot products.
         (Isa::Neon, _) => unsafe { neon::run(task, scratch) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: such a set stands for a machine that has these instructions.
-        (Isa::Avx512Vnni, Arithmetic::Blocks32) => unsafe { avx512::run(task, scratch) },
-        #[cfg(target_arch = "x86_64")]
-        (_, Arithmetic::Blocks32) if isa.has_avx2() => match (arranged.pairs, task.dtype) {
-            // SAFETY: as above.
+        (_, Arithmetic::Blocks32) => match (arranged.pairs, task.dtype) {
+            // SAFETY (of all): such a set stands for a machine that has the instructions.
             (Some(pairs), DType::Q8_0) => unsafe { pairs_avx2::run(task, pairs, scratch) },
-            // SAFETY: as above.
-            _ => unsafe { avx2::run(task, scratch) },
+            _ if isa.has_avx512() && unsafe { avx512::run(task) } => {}
+            _ if !isa.has_avx512() && unsafe { avx2::run(task) } => {}
+            _ => with_short!(task.dtype, F => sweep::sweep::<F>(isa, task, scratch)),
         },
         _ => scalar::run(task, scratch),
     }

@@ -8,13 +8,15 @@
 // Tiles of registers are indexed by constants; iterators over several of them hide which.
 #![allow(clippy::needless_range_loop)]
 
-use super::avx2::{Blocks, Format, LANES, Q8_0, SWEPT, columns, floats, halves};
+use super::avx2::halves;
+use super::sweep::{ROWS as LANES, SWEPT};
 use super::{Scratch, Task};
 use crate::kernels::Pool;
 use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::gemm::formats::short_blocks::{Q8_0, Short};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
-use crate::kernels::simd::x86::fetch;
+use crate::kernels::simd::x86::{fetch, load};
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
@@ -119,7 +121,7 @@ pub fn run(task: &Task, pairs: Pairs, scratch: &mut Scratch) {
                 }
             }
             for (t, partial) in partial.iter().enumerate() {
-                task.write(begin + t, first, &floats(partial)[..count]);
+                task.write(begin + t, first, &partial.floats()[..count]);
             }
         }
     }
@@ -140,7 +142,7 @@ fn transpose(w: [&[u8]; LANES], start: usize, codes: &mut [Line], scales: &mut [
                 let blocks = std::array::from_fn(|r| w[8 * v + r].as_ptr().add(b * Q8_0::BYTES));
                 let mut rows = [_mm256_setzero_si256(); 8];
                 for r in 0..8 {
-                    rows[r] = Q8_0::codes(blocks[r]);
+                    rows[r] = load(blocks[r].add(2));
                 }
                 let mut sum = _mm256_setzero_si256();
                 for (lines, column) in codes.as_chunks_mut::<2>().0.iter_mut().zip(columns(rows)) {
@@ -155,6 +157,28 @@ fn transpose(w: [&[u8]; LANES], start: usize, codes: &mut [Line], scales: &mut [
             }
         }
     }
+}
+
+/// Rows of eight 32-bit lanes to columns.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn columns(v: [__m256i; 8]) -> [__m256i; 8] {
+    let pairs: [[__m256i; 2]; 4] =
+        [0, 2, 4, 6].map(|n| [_mm256_unpacklo_epi32(v[n], v[n + 1]), _mm256_unpackhi_epi32(v[n], v[n + 1])]);
+    // Columns c and c + 4 of four rows.
+    let fours: [[__m256i; 4]; 2] = [0, 2].map(|n| {
+        let [[a, b], [c, d]] = [pairs[n], pairs[n + 1]];
+        [
+            _mm256_unpacklo_epi64(a, c),
+            _mm256_unpackhi_epi64(a, c),
+            _mm256_unpacklo_epi64(b, d),
+            _mm256_unpackhi_epi64(b, d),
+        ]
+    });
+    std::array::from_fn(|c| {
+        let (a, b) = (fours[0][c % 4], fours[1][c % 4]);
+        if c < 4 { _mm256_permute2x128_si256::<0x20>(a, b) } else { _mm256_permute2x128_si256::<0x31>(a, b) }
+    })
 }
 
 /// Transposed codes of blocks `start..` and the tokens `first..` that they meet.

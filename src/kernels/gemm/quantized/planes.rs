@@ -8,9 +8,10 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::Task;
-use super::avx2::{AHEAD, Format, LANES, halves};
+use super::avx2::{AHEAD, halves};
 use crate::kernels::gemm::blocks::SharedOut;
-use crate::kernels::pool::buffer::{Line, grown};
+use crate::kernels::gemm::formats::short_blocks::{Planes, Short};
+use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::simd::x86::fetch;
 use crate::kernels::{DType, Pool};
@@ -18,9 +19,6 @@ use std::arch::x86_64::*;
 
 /// Fewer activations than this are arranged faster than others are woken.
 const SMALL: usize = 1 << 17;
-
-/// `BLOCKS` times 32 columns of `BITS` bits behind an f16 scale.
-pub struct Planes<const BITS: usize, const BLOCKS: usize>;
 
 /// Bits of a weight; None of types that are not unpacked here.
 pub fn bits(dtype: DType) -> Option<usize> {
@@ -78,63 +76,9 @@ fn arrange_block(bits: usize, block: &[i8; 32], to: &mut [i8; 32]) {
     }
 }
 
-impl<const BITS: usize, const BLOCKS: usize> Planes<BITS, BLOCKS> {
-    /// Codes of one bit are 0 and 2, so that these types too are 1 less.
-    const MASK: i8 = if BITS == 1 { 2 } else { 3 };
-    /// Sixteen bytes of codes at a time, and how many times 32 columns they are.
-    const QUADS: usize = BITS * BLOCKS / 4;
-    const OF_QUAD: usize = 4 / BITS;
-}
-
-impl<const BITS: usize, const BLOCKS: usize> Format for Planes<BITS, BLOCKS> {
-    const BYTES: usize = 2 + 4 * BITS * BLOCKS;
-    const BLOCKS: usize = BLOCKS;
-    const MINIMUMS: bool = false;
-    const OFFSET: i16 = 1;
-    const SIGNED: bool = false;
-    const STEPS: usize = 8;
-
-    #[target_feature(enable = "avx2,f16c")]
-    unsafe fn transpose<const UNSIGNED: bool>(
-        w: [&[u8]; LANES],
-        start: usize,
-        codes: &mut [Line],
-        scales: &mut [Line],
-        ask: bool,
-    ) {
-        let count = codes.len() / 8;
-        assert!(start.is_multiple_of(BLOCKS) && count.is_multiple_of(BLOCKS) && scales.len() == 2 * count);
-        let (start, end) = (start / BLOCKS, (start + count) / BLOCKS);
-        assert!(w.iter().all(|w| w.len() >= end * Self::BYTES));
-        let mask = _mm256_set1_epi8(Self::MASK);
-        let lines = codes.chunks_exact_mut(8 * BLOCKS).zip(scales.chunks_exact_mut(2 * BLOCKS));
-        for (b, (codes, scales)) in (start..end).zip(lines) {
-            if ask {
-                let next = w[0].as_ptr().wrapping_add(LANES * (w[0].len() + b * Self::BYTES));
-                fetch(next, LANES * Self::BYTES);
-            }
-            for v in 0..2 {
-                // SAFETY: block b of each row; 32 bytes at 32 v of each line's 64.
-                unsafe {
-                    let blocks = std::array::from_fn(|r| w[8 * v + r].as_ptr().add(b * Self::BYTES));
-                    let [d, _] = halves(blocks);
-                    for scales in scales.iter_mut().step_by(2) {
-                        _mm256_store_ps(scales.0.as_mut_ptr().add(32 * v).cast(), d);
-                    }
-                    for quad in 0..Self::QUADS {
-                        for (n, mut word) in words(blocks, 2 + 16 * quad).into_iter().enumerate() {
-                            for s in 0..8 / BITS {
-                                let line = &mut codes[(4 * quad + n) * (8 / BITS) + s];
-                                let to = line.0.as_mut_ptr().add(32 * v).cast();
-                                _mm256_store_si256(to, _mm256_and_si256(at_step::<BITS>(word, s), mask));
-                                word = after::<BITS>(word, s);
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
+/// What masks codes out: those of one bit are 0 and 2.
+const fn mask(bits: usize) -> i8 {
+    if bits == 1 { 2 } else { 3 }
 }
 
 /// `word`, whose codes of step `s` are to be masked out: those of one bit are wanted at twice their value.
@@ -185,7 +129,7 @@ unsafe fn words(blocks: [*const u8; 8], at: usize) -> [__m256i; 4] {
 pub fn few_avx2<const BITS: usize, const BLOCKS: usize, const T: usize>(task: &Task) {
     let x = task.tokens::<T>(0, 0..task.x.cols / 32);
     let bytes = Planes::<BITS, BLOCKS>::BYTES;
-    let (mask, one) = (_mm256_set1_epi8(Planes::<BITS, BLOCKS>::MASK), _mm256_set1_epi16(1));
+    let (mask, one) = (_mm256_set1_epi8(mask(BITS)), _mm256_set1_epi16(1));
     for first in (0..task.rows).step_by(8) {
         // Of a group that the task cuts short the surplus results are dropped.
         let w = task.group::<8>(first).map(<[u8]>::as_ptr);
@@ -196,10 +140,10 @@ pub fn few_avx2<const BITS: usize, const BLOCKS: usize, const T: usize>(task: &T
             unsafe {
                 let blocks = w.map(|w| w.add(n * bytes));
                 let [scales, _] = halves(blocks);
-                for quad in 0..Planes::<BITS, BLOCKS>::QUADS {
+                for quad in 0..BITS * BLOCKS / 4 {
                     let words = words(blocks, 2 + 16 * quad);
-                    for i in 0..Planes::<BITS, BLOCKS>::OF_QUAD {
-                        let b = n * BLOCKS + quad * Planes::<BITS, BLOCKS>::OF_QUAD + i;
+                    for i in 0..4 / BITS {
+                        let b = n * BLOCKS + quad * 4 / BITS + i;
                         let mut dots = [_mm256_setzero_si256(); T];
                         for h in 0..BITS {
                             let mut word = words[i * BITS + h];
@@ -281,7 +225,7 @@ fn wide_after<const BITS: usize>(word: __m512i, s: usize) -> __m512i {
 pub fn few_avx512<const BITS: usize, const BLOCKS: usize, const T: usize>(task: &Task) {
     let x = task.tokens::<T>(0, 0..task.x.cols / 32);
     let bytes = Planes::<BITS, BLOCKS>::BYTES;
-    let mask = _mm512_set1_epi8(Planes::<BITS, BLOCKS>::MASK);
+    let mask = _mm512_set1_epi8(mask(BITS));
     for first in (0..task.rows).step_by(16) {
         // Of a group that the task cuts short the surplus results are dropped.
         let w = task.group::<16>(first).map(<[u8]>::as_ptr);
@@ -295,10 +239,10 @@ pub fn few_avx512<const BITS: usize, const BLOCKS: usize, const T: usize>(task: 
                 let low = _mm512_castps256_ps512(halves(low)[0]);
                 let high = _mm256_castps_pd(halves(high)[0]);
                 let scales = _mm512_castpd_ps(_mm512_insertf64x4::<1>(_mm512_castps_pd(low), high));
-                for quad in 0..Planes::<BITS, BLOCKS>::QUADS {
+                for quad in 0..BITS * BLOCKS / 4 {
                     let words = wide_words(blocks, 2 + 16 * quad);
-                    for i in 0..Planes::<BITS, BLOCKS>::OF_QUAD {
-                        let b = n * BLOCKS + quad * Planes::<BITS, BLOCKS>::OF_QUAD + i;
+                    for i in 0..4 / BITS {
+                        let b = n * BLOCKS + quad * 4 / BITS + i;
                         let mut dots = [_mm512_setzero_si512(); T];
                         for t in 0..T {
                             dots[t] = _mm512_set1_epi32(-(*x[t].2.get_unchecked(b) as i32));

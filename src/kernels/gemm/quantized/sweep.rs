@@ -1,0 +1,209 @@
+//! Rows of short blocks unpacked once, in panels of sixteen rows that are swept over all tokens.
+
+#![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
+
+use super::{Scratch, Task};
+use crate::kernels::Isa;
+use crate::kernels::gemm::formats::short_blocks::Short;
+use crate::kernels::pool::buffer::{Line, grown};
+use crate::kernels::simd::bytes::Bytes;
+use crate::kernels::simd::dispatch::by_isa;
+use crate::kernels::simd::ints::Ints;
+use crate::kernels::simd::lanes::{Lanes, Register};
+
+/// Weight rows of a panel.
+pub const ROWS: usize = 16;
+/// Times 32 columns of a panel: their codes take half of the first-level cache. A multiple of each type's COUNT.
+const DEPTH: usize = 32;
+/// Tokens that a panel is swept over before it is made again: bounds what waits for the next columns.
+pub const SWEPT: usize = 256;
+
+/// The dot products of `task`, whose type is `F`, with any number of tokens, with an instruction set that is not `Scalar`.
+pub fn sweep<F: Short>(isa: Isa, task: &Task, scratch: &mut Scratch) {
+    let (blocks, tokens) = (task.x.cols / 32, task.x.tokens());
+    let codes = grown(&mut scratch.codes, 8 * DEPTH.min(blocks));
+    let scales = grown(&mut scratch.scales, 2 * DEPTH.min(blocks));
+    let partial = grown(&mut scratch.partial, tokens.min(SWEPT));
+    // Tokens that share the loads of codes.
+    let at_once = if isa.has_avx512() { 8 } else { 4 };
+    for begin in (0..tokens).step_by(SWEPT) {
+        let partial = &mut partial[..SWEPT.min(tokens - begin)];
+        for first in (0..task.rows).step_by(ROWS) {
+            partial.fill(Line::default());
+            for start in (0..blocks).step_by(DEPTH) {
+                let depth = DEPTH.min(blocks - start);
+                let (codes, scales) = (&mut codes[..8 * depth], &mut scales[..2 * depth]);
+                // With few tokens the next rows are asked for while these are unpacked, else while they are multiplied.
+                let late = tokens >= 8;
+                let next = task.packed.as_ptr().wrapping_add((first + ROWS) * task.row_bytes);
+                let next = next.wrapping_add(ROWS * start / F::COUNT * F::BYTES);
+                fill::<F>(isa, codes, scales, task, first, start, (!late).then_some(next));
+                for (n, partial) in partial.chunks_mut(at_once).enumerate() {
+                    let next = (late && n == 0).then_some(next);
+                    let step = Step { task, codes, scales, start, first: begin + n * at_once, next };
+                    match partial.len() {
+                        1 => tile::<F, 1>(isa, step, partial),
+                        2 => tile::<F, 2>(isa, step, partial),
+                        3 => tile::<F, 3>(isa, step, partial),
+                        4 => tile::<F, 4>(isa, step, partial),
+                        5 => tile::<F, 5>(isa, step, partial),
+                        6 => tile::<F, 6>(isa, step, partial),
+                        7 => tile::<F, 7>(isa, step, partial),
+                        _ => tile::<F, 8>(isa, step, partial),
+                    }
+                }
+            }
+            for (t, partial) in partial.iter().enumerate() {
+                task.write(begin + t, first, &partial.floats()[..ROWS.min(task.rows - first)]);
+            }
+        }
+    }
+}
+
+by_isa!(
+    /// Of `ROWS` rows of the task from `first` on, the last of which stands for those behind it, 32-column blocks `start`..:
+    /// line 8 b + k of `codes` has four columns of the b-th 32, row by row, line 2 b of `scales` the rows' scales, and the
+    /// line behind it their minimums. Meanwhile the rows at `next`, which need not be anybody's, are asked for.
+    fn fill<F: Short>(
+        codes: &mut [Line],
+        scales: &mut [Line],
+        task: &Task,
+        first: usize,
+        start: usize,
+        next: Option<*const u8>,
+    ) = fill_in::<ints>, no_fill
+);
+
+fn no_fill<F: Short>(_: &mut [Line], _: &mut [Line], _: &Task, _: usize, _: usize, _: Option<*const u8>) {
+    unreachable!("the reference does it");
+}
+
+#[inline(always)]
+unsafe fn fill_in<I: Ints, F: Short>(
+    codes: &mut [Line],
+    scales: &mut [Line],
+    task: &Task,
+    first: usize,
+    start: usize,
+    next: Option<*const u8>,
+) {
+    let (start, count) = (start / F::COUNT, codes.len() / (8 * F::COUNT));
+    assert!(task.rows > 0 && task.packed.len() >= task.rows * task.row_bytes);
+    assert!((start + count) * F::BYTES <= task.row_bytes && codes.len() == 8 * F::COUNT * count);
+    let mut rows = [task.packed.as_ptr(); ROWS];
+    for r in 0..ROWS {
+        rows[r] = rows[r].wrapping_add((first + r).min(task.rows - 1) * task.row_bytes + start * F::BYTES);
+    }
+    let lines = codes.chunks_exact_mut(8 * F::COUNT).zip(scales.chunks_exact_mut(2 * F::COUNT));
+    for (b, (codes, scales)) in lines.enumerate() {
+        if let Some(next) = next {
+            fetch::<I, F>(next, b);
+        }
+        // SAFETY: block b of each row, as just checked; the caller has the instructions.
+        unsafe {
+            let mut blocks = rows;
+            let (mut d, mut min) = ([0; ROWS], [0; ROWS]);
+            for r in 0..ROWS {
+                blocks[r] = rows[r].add(b * F::BYTES);
+                d[r] = blocks[r].cast::<u16>().read_unaligned();
+                if F::MINIMUMS {
+                    min[r] = blocks[r].add(2).cast::<u16>().read_unaligned();
+                }
+            }
+            let d = I::Lanes::load_f16(d.as_ptr());
+            for two in scales.as_chunks_mut::<2>().0 {
+                d.store(two[0].0.as_mut_ptr().cast());
+                if F::MINIMUMS {
+                    I::Lanes::load_f16(min.as_ptr()).store(two[1].0.as_mut_ptr().cast());
+                }
+            }
+            for (half, blocks) in blocks.as_chunks::<8>().0.iter().enumerate() {
+                F::lines::<I::Bytes>(blocks, half, codes);
+            }
+            if F::SIGNED && I::UNSIGNED {
+                for line in &mut *codes {
+                    for half in [0, 32] {
+                        let at = line.0.as_mut_ptr().add(half);
+                        I::Bytes::load(at).flip().store(at);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Asks for block `b` of as many rows as a panel has.
+#[inline(always)]
+fn fetch<I: Ints, F: Short>(next: *const u8, b: usize) {
+    let next = next.wrapping_add(ROWS * b * F::BYTES);
+    (0..ROWS * F::BYTES).step_by(64).for_each(|at| <I::Lanes as Lanes>::Part::fetch(next.wrapping_add(at)));
+}
+
+/// Unpacked rows of blocks `start`.. and the tokens `first`.. that they meet.
+#[derive(Clone, Copy)]
+struct Step<'a> {
+    task: &'a Task<'a>,
+    codes: &'a [Line],
+    scales: &'a [Line],
+    start: usize,
+    first: usize,
+    /// The next rows, to be asked for meanwhile.
+    next: Option<*const u8>,
+}
+
+by_isa!(
+    /// Adds to the sums of `T` tokens, block by block.
+    fn tile<F: Short, const T: usize>(step: Step, partial: &mut [Line]) = tile_in::<ints>, no_tile
+);
+
+fn no_tile<F: Short, const T: usize>(_: Step, _: &mut [Line]) {
+    unreachable!("the reference does it");
+}
+
+#[inline(always)]
+unsafe fn tile_in<I: Ints, F: Short, const T: usize>(step: Step, partial: &mut [Line]) {
+    let partial = partial.first_chunk_mut::<T>().expect("a line for each token");
+    let x = step.task.tokens::<T>(step.first, step.start..step.start + step.codes.len() / 8);
+    let offset = if F::SIGNED && I::UNSIGNED { 128 } else { F::OFFSET };
+    let lines = step.codes.as_chunks::<8>().0.iter().zip(step.scales.as_chunks::<2>().0);
+    // SAFETY: 32 values of block b of each token, its scale and sum; lines are sixteen floats; the caller has the
+    // instructions.
+    unsafe {
+        let mut totals = [I::Lanes::splat(0.0); T];
+        for t in 0..T {
+            totals[t] = I::Lanes::load(partial[t].0.as_ptr().cast());
+        }
+        let parts = if F::SIGNED { 1 } else { 8 / F::STEPS };
+        let steps = I::opaque(8 / parts);
+        for (b, (codes, [scales, minimums])) in lines.enumerate() {
+            if let Some(next) = step.next.filter(|_| b % F::COUNT == 0) {
+                fetch::<I, F>(next, b / F::COUNT);
+            }
+            let mut dots = [[I::zero(); 1]; T];
+            let mut at = [std::ptr::null(); T];
+            for t in 0..T {
+                at[t] = x[t].0.as_ptr().add(32 * b);
+                if offset != 0 {
+                    dots[t][0] = I::splat(-offset * (*x[t].2.get_unchecked(b) as i32));
+                }
+            }
+            if F::SIGNED && !I::UNSIGNED {
+                I::add_signed_lines(&mut dots, steps, [codes.as_ptr()], at);
+            } else {
+                I::add_lines(&mut dots, parts, steps, [codes.as_ptr()], at);
+            }
+            let own = I::Lanes::load(scales.0.as_ptr().cast());
+            for t in 0..T {
+                let scale = *x[t].1.get_unchecked(b);
+                totals[t] = dots[t][0].to_f32().fma(own.mul(I::Lanes::splat(scale)), totals[t]);
+                if F::MINIMUMS {
+                    let sum = I::Lanes::splat(scale * (*x[t].2.get_unchecked(b) as f32));
+                    totals[t] = I::Lanes::load(minimums.0.as_ptr().cast()).fma(sum, totals[t]);
+                }
+            }
+        }
+        for t in 0..T {
+            totals[t].store(partial[t].0.as_mut_ptr().cast());
+        }
+    }
+}
