@@ -192,13 +192,17 @@ impl<'a> Task<'a> {
         std::array::from_fn(|r| self.row((first + r).min(self.rows - 1)))
     }
 
-    /// Of `T` tokens from `first` on the values, scales and sums of some blocks of 32 columns.
+    /// Token `t`'s values, scales and sums of some blocks of 32 columns.
+    #[inline(always)]
+    pub fn token(&self, t: usize, blocks: Range<usize>) -> Row<'a> {
+        let (values, scales, sums) = self.x.row(t);
+        (&values[32 * blocks.start..32 * blocks.end], &scales[blocks.clone()], &sums[blocks])
+    }
+
+    /// The same of `T` tokens from `first` on.
     #[inline]
     pub fn tokens<const T: usize>(&self, first: usize, blocks: Range<usize>) -> [Row<'a>; T] {
-        std::array::from_fn(|t| {
-            let (values, scales, sums) = self.x.row(first + t);
-            (&values[32 * blocks.start..32 * blocks.end], &scales[blocks.clone()], &sums[blocks.clone()])
-        })
+        std::array::from_fn(|t| self.token(first + t, blocks.clone()))
     }
 
     /// Writes the outputs of token `t` for the rows of the task that begin at `row`.

@@ -189,9 +189,10 @@ unsafe fn wide_words(blocks: [*const u8; 16], at: usize) -> [__m512i; 4] {
     for r in 0..4 {
         // SAFETY: the caller's promise.
         unsafe {
-            let four = [0, 4, 8, 12].map(|n| _mm_loadu_si128(blocks[r + n].add(at).cast()));
-            let low = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(four[0]), four[1]);
-            v[r] = _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(low, four[2]), four[3]);
+            let low = _mm512_castsi128_si512(_mm_loadu_si128(blocks[r].add(at).cast()));
+            let low = _mm512_inserti32x4::<1>(low, _mm_loadu_si128(blocks[r + 4].add(at).cast()));
+            let low = _mm512_inserti32x4::<2>(low, _mm_loadu_si128(blocks[r + 8].add(at).cast()));
+            v[r] = _mm512_inserti32x4::<3>(low, _mm_loadu_si128(blocks[r + 12].add(at).cast()));
         }
     }
     let [a, b] =
@@ -234,7 +235,11 @@ pub fn few_avx512<const BITS: usize, const BLOCKS: usize, const T: usize>(task: 
             fetch(w[0].wrapping_add(AHEAD + 16 * (task.row_bytes + n * bytes)), 16 * bytes);
             // SAFETY: block n of sixteen rows, and its values of each token.
             unsafe {
-                let blocks = w.map(|w| w.add(n * bytes));
+                // A loop, not a closure: compilers leave `map` of so many as a call.
+                let mut blocks = w;
+                for r in 0..16 {
+                    blocks[r] = w[r].add(n * bytes);
+                }
                 let [low, high] = *blocks.as_chunks::<8>().0 else { unreachable!("sixteen") };
                 let low = _mm512_castps256_ps512(halves(low)[0]);
                 let high = _mm256_castps_pd(halves(high)[0]);

@@ -163,7 +163,10 @@ fn no_tile<F: Short, const T: usize>(_: Step, _: &mut [Line]) {
 #[inline(always)]
 unsafe fn tile_in<I: Ints, F: Short, const T: usize>(step: Step, partial: &mut [Line]) {
     let partial = partial.first_chunk_mut::<T>().expect("a line for each token");
-    let x = step.task.tokens::<T>(step.first, step.start..step.start + step.codes.len() / 8);
+    let mut x: [(&[i8], &[f32], &[i16]); T] = [(&[], &[], &[]); T];
+    for t in 0..T {
+        x[t] = step.task.token(step.first + t, step.start..step.start + step.codes.len() / 8);
+    }
     let offset = if F::SIGNED && I::UNSIGNED { 128 } else { F::OFFSET };
     let lines = step.codes.as_chunks::<8>().0.iter().zip(step.scales.as_chunks::<2>().0);
     // SAFETY: 32 values of block b of each token, its scale and sum; lines are sixteen floats; the caller has the
