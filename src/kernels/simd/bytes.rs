@@ -205,7 +205,7 @@ mod aarch64 {
 
     /// Two registers.
     #[derive(Clone, Copy)]
-    pub struct Neon([uint8x16_t; 2]);
+    pub struct Neon(pub [uint8x16_t; 2]);
 
     impl Neon {
         #[inline(always)]

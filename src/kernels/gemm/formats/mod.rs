@@ -1,8 +1,6 @@
 //! One row of a weight matrix as f32: embedding look-up, and the dense product's weights.
 
 pub(in crate::kernels) mod decode;
-#[cfg(target_arch = "aarch64")]
-pub(in crate::kernels) mod neon;
 pub(in crate::kernels) mod short_blocks;
 pub(in crate::kernels) mod super_blocks;
 

@@ -7,7 +7,7 @@
 
 use super::Task;
 use super::avx2::{AHEAD, forms, half, halves};
-use super::planes::few_avx512 as few_planes;
+use super::few_planes::few_avx512 as few_planes;
 use crate::kernels::DType;
 use crate::kernels::gemm::formats::short_blocks::{Pairs, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Short};
 use crate::kernels::simd::x86::fetch;

@@ -8,21 +8,20 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod few_planes;
 mod k;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "x86_64")]
 mod pairs_avx2;
-#[cfg(target_arch = "x86_64")]
 mod planes;
-#[cfg(target_arch = "x86_64")]
 mod sweep;
 #[cfg(test)]
 mod tests;
 
 use crate::kernels::gemm::blocks::{Part, RowBlock, SharedOut, block_count, matrices_of, nth_block};
 use crate::kernels::gemm::formats::packed_rows;
-#[cfg(target_arch = "x86_64")]
 use crate::kernels::gemm::formats::short_blocks::with_short;
 use crate::kernels::gemm::matrix::Arithmetic;
 use crate::kernels::pool::buffer::{Line, grown};
@@ -85,18 +84,15 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
     });
 }
 
-/// What kernels want of the activations besides themselves; nothing on most machines.
-#[cfg(target_arch = "x86_64")]
+/// What kernels want of the activations besides themselves.
 #[derive(Default)]
 struct Arranged<'a> {
+    #[cfg(target_arch = "x86_64")]
     pairs: Option<pairs_avx2::Pairs<'a>>,
     /// For weights of one bit and of two.
     planes: [Option<BlockActivations<'a>>; 2],
 }
-#[cfg(not(target_arch = "x86_64"))]
-type Arranged<'a> = ();
 
-#[cfg(target_arch = "x86_64")]
 fn with_arranged(
     pool: &Pool,
     isa: Isa,
@@ -104,19 +100,20 @@ fn with_arranged(
     weights: &[&Matrix],
     product: impl FnOnce(Arranged),
 ) {
-    if !isa.has_avx2() {
+    if isa == Isa::Scalar {
         return product(Arranged::default());
     }
     let some = |of: &dyn Fn(DType) -> bool| weights.iter().any(|m| of(m.dtype));
-    let pairs = !isa.has_avx512() && x.tokens() >= pairs_avx2::TOKENS && some(&|t| t == DType::Q8_0);
-    ARRANGED.with_borrow_mut(|(of_pairs, of_planes)| {
-        // SAFETY: such a set stands for a machine that has AVX2.
-        let pairs = pairs.then(|| unsafe { pairs_avx2::arrange(pool, x, of_pairs) });
-        let mut arranged = Arranged { pairs, ..Arranged::default() };
-        for (bits, values) in of_planes.iter_mut().enumerate() {
+    ARRANGED.with_borrow_mut(|buffers| {
+        let mut arranged = Arranged::default();
+        #[cfg(target_arch = "x86_64")]
+        if !isa.has_avx512() && x.tokens() >= pairs_avx2::TOKENS && some(&|t| t == DType::Q8_0) {
+            // SAFETY: such a set stands for a machine that has AVX2.
+            arranged.pairs = Some(unsafe { pairs_avx2::arrange(pool, x, &mut buffers.pairs) });
+        }
+        for (bits, values) in buffers.planes.iter_mut().enumerate() {
             if some(&|t| planes::bits(t) == Some(bits + 1)) {
-                // SAFETY: as above.
-                arranged.planes[bits] = Some(unsafe { planes::arrange(pool, bits + 1, x, values) });
+                arranged.planes[bits] = Some(planes::arrange(pool, isa, bits + 1, x, values));
             }
         }
         product(arranged)
@@ -124,40 +121,42 @@ fn with_arranged(
 }
 
 /// The activations as kernels for such weights read them, where that is not their own order.
-#[cfg(target_arch = "x86_64")]
 fn in_order<'a>(arranged: &'a Arranged, dtype: DType) -> Option<&'a BlockActivations<'a>> {
     arranged.planes[planes::bits(dtype)? - 1].as_ref()
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-fn in_order<'a>(_: &'a Arranged, _: DType) -> Option<&'a BlockActivations<'a>> {
-    None
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn with_arranged(_: &Pool, _: Isa, _: &BlockActivations, _: &[&Matrix], product: impl FnOnce(Arranged)) {
-    product(());
-}
-
-#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
 fn run(isa: Isa, task: &Task, arranged: &Arranged, scratch: &mut Scratch) {
-    // Each instruction set's form, by the kind of block; what has none is computed as the reference is.
-    match (isa, task.dtype.arithmetic()) {
-        (Isa::Scalar, _) => scalar::run(task, scratch),
-        (_, Arithmetic::Blocks256) => k::run(isa, task, scratch),
-        #[cfg(target_arch = "aarch64")]
-        // SAFETY: `Isa::Neon` stands for a machine that has NEON and its dot products.
-        (Isa::Neon, _) => unsafe { neon::run(task, scratch) },
-        #[cfg(target_arch = "x86_64")]
-        (_, Arithmetic::Blocks32) => match (arranged.pairs, task.dtype) {
-            // SAFETY (of all): such a set stands for a machine that has the instructions.
-            (Some(pairs), DType::Q8_0) => unsafe { pairs_avx2::run(task, pairs, scratch) },
-            _ if isa.has_avx512() && unsafe { avx512::run(task) } => {}
-            _ if !isa.has_avx512() && unsafe { avx2::run(task) } => {}
-            _ => with_short!(task.dtype, F => sweep::sweep::<F>(isa, task, scratch)),
-        },
-        _ => scalar::run(task, scratch),
+    match task.dtype.arithmetic() {
+        _ if isa == Isa::Scalar => scalar::run(task, scratch),
+        Arithmetic::Blocks256 => k::run(isa, task, scratch),
+        _ if special(isa, task, arranged, scratch) => {}
+        _ => with_short!(task.dtype, F => sweep::sweep::<F>(isa, task, scratch)),
     }
+}
+
+/// Forms of one instruction set and one arithmetic; false, and nothing done, where there is none.
+#[cfg(target_arch = "x86_64")]
+fn special(isa: Isa, task: &Task, arranged: &Arranged, scratch: &mut Scratch) -> bool {
+    // SAFETY (of all): such a set stands for a machine that has the instructions.
+    match arranged.pairs {
+        Some(pairs) if task.dtype == DType::Q8_0 => {
+            unsafe { pairs_avx2::run(task, pairs, scratch) };
+            true
+        }
+        _ if isa.has_avx512() => unsafe { avx512::run(task) },
+        _ => unsafe { avx2::run(task) },
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+fn special(_: Isa, task: &Task, _: &Arranged, _: &mut Scratch) -> bool {
+    // SAFETY: `Isa::Neon` stands for a machine that has NEON and its dot products.
+    unsafe { neon::run(task) }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn special(_: Isa, _: &Task, _: &Arranged, _: &mut Scratch) -> bool {
+    false
 }
 
 /// Some rows of one matrix, to be multiplied with all tokens.
@@ -227,13 +226,17 @@ pub(super) struct Scratch {
     pub sums: Vec<f32>,
 }
 
-#[cfg(target_arch = "x86_64")]
-thread_local! {
-    /// Of the thread that asks for a product.
-    static ARRANGED: RefCell<(pairs_avx2::Arranged, [Vec<i8>; 2])> = RefCell::default();
+/// Buffers of what `Arranged` holds; they grow to the largest product and stay.
+#[derive(Default)]
+struct Buffers {
+    #[cfg(target_arch = "x86_64")]
+    pairs: pairs_avx2::Arranged,
+    planes: [Vec<i8>; 2],
 }
 
 thread_local! {
+    /// Of the thread that asks for a product.
+    static ARRANGED: RefCell<Buffers> = RefCell::default();
     static SCRATCH: RefCell<Scratch> = const {
         RefCell::new(Scratch { codes: Vec::new(), scales: Vec::new(), partial: Vec::new(), sums: Vec::new() })
     };
