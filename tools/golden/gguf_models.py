@@ -9,7 +9,8 @@ F32 twin of the file.
 type-TYPE.gguf is one model in each type that llama.cpp quantizes to. Two cases read each file: `type-TYPE` has the
 logits that transformers computes with the values of the file, as the `gguf` package dequantizes them;
 `type-TYPE-llama.cpp` has llama.cpp's own, whose activations are rounded too: the distance between the two is the
-type's own noise.
+type's own noise. bonsai-TYPE.gguf is a Qwen 3 with YaRN whose matrices, embedding and head too, are all of a type of one
+or two bits, with the same two cases.
 """
 
 import copy
@@ -38,10 +39,17 @@ import llama_cpp_run
 import numpy as np
 import torch
 from bitnet_folders import drawer
-from folders import load, randomize, run_all, small
+from folders import PLAIN_YARN, load, randomize, run_all, small
 from gguf import GGMLQuantizationType as T
 from make_golden import PER_LAYER, draw, from_interleaved, run_hf, to_interleaved
-from transformers import BitNetConfig, BitNetForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    BitNetConfig,
+    BitNetForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 from transformers.integrations import bitnet as hf_bitnet
 
 GGUF_VERSION = importlib.metadata.version("gguf")
@@ -386,13 +394,27 @@ def wide(run):
     return one
 
 
-def record_type(label, path, covers, sequences, exact, theirs, how, tolerance, noise, int8_blocks=False):
+def record_type(
+    label,
+    path,
+    covers,
+    sequences,
+    exact,
+    theirs,
+    how,
+    tolerance,
+    noise,
+    int8_blocks=False,
+    name="type",
+    arch="llama",
+    share=0.7,
+):
     """`int8_blocks`: ours rounds activations to int8 in blocks, as llama.cpp does: as far from the exact reference as
-    llama.cpp is, and nearer to llama.cpp than either is to that."""
+    llama.cpp is, and nearer to llama.cpp than either is to that, by `share`."""
     near = llama_cpp_tolerance(noise.get("activations", 0.0), tolerance)
-    common = (path, "llama", f"gguf-{label}", covers, sequences)
+    common = (path, arch, f"gguf-{label}", covers, sequences)
     record(
-        f"type-{label}",
+        f"{name}-{label}",
         *common,
         exact,
         f"transformers {how}, f32 ({VERSIONS})",
@@ -407,12 +429,12 @@ def record_type(label, path, covers, sequences, exact, theirs, how, tolerance, n
     agree = agreement(theirs, exact)
     assert agree == 1.0, (label, agree, noise)
     record(
-        f"type-{label}-llama.cpp",
+        f"{name}-{label}-llama.cpp",
         *common,
         theirs,
         f"llama.cpp on the same file ({llama_cpp_run.VERSION}), KV in f32",
         "llama.cpp",
-        round(0.7 * noise["activations"], 5) if int8_blocks else near,
+        round(share * noise["activations"], 5) if int8_blocks else near,
         argmax=0.99,
         noise=noise,
         vocab=TYPE_VOCAB,
@@ -454,7 +476,8 @@ def type_case(label, ftype):
 def ternary_case(label, ftype, width):
     """The types lose nothing of ternary weights, so the reference computes with those that went in.
 
-    Q2_0 has a fourth value, so a Llama in it need not be ternary: its activations stay f32.
+    Q2_0 has a fourth value and a scale for each block, so a Llama in it need not be ternary: its activations are rounded in
+    blocks of 32.
     """
     base = ternary_model(width)
     int8 = label != "q2_0"
@@ -488,6 +511,7 @@ def ternary_case(label, ftype, width):
         else "LlamaForCausalLM on the values that the file holds",
         BITNET_TOLERANCE if int8 else F32_TOLERANCE,
         noise,
+        int8_blocks=not int8,
     )
 
 
@@ -526,11 +550,100 @@ def i2_s_tensor(name, x, vector=gguf_io.F32):
     return name, gguf_io.I2_S, (np.rint(x / scale).astype(np.int8), scale)
 
 
+# ---------------------------------------------------------------- Bonsai's types
+
+# Type, width, columns of a scale, and whether the embedding is the head.
+BONSAI = {
+    "q1_0": (41, 128, 128, True),
+    "q2_0": (42, 128, 64, False),
+    "q2_0-128": (42, 128, 128, False),
+    "tq2_0": (35, 256, 256, True),
+}
+
+
+def few_bits(x, kind, group):
+    """(bytes as a file has them, the values that they stand for): one bit, or codes 0 to 3, of TQ2_0 0 to 2."""
+    groups = x.reshape(-1, group)
+    d = (np.abs(groups).mean(1, keepdims=True) * (1 if kind == 41 else 1.2)).astype("<f2")
+    wide, raw = d.astype(np.float32), d.view(np.uint8)
+    if kind == 41:
+        bits = (groups >= 0).astype(np.uint8)
+        packed = np.concatenate([raw, np.packbits(bits, axis=-1, bitorder="little")], 1)
+        return packed.tobytes(), ((bits * 2.0 - 1) * wide).astype(np.float32).reshape(x.shape)
+    codes = np.clip(np.rint(groups / wide) + 1, 0, 3 if kind == 42 else 2).astype(np.uint8)
+    assert kind != 42 or (codes == 3).any()
+    if kind == 42:
+        q = codes.reshape(-1, group // 4, 4)
+        packed = np.concatenate([raw, q[..., 0] | q[..., 1] << 2 | q[..., 2] << 4 | q[..., 3] << 6], 1)
+    else:
+        q = codes.reshape(-1, 2, 4, 32)
+        packed = (q[:, :, 0] | q[:, :, 1] << 2 | q[:, :, 2] << 4 | q[:, :, 3] << 6).reshape(-1, 64)
+        packed = np.concatenate([packed, raw], 1)
+    return packed.tobytes(), ((codes - np.float32(1)) * wide).astype(np.float32).reshape(x.shape)
+
+
+def bonsai_case(label, kind, width, group, tied):
+    config = small(
+        Qwen3Config,
+        hidden=width,
+        ffn=width,
+        heads=width // 32,
+        kv_heads=2,
+        head_dim=32,
+        tied=tied,
+        vocab=TYPE_VOCAB,
+        rope_parameters=PLAIN_YARN,
+    )
+    m = randomize(Qwen3ForCausalLM(config), 76)
+    state, table = m.state_dict(), names(m, "qwen3")
+    packed, in_64s = [], []
+    for name, x in tensors(m, "qwen3").items():
+        if x.ndim == 1:
+            rows = [(name, gguf_io.F32, x)] * 2
+        else:
+            raw, values = few_bits(x, kind, group)
+            state[table[name]].copy_(torch.from_numpy(values))
+            rows = [(name, kind, (raw, x.shape))] * 2
+            if label == "q2_0-128":  # which llama.cpp does not have: the same values in its own
+                blocks = np.frombuffer(raw, np.uint8).reshape(-1, 34)
+                halves = [np.concatenate([blocks[:, :2], blocks[:, a : a + 16]], 1) for a in (2, 18)]
+                rows[1] = (name, kind, (np.stack(halves, 1).tobytes(), x.shape))
+        packed.append(rows[0])
+        in_64s.append(rows[1])
+    kinds = {"str": gguf_io.STR, "f32": gguf_io.FLT, "u32": gguf_io.U32}
+    metadata = i2_s_metadata(m, "qwen3") + [(f"qwen3.{key}", kinds[k], value) for key, k, value in YARN]
+    path = os.path.join(MODELS, f"bonsai-{label}.gguf")
+    gguf_io.write(path, metadata, packed)
+    sequences = draw(wide(lambda ids: (run_hf(m, ids), 1.0)), TYPE_VOCAB, TYPE_LENGTHS, 77)
+    exact = run_all(m, sequences)
+    with tempfile.TemporaryDirectory() as folder:
+        twin = os.path.join(folder, "twin.gguf")
+        gguf_io.write(twin, metadata, in_64s)
+        theirs = llama_cpp_run.run(twin, sequences, TYPE_VOCAB)
+    record_type(
+        label,
+        path,
+        "a Qwen 3 with YaRN, embedding and head in the type too",
+        sequences,
+        exact,
+        # llama.cpp rounds for TQ2_0 in blocks of 256.
+        theirs if label in ("q1_0", "q2_0") else None,
+        "Qwen3ForCausalLM on the values that the file holds",
+        F32_TOLERANCE,
+        {"activations": error(theirs, exact)},
+        int8_blocks=True,
+        name="bonsai",
+        arch="qwen3",
+        share=0.85,
+    )
+
+
 CASES = (
     COUNTERPARTS
     | {"bitnet-silu-i2_s": one_bit_llm}
     | {f"type-{k}": lambda k=k, f=f: type_case(k, f) for k, f in TYPES.items()}
     | {f"type-{k}": lambda k=k, v=v: ternary_case(k, *v) for k, v in TERNARY.items()}
+    | {f"bonsai-{k}": lambda k=k, v=v: bonsai_case(k, *v) for k, v in BONSAI.items()}
 )
 
 if __name__ == "__main__":

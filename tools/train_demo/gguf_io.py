@@ -71,7 +71,9 @@ def unpack_bf16(raw):
 
 
 def pack(x, kind):
-    """x: a float array, or (codes, scale) for the ternary types. Returns (raw, shape)."""
+    """x: a float array, (codes, scale) for the ternary types, or what this returns: (raw, shape)."""
+    if isinstance(x, tuple) and isinstance(x[0], bytes):
+        return x
     if kind in (I2_S, TQ2_0):
         codes, scale = x
         return (pack_i2_s if kind == I2_S else pack_tq2_0)(codes, scale), codes.shape
