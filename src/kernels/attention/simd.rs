@@ -84,7 +84,7 @@ fn attend<E: Element>(isa: Isa, rows: &Rows, span: &Span, scores: &mut [f32], st
     // SAFETY: the instruction set stands for a machine that has the instructions.
     unsafe {
         #[cfg(target_arch = "x86_64")]
-        match isa == Isa::Avx512Vnni {
+        match isa.has_avx512() {
             true => avx512::<E>(rows, span, scores, states),
             false => avx2::<E>(rows, span, scores, states),
         }

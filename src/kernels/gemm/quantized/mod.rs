@@ -98,7 +98,7 @@ fn with_arranged(
     product: impl FnOnce(Arranged),
 ) {
     if !isa.has_avx2()
-        || isa == Isa::Avx512Vnni
+        || isa.has_avx512()
         || x.tokens() < pairs_avx2::TOKENS
         || weights.iter().all(|m| m.dtype != DType::Q8_0)
     {
@@ -123,14 +123,14 @@ fn run(isa: Isa, task: &Task, arranged: Arranged, scratch: &mut Scratch) {
         // SAFETY: `Isa::Neon` stands for a machine that has NEON and its dot products.
         (Isa::Neon, _) => unsafe { neon::run(task, scratch) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Isa::Avx512Vnni` stands for a machine that has these instructions.
-        (Isa::Avx512Vnni, Arithmetic::Blocks256) => unsafe { k_avx512::run(task, scratch) },
+        // SAFETY: such a set stands for a machine that has these instructions.
+        (_, Arithmetic::Blocks256) if isa.has_avx512() => unsafe { k_avx512::run(task, scratch) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: such a set stands for a machine that has AVX2, FMA and F16C.
         (_, Arithmetic::Blocks256) if isa.has_avx2() => unsafe { k_avx2::run(task, scratch) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        (Isa::Avx512Vnni, Arithmetic::Blocks32) => unsafe { avx512::run(task, scratch) },
+        (_, Arithmetic::Blocks32) if isa.has_avx512() => unsafe { avx512::run(task, scratch) },
         #[cfg(target_arch = "x86_64")]
         (_, Arithmetic::Blocks32) if isa.has_avx2() => match (arranged, task.dtype) {
             // SAFETY: as above.

@@ -14,6 +14,8 @@ mod x256;
 use crate::base::{Error, Result};
 use crate::kernels::gemm::blocks::{RowBlock, SharedOut, block_count, nth_block};
 use crate::kernels::gemm::formats::{f16_at, packed_row, row_scale};
+#[cfg(any(test, target_arch = "x86_64"))]
+use crate::kernels::gemm::tiles;
 use crate::kernels::pack::by_tasks;
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize::QuantRow;
@@ -134,8 +136,10 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, weights: &[&Matrix], out: 
 fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     match isa {
         // SAFETY (of all): such a set stands for a machine that has the instructions.
+        #[cfg(any(test, target_arch = "x86_64"))]
+        _ if tiles::ternary::pays(isa, task.x.rows.len()) => unsafe { tiles::ternary::run(task, scratch) },
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Vnni => unsafe { avx512::run(task, scratch) },
+        Isa::Avx512Vnni | Isa::Amx => unsafe { avx512::run(task, scratch) },
         // A machine with no more than AVX-512 runs the same code in its encoding.
         #[cfg(all(test, target_arch = "x86_64"))]
         Isa::AvxVnni if !crate::kernels::available().contains(&isa) => unsafe {
@@ -157,8 +161,15 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
 #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
 fn arrange<'a>(pool: &Pool, isa: Isa, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
     match isa {
+        #[cfg(any(test, target_arch = "x86_64"))]
+        _ if tiles::ternary::pays(isa, x.rows.len()) => {
+            let lines = grown(lines, tiles::ternary::arranged_lines(x));
+            // SAFETY: such a set stands for a machine that has tiles.
+            unsafe { tiles::ternary::arrange(pool, x, lines) };
+            lines
+        }
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Vnni => {
+        Isa::Avx512Vnni | Isa::Amx => {
             let lines = grown(lines, avx512::arranged_lines(x));
             // SAFETY: such a set stands for a machine that has AVX-512.
             unsafe { avx512::arrange(pool, x, lines) };
