@@ -4,12 +4,13 @@
 //! 4 and 5 have 16 rows of `depth` bytes, a row of the left matrix in each; 6 and 7 have `depth / 4` rows of 16
 //! times four bytes: four of each column of the right matrix.
 
-/// Tiles of one thread, from `new` until they are dropped. All numbers of tiles are constants, as instructions have them.
+/// The tiles of a thread. All numbers of tiles are constants, as instructions have them.
 pub trait Tiles {
-    /// For products over 64 or 32 bytes. All tiles are zero.
+    /// For products over 64 or 32 bytes.
     ///
     /// # Safety
-    /// The machine has what the type stands for.
+    /// The machine has what the type stands for. Of the processor's the thread has a `Configured` of the same depth, which
+    /// outlives this.
     unsafe fn new(depth: usize) -> Self;
 
     fn zero<const T: usize>(&mut self);
@@ -105,7 +106,7 @@ impl Tiles for Model {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub use hardware::{Amx, permitted};
+pub use hardware::{Amx, Configured, permitted};
 
 #[cfg(target_arch = "x86_64")]
 mod hardware {
@@ -167,6 +168,32 @@ mod hardware {
     static DEEP: Config = config(64);
     static SHORT: Config = config(32);
 
+    /// The thread's tiles are usable until this is dropped. Then there are none that the system would have to keep while
+    /// the thread sleeps. Not for each product: this waits for all that the thread has begun.
+    pub struct Configured(());
+
+    impl Configured {
+        /// # Safety
+        /// The system has `permitted` tiles. There is no other one on this thread.
+        pub unsafe fn new(depth: usize) -> Self {
+            let config = match depth {
+                64 => &DEEP,
+                32 => &SHORT,
+                _ => panic!("tiles of {depth} bytes"),
+            };
+            // SAFETY: the processor has the instruction, and this is what it reads.
+            unsafe { asm!("ldtilecfg [{0}]", in(reg) config, options(readonly, nostack, preserves_flags)) };
+            Self(())
+        }
+    }
+
+    impl Drop for Configured {
+        fn drop(&mut self) {
+            // SAFETY: as above.
+            unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) };
+        }
+    }
+
     /// The processor's.
     pub struct Amx(());
 
@@ -174,13 +201,7 @@ mod hardware {
     // what is read and written is the callers' promise.
     impl Tiles for Amx {
         #[inline(always)]
-        unsafe fn new(depth: usize) -> Self {
-            let config = match depth {
-                64 => &DEEP,
-                32 => &SHORT,
-                _ => panic!("tiles of {depth} bytes"),
-            };
-            unsafe { asm!("ldtilecfg [{0}]", in(reg) config, options(readonly, nostack, preserves_flags)) };
+        unsafe fn new(_: usize) -> Self {
             Self(())
         }
 
@@ -219,15 +240,6 @@ mod hardware {
                 asm!("tdpbssd tmm{0}, tmm{1}, tmm{2}", const C, const A, const B,
                     options(nomem, nostack, preserves_flags));
             }
-        }
-    }
-
-    impl Drop for Amx {
-        /// The thread has no tiles that the system would have to keep.
-        #[inline(always)]
-        fn drop(&mut self) {
-            // SAFETY: as above.
-            unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) };
         }
     }
 }
@@ -291,6 +303,8 @@ mod tests {
         }
         for (seed, depth) in [(1, 32), (2, 64), (3, 64)] {
             let (a, b) = (bytes(seed, 80 * 17), bytes(seed + 9, 64 * 16));
+            // SAFETY: tiles are permitted, and there are no others here.
+            let _tiles = unsafe { Configured::new(depth) };
             assert_eq!(products::<Amx>(depth, &a, &b), products::<Model>(depth, &a, &b), "{depth}");
         }
     }

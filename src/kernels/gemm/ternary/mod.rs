@@ -127,9 +127,14 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, weights: &[&Matrix], out: 
             let task = Task { x, sums, arranged, weights: codes, block, out: &out, stride };
             SCRATCH.with_borrow_mut(|scratch| run(isa, &task, scratch));
         };
+        let piece = |tasks: Range<usize>| {
+            #[cfg(target_arch = "x86_64")]
+            let _tiles = tiles::configured(tiles::ternary::pays(isa, tokens), tiles::ternary::DEPTH);
+            tasks.for_each(one);
+        };
         let tasks = block_count(weights, TASK_ROWS);
         let bytes = weights.iter().map(|m| m.data.len()).sum();
-        if small { (0..tasks).for_each(one) } else { pool.run_in_order(tasks, bytes, tokens, &one) }
+        if small { piece(0..tasks) } else { pool.run_pieces(tasks, bytes, tokens, &piece) }
     });
 }
 

@@ -27,6 +27,8 @@ mod amx;
 mod model;
 
 use crate::kernels::pool::buffer::Line;
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::simd::amx::Configured;
 use crate::kernels::simd::amx::Tiles;
 
 /// Whether this thread's products stand for the processor's: in tests.
@@ -47,6 +49,13 @@ pub fn modelling<R>(product: impl FnOnce() -> R) -> R {
 #[cfg(not(test))]
 pub const fn modelled() -> bool {
     false
+}
+
+/// The thread's tiles for tasks of a product whose kernels use tiles, if they do; to be dropped behind them.
+#[cfg(target_arch = "x86_64")]
+pub fn configured(uses_tiles: bool, depth: usize) -> Option<Configured> {
+    // SAFETY: `Isa::Amx`, for which alone kernels use tiles, stands for permitted ones. Products begin no others.
+    (uses_tiles && !modelled()).then(|| unsafe { Configured::new(depth) })
 }
 
 /// Weight rows of a tile, and tokens.

@@ -17,11 +17,14 @@ const STEP: usize = 256;
 const BYTES: usize = STEP / 4;
 const LINES: usize = STEP / 64 * SIDE;
 /// Steps that many tokens sweep over together.
-const DEPTH: usize = 2;
+const SPAN: usize = 2;
 /// Steps whose codes there is room for: those, or one and the next.
 const RING: usize = 2;
 /// Fewer activations than this are arranged faster than others are woken.
 const SMALL: usize = 1 << 17;
+
+/// Bytes that tiles multiply.
+pub const DEPTH: usize = 64;
 
 /// Lines that `arrange` fills.
 pub fn arranged_lines(x: &Activations) -> usize {
@@ -54,7 +57,7 @@ pub unsafe fn arrange(pool: &Pool, x: &Activations, out: &mut [Line]) {
 /// `task` with any number of tokens.
 ///
 /// # Safety
-/// `Isa::Amx` is available, and `arrange` has made `task.arranged`.
+/// `Isa::Amx` is available, this thread has tiles of `DEPTH`, and `arrange` has made `task.arranged`.
 pub unsafe fn run(task: &Task, scratch: &mut Scratch) {
     // SAFETY: the caller's promise.
     unsafe { on_machine!(ternary, product(task, scratch)) }
@@ -85,7 +88,7 @@ pub unsafe fn arrange_group<M: Machine>(x: &Activations, group: usize, out: &mut
 pub unsafe fn product<M: Machine>(task: &Task, scratch: &mut Scratch) {
     // SAFETY: the caller's promise.
     unsafe {
-        let mut tiles = M::Tiles::new(64);
+        let mut tiles = M::Tiles::new(DEPTH);
         if task.weights.dtype == DType::TQ2_0 {
             Sweep::<M, true>::new(task, scratch, &mut tiles).all();
         } else {
@@ -206,11 +209,11 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
         }
     }
 
-    /// All tokens, `DEPTH` steps at a time.
+    /// All tokens, `SPAN` steps at a time.
     #[inline(always)]
     unsafe fn across<const R: usize>(&mut self, first: usize, count: usize, groups: usize) {
-        for start in (0..self.steps).step_by(DEPTH) {
-            let end = self.steps.min(start + DEPTH);
+        for start in (0..self.steps).step_by(SPAN) {
+            let end = self.steps.min(start + SPAN);
             // SAFETY (of all): the caller's promise.
             unsafe {
                 for step in start..end {
@@ -431,7 +434,10 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
             for (t, column) in columns.into_iter().enumerate().take(x.rows.len() - SIDE * group) {
                 let mut values = [0.0; SIDE];
                 M::store(column, values.as_mut_ptr());
-                self.task.write(SIDE * group + t, first, &values[..count]);
+                match count {
+                    SIDE => self.task.write(SIDE * group + t, first, &values),
+                    _ => self.task.write(SIDE * group + t, first, &values[..count]),
+                }
             }
         }
     }
