@@ -5,7 +5,7 @@
 //! multiply-add, and by a second one where its type has minimums; blocks follow each other as their columns do.
 
 #[cfg(target_arch = "x86_64")]
-mod avx2;
+pub(super) mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
@@ -24,6 +24,8 @@ mod tests;
 use crate::kernels::gemm::blocks::{Part, RowBlock, SharedOut, block_count, matrices_of, nth_block};
 use crate::kernels::gemm::formats::{f16_at, packed_rows};
 use crate::kernels::gemm::matrix::Arithmetic;
+#[cfg(any(test, target_arch = "x86_64"))]
+use crate::kernels::gemm::tiles;
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::{DType, Isa, Matrix, Pool};
@@ -77,19 +79,25 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
                 Task { x, dtype: m.dtype, packed, row_bytes, rows: rows.len(), column, out: &out, stride };
             SCRATCH.with_borrow_mut(|scratch| run(isa, &task, arranged, scratch));
         };
+        let piece = |tasks: Range<usize>| {
+            #[cfg(target_arch = "x86_64")]
+            let _tiles = tiles::configured(arranged.tiles.is_some(), tiles::blocks::DEPTH);
+            tasks.for_each(one);
+        };
         let tasks = block_count(weights, TASK_ROWS);
         let bytes = weights.iter().map(|m| m.data.len()).sum();
-        if small { (0..tasks).for_each(one) } else { pool.run_in_order(tasks, bytes, tokens, &one) }
+        if small { piece(0..tasks) } else { pool.run_pieces(tasks, bytes, tokens, &piece) }
     });
 }
 
-/// What kernels want of the activations besides themselves; nothing on most machines.
-#[cfg(target_arch = "x86_64")]
-type Arranged<'a> = Option<pairs_avx2::Pairs<'a>>;
-#[cfg(not(target_arch = "x86_64"))]
-type Arranged<'a> = ();
+/// What kernels want of the activations besides themselves.
+#[derive(Clone, Copy, Default)]
+struct Arranged<'a> {
+    tiles: Option<&'a [Line]>,
+    #[cfg(target_arch = "x86_64")]
+    pairs: Option<pairs_avx2::Pairs<'a>>,
+}
 
-#[cfg(target_arch = "x86_64")]
 fn with_arranged(
     pool: &Pool,
     isa: Isa,
@@ -97,28 +105,40 @@ fn with_arranged(
     weights: &[&Matrix],
     product: impl FnOnce(Arranged),
 ) {
-    if !isa.has_avx2()
-        || isa.has_avx512()
-        || x.tokens() < pairs_avx2::TOKENS
-        || weights.iter().all(|m| m.dtype != DType::Q8_0)
-    {
-        return product(None);
+    #[cfg(any(test, target_arch = "x86_64"))]
+    if weights.iter().any(|m| tiles::blocks::pays(isa, m.dtype, x.tokens())) {
+        return TILES.with_borrow_mut(|lines| {
+            let lines = grown(lines, tiles::blocks::arranged_lines(x));
+            // SAFETY: such a set stands for a machine that has tiles.
+            unsafe { tiles::blocks::arrange(pool, x, lines) };
+            product(Arranged { tiles: Some(lines), ..Arranged::default() });
+        });
     }
-    ARRANGED.with_borrow_mut(|arranged| {
-        // SAFETY: such a set stands for a machine that has AVX2.
-        product(Some(unsafe { pairs_avx2::arrange(pool, x, arranged) }))
-    });
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn with_arranged(_: &Pool, _: Isa, _: &BlockActivations, _: &[&Matrix], product: impl FnOnce(Arranged)) {
-    product(());
+    #[cfg(target_arch = "x86_64")]
+    if isa.has_avx2()
+        && !isa.has_avx512()
+        && x.tokens() >= pairs_avx2::TOKENS
+        && weights.iter().any(|m| m.dtype == DType::Q8_0)
+    {
+        return PAIRS.with_borrow_mut(|arranged| {
+            // SAFETY: such a set stands for a machine that has AVX2.
+            let pairs = Some(unsafe { pairs_avx2::arrange(pool, x, arranged) });
+            product(Arranged { pairs, ..Arranged::default() });
+        });
+    }
+    product(Arranged::default());
 }
 
 #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
 fn run(isa: Isa, task: &Task, arranged: Arranged, scratch: &mut Scratch) {
     // Each instruction set's form, by the kind of block; what has none is computed as the reference is.
     match (isa, task.dtype.arithmetic()) {
+        #[cfg(any(test, target_arch = "x86_64"))]
+        _ if tiles::blocks::pays(isa, task.dtype, task.x.tokens()) => {
+            let arranged = arranged.tiles.expect("made for such weights");
+            // SAFETY: such a set stands for a machine that has tiles.
+            unsafe { tiles::blocks::run(task, arranged, scratch) }
+        }
         #[cfg(target_arch = "aarch64")]
         // SAFETY: `Isa::Neon` stands for a machine that has NEON and its dot products.
         (Isa::Neon, _) => unsafe { neon::run(task, scratch) },
@@ -132,7 +152,7 @@ fn run(isa: Isa, task: &Task, arranged: Arranged, scratch: &mut Scratch) {
         // SAFETY: as above.
         (_, Arithmetic::Blocks32) if isa.has_avx512() => unsafe { avx512::run(task, scratch) },
         #[cfg(target_arch = "x86_64")]
-        (_, Arithmetic::Blocks32) if isa.has_avx2() => match (arranged, task.dtype) {
+        (_, Arithmetic::Blocks32) if isa.has_avx2() => match (arranged.pairs, task.dtype) {
             // SAFETY: as above.
             (Some(pairs), DType::Q8_0) => unsafe { pairs_avx2::run(task, pairs, scratch) },
             // SAFETY: as above.
@@ -205,10 +225,16 @@ pub(super) struct Scratch {
     pub sums: Vec<f32>,
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(test, target_arch = "x86_64"))]
 thread_local! {
     /// Of the thread that asks for a product.
-    static ARRANGED: RefCell<pairs_avx2::Arranged> = RefCell::default();
+    static TILES: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
+}
+
+#[cfg(target_arch = "x86_64")]
+thread_local! {
+    /// As well.
+    static PAIRS: RefCell<pairs_avx2::Arranged> = RefCell::default();
 }
 
 thread_local! {

@@ -1,8 +1,11 @@
 //! The processor: AMX, and AVX-512 beside it.
 
 use super::{Machine, SIDE};
-use crate::kernels::gemm::ternary;
+use crate::kernels::DType;
+use crate::kernels::gemm::quantized::avx2::{Five, Format, Four, Q8_0};
+use crate::kernels::gemm::{quantized, ternary};
 use crate::kernels::pool::buffer::Line;
+use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::simd::{amx, x86};
 use std::arch::x86_64::*;
 
@@ -23,12 +26,33 @@ with_instructions! {
     pub unsafe fn arrange_ternary(x: &ternary::Activations, group: usize, out: &mut [Line]) {
         super::ternary::arrange_group::<Amx>(x, group, out)
     }
+    pub unsafe fn arrange_blocks(x: &BlockActivations, group: usize, out: &mut [Line]) {
+        super::blocks::arrange_group::<Amx>(x, group, out)
+    }
+    pub unsafe fn blocks(task: &quantized::Task, arranged: &[Line], scratch: &mut quantized::Scratch) {
+        super::blocks::product::<Amx>(task, arranged, scratch)
+    }
     pub unsafe fn ternary(task: &ternary::Task, scratch: &mut ternary::Scratch) {
         super::ternary::product::<Amx>(task, scratch)
     }
 }
 
 pub struct Amx;
+
+/// `Machine::decode` of a type.
+#[inline(always)]
+unsafe fn rows<F: Format>(from: *const u8, stride: usize, count: usize, depth: usize, to: *mut [u8; 32]) {
+    for r in 0..count {
+        for b in 0..depth {
+            // SAFETY: a block of a row; sixteen rows of each of `depth` blocks.
+            unsafe {
+                let codes = F::codes(from.add(r * stride + b * F::BYTES));
+                let signed = _mm256_sub_epi8(codes, _mm256_set1_epi8(F::OFFSET as i8));
+                _mm256_storeu_si256(to.add(b * SIDE + r).cast(), signed);
+            }
+        }
+    }
+}
 
 // SAFETY of all blocks: the caller has AVX-512 F, BW, VL and VNNI, and what pointers point to.
 impl Machine for Amx {
@@ -84,13 +108,29 @@ impl Machine for Amx {
         unsafe { _mm512_loadu_ps(from) }
     }
     #[inline(always)]
-    unsafe fn halves(from: *const u8, stride: usize, count: usize) -> __m512 {
+    unsafe fn decode(dtype: DType, from: *const u8, stride: usize, count: usize, depth: usize, to: *mut [u8; 32]) {
+        // SAFETY: as above.
+        unsafe {
+            match dtype {
+                DType::Q8_0 => rows::<Q8_0>(from, stride, count, depth, to),
+                DType::Q4_0 => rows::<Four<false>>(from, stride, count, depth, to),
+                DType::Q4_1 => rows::<Four<true>>(from, stride, count, depth, to),
+                DType::Q5_0 => rows::<Five<false>>(from, stride, count, depth, to),
+                DType::Q5_1 => rows::<Five<true>>(from, stride, count, depth, to),
+                other => unreachable!("tiles know no {other:?}"),
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn halves<const LAST: bool>(from: *const u8, stride: usize, count: usize) -> __m512 {
         unsafe {
             let rows = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
             let at = _mm512_mullo_epi32(rows, _mm512_set1_epi32(stride as i32));
             let (mask, zero) = (((1u32 << count.min(SIDE)) - 1) as u16, _mm512_setzero_si512());
-            let pairs = _mm512_mask_i32gather_epi32::<1>(zero, mask, at, from.sub(2).cast());
-            _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(pairs)))
+            let from = if LAST { from.sub(2) } else { from };
+            let pairs = _mm512_mask_i32gather_epi32::<1>(zero, mask, at, from.cast());
+            let ones = if LAST { _mm512_srli_epi32::<16>(pairs) } else { pairs };
+            _mm512_cvtph_ps(_mm512_cvtepi32_epi16(ones))
         }
     }
     #[inline(always)]

@@ -19,6 +19,7 @@ macro_rules! on_machine {
 }
 use on_machine;
 
+pub mod blocks;
 pub mod ternary;
 
 #[cfg(target_arch = "x86_64")]
@@ -26,6 +27,7 @@ mod amx;
 #[cfg(test)]
 mod model;
 
+use crate::kernels::DType;
 use crate::kernels::pool::buffer::Line;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::simd::amx::Configured;
@@ -80,9 +82,13 @@ pub trait Machine {
     unsafe fn splat(x: f32) -> Self::Floats;
     /// Sixteen at `from`.
     unsafe fn load(from: *const f32) -> Self::Floats;
+    /// The 32 codes, signed, of `depth` blocks of `dtype` of `count` rows, which lie `stride` bytes apart: sixteen rows of a
+    /// block after the other, of those that are not there anything.
+    unsafe fn decode(dtype: DType, from: *const u8, stride: usize, count: usize, depth: usize, to: *mut [u8; 32]);
+
     /// `count` F16, one at `from` and the others `stride` bytes apart from there on; sixteen where it is more. Two bytes
-    /// before each can be read too. Other floats are nothing.
-    unsafe fn halves(from: *const u8, stride: usize, count: usize) -> Self::Floats;
+    /// behind each, or before each if it is the `LAST` one, can be read too. Other floats are 0.
+    unsafe fn halves<const LAST: bool>(from: *const u8, stride: usize, count: usize) -> Self::Floats;
     /// Sixteen i32 at `from`, as floats.
     unsafe fn load_i32(from: *const i32) -> Self::Floats;
     /// To sixteen at `to`.

@@ -1,6 +1,8 @@
 //! Arrays that stand for the processor.
 
 use super::{Machine, SIDE};
+use crate::kernels::DType;
+use crate::kernels::gemm::quantized::decode;
 use crate::kernels::pool::buffer::Line;
 use crate::kernels::simd::amx;
 use half::f16;
@@ -43,7 +45,18 @@ impl Machine for Model {
     unsafe fn load(from: *const f32) -> Self::Floats {
         from_fn(|i| unsafe { from.add(i).read_unaligned() })
     }
-    unsafe fn halves(from: *const u8, stride: usize, count: usize) -> Self::Floats {
+    unsafe fn decode(dtype: DType, from: *const u8, stride: usize, count: usize, depth: usize, to: *mut [u8; 32]) {
+        let bytes = dtype.block().1;
+        for (r, b) in (0..count).flat_map(|r| (0..depth).map(move |b| (r, b))) {
+            // SAFETY: a block of a row; sixteen rows of each of `depth` blocks.
+            unsafe {
+                let block = std::slice::from_raw_parts(from.add(r * stride + b * bytes), bytes);
+                let codes = decode(dtype, block).values;
+                to.add(b * SIDE + r).write(from_fn(|i| codes[i] as u8));
+            }
+        }
+    }
+    unsafe fn halves<const LAST: bool>(from: *const u8, stride: usize, count: usize) -> Self::Floats {
         from_fn(|i| {
             // SAFETY: one of so many.
             let half = |i: usize| unsafe { f16::from_bits(from.add(i * stride).cast::<u16>().read_unaligned()) };

@@ -294,7 +294,7 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
                 let to = self.scales[step % (2 * RING) * 2 + r].as_mut_ptr();
                 let from = base.wrapping_add(SIDE * r * row_bytes + BYTES);
                 // SAFETY: two bytes behind the codes of each row, and codes before them; sixteen floats.
-                unsafe { M::store(M::halves(from, row_bytes, SIDE.min(count - SIDE * r)), to) };
+                unsafe { M::store(M::halves::<true>(from, row_bytes, SIDE.min(count - SIDE * r)), to) };
             }
         }
     }
