@@ -1,8 +1,7 @@
 //! Weights with a scale for each 32 columns. `quantized::scalar` says what is computed.
 //!
 //! A block is a step: a tile of its codes, one of the tokens' values, a tile of sums, which become floats and are added
-//! to those of the blocks before, times both scales. Sixteen rows and sixteen tokens stay in registers meanwhile. Tiles of
-//! the next blocks are multiplied ahead, so that sums have reached memory when they are read.
+//! to those of the blocks before, times both scales. Sixteen rows and sixteen tokens stay in registers meanwhile.
 
 use super::{Machine, SIDE, modelled, on_machine};
 use crate::kernels::gemm::blocks::SharedOut;
@@ -17,11 +16,13 @@ pub const DEPTH: usize = 32;
 /// Lines of codes of a block of sixteen rows, and of values of sixteen tokens.
 const CODES: usize = SIDE * DEPTH / 64;
 /// What is kept of a block of sixteen tokens: values, scales, and scales times sums.
-const TOKENS_LINES: usize = CODES + 2;
+const TOKEN_LINES: usize = CODES + 2;
 /// Blocks whose codes are swept over by all tokens before the next ones are decoded.
 const SPAN: usize = 32;
-/// Blocks that are multiplied ahead, and tiles of sums there is room for.
-const AHEAD: usize = 2;
+/// So many blocks behind its multiplication a block's sums are stored, and added: both would wait.
+const STORED: usize = 2;
+const ADDED: usize = 3;
+/// Tiles of sums that there are, and room for.
 const RING: usize = 4;
 /// Fewer activations than this are arranged faster than others are woken.
 const SMALL: usize = 1 << 16;
@@ -36,7 +37,7 @@ pub fn pays(isa: Isa, dtype: DType, tokens: usize) -> bool {
 
 /// Lines that `arrange` fills.
 pub fn arranged_lines(x: &BlockActivations) -> usize {
-    x.tokens().div_ceil(SIDE) * (x.cols / DEPTH) * TOKENS_LINES
+    x.tokens().div_ceil(SIDE) * (x.cols / DEPTH) * TOKEN_LINES
 }
 
 /// Copies activations, in blocks of 32, into the order of right tiles.
@@ -66,7 +67,7 @@ pub unsafe fn run(task: &Task, arranged: &[Line], scratch: &mut Scratch) {
     unsafe { on_machine!(blocks, product(task, arranged, scratch)) }
 }
 
-/// Of sixteen tokens `TOKENS_LINES` for each block. Missing tokens repeat the last.
+/// Of sixteen tokens `TOKEN_LINES` for each block. Missing tokens repeat the last.
 #[inline(always)]
 pub unsafe fn arrange_group<M: Machine>(x: &BlockActivations, group: usize, out: &mut [Line]) {
     let token = |t: usize| x.row((group * SIDE + t).min(x.tokens() - 1));
@@ -74,7 +75,7 @@ pub unsafe fn arrange_group<M: Machine>(x: &BlockActivations, group: usize, out:
     for (t, row) in rows.iter_mut().enumerate() {
         *row = token(t).0.as_ptr();
     }
-    for (b, lines) in out.as_chunks_mut::<TOKENS_LINES>().0.iter_mut().enumerate() {
+    for (b, lines) in out.as_chunks_mut::<TOKEN_LINES>().0.iter_mut().enumerate() {
         let (low, rest) = lines.split_first_chunk_mut().expect("four lines");
         let (high, _) = rest.split_first_chunk_mut().expect("four lines");
         // SAFETY: 32 of a row's columns.
@@ -85,7 +86,7 @@ pub unsafe fn arrange_group<M: Machine>(x: &BlockActivations, group: usize, out:
     }
     for t in 0..SIDE {
         let (_, scales, sums) = token(t);
-        for ((lines, scale), sum) in out.as_chunks_mut::<TOKENS_LINES>().0.iter_mut().zip(scales).zip(sums) {
+        for ((lines, scale), sum) in out.as_chunks_mut::<TOKEN_LINES>().0.iter_mut().zip(scales).zip(sums) {
             let at = 4 * t..4 * t + 4;
             lines[CODES].0[at.clone()].copy_from_slice(&scale.to_ne_bytes());
             lines[CODES + 1].0[at].copy_from_slice(&(scale * *sum as f32).to_ne_bytes());
@@ -121,6 +122,16 @@ struct Sweep<'a, M: Machine, const MINIMUMS: bool> {
     partial: &'a mut [[Line; SIDE]],
 }
 
+/// Blocks that are swept over together.
+struct Span {
+    /// The first row's first one.
+    base: *const u8,
+    /// Rows, of sixteen.
+    count: usize,
+    start: usize,
+    depth: usize,
+}
+
 /// Where left tiles are: that of a block, the way to the next one's, and from row to row.
 #[derive(Clone, Copy)]
 struct Left {
@@ -133,7 +144,7 @@ impl<'a, M: Machine, const MINIMUMS: bool> Sweep<'a, M, MINIMUMS> {
     unsafe fn new(task: &'a Task<'a>, arranged: &'a [Line], scratch: &'a mut Scratch) -> Self {
         let (blocks, groups) = (task.x.cols / DEPTH, task.x.tokens().div_ceil(SIDE));
         assert_eq!(task.row_bytes, blocks * task.dtype.block().1, "rows of whole blocks");
-        assert_eq!(arranged.len(), blocks * groups * TOKENS_LINES, "tokens in order");
+        assert_eq!(arranged.len(), blocks * groups * TOKEN_LINES, "tokens in order");
         let (codes, sums) = grown(&mut scratch.codes, SPAN * CODES + RING * SIDE).split_at_mut(SPAN * CODES);
         Self {
             task,
@@ -151,15 +162,18 @@ impl<'a, M: Machine, const MINIMUMS: bool> Sweep<'a, M, MINIMUMS> {
 
     #[inline(always)]
     unsafe fn all(&mut self) {
+        let (row_bytes, bytes) = (self.task.row_bytes, self.task.dtype.block().1);
         for first in (0..self.task.rows).step_by(SIDE) {
             let count = SIDE.min(self.task.rows - first);
+            let rows = &self.task.packed[first * row_bytes..(first + count) * row_bytes];
             for start in (0..self.blocks).step_by(SPAN) {
-                let depth = SPAN.min(self.blocks - start);
+                let base = rows.as_ptr().wrapping_add(start * bytes);
+                let span = Span { base, count, start, depth: SPAN.min(self.blocks - start) };
                 // SAFETY: the caller's promise.
                 unsafe {
-                    let left = self.decode(first, count, start, depth);
+                    let left = self.decode(base, count, span.depth);
                     for group in 0..self.groups {
-                        self.sweep(left, group, start, depth);
+                        self.sweep(&span, left, group);
                     }
                 }
             }
@@ -170,54 +184,52 @@ impl<'a, M: Machine, const MINIMUMS: bool> Sweep<'a, M, MINIMUMS> {
         }
     }
 
-    /// Codes and scales of `depth` blocks of `count` rows; those of others are nothing.
+    /// The codes of `depth` blocks from `base` on of `count` rows; those of others are nothing.
     #[inline(always)]
-    unsafe fn decode(&mut self, first: usize, count: usize, start: usize, depth: usize) -> Left {
+    unsafe fn decode(&mut self, base: *const u8, count: usize, depth: usize) -> Left {
         let (dtype, row_bytes) = (self.task.dtype, self.task.row_bytes);
-        let bytes = dtype.block().1;
-        let rows = &self.task.packed[first * row_bytes..(first + count) * row_bytes];
-        let base = rows.as_ptr().wrapping_add(start * bytes);
-        for (b, [scales, minimums]) in self.scales[..depth].iter_mut().enumerate() {
-            // Memory has the next rows behind these.
-            M::fetch(rows.as_ptr().wrapping_add(SIDE * (row_bytes + (start + b) * bytes)), SIDE * bytes);
-            // SAFETY: blocks of these rows, which begin with their scales.
-            unsafe {
-                let at = base.add(b * bytes);
-                M::store(M::halves::<false>(at, row_bytes, count), scales.0.as_mut_ptr().cast());
-                if MINIMUMS {
-                    M::store(M::halves::<false>(at.add(2), row_bytes, count), minimums.0.as_mut_ptr().cast());
-                }
-            }
-        }
         if dtype == DType::Q8_0 && count == SIDE && self.groups <= 2 {
-            return Left { at: base.wrapping_add(2), block: bytes, row: row_bytes };
+            return Left { at: base.wrapping_add(2), block: dtype.block().1, row: row_bytes };
         }
-        // SAFETY: as above; there is room for `SPAN` blocks.
+        // SAFETY: the caller's promise; there is room for `SPAN` blocks.
         unsafe { M::decode(dtype, base, row_bytes, count, depth, self.codes.as_mut_ptr().cast()) };
         Left { at: self.codes.as_ptr().cast(), block: SIDE * DEPTH, row: DEPTH }
     }
 
-    /// Adds `depth` blocks from `start` on to the sums of a group of tokens.
+    /// The scales of the `b`th block from `base` on. Asks memory for as much of the next rows, which lie behind these.
     #[inline(always)]
-    unsafe fn sweep(&mut self, left: Left, group: usize, start: usize, depth: usize) {
-        let x = &self.arranged[(group * self.blocks + start) * TOKENS_LINES..][..depth * TOKENS_LINES];
-        let x = x.as_chunks::<TOKENS_LINES>().0;
+    unsafe fn scales(&mut self, base: *const u8, count: usize, start: usize, b: usize) {
+        let (row_bytes, bytes) = (self.task.row_bytes, self.task.dtype.block().1);
+        let at = base.wrapping_add(b * bytes);
+        M::fetch(at.wrapping_add(SIDE * row_bytes + (SIDE - 1) * (start + b) * bytes), SIDE * bytes);
+        let [scales, minimums] = &mut self.scales[b];
+        // SAFETY: a block of these rows, which begins with its scale.
+        unsafe {
+            M::store(M::halves::<false>(at, row_bytes, count), scales.0.as_mut_ptr().cast());
+            if MINIMUMS {
+                M::store(M::halves::<false>(at.add(2), row_bytes, count), minimums.0.as_mut_ptr().cast());
+            }
+        }
+    }
+
+    /// Adds `depth` blocks from `start` on to the sums of a group of tokens. The `first` group finds out the scales.
+    #[inline(always)]
+    unsafe fn sweep(&mut self, span: &Span, left: Left, group: usize) {
+        let lines = &self.arranged[(group * self.blocks + span.start) * TOKEN_LINES..];
+        let x = &lines.as_chunks::<TOKEN_LINES>().0[..span.depth];
         // SAFETY (of all): the caller's promise; lines of this kernel's own.
         unsafe {
             let mut totals = [M::splat(0.0); SIDE];
-            if start > 0 {
+            if span.start > 0 {
                 for (total, line) in totals.iter_mut().zip(&self.partial[group]) {
                     *total = M::load(line.0.as_ptr().cast());
                 }
             }
-            for (b, x) in x.iter().enumerate().take(AHEAD) {
-                self.multiply(left, x, b);
-            }
-            for b in 0..depth {
-                if let Some(x) = x.get(b + AHEAD) {
-                    self.multiply(left, x, b + AHEAD);
-                }
-                self.add(&x[b], b, &mut totals);
+            for b in (0..span.depth + ADDED).step_by(4) {
+                self.turn::<0>(span, left, group, x, b, &mut totals);
+                self.turn::<1>(span, left, group, x, b + 1, &mut totals);
+                self.turn::<2>(span, left, group, x, b + 2, &mut totals);
+                self.turn::<3>(span, left, group, x, b + 3, &mut totals);
             }
             for (total, line) in totals.iter().zip(&mut self.partial[group]) {
                 M::store(*total, line.0.as_mut_ptr().cast());
@@ -225,23 +237,71 @@ impl<'a, M: Machine, const MINIMUMS: bool> Sweep<'a, M, MINIMUMS> {
         }
     }
 
-    /// The sums of block `b` of the span.
+    /// Multiplies block `b` of the span, whose number is `P` but for multiples of four, stores sums and adds sums.
     #[inline(always)]
-    unsafe fn multiply(&mut self, left: Left, x: &[Line; TOKENS_LINES], b: usize) {
-        let (a, to) = (left.at.wrapping_add(b * left.block), self.sums[b % RING].as_mut_ptr().cast());
-        // SAFETY (of all): a tile each.
+    unsafe fn turn<const P: usize>(
+        &mut self,
+        span: &Span,
+        left: Left,
+        group: usize,
+        x: &[[Line; TOKEN_LINES]],
+        b: usize,
+        totals: &mut [M::Floats; SIDE],
+    ) {
+        // SAFETY (of all): the caller's promise.
         unsafe {
-            self.tiles.zero::<0>();
-            self.tiles.load::<4>(a, left.row);
-            self.tiles.load::<6>(x.as_ptr().cast(), 64);
-            self.tiles.dot_signed::<0, 4, 6>();
-            self.tiles.store::<0>(to, 64);
+            if let Some(x) = x.get(b) {
+                if group == 0 {
+                    self.scales(span.base, span.count, span.start, b);
+                }
+                self.multiply::<P>(left.at.wrapping_add(b * left.block), left.row, x);
+            }
+            if b >= STORED && b < x.len() + STORED {
+                self.keep::<P>((b - STORED) % RING);
+            }
+            if let Some(x) = b.checked_sub(ADDED).and_then(|b| x.get(b)) {
+                self.add(x, b - ADDED, totals);
+            }
         }
     }
 
-    /// Adds them, times the scales.
+    /// To tile `P`.
     #[inline(always)]
-    unsafe fn add(&self, x: &[Line; TOKENS_LINES], b: usize, totals: &mut [M::Floats; SIDE]) {
+    unsafe fn multiply<const P: usize>(&mut self, a: *const u8, row: usize, x: &[Line; TOKEN_LINES]) {
+        let x: *const u8 = x.as_ptr().cast();
+        // SAFETY (of all): a tile each.
+        unsafe {
+            self.tiles.zero::<P>();
+            if P % 2 == 0 {
+                self.tiles.load::<4>(a, row);
+                self.tiles.load::<6>(x, 64);
+                self.tiles.dot_signed::<P, 4, 6>();
+            } else {
+                self.tiles.load::<5>(a, row);
+                self.tiles.load::<7>(x, 64);
+                self.tiles.dot_signed::<P, 5, 7>();
+            }
+        }
+    }
+
+    /// Stores the sums of `STORED` blocks before the one whose tile is `P`.
+    #[inline(always)]
+    unsafe fn keep<const P: usize>(&mut self, slot: usize) {
+        let to = self.sums[slot].as_mut_ptr().cast();
+        // SAFETY: room for a tile.
+        unsafe {
+            match P {
+                0 => self.tiles.store::<2>(to, 64),
+                1 => self.tiles.store::<3>(to, 64),
+                2 => self.tiles.store::<0>(to, 64),
+                _ => self.tiles.store::<1>(to, 64),
+            }
+        }
+    }
+
+    /// Adds the sums of block `b`, times the scales.
+    #[inline(always)]
+    unsafe fn add(&self, x: &[Line; TOKEN_LINES], b: usize, totals: &mut [M::Floats; SIDE]) {
         let [scales, minimums] = &self.scales[b];
         let (scales, minimums): (*const f32, *const f32) = (scales.0.as_ptr().cast(), minimums.0.as_ptr().cast());
         // SAFETY (of all): a line is sixteen numbers.
