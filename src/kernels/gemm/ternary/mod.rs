@@ -121,8 +121,9 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, weights: &[&Matrix], out: 
             block_sums(isa, x.values, sums);
         }
         let sums = &*sums;
+        let height = task_rows(isa, tokens, weights, pool.threads());
         let one = |n: usize| {
-            let block = nth_block(weights, TASK_ROWS, n);
+            let block = nth_block(weights, height, n);
             let codes = Packed::new(weights[block.matrix]);
             let task = Task { x, sums, arranged, weights: codes, block, out: &out, stride };
             SCRATCH.with_borrow_mut(|scratch| run(isa, &task, scratch));
@@ -132,10 +133,20 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, weights: &[&Matrix], out: 
             let _tiles = tiles::configured(tiles::ternary::pays(isa, tokens), tiles::ternary::DEPTH);
             tasks.for_each(one);
         };
-        let tasks = block_count(weights, TASK_ROWS);
+        let tasks = block_count(weights, height);
         let bytes = weights.iter().map(|m| m.data.len()).sum();
         if small { piece(0..tasks) } else { pool.run_pieces(tasks, bytes, tokens, &piece) }
     });
+}
+
+/// Weight rows of each task.
+#[cfg_attr(not(any(test, target_arch = "x86_64")), expect(unused_variables))]
+fn task_rows(isa: Isa, tokens: usize, weights: &[&Matrix], threads: usize) -> usize {
+    #[cfg(any(test, target_arch = "x86_64"))]
+    if tiles::ternary::pays(isa, tokens) {
+        return tiles::ternary::task_rows(weights.iter().map(|m| m.rows).sum(), threads);
+    }
+    TASK_ROWS
 }
 
 fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {

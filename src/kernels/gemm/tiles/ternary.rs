@@ -11,6 +11,7 @@ use crate::kernels::gemm::ternary::{Activations, Scratch, Task};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::simd::amx::Tiles;
 use crate::kernels::{DType, Isa, Pool};
+use std::ops::Range;
 
 /// Columns of a step, their packed bytes, and lines of sixteen rows of codes or tokens.
 const STEP: usize = 256;
@@ -25,6 +26,11 @@ const SMALL: usize = 1 << 17;
 
 /// Bytes that tiles multiply.
 pub const DEPTH: usize = 64;
+
+/// Weight rows of a task, the more the fewer threads share them: each begins with tiles that wait for codes.
+pub fn task_rows(rows: usize, threads: usize) -> usize {
+    (rows / (8 * threads)).next_multiple_of(2 * SIDE).clamp(2 * SIDE, 8 * SIDE)
+}
 
 /// Lines that `arrange` fills.
 pub fn arranged_lines(x: &Activations) -> usize {
@@ -121,8 +127,8 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
         let starts = if SCALED { steps } else { 1 };
         let codes = RING * 2 * LINES;
         let tokens = groups * (1 + starts);
-        // Two more for the sums of one step.
-        let partial = (2 * groups.next_multiple_of(2) + 8) * SIDE;
+        // A few tokens have those of two passes, and TQ2_0 of two steps.
+        let partial = (2 * groups.next_multiple_of(2).max(4) + 8) * SIDE;
         let lines = grown(&mut scratch.codes, codes + tokens + partial);
         let (codes, rest) = lines.split_at_mut(codes);
         let (tokens, partial) = rest.split_at_mut(tokens);
@@ -153,168 +159,172 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
 
     #[inline(always)]
     unsafe fn all(&mut self) {
-        let rows = self.task.block.rows.clone();
-        for first in rows.clone().step_by(2 * SIDE) {
-            // SAFETY: the caller's promise.
-            unsafe {
-                match rows.end - first {
-                    0..=SIDE => self.rows::<1>(first, rows.end - first),
-                    left => self.rows::<2>(first, left.min(2 * SIDE)),
-                }
+        // SAFETY (of all): the caller's promise.
+        unsafe {
+            match self.task.x.rows.len().div_ceil(SIDE) {
+                1 => self.along::<1>(),
+                2 => self.along::<2>(),
+                groups => self.across(groups),
             }
         }
     }
 
-    /// `R` times sixteen rows from `first` on, of which there are `count`, and all tokens.
+    /// `N` times sixteen tokens, step after step of rows after rows. What was stored last waits: the rows before are
+    /// finished behind the first step of the next ones.
     #[inline(always)]
-    unsafe fn rows<const R: usize>(&mut self, first: usize, count: usize) {
-        let groups = self.task.x.rows.len().div_ceil(SIDE);
+    unsafe fn along<const N: usize>(&mut self) {
+        let all = self.passes();
         // SAFETY (of all): the caller's promise.
         unsafe {
-            match groups {
-                1 => self.along::<R, 1>(first, count),
-                2 => self.along::<R, 2>(first, count),
-                _ => self.across::<R>(first, count, groups),
-            }
-            for group in 0..groups {
-                for r in 0..R {
-                    self.finish(first + SIDE * r, SIDE.min(count - SIDE * r), group, r);
+            self.unpack(all.pass(0), 0, 0);
+            for n in 0..all.count() {
+                if !SCALED {
+                    self.clear::<N>(0, 1);
+                }
+                for step in 0..self.steps {
+                    let turn = n * self.steps + step;
+                    if step + 1 < self.steps {
+                        self.unpack(all.pass(n), step + 1, turn + 1);
+                    } else if n + 1 < all.count() {
+                        self.unpack(all.pass(n + 1), 0, turn + 1);
+                    }
+                    self.step::<N>(0, step, turn);
+                    if SCALED && step > 0 {
+                        self.add::<N>(n % 2 * 4, step == 1, turn - 1);
+                    }
+                    if step == 0 && n > 0 {
+                        self.finish_all(all.pass(n - 1), N, (n - 1) % 2 * 4);
+                    }
+                }
+                match SCALED {
+                    true => self.add::<N>(n % 2 * 4, self.steps == 1, (n + 1) * self.steps - 1),
+                    false => self.keep::<N>(n % 2 * 4),
                 }
             }
-        }
-    }
-
-    /// `N` times sixteen tokens, step after step.
-    #[inline(always)]
-    unsafe fn along<const R: usize, const N: usize>(&mut self, first: usize, count: usize) {
-        // SAFETY (of all): the caller's promise.
-        unsafe {
-            self.unpack::<R>(first, count, 0);
-            if !SCALED {
-                self.clear::<R, N>(0, 1);
-            }
-            for step in 0..self.steps {
-                if step + 1 < self.steps {
-                    self.unpack::<R>(first, count, step + 1);
-                }
-                self.step::<R, N>(0, step);
-                if SCALED && step > 0 {
-                    self.add::<R, N>(0, step - 1);
-                }
-            }
-            match SCALED {
-                true => self.add::<R, N>(0, self.steps - 1),
-                false => self.keep::<R, N>(0),
-            }
+            self.finish_all(all.pass(all.count() - 1), N, (all.count() - 1) % 2 * 4);
         }
     }
 
     /// All tokens, `SPAN` steps at a time.
     #[inline(always)]
-    unsafe fn across<const R: usize>(&mut self, first: usize, count: usize, groups: usize) {
-        for start in (0..self.steps).step_by(SPAN) {
-            let end = self.steps.min(start + SPAN);
-            // SAFETY (of all): the caller's promise.
-            unsafe {
-                for step in start..end {
-                    self.unpack::<R>(first, count, step);
-                }
-                for group in (0..groups).step_by(2) {
-                    match groups - group {
-                        1 => self.sweep::<R, 1>(group, start, end),
-                        _ => self.sweep::<R, 2>(group, start, end),
+    unsafe fn across(&mut self, groups: usize) {
+        let all = self.passes();
+        // SAFETY (of all): the caller's promise.
+        unsafe {
+            for n in 0..all.count() {
+                for start in (0..self.steps).step_by(SPAN) {
+                    let steps = start..self.steps.min(start + SPAN);
+                    for step in steps.clone() {
+                        self.unpack(all.pass(n), step, step);
+                    }
+                    for group in (0..groups).step_by(2) {
+                        match groups - group {
+                            1 => self.sweep::<1>(group, steps.clone()),
+                            _ => self.sweep::<2>(group, steps.clone()),
+                        }
                     }
                 }
+                self.finish_all(all.pass(n), groups, 0);
             }
         }
     }
 
-    /// Steps `start..end` of the rows with `N` times sixteen tokens.
+    /// Some steps of the rows with `N` times sixteen tokens.
     #[inline(always)]
-    unsafe fn sweep<const R: usize, const N: usize>(&mut self, group: usize, start: usize, end: usize) {
+    unsafe fn sweep<const N: usize>(&mut self, group: usize, steps: Range<usize>) {
         // SAFETY (of all): the caller's promise.
         unsafe {
             if !SCALED {
-                self.begin::<R, N>(group, start);
+                self.begin::<N>(group, steps.start);
             }
-            for step in start..end {
-                self.step::<R, N>(group, step);
-                if SCALED && step > start {
-                    self.add::<R, N>(group, step - 1);
+            for step in steps.clone() {
+                self.step::<N>(group, step, step);
+                if SCALED && step > steps.start {
+                    self.add::<N>(2 * group, step == 1, step - 1);
                 }
             }
             match SCALED {
-                true => self.add::<R, N>(group, end - 1),
-                false => self.keep::<R, N>(2 * group),
+                true => self.add::<N>(2 * group, steps.end == 1, steps.end - 1),
+                false => self.keep::<N>(2 * group),
             }
         }
+    }
+
+    fn passes(&self) -> Passes {
+        Passes(self.task.block.rows.clone())
     }
 
     /// Multiplies the codes of step `step`. Of TQ2_0 these sums are for `add`.
     #[inline(always)]
-    unsafe fn step<const R: usize, const N: usize>(&mut self, group: usize, step: usize) {
+    unsafe fn step<const N: usize>(&mut self, group: usize, step: usize, turn: usize) {
         // SAFETY (of all): the caller's promise.
         unsafe {
             if SCALED {
-                self.clear::<R, N>(group, 1 + step);
+                self.clear::<N>(group, 1 + step);
             }
-            self.multiply::<R, N>(group, step);
+            self.multiply::<N>(group, step, turn);
             if SCALED {
-                self.keep::<R, N>(self.partial.len() - 4 * (1 + step % 2));
+                self.keep::<N>(self.partial.len() - 4 * (1 + turn % 2));
             }
         }
     }
 
-    /// Codes of step `step` of `count` rows from `first` on; those of others are nothing.
+    /// Writes the outputs of `groups` times sixteen tokens, whose sums begin at `partial[at]`.
     #[inline(always)]
-    unsafe fn unpack<const R: usize>(&mut self, first: usize, count: usize, step: usize) {
-        let weights = &self.task.weights;
+    unsafe fn finish_all(&mut self, rows: Range<usize>, groups: usize, at: usize) {
+        for group in 0..groups {
+            for (r, first) in rows.clone().step_by(SIDE).enumerate() {
+                let at = at + group / 2 * 4 + 2 * r + group % 2;
+                // SAFETY: the caller's promise.
+                unsafe { self.finish(first..rows.end.min(first + SIDE), group, at) };
+            }
+        }
+    }
+
+    /// Codes of step `step` of some rows, up to twice sixteen; those of others are nothing.
+    #[inline(always)]
+    unsafe fn unpack(&mut self, rows: Range<usize>, step: usize, turn: usize) {
+        let (weights, count) = (&self.task.weights, rows.len());
         let row_bytes = weights.stride;
         let at = step * if SCALED { BYTES + 2 } else { BYTES };
         let len = BYTES.min(row_bytes - at);
-        let whole = weights.row(first).as_ptr();
-        let _ = weights.row(first + count - 1);
-        let base = whole.wrapping_add(at);
-        let slot = step % RING * 2;
-        M::fetch(whole.wrapping_add(R * SIDE * (row_bytes + at)), R * SIDE * BYTES);
-        for r in 0..R {
-            let lines = self.codes[slot + r].as_mut_ptr();
-            for i in 0..SIDE.min(count - SIDE * r) {
-                // SAFETY: within the row that was looked up, and lines of this step's.
-                unsafe {
-                    let from = base.add((SIDE * r + i) * row_bytes);
-                    if SCALED {
-                        M::planes::<false>(from, BYTES, lines.add(i));
-                    } else {
-                        M::planes::<true>(from, len, lines.add(i));
+        let all = &weights.row(rows.start).as_ptr();
+        assert!(count <= 2 * SIDE && weights.row(rows.end - 1).len() == row_bytes);
+        let base = all.wrapping_add(at);
+        M::fetch(all.wrapping_add(2 * SIDE * (row_bytes + at)), 2 * SIDE * BYTES);
+        for (r, codes) in self.codes.as_chunks_mut::<2>().0[turn % RING].iter_mut().enumerate() {
+            let from = base.wrapping_add(SIDE * r * row_bytes);
+            let count = SIDE.min(count.saturating_sub(SIDE * r));
+            let lines = codes.as_mut_ptr();
+            // SAFETY (of all): within the rows that were looked up, two bytes behind their codes, lines of this step's.
+            unsafe {
+                for i in 0..count {
+                    match SCALED {
+                        true => M::planes::<false>(from.add(i * row_bytes), BYTES, lines.add(i)),
+                        false => M::planes::<true>(from.add(i * row_bytes), len, lines.add(i)),
                     }
                 }
-            }
-            if SCALED {
-                let to = self.scales[step % (2 * RING) * 2 + r].as_mut_ptr();
-                let from = base.wrapping_add(SIDE * r * row_bytes + BYTES);
-                // SAFETY: two bytes behind the codes of each row, and codes before them; sixteen floats.
-                unsafe { M::store(M::halves::<true>(from, row_bytes, SIDE.min(count - SIDE * r)), to) };
+                if SCALED {
+                    let scales = M::halves::<true>(from.wrapping_add(BYTES), row_bytes, count);
+                    M::store(scales, self.scales[turn % (2 * RING) * 2 + r].as_mut_ptr());
+                }
             }
         }
     }
 
     /// Loads the sums so far.
     #[inline(always)]
-    unsafe fn begin<const R: usize, const N: usize>(&mut self, group: usize, start: usize) {
-        if start == 0 {
-            return unsafe { self.clear::<R, N>(group, 1) };
-        }
-        let from = self.partial[2 * group..].as_ptr().cast::<u8>();
+    unsafe fn begin<const N: usize>(&mut self, group: usize, start: usize) {
+        // SAFETY (of all): four tiles of sums.
         unsafe {
+            if start == 0 {
+                return self.clear::<N>(group, 1);
+            }
+            let from: *const u8 = self.partial[2 * group..2 * group + 4].as_ptr().cast();
             self.tiles.load::<0>(from, 64);
+            self.tiles.load::<2>(from.add(2048), 64);
             if N == 2 {
                 self.tiles.load::<1>(from.add(1024), 64);
-            }
-            if R == 2 {
-                self.tiles.load::<2>(from.add(2048), 64);
-            }
-            if R == 2 && N == 2 {
                 self.tiles.load::<3>(from.add(3072), 64);
             }
         }
@@ -322,86 +332,75 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
 
     /// Sets sums to what line `line` of the tokens' says.
     #[inline(always)]
-    unsafe fn clear<const R: usize, const N: usize>(&mut self, group: usize, line: usize) {
+    unsafe fn clear<const N: usize>(&mut self, group: usize, line: usize) {
         let each = if SCALED { 1 + self.steps } else { 2 };
-        let a = self.tokens[group * each + line].0.as_ptr();
+        let line = |group: usize| self.tokens[group * each + line].0.as_ptr();
+        let (a, b) = (line(group), line(group + N - 1));
+        // SAFETY (of all): one line is all rows of a tile.
         unsafe {
             self.tiles.load::<0>(a, 0);
-            if R == 2 {
-                self.tiles.load::<2>(a, 0);
-            }
+            self.tiles.load::<2>(a, 0);
             if N == 2 {
-                let b = self.tokens[(group + 1) * each + line].0.as_ptr();
                 self.tiles.load::<1>(b, 0);
-                if R == 2 {
-                    self.tiles.load::<3>(b, 0);
-                }
+                self.tiles.load::<3>(b, 0);
             }
         }
     }
 
     /// Stores sums from `partial[at]` on: of the first sixteen rows and the tokens, then of the others.
     #[inline(always)]
-    unsafe fn keep<const R: usize, const N: usize>(&mut self, at: usize) {
-        let to = self.partial[at..at + 4].as_mut_ptr().cast::<u8>();
+    unsafe fn keep<const N: usize>(&mut self, at: usize) {
+        let to: *mut u8 = self.partial[at..at + 4].as_mut_ptr().cast();
+        // SAFETY (of all): room for four tiles.
         unsafe {
             self.tiles.store::<0>(to, 64);
+            self.tiles.store::<2>(to.add(2048), 64);
             if N == 2 {
                 self.tiles.store::<1>(to.add(1024), 64);
-            }
-            if R == 2 {
-                self.tiles.store::<2>(to.add(2048), 64);
-            }
-            if R == 2 && N == 2 {
                 self.tiles.store::<3>(to.add(3072), 64);
             }
         }
     }
 
+    /// Adds the products of a step's codes and tokens.
     #[inline(always)]
-    unsafe fn multiply<const R: usize, const N: usize>(&mut self, group: usize, step: usize) {
-        let slot = step % RING * 2;
-        let a: *const u8 = self.codes[slot..slot + 2].as_ptr().cast();
-        let own = (group * self.steps + step) * LINES;
-        let b: *const u8 = self.task.arranged[own..own + LINES].as_ptr().cast();
-        let next = if N == 2 { own + self.steps * LINES } else { own };
-        let c: *const u8 = self.task.arranged[next..next + LINES].as_ptr().cast();
-        for k in 0..4 {
-            let at = 1024 * k;
+    unsafe fn multiply<const N: usize>(&mut self, group: usize, step: usize, turn: usize) {
+        let tokens = |group: usize| &self.task.arranged[(group * self.steps + step) * LINES..][..LINES];
+        let (a, b) = (tokens(group).as_ptr().cast::<u8>(), tokens(group + N - 1).as_ptr().cast::<u8>());
+        let codes: *const u8 = self.codes[turn % RING * 2..][..2].as_ptr().cast();
+        for at in [0, 1024, 2048, 3072] {
+            // SAFETY (of all): tiles of these lines.
             unsafe {
-                self.tiles.load::<4>(a.add(at), 64);
-                self.tiles.load::<6>(b.add(at), 64);
+                self.tiles.load::<4>(codes.add(at), 64);
+                self.tiles.load::<6>(a.add(at), 64);
                 self.tiles.dot_unsigned::<0, 4, 6>();
-                if R == 2 {
-                    self.tiles.load::<5>(a.add(4096 + at), 64);
-                    self.tiles.dot_unsigned::<2, 5, 6>();
-                }
+                self.tiles.load::<5>(codes.add(4096 + at), 64);
+                self.tiles.dot_unsigned::<2, 5, 6>();
                 if N == 2 {
-                    self.tiles.load::<7>(c.add(at), 64);
+                    self.tiles.load::<7>(b.add(at), 64);
                     self.tiles.dot_unsigned::<1, 4, 7>();
-                }
-                if R == 2 && N == 2 {
                     self.tiles.dot_unsigned::<3, 5, 7>();
                 }
             }
         }
     }
 
-    /// Adds the sums of step `step`, times its scales.
+    /// Adds the sums of the step of turn `turn`, times its scales, to those from `partial[at]` on.
     #[inline(always)]
-    unsafe fn add<const R: usize, const N: usize>(&mut self, group: usize, step: usize) {
-        let own = self.partial.len() - 4 * (1 + step % 2);
+    unsafe fn add<const N: usize>(&mut self, at: usize, first: bool, turn: usize) {
+        let own = self.partial.len() - 4 * (1 + turn % 2);
         let (totals, sums) = self.partial.split_at_mut(own);
-        for r in 0..R {
-            let scales = &self.scales[step % (2 * RING) * 2 + r];
+        for r in 0..2 {
+            let scales = &self.scales[turn % (2 * RING) * 2 + r];
             for n in 0..N {
-                let totals: *mut f32 = totals[2 * group + 2 * r + n].as_mut_ptr().cast();
+                let totals: *mut f32 = totals[at + 2 * r + n].as_mut_ptr().cast();
                 let sums: *const i32 = sums[2 * r + n].as_ptr().cast();
                 for (i, scale) in scales.iter().enumerate() {
+                    // SAFETY (of all): a tile of sums.
                     unsafe {
                         let value = M::mul(M::load_i32(sums.add(SIDE * i)), M::splat(*scale));
                         let total = totals.add(SIDE * i);
-                        let before = if step == 0 { M::splat(0.0) } else { M::load(total) };
+                        let before = if first { M::splat(0.0) } else { M::load(total) };
                         M::store(M::add(before, value), total);
                     }
                 }
@@ -409,37 +408,50 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
         }
     }
 
-    /// Writes the outputs of sixteen tokens for `count` rows from `first` on, the `r`th sixteen.
+    /// Writes the outputs of sixteen tokens for some rows, up to sixteen, whose sums are `partial[at]`.
     #[inline(always)]
-    unsafe fn finish(&mut self, first: usize, count: usize, group: usize, r: usize) {
+    unsafe fn finish(&mut self, rows: Range<usize>, group: usize, at: usize) {
         let (x, weights) = (self.task.x, &self.task.weights);
         let each = if SCALED { 1 + self.steps } else { 2 };
-        let sums = self.partial[group / 2 * 4 + 2 * r + group % 2].as_ptr();
+        // SAFETY (of all): lines are sixteen numbers.
         unsafe {
             let own = M::load(self.tokens[group * each].0.as_ptr().cast());
             let mut values = [M::splat(0.0); SIDE];
             let mut scale = own;
-            for (i, value) in values.iter_mut().enumerate() {
-                let sums = sums.add(i);
+            for (i, (value, sums)) in values.iter_mut().zip(&self.partial[at]).enumerate() {
                 if SCALED {
-                    *value = M::div(M::load(sums.cast()), own);
+                    *value = M::div(M::load(sums.0.as_ptr().cast()), own);
                     continue;
                 }
                 if i == 0 || weights.dtype == DType::Ternary {
-                    scale = M::div(M::splat(weights.scale(first + i.min(count - 1))), own);
+                    scale = M::div(M::splat(weights.scale(rows.start + i.min(rows.len() - 1))), own);
                 }
-                *value = M::mul(M::load_i32(sums.cast()), scale);
+                *value = M::mul(M::load_i32(sums.0.as_ptr().cast()), scale);
             }
             let columns = M::transpose(values);
             for (t, column) in columns.into_iter().enumerate().take(x.rows.len() - SIDE * group) {
                 let mut values = [0.0; SIDE];
                 M::store(column, values.as_mut_ptr());
-                match count {
-                    SIDE => self.task.write(SIDE * group + t, first, &values),
-                    _ => self.task.write(SIDE * group + t, first, &values[..count]),
+                match rows.len() {
+                    SIDE => self.task.write(SIDE * group + t, rows.start, &values),
+                    count => self.task.write(SIDE * group + t, rows.start, &values[..count]),
                 }
             }
         }
+    }
+}
+
+/// A task's rows, twice sixteen at a time.
+struct Passes(Range<usize>);
+
+impl Passes {
+    fn count(&self) -> usize {
+        self.0.len().div_ceil(2 * SIDE)
+    }
+
+    fn pass(&self, n: usize) -> Range<usize> {
+        let first = self.0.start + 2 * SIDE * n;
+        first..self.0.end.min(first + 2 * SIDE)
     }
 }
 
