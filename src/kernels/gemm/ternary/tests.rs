@@ -1,7 +1,7 @@
-use crate::kernels::gemm::tiles;
 use super::{Activations, matmul, padded, validate};
 use crate::base::{Bytes, Status};
 use crate::kernels::gemm::formats::dequantize_row;
+use crate::kernels::gemm::tiles;
 use crate::kernels::rows::quantize::{QuantRow, quantize_row};
 use crate::kernels::{DType, Isa, Matrix, Pool, available, isa};
 use half::f16;
@@ -270,9 +270,15 @@ fn invalid_codes_and_scales_are_refused() {
 fn tiles_are_the_reference() {
     let mut random = Random(11);
     for dtype in [DType::I2S, DType::TQ2_0, DType::Ternary] {
-        for (cols, counts) in
-            [(256, 1..=40), (128, 15..=17), (384, 1..=3), (640, 33..=34), (2560, 17..=17), (1536, 49..=49), (65, 5..=5)]
-        {
+        for (cols, counts) in [
+            (256, 1..=40),
+            (128, 15..=17),
+            (384, 1..=3),
+            (640, 33..=34),
+            (2560, 17..=17),
+            (1536, 49..=49),
+            (65, 5..=5),
+        ] {
             if dtype == DType::TQ2_0 && cols % 256 != 0 || dtype == DType::I2S && cols % 128 != 0 {
                 continue;
             }

@@ -108,7 +108,14 @@ impl Machine for Amx {
         unsafe { _mm512_loadu_ps(from) }
     }
     #[inline(always)]
-    unsafe fn decode(dtype: DType, from: *const u8, stride: usize, count: usize, depth: usize, to: *mut [u8; 32]) {
+    unsafe fn decode(
+        dtype: DType,
+        from: *const u8,
+        stride: usize,
+        count: usize,
+        depth: usize,
+        to: *mut [u8; 32],
+    ) {
         // SAFETY: as above.
         unsafe {
             match dtype {

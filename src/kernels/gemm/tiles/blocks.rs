@@ -303,7 +303,8 @@ impl<'a, M: Machine, const MINIMUMS: bool> Sweep<'a, M, MINIMUMS> {
     #[inline(always)]
     unsafe fn add(&self, x: &[Line; TOKEN_LINES], b: usize, totals: &mut [M::Floats; SIDE]) {
         let [scales, minimums] = &self.scales[b];
-        let (scales, minimums): (*const f32, *const f32) = (scales.0.as_ptr().cast(), minimums.0.as_ptr().cast());
+        let (scales, minimums): (*const f32, *const f32) =
+            (scales.0.as_ptr().cast(), minimums.0.as_ptr().cast());
         // SAFETY (of all): a line is sixteen numbers.
         unsafe {
             let own = M::load(x[CODES].0.as_ptr().cast());

@@ -84,7 +84,14 @@ pub trait Machine {
     unsafe fn load(from: *const f32) -> Self::Floats;
     /// The 32 codes, signed, of `depth` blocks of `dtype` of `count` rows, which lie `stride` bytes apart: sixteen rows of a
     /// block after the other, of those that are not there anything.
-    unsafe fn decode(dtype: DType, from: *const u8, stride: usize, count: usize, depth: usize, to: *mut [u8; 32]);
+    unsafe fn decode(
+        dtype: DType,
+        from: *const u8,
+        stride: usize,
+        count: usize,
+        depth: usize,
+        to: *mut [u8; 32],
+    );
 
     /// `count` F16, one at `from` and the others `stride` bytes apart from there on; sixteen where it is more. Two bytes
     /// behind each, or before each if it is the `LAST` one, can be read too. Other floats are 0.

@@ -45,7 +45,14 @@ impl Machine for Model {
     unsafe fn load(from: *const f32) -> Self::Floats {
         from_fn(|i| unsafe { from.add(i).read_unaligned() })
     }
-    unsafe fn decode(dtype: DType, from: *const u8, stride: usize, count: usize, depth: usize, to: *mut [u8; 32]) {
+    unsafe fn decode(
+        dtype: DType,
+        from: *const u8,
+        stride: usize,
+        count: usize,
+        depth: usize,
+        to: *mut [u8; 32],
+    ) {
         let bytes = dtype.block().1;
         for (r, b) in (0..count).flat_map(|r| (0..depth).map(move |b| (r, b))) {
             // SAFETY: a block of a row; sixteen rows of each of `depth` blocks.
@@ -59,7 +66,8 @@ impl Machine for Model {
     unsafe fn halves<const LAST: bool>(from: *const u8, stride: usize, count: usize) -> Self::Floats {
         from_fn(|i| {
             // SAFETY: one of so many.
-            let half = |i: usize| unsafe { f16::from_bits(from.add(i * stride).cast::<u16>().read_unaligned()) };
+            let half =
+                |i: usize| unsafe { f16::from_bits(from.add(i * stride).cast::<u16>().read_unaligned()) };
             if i < count { half(i).to_f32() } else { 0.0 }
         })
     }

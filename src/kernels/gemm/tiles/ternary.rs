@@ -55,7 +55,12 @@ pub unsafe fn arrange(pool: &Pool, x: &Activations, out: &mut [Line]) {
     let shared = SharedOut::new(out);
     let one = |group: usize| {
         // SAFETY: each task has lines of its own; the caller's promise.
-        unsafe { on_machine!(arrange_ternary, arrange_group(x, group, shared.slice(group * each..(group + 1) * each))) }
+        unsafe {
+            on_machine!(
+                arrange_ternary,
+                arrange_group(x, group, shared.slice(group * each..(group + 1) * each))
+            )
+        }
     };
     if x.values.len() < SMALL { (0..groups).for_each(one) } else { pool.run(groups, &one) }
 }
@@ -176,19 +181,18 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
         let all = self.passes();
         // SAFETY (of all): the caller's promise.
         unsafe {
-            self.unpack(all.pass(0), 0, 0);
+            self.unpack(&all.pass(0), 0, 0, 0..4);
             for n in 0..all.count() {
                 if !SCALED {
                     self.clear::<N>(0, 1);
                 }
                 for step in 0..self.steps {
                     let turn = n * self.steps + step;
-                    if step + 1 < self.steps {
-                        self.unpack(all.pass(n), step + 1, turn + 1);
-                    } else if n + 1 < all.count() {
-                        self.unpack(all.pass(n + 1), 0, turn + 1);
-                    }
-                    self.step::<N>(0, step, turn);
+                    let next = match step + 1 < self.steps {
+                        true => (all.pass(n), step + 1),
+                        false => (all.pass(n + 1), 0),
+                    };
+                    self.step::<N>(0, step, turn, Some(next).filter(|(rows, _)| !rows.is_empty()));
                     if SCALED && step > 0 {
                         self.add::<N>(n % 2 * 4, step == 1, turn - 1);
                     }
@@ -215,7 +219,7 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
                 for start in (0..self.steps).step_by(SPAN) {
                     let steps = start..self.steps.min(start + SPAN);
                     for step in steps.clone() {
-                        self.unpack(all.pass(n), step, step);
+                        self.unpack(&all.pass(n), step, step, 0..4);
                     }
                     for group in (0..groups).step_by(2) {
                         match groups - group {
@@ -238,7 +242,7 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
                 self.begin::<N>(group, steps.start);
             }
             for step in steps.clone() {
-                self.step::<N>(group, step, step);
+                self.step::<N>(group, step, step, None);
                 if SCALED && step > steps.start {
                     self.add::<N>(2 * group, step == 1, step - 1);
                 }
@@ -254,15 +258,26 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
         Passes(self.task.block.rows.clone())
     }
 
-    /// Multiplies the codes of step `step`. Of TQ2_0 these sums are for `add`.
+    /// Multiplies the codes of step `step`, and unpacks the next ones meanwhile. Of TQ2_0 these sums are for `add`.
     #[inline(always)]
-    unsafe fn step<const N: usize>(&mut self, group: usize, step: usize, turn: usize) {
+    unsafe fn step<const N: usize>(
+        &mut self,
+        group: usize,
+        step: usize,
+        turn: usize,
+        next: Option<(Range<usize>, usize)>,
+    ) {
         // SAFETY (of all): the caller's promise.
         unsafe {
             if SCALED {
                 self.clear::<N>(group, 1 + step);
             }
-            self.multiply::<N>(group, step, turn);
+            for k in 0..4 {
+                if let Some((rows, step)) = &next {
+                    self.unpack(rows, *step, turn + 1, k..k + 1);
+                }
+                self.multiply::<N>(group, step, turn, k);
+            }
             if SCALED {
                 self.keep::<N>(self.partial.len() - 4 * (1 + turn % 2));
             }
@@ -281,31 +296,34 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
         }
     }
 
-    /// Codes of step `step` of some rows, up to twice sixteen; those of others are nothing.
+    /// Codes of step `step` of some rows, up to twice sixteen; those of others are nothing. All, in four parts.
     #[inline(always)]
-    unsafe fn unpack(&mut self, rows: Range<usize>, step: usize, turn: usize) {
+    unsafe fn unpack(&mut self, rows: &Range<usize>, step: usize, turn: usize, parts: Range<usize>) {
         let (weights, count) = (&self.task.weights, rows.len());
         let row_bytes = weights.stride;
         let at = step * if SCALED { BYTES + 2 } else { BYTES };
         let len = BYTES.min(row_bytes - at);
         let all = &weights.row(rows.start).as_ptr();
         assert!(count <= 2 * SIDE && weights.row(rows.end - 1).len() == row_bytes);
-        let base = all.wrapping_add(at);
-        M::fetch(all.wrapping_add(2 * SIDE * (row_bytes + at)), 2 * SIDE * BYTES);
-        for (r, codes) in self.codes.as_chunks_mut::<2>().0[turn % RING].iter_mut().enumerate() {
-            let from = base.wrapping_add(SIDE * r * row_bytes);
-            let count = SIDE.min(count.saturating_sub(SIDE * r));
-            let lines = codes.as_mut_ptr();
-            // SAFETY (of all): within the rows that were looked up, two bytes behind their codes, lines of this step's.
+        let (base, next) = (all.wrapping_add(at), all.wrapping_add(2 * SIDE * (row_bytes + at)));
+        let codes = self.codes[turn % RING * 2..][..2].as_mut_ptr().cast::<Line>();
+        for row in parts.start * SIDE / 2..count.min(parts.end * SIDE / 2) {
+            M::fetch(next.wrapping_add(row * BYTES), BYTES);
+            // SAFETY (of all): within the rows that were looked up, lines of this step's.
             unsafe {
-                for i in 0..count {
-                    match SCALED {
-                        true => M::planes::<false>(from.add(i * row_bytes), BYTES, lines.add(i)),
-                        false => M::planes::<true>(from.add(i * row_bytes), len, lines.add(i)),
-                    }
+                let to = codes.add(row / SIDE * LINES + row % SIDE);
+                match SCALED {
+                    true => M::planes::<false>(base.add(row * row_bytes), BYTES, to),
+                    false => M::planes::<true>(base.add(row * row_bytes), len, to),
                 }
-                if SCALED {
-                    let scales = M::halves::<true>(from.wrapping_add(BYTES), row_bytes, count);
+            }
+        }
+        for r in parts.start.div_ceil(2)..parts.end.div_ceil(2) {
+            if SCALED && count > SIDE * r {
+                let from = base.wrapping_add(SIDE * r * row_bytes + BYTES);
+                // SAFETY: two bytes behind the rows' codes.
+                unsafe {
+                    let scales = M::halves::<true>(from, row_bytes, count - SIDE * r);
                     M::store(scales, self.scales[turn % (2 * RING) * 2 + r].as_mut_ptr());
                 }
             }
@@ -362,25 +380,24 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
         }
     }
 
-    /// Adds the products of a step's codes and tokens.
+    /// Adds the products of the `k`th quarter of a step's codes and tokens.
     #[inline(always)]
-    unsafe fn multiply<const N: usize>(&mut self, group: usize, step: usize, turn: usize) {
+    unsafe fn multiply<const N: usize>(&mut self, group: usize, step: usize, turn: usize, k: usize) {
         let tokens = |group: usize| &self.task.arranged[(group * self.steps + step) * LINES..][..LINES];
         let (a, b) = (tokens(group).as_ptr().cast::<u8>(), tokens(group + N - 1).as_ptr().cast::<u8>());
         let codes: *const u8 = self.codes[turn % RING * 2..][..2].as_ptr().cast();
-        for at in [0, 1024, 2048, 3072] {
-            // SAFETY (of all): tiles of these lines.
-            unsafe {
-                self.tiles.load::<4>(codes.add(at), 64);
-                self.tiles.load::<6>(a.add(at), 64);
-                self.tiles.dot_unsigned::<0, 4, 6>();
-                self.tiles.load::<5>(codes.add(4096 + at), 64);
-                self.tiles.dot_unsigned::<2, 5, 6>();
-                if N == 2 {
-                    self.tiles.load::<7>(b.add(at), 64);
-                    self.tiles.dot_unsigned::<1, 4, 7>();
-                    self.tiles.dot_unsigned::<3, 5, 7>();
-                }
+        let at = 1024 * k;
+        // SAFETY (of all): tiles of these lines.
+        unsafe {
+            self.tiles.load::<4>(codes.add(at), 64);
+            self.tiles.load::<6>(a.add(at), 64);
+            self.tiles.dot_unsigned::<0, 4, 6>();
+            self.tiles.load::<5>(codes.add(4096 + at), 64);
+            self.tiles.dot_unsigned::<2, 5, 6>();
+            if N == 2 {
+                self.tiles.load::<7>(b.add(at), 64);
+                self.tiles.dot_unsigned::<1, 4, 7>();
+                self.tiles.dot_unsigned::<3, 5, 7>();
             }
         }
     }
@@ -451,7 +468,7 @@ impl Passes {
 
     fn pass(&self, n: usize) -> Range<usize> {
         let first = self.0.start + 2 * SIDE * n;
-        first..self.0.end.min(first + 2 * SIDE)
+        first..self.0.end.min(first + 2 * SIDE).max(first)
     }
 }
 
