@@ -3,7 +3,7 @@
 //! A block is a step: a tile of its codes, one of the tokens' values, a tile of sums, which become floats and are added
 //! to those of the blocks before, times both scales. Sixteen rows and sixteen tokens stay in registers meanwhile.
 
-use super::{Machine, SIDE, modelled, on_machine};
+use super::{Machine, SIDE, modelled};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::gemm::quantized::{Scratch, Task};
 use crate::kernels::pool::buffer::{Line, grown};

@@ -17,7 +17,6 @@ macro_rules! on_machine {
         crate::kernels::gemm::tiles::amx::$entry($($arg),*)
     }};
 }
-use on_machine;
 
 pub mod blocks;
 pub mod ternary;

@@ -5,7 +5,7 @@
 //! other lines: what was just stored is no tile yet. Up to 32 tokens keep their sums in tiles from end to end of a row;
 //! more sweep over a few steps at a time, whose codes stay in the first cache.
 
-use super::{Machine, SIDE, modelled, on_machine};
+use super::{Machine, SIDE, modelled};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::gemm::ternary::{Activations, Scratch, Task};
 use crate::kernels::pool::buffer::{Line, grown};
