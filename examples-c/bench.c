@@ -6,7 +6,7 @@
 // --repeat: medians of so many runs. --batches: these sizes, and nothing but them. --ids: prompts are ids from all over
 // the vocabulary, which needs no tokenizer. --together: all prompts of a batch go into its first step, as far as they
 // fit, instead of the first alone and the others behind it; then prefill and decode come after one another.
-// --instructions: scalar, avx2, avx-vnni, avx512-vnni or neon instead of the best that the machine has.
+// --instructions: scalar, avx2, avx-vnni, avx512-vnni, amx or neon instead of the best that the machine has.
 // --kv: f16, f32 or int8: what keys and values are stored in.
 #include "bn_engine.h"
 
@@ -331,13 +331,13 @@ static void batch_list(const char *text) {
 }
 
 static void instruction_set(const char *name) {
-    static const char *const names[] = {"auto", "scalar", "avx2", "avx-vnni", "avx512-vnni", "neon"};
+    static const char *const names[] = {"auto", "scalar", "avx2", "avx-vnni", "avx512-vnni", "neon", "amx"};
     for (int32_t i = 0; name != NULL && i < (int32_t)(sizeof names / sizeof *names); i++) {
         if (strcmp(name, names[i]) != 0) continue;
         instructions = i; // BN_INSTRUCTIONS_*, in their order
         return;
     }
-    fprintf(stderr, "expected instructions auto, scalar, avx2, avx-vnni, avx512-vnni or neon\n");
+    fprintf(stderr, "expected instructions auto, scalar, avx2, avx-vnni, avx512-vnni, neon or amx\n");
     exit(2);
 }
 

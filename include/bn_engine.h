@@ -230,6 +230,11 @@
 /** aarch64 NEON with dot products. */
 #define BN_INSTRUCTIONS_NEON (5)
 
+/**
+ * As AVX512_VNNI, and AMX's matrix tiles of bytes, where the system lets the process use them.
+ */
+#define BN_INSTRUCTIONS_AMX (6)
+
 /** For `bn_engine_shutdown`: accept nothing new, finish what was accepted. */
 #define BN_SHUTDOWN_DRAIN (0)
 

@@ -70,6 +70,7 @@ pub fn of_kernels(isa: Isa, kind: Kind) -> Unit {
         (Isa::Avx2, _) | (_, Kind::F32) => "avx2",
         (Isa::AvxVnni, _) => "avx-vnni",
         (Isa::Avx512Vnni, _) => "avx512-vnni",
+        (Isa::Amx, _) => "amx",
     };
     let mine = units().into_iter().find(|unit| unit.kind == kind && unit.isa == name);
     mine.unwrap_or(PORTABLE[kind as usize])
@@ -106,6 +107,7 @@ mod portable {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::{Kind, Unit};
+    use bn_engine::kernels::{Isa, available};
     use std::arch::asm;
 
     pub fn units() -> Vec<Unit> {
@@ -120,6 +122,14 @@ mod x86 {
             unit(avx2, Kind::Int8, "avx2", "vpmaddubsw + vpaddw", 12 * 32, maddubs),
             unit(avx2 && vnni, Kind::Int8, "avx-vnni", "vpdpbusd ymm", 12 * 32, dpbusd_256),
             unit(avx512 && vnni512, Kind::Int8, "avx512-vnni", "vpdpbusd zmm", 12 * 64, dpbusd_512),
+            unit(
+                available().contains(&Isa::Amx),
+                Kind::Int8,
+                "amx",
+                "tdpbssd",
+                12 * 16 * 16 * 64,
+                dpbssd_tiles,
+            ),
             unit(avx2 && fma, Kind::F32, "avx2", "vfmadd231ps ymm", 12 * 8, fma_256),
             unit(avx512, Kind::F32, "avx512", "vfmadd231ps zmm", 12 * 16, fma_512),
         ];
@@ -187,6 +197,44 @@ mod x86 {
 
     unsafe fn dpbusd_512(rounds: u64) {
         chains_512!(rounds, "vpdpbusd zmm\\r, zmm12, zmm13");
+    }
+
+    /// What `ldtilecfg` reads: eight tiles of 16 rows of 64 bytes.
+    #[repr(C, align(64))]
+    struct Tiles([u8; 64]);
+
+    const TILES: Tiles = {
+        let mut bytes = [0; 64];
+        bytes[0] = 1;
+        let mut tile = 0;
+        while tile < 8 {
+            (bytes[16 + 2 * tile], bytes[48 + tile]) = (64, 16);
+            tile += 1;
+        }
+        Tiles(bytes)
+    };
+
+    /// Four chains, two times two tiles.
+    unsafe fn dpbssd_tiles(rounds: u64) {
+        // SAFETY: the machine has tiles, which the system lets this process use; they are given back.
+        unsafe {
+            asm!(
+                "ldtilecfg [{tiles}]",
+                "2:",
+                ".rept 3",
+                "tdpbssd tmm0, tmm4, tmm6",
+                "tdpbssd tmm1, tmm4, tmm7",
+                "tdpbssd tmm2, tmm5, tmm6",
+                "tdpbssd tmm3, tmm5, tmm7",
+                ".endr",
+                "dec {rounds}",
+                "jnz 2b",
+                "tilerelease",
+                tiles = in(reg) &TILES,
+                rounds = inout(reg) rounds.max(1) => _,
+                options(readonly, nostack),
+            );
+        }
     }
 
     unsafe fn fma_256(rounds: u64) {

@@ -188,6 +188,7 @@ impl bn_engine_config {
             (BN_INSTRUCTIONS_AVX_VNNI, Some(Isa::AvxVnni)),
             (BN_INSTRUCTIONS_AVX512_VNNI, Some(Isa::Avx512Vnni)),
             (BN_INSTRUCTIONS_NEON, Some(Isa::Neon)),
+            (BN_INSTRUCTIONS_AMX, Some(Isa::Amx)),
         ];
         choice("instructions", self.instructions, "BN_INSTRUCTIONS", &sets)
     }

@@ -88,6 +88,8 @@ pub const BN_INSTRUCTIONS_AVX_VNNI: i32 = 3;
 pub const BN_INSTRUCTIONS_AVX512_VNNI: i32 = 4;
 /// aarch64 NEON with dot products.
 pub const BN_INSTRUCTIONS_NEON: i32 = 5;
+/// As AVX512_VNNI, and AMX's matrix tiles of bytes, where the system lets the process use them.
+pub const BN_INSTRUCTIONS_AMX: i32 = 6;
 
 /// For `bn_engine_shutdown`: accept nothing new, finish what was accepted.
 pub const BN_SHUTDOWN_DRAIN: i32 = 0;

@@ -198,7 +198,7 @@ TEST(config_ranges_are_refused_by_name) {
     BAD(delivery_mode, 2);
     BAD(delivery_mode, -1);
     BAD(instructions, -1);
-    BAD(instructions, BN_INSTRUCTIONS_NEON + 1);
+    BAD(instructions, BN_INSTRUCTIONS_AMX + 1);
     BAD(kv_type, -1);
     BAD(kv_type, BN_KV_INT8 + 1);
     BAD(kv_type, BN_KV_INT8); // builtin:echo

@@ -8,3 +8,5 @@ pub(super) mod golden_tests;
 pub mod matrix;
 pub mod quantized;
 pub mod ternary;
+#[cfg(any(test, target_arch = "x86_64"))]
+mod tiles;

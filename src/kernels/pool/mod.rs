@@ -9,6 +9,7 @@ use crate::base::{Error, Result, panics, threads};
 use crossbeam::utils::CachePadded;
 use std::cell::{Cell, UnsafeCell};
 use std::hint::spin_loop;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -144,12 +145,21 @@ impl Pool {
     /// As `run`, for tasks that read `bytes` in all, one behind the other, and use them for `tokens` rows of activations:
     /// a thread does neighboring tasks in one go, the more of them the fewer rows there are.
     pub fn run_in_order(&self, tasks: usize, bytes: usize, tokens: usize, task: &(dyn Fn(usize) + Sync)) {
+        self.run_pieces(tasks, bytes, tokens, &|piece| piece.for_each(task));
+    }
+
+    /// The same, where `piece` does the tasks that a thread does in one go.
+    pub fn run_pieces(
+        &self,
+        tasks: usize,
+        bytes: usize,
+        tokens: usize,
+        piece: &(dyn Fn(Range<usize>) + Sync),
+    ) {
         let most = tasks / (PIECES * self.threads());
         let span = PIECE.saturating_mul(tasks) / bytes.saturating_mul(tokens).max(1);
         let span = span.max(NEIGHBORS).min(most).max(1);
-        self.run(tasks.div_ceil(span), &|piece| {
-            (piece * span..tasks.min((piece + 1) * span)).for_each(task);
-        });
+        self.run(tasks.div_ceil(span), &|n| piece(n * span..tasks.min((n + 1) * span)));
     }
 }
 

@@ -1,5 +1,7 @@
 //! Which instructions this machine has.
 
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::simd::amx;
 use once_cell::race::OnceBox;
 
 /// The instruction sets that kernels are written for. All give the same bits.
@@ -15,21 +17,24 @@ pub enum Isa {
     AvxVnni,
     /// `Avx2`, and AVX-512 F, BW, VL and VNNI.
     Avx512Vnni,
+    /// `Avx512Vnni`, and matrix tiles of bytes (AMX-TILE and AMX-INT8) that the system lets the process use.
+    Amx,
     /// aarch64 with NEON's dot products.
     Neon,
 }
 
 impl Isa {
-    pub const ALL: [Self; 5] = [Self::Scalar, Self::Avx2, Self::AvxVnni, Self::Avx512Vnni, Self::Neon];
+    pub const ALL: [Self; 6] =
+        [Self::Scalar, Self::Avx2, Self::AvxVnni, Self::Avx512Vnni, Self::Amx, Self::Neon];
 
     /// AVX2, FMA and F16C are there: on their own, or under something wider.
     pub fn has_avx2(self) -> bool {
-        matches!(self, Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni)
+        matches!(self, Self::Avx2 | Self::AvxVnni) || self.has_avx512()
     }
 
-    /// AVX-512 F, BW, VL and VNNI are there.
+    /// AVX2, and AVX-512 F, BW, VL and VNNI are there.
     pub fn has_avx512(self) -> bool {
-        matches!(self, Self::Avx512Vnni)
+        matches!(self, Self::Avx512Vnni | Self::Amx)
     }
 
     /// As messages and options write it.
@@ -39,6 +44,7 @@ impl Isa {
             Self::Avx2 => "avx2",
             Self::AvxVnni => "avx-vnni",
             Self::Avx512Vnni => "avx512-vnni",
+            Self::Amx => "amx",
             Self::Neon => "neon",
         }
     }
@@ -67,6 +73,8 @@ impl Isa {
                     && is_x86_feature_detected!("avx512vl")
                     && is_x86_feature_detected!("avx512vnni")
             }
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx => Self::Avx512Vnni.is_here() && amx::permitted(),
             #[cfg(target_arch = "aarch64")]
             Self::Neon => {
                 std::arch::is_aarch64_feature_detected!("neon")

@@ -1,5 +1,7 @@
 //! What an instruction set is: which ones this machine has, and what kernels share of each.
 
+#[cfg(any(test, target_arch = "x86_64"))]
+pub(super) mod amx;
 pub mod bytes;
 pub(super) mod dispatch;
 pub(super) mod ints;

@@ -5,7 +5,7 @@
 //! multiply-add, and by a second one where its type has minimums; blocks follow each other as their columns do.
 
 #[cfg(target_arch = "x86_64")]
-mod avx2;
+pub(super) mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
@@ -24,6 +24,8 @@ use crate::kernels::gemm::blocks::{Part, RowBlock, SharedOut, block_count, matri
 use crate::kernels::gemm::formats::packed_rows;
 use crate::kernels::gemm::formats::short_blocks::with_short;
 use crate::kernels::gemm::matrix::Arithmetic;
+#[cfg(any(test, target_arch = "x86_64"))]
+use crate::kernels::gemm::tiles;
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::{DType, Isa, Matrix, Pool};
@@ -78,15 +80,22 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
                 Task { x, dtype: m.dtype, packed, row_bytes, rows: rows.len(), column, out: &out, stride };
             SCRATCH.with_borrow_mut(|scratch| run(isa, &task, &arranged, scratch));
         };
+        let piece = |tasks: Range<usize>| {
+            #[cfg(target_arch = "x86_64")]
+            let _tiles = tiles::configured(arranged.tiles.is_some(), tiles::blocks::DEPTH);
+            tasks.for_each(one);
+        };
         let tasks = block_count(weights, TASK_ROWS);
         let bytes = weights.iter().map(|m| m.data.len()).sum();
-        if small { (0..tasks).for_each(one) } else { pool.run_in_order(tasks, bytes, tokens, &one) }
+        if small { piece(0..tasks) } else { pool.run_pieces(tasks, bytes, tokens, &piece) }
     });
 }
 
 /// What kernels want of the activations besides themselves.
 #[derive(Default)]
 struct Arranged<'a> {
+    /// Of matrix tiles.
+    tiles: Option<&'a [Line]>,
     #[cfg(target_arch = "x86_64")]
     pairs: Option<pairs_avx2::Pairs<'a>>,
     /// For weights of one bit and of two.
@@ -106,6 +115,13 @@ fn with_arranged(
     let some = |of: &dyn Fn(DType) -> bool| weights.iter().any(|m| of(m.dtype));
     ARRANGED.with_borrow_mut(|buffers| {
         let mut arranged = Arranged::default();
+        #[cfg(any(test, target_arch = "x86_64"))]
+        if weights.iter().any(|m| tiles::blocks::pays(isa, m.dtype, x.tokens())) {
+            let lines = grown(&mut buffers.tiles, tiles::blocks::arranged_lines(x));
+            // SAFETY: such a set stands for a machine that has tiles.
+            unsafe { tiles::blocks::arrange(pool, x, lines) };
+            arranged.tiles = Some(lines);
+        }
         #[cfg(target_arch = "x86_64")]
         if !isa.has_avx512() && x.tokens() >= pairs_avx2::TOKENS && some(&|t| t == DType::Q8_0) {
             // SAFETY: such a set stands for a machine that has AVX2.
@@ -128,6 +144,12 @@ fn in_order<'a>(arranged: &'a Arranged, dtype: DType) -> Option<&'a BlockActivat
 fn run(isa: Isa, task: &Task, arranged: &Arranged, scratch: &mut Scratch) {
     match task.dtype.arithmetic() {
         _ if isa == Isa::Scalar => scalar::run(task, scratch),
+        #[cfg(any(test, target_arch = "x86_64"))]
+        _ if tiles::blocks::pays(isa, task.dtype, task.x.tokens()) => {
+            let arranged = arranged.tiles.expect("made for such weights");
+            // SAFETY: such a set stands for a machine that has tiles.
+            unsafe { tiles::blocks::run(task, arranged, scratch) }
+        }
         Arithmetic::Blocks256 => k::run(isa, task, scratch),
         _ if special(isa, task, arranged, scratch) => {}
         _ => with_short!(task.dtype, F => sweep::sweep::<F>(isa, task, scratch)),
@@ -229,6 +251,7 @@ pub(super) struct Scratch {
 /// Buffers of what `Arranged` holds; they grow to the largest product and stay.
 #[derive(Default)]
 struct Buffers {
+    tiles: Vec<Line>,
     #[cfg(target_arch = "x86_64")]
     pairs: pairs_avx2::Arranged,
     planes: [Vec<i8>; 2],

@@ -2,6 +2,7 @@ use super::{block_of, matmul};
 use crate::base::Bytes;
 use crate::kernels::gemm::blocks::Part;
 use crate::kernels::gemm::formats::dequantize_row;
+use crate::kernels::gemm::tiles;
 use crate::kernels::rows::quantize_blocks::{BlockActivations, columns_of_sum, quantize_blocks};
 use crate::kernels::{DType, Isa, Matrix, Pool, available, isa};
 use half::f16;
@@ -282,6 +283,29 @@ fn extremes_are_the_reference() {
                 for isa in available() {
                     let got = product(1, *isa, &x.rows(tokens.clone()), &[&m, &other]);
                     assert_eq!(want, got, "{dtype:?} {isa:?} of {byte:#x}, {tokens:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Any number of rows and tokens, on a model of tiles and, where there are some, on tiles.
+#[test]
+fn tiles_are_the_reference() {
+    for dtype in TYPES.into_iter().filter(|dtype| tiles::blocks::pays(Isa::Amx, *dtype, 16)) {
+        let block = block_of(dtype).unwrap();
+        for (blocks, counts) in [(1, 1..=40), (3, 15..=17), (33, 16..=16), (70, 33..=34)] {
+            let cols = block * if block == 32 { blocks } else { blocks.min(5) };
+            let (a, b) = (matrix(dtype, 37, cols, 21), matrix(dtype, 16, cols, 22));
+            let x = Quantized::new(block, cols, &activations(*counts.end(), cols, 23));
+            let all = product(1, Isa::Scalar, &x.rows(0..*counts.end()), &[&a, &b]);
+            for tokens in counts {
+                let (rows, want) = (x.rows(0..tokens), &all[..tokens * 53]);
+                let model = tiles::modelling(|| product(1, Isa::Amx, &rows, &[&a, &b]));
+                assert_eq!(model, want, "the model, {dtype:?}, {cols}, {tokens}");
+                if available().contains(&Isa::Amx) {
+                    let got = product(2, Isa::Amx, &rows, &[&a, &b]);
+                    assert_eq!(got, want, "{dtype:?}, {cols}, {tokens}");
                 }
             }
         }

@@ -14,6 +14,8 @@ mod x256;
 use crate::base::{Error, Result};
 use crate::kernels::gemm::blocks::{RowBlock, SharedOut, block_count, nth_block};
 use crate::kernels::gemm::formats::{f16_at, packed_row, row_scale};
+#[cfg(any(test, target_arch = "x86_64"))]
+use crate::kernels::gemm::tiles;
 use crate::kernels::pack::by_tasks;
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize::QuantRow;
@@ -119,23 +121,41 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, weights: &[&Matrix], out: 
             block_sums(isa, x.values, sums);
         }
         let sums = &*sums;
+        let height = task_rows(isa, tokens, weights, pool.threads());
         let one = |n: usize| {
-            let block = nth_block(weights, TASK_ROWS, n);
+            let block = nth_block(weights, height, n);
             let codes = Packed::new(weights[block.matrix]);
             let task = Task { x, sums, arranged, weights: codes, block, out: &out, stride };
             SCRATCH.with_borrow_mut(|scratch| run(isa, &task, scratch));
         };
-        let tasks = block_count(weights, TASK_ROWS);
+        let piece = |tasks: Range<usize>| {
+            #[cfg(target_arch = "x86_64")]
+            let _tiles = tiles::configured(tiles::ternary::pays(isa, tokens), tiles::ternary::DEPTH);
+            tasks.for_each(one);
+        };
+        let tasks = block_count(weights, height);
         let bytes = weights.iter().map(|m| m.data.len()).sum();
-        if small { (0..tasks).for_each(one) } else { pool.run_in_order(tasks, bytes, tokens, &one) }
+        if small { piece(0..tasks) } else { pool.run_pieces(tasks, bytes, tokens, &piece) }
     });
+}
+
+/// Weight rows of each task.
+#[cfg_attr(not(any(test, target_arch = "x86_64")), expect(unused_variables))]
+fn task_rows(isa: Isa, tokens: usize, weights: &[&Matrix], threads: usize) -> usize {
+    #[cfg(any(test, target_arch = "x86_64"))]
+    if tiles::ternary::pays(isa, tokens) {
+        return tiles::ternary::task_rows(weights.iter().map(|m| m.rows).sum(), threads);
+    }
+    TASK_ROWS
 }
 
 fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     match isa {
         // SAFETY (of all): such a set stands for a machine that has the instructions.
+        #[cfg(any(test, target_arch = "x86_64"))]
+        _ if tiles::ternary::pays(isa, task.x.rows.len()) => unsafe { tiles::ternary::run(task, scratch) },
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Vnni => unsafe { avx512::run(task, scratch) },
+        Isa::Avx512Vnni | Isa::Amx => unsafe { avx512::run(task, scratch) },
         // A machine with no more than AVX-512 runs the same code in its encoding.
         #[cfg(all(test, target_arch = "x86_64"))]
         Isa::AvxVnni if !crate::kernels::available().contains(&isa) => unsafe {
@@ -157,8 +177,15 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
 #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
 fn arrange<'a>(pool: &Pool, isa: Isa, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
     match isa {
+        #[cfg(any(test, target_arch = "x86_64"))]
+        _ if tiles::ternary::pays(isa, x.rows.len()) => {
+            let lines = grown(lines, tiles::ternary::arranged_lines(x));
+            // SAFETY: such a set stands for a machine that has tiles.
+            unsafe { tiles::ternary::arrange(pool, x, lines) };
+            lines
+        }
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Vnni => {
+        Isa::Avx512Vnni | Isa::Amx => {
             let lines = grown(lines, avx512::arranged_lines(x));
             // SAFETY: such a set stands for a machine that has AVX-512.
             unsafe { avx512::arrange(pool, x, lines) };

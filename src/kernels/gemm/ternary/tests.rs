@@ -1,6 +1,7 @@
 use super::{Activations, matmul, padded, validate};
 use crate::base::{Bytes, Status};
 use crate::kernels::gemm::formats::dequantize_row;
+use crate::kernels::gemm::tiles;
 use crate::kernels::rows::quantize::{QuantRow, quantize_row};
 use crate::kernels::{DType, Isa, Matrix, Pool, available, isa};
 use half::f16;
@@ -261,5 +262,43 @@ fn invalid_codes_and_scales_are_refused() {
         };
         let (m, _) = pack(dtype, 500, 768, &mut code);
         assert!(validate(&pool, &m).unwrap_err().message.contains("row 410"));
+    }
+}
+
+/// Any number of rows and tokens, on a model of tiles and, where there are some, on tiles.
+#[test]
+fn tiles_are_the_reference() {
+    let mut random = Random(11);
+    for dtype in [DType::I2S, DType::TQ2_0, DType::Ternary] {
+        for (cols, counts) in [
+            (256, 1..=40),
+            (128, 15..=17),
+            (384, 1..=3),
+            (640, 33..=34),
+            (2560, 17..=17),
+            (1536, 49..=49),
+            (65, 5..=5),
+        ] {
+            if dtype == DType::TQ2_0 && cols % 256 != 0 || dtype == DType::I2S && cols % 128 != 0 {
+                continue;
+            }
+            let mut code = || (random.next() % 3) as u8;
+            let (a, _) = pack(dtype, 37, cols, &mut code);
+            let (b, _) = pack(dtype, 16, cols, &mut code);
+            let weights = [&a, &b];
+            let values = activations(*counts.end(), cols, || random.next() as i8);
+            let rows = quant_rows(&values, padded(cols));
+            let all = product(1, Isa::Scalar, &values, &rows, &weights);
+            for tokens in counts {
+                let (values, rows) = (&values[..tokens * padded(cols)], &rows[..tokens]);
+                let want = &all[..tokens * 53];
+                let model = tiles::modelling(|| product(1, Isa::Amx, values, rows, &weights));
+                assert_eq!(model, want, "the model, {dtype:?}, {cols}, {tokens}");
+                if available().contains(&Isa::Amx) {
+                    let got = product(2, Isa::Amx, values, rows, &weights);
+                    assert_eq!(got, want, "{dtype:?}, {cols}, {tokens}");
+                }
+            }
+        }
     }
 }

@@ -1,0 +1,207 @@
+//! The processor: AMX, and AVX-512 beside it.
+
+use super::{Machine, SIDE};
+use crate::kernels::DType;
+use crate::kernels::gemm::formats::short_blocks::{Pairs, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
+use crate::kernels::gemm::{quantized, ternary};
+use crate::kernels::pool::buffer::Line;
+use crate::kernels::rows::quantize_blocks::BlockActivations;
+use crate::kernels::simd::{amx, x86};
+use std::arch::x86_64::*;
+
+/// Runs `$body` in a function that has the instructions, which are those of `Isa::Amx`.
+macro_rules! with_instructions {
+    ($(pub unsafe fn $name:ident($($arg:ident: $type:ty),*) $body:block)+) => {$(
+        /// # Safety
+        /// `Isa::Amx` is available.
+        #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+        pub unsafe fn $name($($arg: $type),*) {
+            // SAFETY: this function has the instructions.
+            unsafe { $body }
+        }
+    )+};
+}
+
+with_instructions! {
+    pub unsafe fn arrange_ternary(x: &ternary::Activations, group: usize, out: &mut [Line]) {
+        super::ternary::arrange_group::<Amx>(x, group, out)
+    }
+    pub unsafe fn arrange_blocks(x: &BlockActivations, group: usize, out: &mut [Line]) {
+        super::blocks::arrange_group::<Amx>(x, group, out)
+    }
+    pub unsafe fn blocks(task: &quantized::Task, arranged: &[Line], scratch: &mut quantized::Scratch) {
+        super::blocks::product::<Amx>(task, arranged, scratch)
+    }
+    pub unsafe fn ternary(task: &ternary::Task, scratch: &mut ternary::Scratch) {
+        super::ternary::product::<Amx>(task, scratch)
+    }
+}
+
+pub struct Amx;
+
+/// `Machine::decode` of a type.
+#[inline(always)]
+unsafe fn rows<F: Pairs>(from: *const u8, stride: usize, count: usize, depth: usize, to: *mut [u8; 32]) {
+    for r in (0..count).step_by(2) {
+        // The last of an odd number is there twice.
+        let second = (r + 1).min(count - 1);
+        for b in 0..depth {
+            // SAFETY: a block of two rows; sixteen rows of each of `depth` blocks.
+            unsafe {
+                let block = |r: usize| from.add(r * stride + b * F::BYTES);
+                let [low, high] = F::pair::<__m256i>(block(r), block(second));
+                let offset = _mm256_set1_epi8(F::OFFSET as i8);
+                let (low, high) = (_mm256_sub_epi8(low, offset), _mm256_sub_epi8(high, offset));
+                let to = to.add(b * SIDE);
+                _mm256_storeu_si256(to.add(r).cast(), _mm256_permute2x128_si256::<0x20>(low, high));
+                _mm256_storeu_si256(to.add(second).cast(), _mm256_permute2x128_si256::<0x31>(low, high));
+            }
+        }
+    }
+}
+
+// SAFETY of all blocks: the caller has AVX-512 F, BW, VL and VNNI, and what pointers point to.
+impl Machine for Amx {
+    type Tiles = amx::Amx;
+    type Floats = __m512;
+
+    #[inline(always)]
+    unsafe fn planes<const HIGH_FIRST: bool>(from: *const u8, len: usize, to: *mut Line) {
+        unsafe {
+            let packed = _mm512_maskz_loadu_epi8(u64::MAX >> (64 - len), from.cast());
+            let mask = _mm512_set1_epi8(3);
+            // Shifts of 16-bit lanes: what crosses from byte to byte falls to the mask.
+            let planes = [
+                _mm512_and_si512(packed, mask),
+                _mm512_and_si512(_mm512_srli_epi16::<2>(packed), mask),
+                _mm512_and_si512(_mm512_srli_epi16::<4>(packed), mask),
+                _mm512_and_si512(_mm512_srli_epi16::<6>(packed), mask),
+            ];
+            for (k, plane) in planes.into_iter().enumerate() {
+                let k = if HIGH_FIRST { 3 - k } else { k };
+                _mm512_store_si512(to.add(SIDE * k).cast(), plane);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn columns(rows: &[*const i8; SIDE], at: usize, to: &mut [Line; 4]) {
+        unsafe {
+            let mut fours = [_mm512_setzero_si512(); 4];
+            for i in 0..4 {
+                let v = _mm512_castsi128_si512(_mm_loadu_si128(rows[i].add(at).cast()));
+                let v = _mm512_inserti32x4::<1>(v, _mm_loadu_si128(rows[4 + i].add(at).cast()));
+                let v = _mm512_inserti32x4::<2>(v, _mm_loadu_si128(rows[8 + i].add(at).cast()));
+                fours[i] = _mm512_inserti32x4::<3>(v, _mm_loadu_si128(rows[12 + i].add(at).cast()));
+            }
+            let [a, b, c, d] = fours;
+            let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+            let (ab_high, cd_high) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+            let lines = to.as_mut_ptr();
+            _mm512_store_si512(lines.cast(), _mm512_unpacklo_epi64(ab, cd));
+            _mm512_store_si512(lines.add(1).cast(), _mm512_unpackhi_epi64(ab, cd));
+            _mm512_store_si512(lines.add(2).cast(), _mm512_unpacklo_epi64(ab_high, cd_high));
+            _mm512_store_si512(lines.add(3).cast(), _mm512_unpackhi_epi64(ab_high, cd_high));
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> __m512 {
+        unsafe { _mm512_set1_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> __m512 {
+        unsafe { _mm512_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn decode(
+        dtype: DType,
+        from: *const u8,
+        stride: usize,
+        count: usize,
+        depth: usize,
+        to: *mut [u8; 32],
+    ) {
+        // SAFETY: as above.
+        unsafe {
+            match dtype {
+                DType::Q8_0 => rows::<Q8_0>(from, stride, count, depth, to),
+                DType::Q4_0 => rows::<Q4_0>(from, stride, count, depth, to),
+                DType::Q4_1 => rows::<Q4_1>(from, stride, count, depth, to),
+                DType::Q5_0 => rows::<Q5_0>(from, stride, count, depth, to),
+                DType::Q5_1 => rows::<Q5_1>(from, stride, count, depth, to),
+                other => unreachable!("tiles know no {other:?}"),
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn halves<const LAST: bool>(from: *const u8, stride: usize, count: usize) -> __m512 {
+        unsafe {
+            let rows = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+            let at = _mm512_mullo_epi32(rows, _mm512_set1_epi32(stride as i32));
+            let (mask, zero) = (((1u32 << count.min(SIDE)) - 1) as u16, _mm512_setzero_si512());
+            let from = if LAST { from.sub(2) } else { from };
+            let pairs = _mm512_mask_i32gather_epi32::<1>(zero, mask, at, from.cast());
+            let ones = if LAST { _mm512_srli_epi32::<16>(pairs) } else { pairs };
+            _mm512_cvtph_ps(_mm512_cvtepi32_epi16(ones))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_i32(from: *const i32) -> __m512 {
+        unsafe { _mm512_cvtepi32_ps(_mm512_loadu_si512(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store(x: __m512, to: *mut f32) {
+        unsafe { _mm512_storeu_ps(to, x) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn div(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_div_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn transpose(x: [__m512; SIDE]) -> [__m512; SIDE] {
+        unsafe {
+            // Pairs, fours, then the quarters of fours that belong together.
+            let (mut a, mut b) = (x, x);
+            for i in (0..SIDE).step_by(2) {
+                a[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+                a[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+            }
+            for i in (0..SIDE).step_by(4) {
+                let (p, q) = (_mm512_castps_pd(a[i]), _mm512_castps_pd(a[i + 1]));
+                let (r, s) = (_mm512_castps_pd(a[i + 2]), _mm512_castps_pd(a[i + 3]));
+                b[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(p, r));
+                b[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(p, r));
+                b[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(q, s));
+                b[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(q, s));
+            }
+            for i in 0..4 {
+                let low = _mm512_shuffle_f32x4::<0b10_00_10_00>(b[i], b[4 + i]);
+                let high = _mm512_shuffle_f32x4::<0b10_00_10_00>(b[8 + i], b[12 + i]);
+                let low_odd = _mm512_shuffle_f32x4::<0b11_01_11_01>(b[i], b[4 + i]);
+                let high_odd = _mm512_shuffle_f32x4::<0b11_01_11_01>(b[8 + i], b[12 + i]);
+                a[i] = _mm512_shuffle_f32x4::<0b10_00_10_00>(low, high);
+                a[8 + i] = _mm512_shuffle_f32x4::<0b11_01_11_01>(low, high);
+                a[4 + i] = _mm512_shuffle_f32x4::<0b10_00_10_00>(low_odd, high_odd);
+                a[12 + i] = _mm512_shuffle_f32x4::<0b11_01_11_01>(low_odd, high_odd);
+            }
+            a
+        }
+    }
+    #[inline(always)]
+    fn fetch(from: *const u8, bytes: usize) {
+        x86::fetch(from, bytes);
+    }
+}

@@ -1,0 +1,311 @@
+//! Matrix tiles: what Intel's AMX does with bytes, and a portable model of it.
+//!
+//! Eight tiles of 16 rows of up to 64 bytes. Kernels agree on what each is for: 0 to 3 are sums, 16 rows of 16 i32;
+//! 4 and 5 have 16 rows of `depth` bytes, a row of the left matrix in each; 6 and 7 have `depth / 4` rows of 16
+//! times four bytes: four of each column of the right matrix.
+
+/// The tiles of a thread. All numbers of tiles are constants, as instructions have them.
+pub trait Tiles {
+    /// For products over 64 or 32 bytes.
+    ///
+    /// # Safety
+    /// The machine has what the type stands for. Of the processor's the thread has a `Configured` of the same depth, which
+    /// outlives this.
+    unsafe fn new(depth: usize) -> Self;
+
+    fn zero<const T: usize>(&mut self);
+
+    /// Reads tile `T`: its rows lie `stride` bytes apart.
+    ///
+    /// # Safety
+    /// They can be read.
+    unsafe fn load<const T: usize>(&mut self, from: *const u8, stride: usize);
+
+    /// Writes tile `T`, as `load` reads.
+    ///
+    /// # Safety
+    /// The rows can be written.
+    unsafe fn store<const T: usize>(&mut self, to: *mut u8, stride: usize);
+
+    /// Tile `C` += tile `A` times tile `B`. Bytes of `A` are unsigned, of `B` signed; sums wrap.
+    fn dot_unsigned<const C: usize, const A: usize, const B: usize>(&mut self);
+
+    /// The same where bytes of both are signed.
+    fn dot_signed<const C: usize, const A: usize, const B: usize>(&mut self);
+}
+
+/// Rows of tile `tile`, and bytes of each.
+const fn shape(tile: usize, depth: usize) -> (usize, usize) {
+    match tile {
+        0..4 => (16, 64),
+        4..6 => (16, depth),
+        _ => (depth / 4, 64),
+    }
+}
+
+/// What the instructions do, on arrays: for tests, on every machine.
+#[cfg(test)]
+pub struct Model {
+    tiles: [[[u8; 64]; 16]; 8],
+    depth: usize,
+}
+
+#[cfg(test)]
+impl Model {
+    fn dot<const C: usize, const A: usize, const B: usize>(&mut self, left: impl Fn(u8) -> i32) {
+        const { assert!(C < 4 && 4 <= A && A < 6 && 6 <= B && B < 8) };
+        for r in 0..16 {
+            for c in 0..16 {
+                let products = (0..self.depth).map(|k| {
+                    let right = self.tiles[B][k / 4][4 * c + k % 4] as i8;
+                    left(self.tiles[A][r][k]) * right as i32
+                });
+                let before = i32::from_ne_bytes(self.tiles[C][r].as_chunks().0[c]);
+                let sum = products.fold(before, i32::wrapping_add);
+                self.tiles[C][r].as_chunks_mut().0[c] = sum.to_ne_bytes();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl Tiles for Model {
+    unsafe fn new(depth: usize) -> Self {
+        assert!(matches!(depth, 32 | 64));
+        Self { tiles: [[[0; 64]; 16]; 8], depth }
+    }
+
+    fn zero<const T: usize>(&mut self) {
+        self.tiles[T] = [[0; 64]; 16];
+    }
+
+    unsafe fn load<const T: usize>(&mut self, from: *const u8, stride: usize) {
+        let (rows, bytes) = shape(T, self.depth);
+        self.zero::<T>();
+        for (r, row) in self.tiles[T][..rows].iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { from.add(r * stride).copy_to_nonoverlapping(row.as_mut_ptr(), bytes) };
+        }
+    }
+
+    unsafe fn store<const T: usize>(&mut self, to: *mut u8, stride: usize) {
+        let (rows, bytes) = shape(T, self.depth);
+        for (r, row) in self.tiles[T][..rows].iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { to.add(r * stride).copy_from_nonoverlapping(row.as_ptr(), bytes) };
+        }
+    }
+
+    fn dot_unsigned<const C: usize, const A: usize, const B: usize>(&mut self) {
+        self.dot::<C, A, B>(|byte| byte as i32);
+    }
+
+    fn dot_signed<const C: usize, const A: usize, const B: usize>(&mut self) {
+        self.dot::<C, A, B>(|byte| byte as i8 as i32);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub use hardware::{Amx, Configured, permitted};
+
+#[cfg(target_arch = "x86_64")]
+mod hardware {
+    use super::{Tiles, shape};
+    use std::arch::asm;
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+
+    /// The processor has tiles of bytes, and the system lets this process use them, for which it is asked here: threads
+    /// that exist and those to come get room for tiles when they first use one.
+    pub fn permitted() -> bool {
+        has_tiles() && ask()
+    }
+
+    /// AMX-TILE and AMX-INT8, and a system that keeps tiles across a thread's switches.
+    fn has_tiles() -> bool {
+        const OSXSAVE: u32 = 1 << 27;
+        const TILE_AND_INT8: u32 = 1 << 24 | 1 << 25;
+        const TILE_STATES: u64 = 1 << 17 | 1 << 18;
+        if __cpuid(0).eax < 7 || __cpuid(1).ecx & OSXSAVE == 0 {
+            return false;
+        }
+        let (low, high): (u32, u32);
+        // SAFETY: the processor has this instruction, which reads a register.
+        unsafe { asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack)) };
+        __cpuid_count(7, 0).edx & TILE_AND_INT8 == TILE_AND_INT8
+            && (u64::from(high) << 32 | u64::from(low)) & TILE_STATES == TILE_STATES
+    }
+
+    #[cfg(target_os = "linux")]
+    fn ask() -> bool {
+        const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
+        const TILE_DATA: libc::c_long = 18;
+        // SAFETY: a call with two numbers.
+        unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0 }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn ask() -> bool {
+        false
+    }
+
+    /// What `ldtilecfg` reads.
+    #[repr(C, align(64))]
+    struct Config([u8; 64]);
+
+    const fn config(depth: usize) -> Config {
+        let mut bytes = [0; 64];
+        bytes[0] = 1;
+        let mut tile = 0;
+        while tile < 8 {
+            let (rows, row_bytes) = shape(tile, depth);
+            bytes[16 + 2 * tile] = row_bytes as u8;
+            bytes[48 + tile] = rows as u8;
+            tile += 1;
+        }
+        Config(bytes)
+    }
+
+    static DEEP: Config = config(64);
+    static SHORT: Config = config(32);
+
+    /// The thread's tiles are usable until this is dropped. Then there are none that the system would have to keep while
+    /// the thread sleeps. Not for each product: this waits for all that the thread has begun.
+    pub struct Configured(());
+
+    impl Configured {
+        /// # Safety
+        /// The system has `permitted` tiles. There is no other one on this thread.
+        pub unsafe fn new(depth: usize) -> Self {
+            let config = match depth {
+                64 => &DEEP,
+                32 => &SHORT,
+                _ => panic!("tiles of {depth} bytes"),
+            };
+            // SAFETY: the processor has the instruction, and this is what it reads.
+            unsafe { asm!("ldtilecfg [{0}]", in(reg) config, options(readonly, nostack, preserves_flags)) };
+            Self(())
+        }
+    }
+
+    impl Drop for Configured {
+        fn drop(&mut self) {
+            // SAFETY: as above.
+            unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) };
+        }
+    }
+
+    /// The processor's.
+    pub struct Amx(());
+
+    // SAFETY of all blocks: who has an `Amx` has promised that the machine has the instructions; no compiler uses tiles;
+    // what is read and written is the callers' promise.
+    impl Tiles for Amx {
+        #[inline(always)]
+        unsafe fn new(_: usize) -> Self {
+            Self(())
+        }
+
+        #[inline(always)]
+        fn zero<const T: usize>(&mut self) {
+            unsafe { asm!("tilezero tmm{0}", const T, options(nomem, nostack, preserves_flags)) };
+        }
+
+        #[inline(always)]
+        unsafe fn load<const T: usize>(&mut self, from: *const u8, stride: usize) {
+            unsafe {
+                asm!("tileloadd tmm{0}, [{1} + {2}*1]", const T, in(reg) from, in(reg) stride,
+                    options(readonly, nostack, preserves_flags));
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn store<const T: usize>(&mut self, to: *mut u8, stride: usize) {
+            unsafe {
+                asm!("tilestored [{1} + {2}*1], tmm{0}", const T, in(reg) to, in(reg) stride,
+                    options(nostack, preserves_flags));
+            }
+        }
+
+        #[inline(always)]
+        fn dot_unsigned<const C: usize, const A: usize, const B: usize>(&mut self) {
+            unsafe {
+                asm!("tdpbusd tmm{0}, tmm{1}, tmm{2}", const C, const A, const B,
+                    options(nomem, nostack, preserves_flags));
+            }
+        }
+
+        #[inline(always)]
+        fn dot_signed<const C: usize, const A: usize, const B: usize>(&mut self) {
+            unsafe {
+                asm!("tdpbssd tmm{0}, tmm{1}, tmm{2}", const C, const A, const B,
+                    options(nomem, nostack, preserves_flags));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of both matrices, and the sums of two products on them.
+    fn products<T: Tiles>(depth: usize, a: &[u8], b: &[u8]) -> [[i32; 256]; 3] {
+        let mut out = [[7i32; 256]; 3];
+        // SAFETY: the caller has the instructions; 16 rows of 80 bytes, and up to 16 of 64; 16 rows of 16 sums.
+        unsafe {
+            let mut tiles = T::new(depth);
+            tiles.load::<4>(a.as_ptr(), 80);
+            tiles.load::<5>(a[1..].as_ptr(), 80);
+            tiles.load::<6>(b.as_ptr(), 64);
+            tiles.load::<7>(b[64..].as_ptr(), 0);
+            tiles.load::<3>(b.as_ptr(), 64);
+            tiles.dot_unsigned::<0, 4, 6>();
+            tiles.dot_unsigned::<0, 5, 7>();
+            tiles.dot_signed::<1, 5, 6>();
+            tiles.dot_signed::<3, 4, 7>();
+            tiles.store::<0>(out[0].as_mut_ptr().cast(), 64);
+            tiles.store::<1>(out[1].as_mut_ptr().cast(), 64);
+            tiles.store::<3>(out[2].as_mut_ptr().cast(), 64);
+            tiles.zero::<1>();
+            tiles.dot_signed::<1, 4, 6>();
+            tiles.store::<1>(out[1].as_mut_ptr().cast(), 64);
+        }
+        out
+    }
+
+    fn bytes(seed: u32, len: usize) -> Vec<u8> {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(1664525).wrapping_add(1013904223);
+            (state >> 24) as u8
+        };
+        (0..len).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn the_model_multiplies_matrices() {
+        for depth in [32, 64] {
+            let (a, b) = (bytes(1, 80 * 17), bytes(2, 64 * 16));
+            let [_, signed, _] = products::<Model>(depth, &a, &b);
+            for (n, sum) in signed.iter().enumerate() {
+                let (r, c) = (n / 16, n % 16);
+                let term = |k: usize| a[80 * r + k] as i8 as i32 * b[k / 4 * 64 + 4 * c + k % 4] as i8 as i32;
+                assert_eq!(*sum, (0..depth).map(term).sum::<i32>());
+            }
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn the_model_is_the_processor() {
+        if !permitted() {
+            return;
+        }
+        for (seed, depth) in [(1, 32), (2, 64), (3, 64)] {
+            let (a, b) = (bytes(seed, 80 * 17), bytes(seed + 9, 64 * 16));
+            // SAFETY: tiles are permitted, and there are no others here.
+            let _tiles = unsafe { Configured::new(depth) };
+            assert_eq!(products::<Amx>(depth, &a, &b), products::<Model>(depth, &a, &b), "{depth}");
+        }
+    }
+}
