@@ -8,6 +8,13 @@ use crate::base::REFUSED;
 pub struct Line(pub [u8; 64]);
 
 impl Line {
+    /// Sixteen times `x`.
+    pub fn of_i32(x: i32) -> Self {
+        let mut line = Self::default();
+        line.0.as_chunks_mut::<4>().0.fill(x.to_ne_bytes());
+        line
+    }
+
     /// As sixteen f32.
     pub fn floats(&self) -> [f32; 16] {
         let bytes = self.0.as_chunks::<4>().0;

@@ -35,6 +35,9 @@ pub trait Ints: Copy {
     const UNSIGNED: bool;
     unsafe fn zero() -> Self;
     unsafe fn splat(x: i32) -> Self;
+    /// Sixteen.
+    unsafe fn load(from: *const i32) -> Self;
+    unsafe fn store(self, to: *mut i32);
     /// A number that compilers should not know: they would write out a loop, and run out of registers.
     fn opaque(n: usize) -> usize {
         n
@@ -176,6 +179,17 @@ mod x86 {
             unsafe { Self([_mm256_set1_epi32(x); 2]) }
         }
         #[inline(always)]
+        unsafe fn load(from: *const i32) -> Self {
+            unsafe { Self([_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(8).cast())]) }
+        }
+        #[inline(always)]
+        unsafe fn store(self, to: *mut i32) {
+            unsafe {
+                _mm256_storeu_si256(to.cast(), self.0[0]);
+                _mm256_storeu_si256(to.add(8).cast(), self.0[1]);
+            }
+        }
+        #[inline(always)]
         unsafe fn add_lines<const T: usize, const P: usize>(
             sums: &mut [[Self; P]; T],
             parts: usize,
@@ -300,6 +314,14 @@ mod x86 {
         #[inline(always)]
         unsafe fn splat(x: i32) -> Self {
             unsafe { Self(_mm512_set1_epi32(x)) }
+        }
+        #[inline(always)]
+        unsafe fn load(from: *const i32) -> Self {
+            unsafe { Self(_mm512_loadu_si512(from.cast())) }
+        }
+        #[inline(always)]
+        unsafe fn store(self, to: *mut i32) {
+            unsafe { _mm512_storeu_si512(to.cast(), self.0) }
         }
         #[inline(always)]
         unsafe fn add_lines<const T: usize, const P: usize>(
@@ -434,6 +456,14 @@ mod aarch64 {
         #[inline(always)]
         unsafe fn splat(x: i32) -> Self {
             unsafe { Self([vdupq_n_s32(x); 4]) }
+        }
+        #[inline(always)]
+        unsafe fn load(from: *const i32) -> Self {
+            unsafe { Self(std::array::from_fn(|v| vld1q_s32(from.add(4 * v)))) }
+        }
+        #[inline(always)]
+        unsafe fn store(self, to: *mut i32) {
+            (0..4).for_each(|v| unsafe { vst1q_s32(to.add(4 * v), self.0[v]) });
         }
         #[inline(always)]
         unsafe fn add_lines<const T: usize, const P: usize>(

@@ -1,11 +1,10 @@
 //! Products of int8 activations and ternary weights: integers are exact, so order never shows.
 
 #[cfg(target_arch = "x86_64")]
-mod avx2;
-#[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod sweep;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
@@ -154,6 +153,11 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
         // SAFETY (of all): such a set stands for a machine that has the instructions.
         #[cfg(any(test, target_arch = "x86_64"))]
         _ if tiles::ternary::pays(isa, task.x.rows.len()) => unsafe { tiles::ternary::run(task, scratch) },
+        Isa::Scalar => scalar::run(task, scratch),
+        _ if sweep_pays(isa, task) => match task.weights.dtype {
+            DType::TQ2_0 => sweep::sweep::<sweep::Scaled>(isa, task, scratch),
+            _ => sweep::sweep::<sweep::Plain>(isa, task, scratch),
+        },
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Vnni | Isa::Amx => unsafe { avx512::run(task, scratch) },
         // A machine with no more than AVX-512 runs the same code in its encoding.
@@ -164,17 +168,27 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
         #[cfg(target_arch = "x86_64")]
         Isa::AvxVnni => unsafe { x256::avx_vnni::run(task) },
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 if avx2::pays(task) => unsafe { avx2::run(task, scratch) },
-        #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { x256::avx2::run(task) },
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon => unsafe { neon::run(task, scratch) },
+        Isa::Neon => unsafe { neon::run(task) },
+        #[allow(unreachable_patterns)]
         _ => scalar::run(task, scratch),
     }
 }
 
+/// Whether rows that are unpacked once are faster than rows that are read as they lie; the results are the same.
+fn sweep_pays(isa: Isa, task: &Task) -> bool {
+    let scaled = task.weights.dtype == DType::TQ2_0;
+    match isa {
+        // Where only whole rows have a scale, rows as they lie add up lanes but once a row.
+        Isa::Avx2 => task.x.rows.len() >= if scaled { 8 } else { 16 },
+        Isa::Neon => task.x.rows.len() >= 4,
+        _ => false,
+    }
+}
+
 /// Activations in the order in which the kernels of `isa` read them, where that is another than theirs.
-#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
 fn arrange<'a>(pool: &Pool, isa: Isa, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
     match isa {
         #[cfg(any(test, target_arch = "x86_64"))]
