@@ -10,7 +10,7 @@
 // Tiles of registers are indexed by constants; iterators over several of them hide which.
 #![allow(clippy::needless_range_loop)]
 
-use super::planes::{Planes, few_avx2 as few_planes};
+use super::planes::avx2 as planes;
 use super::{Scratch, Task};
 use crate::kernels::DType;
 use crate::kernels::pool::buffer::{Line, grown};
@@ -56,12 +56,10 @@ fn widen(narrow: __m256i) -> __m256i {
     _mm256_madd_epi16(narrow, _mm256_set1_epi16(1))
 }
 
-/// A type whose blocks begin with an f16 scale and, where it has minimums, an f16 minimum: what a sweep knows of it.
+/// A type with blocks of 32: an f16 scale, then an f16 minimum where it has minimums, then codes.
 pub trait Format {
     /// Bytes of a block.
     const BYTES: usize;
-    /// How many times 32 columns a block has.
-    const BLOCKS: usize = 1;
     const MINIMUMS: bool;
     /// What is to be taken from each code.
     const OFFSET: i16;
@@ -70,24 +68,6 @@ pub trait Format {
     /// Products of how many times four columns an i16 holds.
     const STEPS: usize;
 
-    /// Columns 32 `start`.. of packed rows: line 8 b + k of `codes` has four columns of the b-th 32, row by row, those that the
-    /// four values of the activations at 32 b + 4 k are for; line 2 b of `scales` the rows' scales, and the line behind it
-    /// their minimums. Where codes are to be `UNSIGNED`, signed ones become 128 larger. Meanwhile the next rows are asked
-    /// for if `ask`.
-    ///
-    /// # Safety
-    /// The machine has AVX2 and F16C.
-    unsafe fn transpose<const UNSIGNED: bool>(
-        w: [&[u8]; LANES],
-        start: usize,
-        codes: &mut [Line],
-        scales: &mut [Line],
-        ask: bool,
-    );
-}
-
-/// A type with blocks of 32.
-pub trait Blocks: Format {
     /// Columns 0 to 15 of the blocks at `a` and at `b`, then columns 16 to 31.
     ///
     /// # Safety
@@ -99,23 +79,6 @@ pub trait Blocks: Format {
     /// # Safety
     /// It can be read.
     unsafe fn codes(block: *const u8) -> __m256i;
-}
-
-/// `Format::transpose` of `Blocks`.
-macro_rules! by_codes {
-    () => {
-        #[inline]
-        #[target_feature(enable = "avx2,f16c")]
-        unsafe fn transpose<const UNSIGNED: bool>(
-            w: [&[u8]; LANES],
-            start: usize,
-            codes: &mut [Line],
-            scales: &mut [Line],
-            ask: bool,
-        ) {
-            transpose::<Self, UNSIGNED>(w, start, codes, scales, ask);
-        }
-    };
 }
 
 #[allow(non_camel_case_types)] // the names that files and their users know
@@ -131,10 +94,7 @@ impl Format for Q8_0 {
     const OFFSET: i16 = 0;
     const SIGNED: bool = true;
     const STEPS: usize = 1;
-    by_codes!();
-}
 
-impl Blocks for Q8_0 {
     #[inline]
     #[target_feature(enable = "avx2")]
     unsafe fn pair(a: *const u8, b: *const u8) -> [__m256i; 2] {
@@ -169,10 +129,7 @@ impl<const M: bool> Format for Four<M> {
     const OFFSET: i16 = if M { 0 } else { 8 };
     const SIGNED: bool = false;
     const STEPS: usize = 8;
-    by_codes!();
-}
 
-impl<const M: bool> Blocks for Four<M> {
     #[inline]
     #[target_feature(enable = "avx2")]
     unsafe fn pair(a: *const u8, b: *const u8) -> [__m256i; 2] {
@@ -218,10 +175,7 @@ impl<const M: bool> Format for Five<M> {
     const OFFSET: i16 = if M { 0 } else { 16 };
     const SIGNED: bool = false;
     const STEPS: usize = 4;
-    by_codes!();
-}
 
-impl<const M: bool> Blocks for Five<M> {
     #[inline]
     #[target_feature(enable = "avx2")]
     unsafe fn pair(a: *const u8, b: *const u8) -> [__m256i; 2] {
@@ -249,10 +203,11 @@ impl<const M: bool> Blocks for Five<M> {
 }
 
 /// `run` of an instruction set: few tokens with rows as they lie, more by the set's own `sweep`. `pairs` and `offset` are its
-/// own too: the products of a block's codes, and what each of these is too large by. (A macro, since features are not generic.)
+/// own too: the products of a block's codes, and what each of these is too large by. `planes` are all of its products with
+/// types of one or two bits. (A macro, since features are not generic.)
 macro_rules! forms {
     ($features:literal) => {
-        /// `task` with any number of tokens; its type has blocks of 32.
+        /// `task` with any number of tokens.
         #[target_feature(enable = $features)]
         pub fn run(task: &Task, scratch: &mut Scratch) {
             match task.dtype {
@@ -261,15 +216,15 @@ macro_rules! forms {
                 DType::Q4_1 => run_of::<Four<true>>(task, scratch),
                 DType::Q5_0 => run_of::<Five<false>>(task, scratch),
                 DType::Q5_1 => run_of::<Five<true>>(task, scratch),
-                DType::Q1_0 => planes::<1, 4>(task, scratch),
-                DType::Q2_0 => planes::<2, 2>(task, scratch),
-                DType::Q2_0_128 => planes::<2, 4>(task, scratch),
-                other => unreachable!("{other:?} has no blocks of 32"),
+                DType::Q1_0 => planes::<1, 4>(task),
+                DType::Q2_0 => planes::<2, 2>(task),
+                DType::Q2_0_128 => planes::<2, 4>(task),
+                other => unreachable!("{other:?} is no type for blocks of 32"),
             }
         }
 
         #[target_feature(enable = $features)]
-        fn run_of<F: Blocks>(task: &Task, scratch: &mut Scratch) {
+        fn run_of<F: Format>(task: &Task, scratch: &mut Scratch) {
             assert_eq!(task.row_bytes, task.x.cols / 32 * F::BYTES, "rows of whole blocks");
             match task.x.tokens() {
                 0 => {}
@@ -282,26 +237,9 @@ macro_rules! forms {
             }
         }
 
-        #[target_feature(enable = $features)]
-        fn planes<const BITS: usize, const BLOCKS: usize>(task: &Task, scratch: &mut Scratch) {
-            assert_eq!(
-                task.row_bytes,
-                task.x.cols / 32 / BLOCKS * Planes::<BITS, BLOCKS>::BYTES,
-                "rows of whole blocks"
-            );
-            match task.x.tokens() {
-                0 => {}
-                1 => few_planes::<BITS, BLOCKS, 1>(task),
-                2 => few_planes::<BITS, BLOCKS, 2>(task),
-                3 => few_planes::<BITS, BLOCKS, 3>(task),
-                4 => few_planes::<BITS, BLOCKS, 4>(task),
-                _ => sweep::<Planes<BITS, BLOCKS>>(task, scratch),
-            }
-        }
-
         /// `T` tokens, with eight rows at once.
         #[target_feature(enable = $features)]
-        fn few<F: Blocks, const T: usize>(task: &Task) {
+        fn few<F: Format, const T: usize>(task: &Task) {
             let x = task.tokens::<T>(0, 0..task.x.cols / 32);
             for first in (0..task.rows).step_by(8) {
                 // Of a group that the task cuts short the surplus results are dropped.
@@ -369,7 +307,7 @@ pub unsafe fn halves(blocks: [*const u8; 8]) -> [__m256; 2] {
 /// The blocks can be read, and 32 values at each `x`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn pairs<F: Blocks, const T: usize>(blocks: [*const u8; 8], x: [*const i8; T]) -> [__m256i; T] {
+unsafe fn pairs<F: Format, const T: usize>(blocks: [*const u8; 8], x: [*const i8; T]) -> [__m256i; T] {
     let mut sums = [[_mm256_setzero_si256(); 4]; T];
     for p in 0..4 {
         // SAFETY: the caller's promise.
@@ -424,8 +362,7 @@ fn sweep<F: Format>(task: &Task, scratch: &mut Scratch) {
             for start in (0..blocks).step_by(DEPTH) {
                 let depth = DEPTH.min(blocks - start);
                 let (codes, scales) = (&mut codes[..8 * depth], &mut scales[..2 * depth]);
-                // SAFETY: this set has them.
-                unsafe { F::transpose::<false>(w, start, codes, scales, true) };
+                transpose::<F, false>(w, start, codes, scales, true);
                 for (n, partial) in partial.chunks_mut(TILE).enumerate() {
                     let step = Step { task, codes, scales, start, first: begin + n * TILE };
                     match partial {
@@ -449,9 +386,11 @@ pub fn floats(line: &Line) -> [f32; LANES] {
     std::array::from_fn(|i| f32::from_ne_bytes(bytes[i]))
 }
 
-/// `Format::transpose` of types with blocks of 32; columns stay in their order.
+/// Blocks `start..` of packed rows: line 8 b + k of `codes` has columns 4 k to 4 k + 3 of block b, row by row, line 2 b of
+/// `scales` the rows' scales, and the line behind it their minimums. Where codes are to be `UNSIGNED`, signed ones become
+/// 128 larger. Meanwhile the next rows are asked for if `ask`.
 #[target_feature(enable = "avx2,f16c")]
-fn transpose<F: Blocks, const UNSIGNED: bool>(
+pub fn transpose<F: Format, const UNSIGNED: bool>(
     w: [&[u8]; LANES],
     start: usize,
     codes: &mut [Line],

@@ -7,9 +7,9 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::avx2::{
-    AHEAD, Blocks, DEPTH, Five, Format, Four, LANES, Q8_0, SWEPT, floats, forms, half, halves,
+    AHEAD, DEPTH, Five, Format, Four, LANES, Q8_0, SWEPT, floats, forms, half, halves, transpose,
 };
-use super::planes::{Planes, few_avx512 as few_planes};
+use super::planes::avx512 as planes;
 use super::{Scratch, Task};
 use crate::kernels::DType;
 use crate::kernels::pool::buffer::{Line, grown};
@@ -34,7 +34,7 @@ forms!("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni");
 /// The blocks can be read, and 32 values at each `x`.
 #[inline]
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,avx512vnni")]
-unsafe fn pairs<F: Blocks, const T: usize>(blocks: [*const u8; 8], x: [*const i8; T]) -> [__m256i; T] {
+unsafe fn pairs<F: Format, const T: usize>(blocks: [*const u8; 8], x: [*const i8; T]) -> [__m256i; T] {
     let top = _mm256_set1_epi8(-128);
     let mut sums = [[_mm256_setzero_si256(); 4]; T];
     for p in 0..4 {
@@ -69,12 +69,10 @@ fn sweep<F: Format>(task: &Task, scratch: &mut Scratch) {
             for start in (0..blocks).step_by(DEPTH) {
                 let depth = DEPTH.min(blocks - start);
                 let (codes, scales) = (&mut codes[..8 * depth], &mut scales[..2 * depth]);
-                // SAFETY: this set has them.
-                unsafe { F::transpose::<true>(w, start, codes, scales, tokens < LATE) };
+                transpose::<F, true>(w, start, codes, scales, tokens < LATE);
                 for (n, partial) in partial.chunks_mut(TILE).enumerate() {
                     let late = tokens >= LATE && n == 0;
-                    let next =
-                        w[0].as_ptr().wrapping_add(LANES * (task.row_bytes + start / F::BLOCKS * F::BYTES));
+                    let next = w[0].as_ptr().wrapping_add(LANES * (task.row_bytes + start * F::BYTES));
                     let next = late.then_some(next);
                     let step = Step { task, codes, scales, start, first: begin + n * TILE, next };
                     match partial.len() {
@@ -120,8 +118,8 @@ impl Step<'_> {
         }
         let lines = self.codes.as_chunks::<8>().0.iter().zip(self.scales.as_chunks::<2>().0);
         for (b, (codes, [scales, minimums])) in lines.enumerate() {
-            if let Some(next) = self.next.filter(|_| b % F::BLOCKS == 0) {
-                fetch(next.wrapping_add(LANES * (b / F::BLOCKS) * F::BYTES), LANES * F::BYTES);
+            if let Some(next) = self.next {
+                fetch(next.wrapping_add(LANES * b * F::BYTES), LANES * F::BYTES);
             }
             // SAFETY: 32 values of block b of each token, its scale and sum; lines of 64 bytes.
             unsafe {

@@ -8,7 +8,7 @@
 // Tiles of registers are indexed by constants; iterators over several of them hide which.
 #![allow(clippy::needless_range_loop)]
 
-use super::avx2::{Blocks, Format, LANES, Q8_0, SWEPT, columns, floats, halves};
+use super::avx2::{Format, LANES, Q8_0, SWEPT, columns, floats, halves};
 use super::{Scratch, Task};
 use crate::kernels::Pool;
 use crate::kernels::gemm::blocks::SharedOut;

@@ -8,9 +8,9 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::Task;
-use super::avx2::{AHEAD, Format, LANES, halves};
+use super::avx2::{AHEAD, halves};
 use crate::kernels::gemm::blocks::SharedOut;
-use crate::kernels::pool::buffer::{Line, grown};
+use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::simd::x86::fetch;
 use crate::kernels::{DType, Pool};
@@ -18,9 +18,6 @@ use std::arch::x86_64::*;
 
 /// Fewer activations than this are arranged faster than others are woken.
 const SMALL: usize = 1 << 17;
-
-/// `BLOCKS` times 32 columns of `BITS` bits behind an f16 scale.
-pub struct Planes<const BITS: usize, const BLOCKS: usize>;
 
 /// Bits of a weight; None of types that are not unpacked here.
 pub fn bits(dtype: DType) -> Option<usize> {
@@ -78,63 +75,14 @@ fn arrange_block(bits: usize, block: &[i8; 32], to: &mut [i8; 32]) {
     }
 }
 
-impl<const BITS: usize, const BLOCKS: usize> Planes<BITS, BLOCKS> {
-    /// Codes of one bit are 0 and 2, so that these types too are 1 less.
-    const MASK: i8 = if BITS == 1 { 2 } else { 3 };
-    /// Sixteen bytes of codes at a time, and how many times 32 columns they are.
-    const QUADS: usize = BITS * BLOCKS / 4;
-    const OF_QUAD: usize = 4 / BITS;
+/// Bytes of a block of `blocks` times 32 columns: an f16 scale, then codes.
+const fn bytes(bits: usize, blocks: usize) -> usize {
+    2 + 4 * bits * blocks
 }
 
-impl<const BITS: usize, const BLOCKS: usize> Format for Planes<BITS, BLOCKS> {
-    const BYTES: usize = 2 + 4 * BITS * BLOCKS;
-    const BLOCKS: usize = BLOCKS;
-    const MINIMUMS: bool = false;
-    const OFFSET: i16 = 1;
-    const SIGNED: bool = false;
-    const STEPS: usize = 8;
-
-    #[target_feature(enable = "avx2,f16c")]
-    unsafe fn transpose<const UNSIGNED: bool>(
-        w: [&[u8]; LANES],
-        start: usize,
-        codes: &mut [Line],
-        scales: &mut [Line],
-        ask: bool,
-    ) {
-        let count = codes.len() / 8;
-        assert!(start.is_multiple_of(BLOCKS) && count.is_multiple_of(BLOCKS) && scales.len() == 2 * count);
-        let (start, end) = (start / BLOCKS, (start + count) / BLOCKS);
-        assert!(w.iter().all(|w| w.len() >= end * Self::BYTES));
-        let mask = _mm256_set1_epi8(Self::MASK);
-        let lines = codes.chunks_exact_mut(8 * BLOCKS).zip(scales.chunks_exact_mut(2 * BLOCKS));
-        for (b, (codes, scales)) in (start..end).zip(lines) {
-            if ask {
-                let next = w[0].as_ptr().wrapping_add(LANES * (w[0].len() + b * Self::BYTES));
-                fetch(next, LANES * Self::BYTES);
-            }
-            for v in 0..2 {
-                // SAFETY: block b of each row; 32 bytes at 32 v of each line's 64.
-                unsafe {
-                    let blocks = std::array::from_fn(|r| w[8 * v + r].as_ptr().add(b * Self::BYTES));
-                    let [d, _] = halves(blocks);
-                    for scales in scales.iter_mut().step_by(2) {
-                        _mm256_store_ps(scales.0.as_mut_ptr().add(32 * v).cast(), d);
-                    }
-                    for quad in 0..Self::QUADS {
-                        for (n, mut word) in words(blocks, 2 + 16 * quad).into_iter().enumerate() {
-                            for s in 0..8 / BITS {
-                                let line = &mut codes[(4 * quad + n) * (8 / BITS) + s];
-                                let to = line.0.as_mut_ptr().add(32 * v).cast();
-                                _mm256_store_si256(to, _mm256_and_si256(at_step::<BITS>(word, s), mask));
-                                word = after::<BITS>(word, s);
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
+/// Those of a code. One bit becomes 0 or 2: less 1, as codes of two bits have it.
+const fn mask(bits: usize) -> i8 {
+    if bits == 1 { 2 } else { 3 }
 }
 
 /// `word`, whose codes of step `s` are to be masked out: those of one bit are wanted at twice their value.
@@ -180,26 +128,48 @@ unsafe fn words(blocks: [*const u8; 8], at: usize) -> [__m256i; 4] {
     ]
 }
 
-/// `T` arranged tokens, with eight rows at once.
+/// `task`, whose tokens are arranged. Its blocks are `BLOCKS` times 32 columns of `BITS` bits.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn few_avx2<const BITS: usize, const BLOCKS: usize, const T: usize>(task: &Task) {
-    let x = task.tokens::<T>(0, 0..task.x.cols / 32);
-    let bytes = Planes::<BITS, BLOCKS>::BYTES;
-    let (mask, one) = (_mm256_set1_epi8(Planes::<BITS, BLOCKS>::MASK), _mm256_set1_epi16(1));
+pub fn avx2<const BITS: usize, const BLOCKS: usize>(task: &Task) {
+    const TILE: usize = 8;
+    let tokens = task.x.tokens();
+    assert_eq!(task.row_bytes, task.x.cols / 32 / BLOCKS * bytes(BITS, BLOCKS), "rows of whole blocks");
+    for begin in (0..tokens).step_by(TILE) {
+        match tokens - begin {
+            1 => tile_avx2::<BITS, BLOCKS, 1>(task, begin),
+            2 => tile_avx2::<BITS, BLOCKS, 2>(task, begin),
+            3 => tile_avx2::<BITS, BLOCKS, 3>(task, begin),
+            4 => tile_avx2::<BITS, BLOCKS, 4>(task, begin),
+            5 => tile_avx2::<BITS, BLOCKS, 5>(task, begin),
+            6 => tile_avx2::<BITS, BLOCKS, 6>(task, begin),
+            7 => tile_avx2::<BITS, BLOCKS, 7>(task, begin),
+            _ => tile_avx2::<BITS, BLOCKS, TILE>(task, begin),
+        }
+    }
+}
+
+/// `T` tokens from `begin` on, with eight rows at once.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn tile_avx2<const BITS: usize, const BLOCKS: usize, const T: usize>(task: &Task, begin: usize) {
+    let x = task.tokens::<T>(begin, 0..task.x.cols / 32);
+    let (bytes, of_quad) = (bytes(BITS, BLOCKS), 4 / BITS);
+    let (mask, one) = (_mm256_set1_epi8(mask(BITS)), _mm256_set1_epi16(1));
     for first in (0..task.rows).step_by(8) {
         // Of a group that the task cuts short the surplus results are dropped.
         let w = task.group::<8>(first).map(<[u8]>::as_ptr);
         let mut totals = [_mm256_setzero_ps(); T];
         for n in 0..task.row_bytes / bytes {
-            fetch(w[0].wrapping_add(AHEAD + 8 * (task.row_bytes + n * bytes)), 8 * bytes);
+            if begin == 0 {
+                fetch(w[0].wrapping_add(AHEAD + 8 * (task.row_bytes + n * bytes)), 8 * bytes);
+            }
             // SAFETY: block n of eight rows, and its values of each token.
             unsafe {
                 let blocks = w.map(|w| w.add(n * bytes));
                 let [scales, _] = halves(blocks);
-                for quad in 0..Planes::<BITS, BLOCKS>::QUADS {
+                for quad in 0..BLOCKS / of_quad {
                     let words = words(blocks, 2 + 16 * quad);
-                    for i in 0..Planes::<BITS, BLOCKS>::OF_QUAD {
-                        let b = n * BLOCKS + quad * Planes::<BITS, BLOCKS>::OF_QUAD + i;
+                    for i in 0..of_quad {
+                        let b = n * BLOCKS + quad * of_quad + i;
                         let mut dots = [_mm256_setzero_si256(); T];
                         for h in 0..BITS {
                             let mut word = words[i * BITS + h];
@@ -208,6 +178,7 @@ pub fn few_avx2<const BITS: usize, const BLOCKS: usize, const T: usize>(task: &T
                                 for t in 0..T {
                                     let at = x[t].0.as_ptr().add(32 * b + 4 * (8 / BITS * h + s));
                                     let x = _mm256_set1_epi32(at.cast::<i32>().read_unaligned());
+                                    // Eight times two products of at most 381 in magnitude.
                                     dots[t] = _mm256_add_epi16(dots[t], _mm256_maddubs_epi16(codes, x));
                                 }
                                 word = after::<BITS>(word, s);
@@ -229,7 +200,7 @@ pub fn few_avx2<const BITS: usize, const BLOCKS: usize, const T: usize>(task: &T
             let mut values = [0.0; 8];
             // SAFETY: eight floats.
             unsafe { _mm256_storeu_ps(values.as_mut_ptr(), totals[t]) };
-            task.write(t, first, &values[..(task.rows - first).min(8)]);
+            task.write(begin + t, first, &values[..(task.rows - first).min(8)]);
         }
     }
 }
@@ -276,18 +247,40 @@ fn wide_after<const BITS: usize>(word: __m512i, s: usize) -> __m512i {
     }
 }
 
-/// `T` arranged tokens, with sixteen rows at once.
+/// As `avx2`.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
-pub fn few_avx512<const BITS: usize, const BLOCKS: usize, const T: usize>(task: &Task) {
-    let x = task.tokens::<T>(0, 0..task.x.cols / 32);
-    let bytes = Planes::<BITS, BLOCKS>::BYTES;
-    let mask = _mm512_set1_epi8(Planes::<BITS, BLOCKS>::MASK);
+pub fn avx512<const BITS: usize, const BLOCKS: usize>(task: &Task) {
+    const TILE: usize = 8;
+    let tokens = task.x.tokens();
+    assert_eq!(task.row_bytes, task.x.cols / 32 / BLOCKS * bytes(BITS, BLOCKS), "rows of whole blocks");
+    for begin in (0..tokens).step_by(TILE) {
+        match tokens - begin {
+            1 => tile_avx512::<BITS, BLOCKS, 1>(task, begin),
+            2 => tile_avx512::<BITS, BLOCKS, 2>(task, begin),
+            3 => tile_avx512::<BITS, BLOCKS, 3>(task, begin),
+            4 => tile_avx512::<BITS, BLOCKS, 4>(task, begin),
+            5 => tile_avx512::<BITS, BLOCKS, 5>(task, begin),
+            6 => tile_avx512::<BITS, BLOCKS, 6>(task, begin),
+            7 => tile_avx512::<BITS, BLOCKS, 7>(task, begin),
+            _ => tile_avx512::<BITS, BLOCKS, TILE>(task, begin),
+        }
+    }
+}
+
+/// `T` tokens from `begin` on, with sixteen rows at once.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+fn tile_avx512<const BITS: usize, const BLOCKS: usize, const T: usize>(task: &Task, begin: usize) {
+    let x = task.tokens::<T>(begin, 0..task.x.cols / 32);
+    let (bytes, of_quad) = (bytes(BITS, BLOCKS), 4 / BITS);
+    let mask = _mm512_set1_epi8(mask(BITS));
     for first in (0..task.rows).step_by(16) {
         // Of a group that the task cuts short the surplus results are dropped.
         let w = task.group::<16>(first).map(<[u8]>::as_ptr);
         let mut totals = [_mm512_setzero_ps(); T];
         for n in 0..task.row_bytes / bytes {
-            fetch(w[0].wrapping_add(AHEAD + 16 * (task.row_bytes + n * bytes)), 16 * bytes);
+            if begin == 0 {
+                fetch(w[0].wrapping_add(AHEAD + 16 * (task.row_bytes + n * bytes)), 16 * bytes);
+            }
             // SAFETY: block n of sixteen rows, and its values of each token.
             unsafe {
                 let blocks = w.map(|w| w.add(n * bytes));
@@ -295,10 +288,10 @@ pub fn few_avx512<const BITS: usize, const BLOCKS: usize, const T: usize>(task: 
                 let low = _mm512_castps256_ps512(halves(low)[0]);
                 let high = _mm256_castps_pd(halves(high)[0]);
                 let scales = _mm512_castpd_ps(_mm512_insertf64x4::<1>(_mm512_castps_pd(low), high));
-                for quad in 0..Planes::<BITS, BLOCKS>::QUADS {
+                for quad in 0..BLOCKS / of_quad {
                     let words = wide_words(blocks, 2 + 16 * quad);
-                    for i in 0..Planes::<BITS, BLOCKS>::OF_QUAD {
-                        let b = n * BLOCKS + quad * Planes::<BITS, BLOCKS>::OF_QUAD + i;
+                    for i in 0..of_quad {
+                        let b = n * BLOCKS + quad * of_quad + i;
                         let mut dots = [_mm512_setzero_si512(); T];
                         for t in 0..T {
                             dots[t] = _mm512_set1_epi32(-(*x[t].2.get_unchecked(b) as i32));
@@ -327,7 +320,7 @@ pub fn few_avx512<const BITS: usize, const BLOCKS: usize, const T: usize>(task: 
             let mut values = [0.0; 16];
             // SAFETY: sixteen floats.
             unsafe { _mm512_storeu_ps(values.as_mut_ptr(), totals[t]) };
-            task.write(t, first, &values[..(task.rows - first).min(16)]);
+            task.write(begin + t, first, &values[..(task.rows - first).min(16)]);
         }
     }
 }
