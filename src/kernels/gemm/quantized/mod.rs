@@ -124,7 +124,7 @@ fn with_arranged(
     });
 }
 
-/// The activations as kernels for such weights read them, where that is not their own order.
+/// The activations as kernels for such weights read them, where that is not in their own order.
 #[cfg(target_arch = "x86_64")]
 fn in_order<'a>(arranged: &'a Arranged, dtype: DType) -> Option<&'a BlockActivations<'a>> {
     arranged.planes[planes::bits(dtype)? - 1].as_ref()

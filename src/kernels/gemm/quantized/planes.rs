@@ -1,8 +1,8 @@
 //! Products with weights of one and two bits on x86-64: `quantized::scalar` says what each computes.
 //!
-//! A lane is a weight row. Four bytes hold 32 of its columns, or 16 of two bits; shifted and masked, they are the codes of four
-//! of these at once. So a shift and a mask unpack as many codes as a register has bytes, if the activations stand in that
-//! order: `arrange` puts them so, once a product.
+//! A lane is a weight row. Four bytes hold 32 of its columns, or 16 of two bits; shifted and masked, they are the codes of
+//! four of these at once. So a shift and a mask unpack as many codes as a register has bytes, if the activations stand in
+//! that order: `arrange` puts them so, once a product.
 
 // Tiles of registers are indexed by constants; iterators over several of them hide which.
 #![allow(clippy::needless_range_loop)]
@@ -80,12 +80,12 @@ const fn bytes(bits: usize, blocks: usize) -> usize {
     2 + 4 * bits * blocks
 }
 
-/// Those of a code. One bit becomes 0 or 2: less 1, as codes of two bits have it.
+/// The bits of a code within its byte. One bit becomes 0 or 2, since a code stands for 1 less, as one of two bits does.
 const fn mask(bits: usize) -> i8 {
     if bits == 1 { 2 } else { 3 }
 }
 
-/// `word`, whose codes of step `s` are to be masked out: those of one bit are wanted at twice their value.
+/// `word`, of which `mask` leaves the codes of step `s`: those of one bit at twice their value.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn at_step<const BITS: usize>(word: __m256i, s: usize) -> __m256i {
