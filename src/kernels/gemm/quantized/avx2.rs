@@ -77,6 +77,10 @@ macro_rules! forms {
                 2 => few_planes::<BITS, COUNT, 2>(task),
                 3 => few_planes::<BITS, COUNT, 3>(task),
                 4 => few_planes::<BITS, COUNT, 4>(task),
+                5 => few_planes::<BITS, COUNT, 5>(task),
+                6 => few_planes::<BITS, COUNT, 6>(task),
+                7 => few_planes::<BITS, COUNT, 7>(task),
+                8 => few_planes::<BITS, COUNT, 8>(task),
                 _ => return false,
             }
             true

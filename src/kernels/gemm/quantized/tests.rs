@@ -176,11 +176,13 @@ fn agrees_with_f64() {
 /// So many that threads share their arrangement.
 #[test]
 fn many_activations_are_arranged_as_few() {
-    let m = matrix(DType::Q8_0, 3, 1 << 14, 6);
-    let x = Quantized::new(32, m.cols, &activations(12, m.cols, 7));
-    let want = product(1, Isa::Scalar, &x.rows(0..12), &[&m]);
-    for isa in available() {
-        assert_eq!(want, product(2, *isa, &x.rows(0..12), &[&m]), "{isa:?}");
+    for dtype in [DType::Q8_0, DType::Q1_0, DType::Q2_0] {
+        let m = matrix(dtype, 3, 1 << 14, 6);
+        let x = Quantized::new(32, m.cols, &activations(12, m.cols, 7));
+        let want = product(1, Isa::Scalar, &x.rows(0..12), &[&m]);
+        for isa in available() {
+            assert_eq!(want, product(2, *isa, &x.rows(0..12), &[&m]), "{dtype:?} {isa:?}");
+        }
     }
 }
 
