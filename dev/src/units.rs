@@ -122,7 +122,14 @@ mod x86 {
             unit(avx2, Kind::Int8, "avx2", "vpmaddubsw + vpaddw", 12 * 32, maddubs),
             unit(avx2 && vnni, Kind::Int8, "avx-vnni", "vpdpbusd ymm", 12 * 32, dpbusd_256),
             unit(avx512 && vnni512, Kind::Int8, "avx512-vnni", "vpdpbusd zmm", 12 * 64, dpbusd_512),
-            unit(available().contains(&Isa::Amx), Kind::Int8, "amx", "tdpbssd", 12 * 16 * 16 * 64, dpbssd_tiles),
+            unit(
+                available().contains(&Isa::Amx),
+                Kind::Int8,
+                "amx",
+                "tdpbssd",
+                12 * 16 * 16 * 64,
+                dpbssd_tiles,
+            ),
             unit(avx2 && fma, Kind::F32, "avx2", "vfmadd231ps ymm", 12 * 8, fma_256),
             unit(avx512, Kind::F32, "avx512", "vfmadd231ps zmm", 12 * 16, fma_512),
         ];
