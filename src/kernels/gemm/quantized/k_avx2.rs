@@ -61,7 +61,7 @@ macro_rules! with_super {
         }
     }};
 }
-pub(super) use with_super;
+pub(in crate::kernels::gemm) use with_super;
 
 /// The dot products of `task`, whose type is one of super-blocks.
 ///

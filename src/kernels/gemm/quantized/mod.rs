@@ -9,7 +9,7 @@ pub(super) mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
-mod k_avx2;
+pub(super) mod k_avx2;
 #[cfg(target_arch = "x86_64")]
 mod k_avx512;
 #[cfg(target_arch = "x86_64")]
@@ -81,7 +81,7 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
         };
         let piece = |tasks: Range<usize>| {
             #[cfg(target_arch = "x86_64")]
-            let _tiles = tiles::configured(arranged.tiles.is_some(), tiles::blocks::DEPTH);
+            let _tiles = tiles::configured(arranged.tiles.is_some(), tiles::depth(x.block));
             tasks.for_each(one);
         };
         let tasks = block_count(weights, TASK_ROWS);
@@ -106,12 +106,11 @@ fn with_arranged(
     product: impl FnOnce(Arranged),
 ) {
     #[cfg(any(test, target_arch = "x86_64"))]
-    if weights.iter().any(|m| tiles::blocks::pays(isa, m.dtype, x.tokens())) {
+    if weights.iter().any(|m| tiles::pays(isa, m.dtype, x.tokens())) {
         return TILES.with_borrow_mut(|lines| {
-            let lines = grown(lines, tiles::blocks::arranged_lines(x));
             // SAFETY: such a set stands for a machine that has tiles.
-            unsafe { tiles::blocks::arrange(pool, x, lines) };
-            product(Arranged { tiles: Some(lines), ..Arranged::default() });
+            let tiles = Some(unsafe { tiles::arrange(pool, x, lines) });
+            product(Arranged { tiles, ..Arranged::default() });
         });
     }
     #[cfg(target_arch = "x86_64")]
@@ -134,10 +133,10 @@ fn run(isa: Isa, task: &Task, arranged: Arranged, scratch: &mut Scratch) {
     // Each instruction set's form, by the kind of block; what has none is computed as the reference is.
     match (isa, task.dtype.arithmetic()) {
         #[cfg(any(test, target_arch = "x86_64"))]
-        _ if tiles::blocks::pays(isa, task.dtype, task.x.tokens()) => {
+        _ if tiles::pays(isa, task.dtype, task.x.tokens()) => {
             let arranged = arranged.tiles.expect("made for such weights");
             // SAFETY: such a set stands for a machine that has tiles.
-            unsafe { tiles::blocks::run(task, arranged, scratch) }
+            unsafe { tiles::run(task, arranged, scratch) }
         }
         #[cfg(target_arch = "aarch64")]
         // SAFETY: `Isa::Neon` stands for a machine that has NEON and its dot products.
