@@ -82,7 +82,7 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
         };
         let piece = |tasks: Range<usize>| {
             #[cfg(target_arch = "x86_64")]
-            let _tiles = tiles::configured(arranged.tiles.is_some(), tiles::blocks::DEPTH);
+            let _tiles = tiles::configured(arranged.tiles.is_some(), tiles::depth(x.block));
             tasks.for_each(one);
         };
         let tasks = block_count(weights, TASK_ROWS);
@@ -116,11 +116,9 @@ fn with_arranged(
     ARRANGED.with_borrow_mut(|buffers| {
         let mut arranged = Arranged::default();
         #[cfg(any(test, target_arch = "x86_64"))]
-        if weights.iter().any(|m| tiles::blocks::pays(isa, m.dtype, x.tokens())) {
-            let lines = grown(&mut buffers.tiles, tiles::blocks::arranged_lines(x));
+        if weights.iter().any(|m| tiles::pays(isa, m.dtype, x.tokens())) {
             // SAFETY: such a set stands for a machine that has tiles.
-            unsafe { tiles::blocks::arrange(pool, x, lines) };
-            arranged.tiles = Some(lines);
+            arranged.tiles = Some(unsafe { tiles::arrange(pool, x, &mut buffers.tiles) });
         }
         #[cfg(target_arch = "x86_64")]
         if !isa.has_avx512() && x.tokens() >= pairs_avx2::TOKENS && some(&|t| t == DType::Q8_0) {
@@ -145,10 +143,10 @@ fn run(isa: Isa, task: &Task, arranged: &Arranged, scratch: &mut Scratch) {
     match task.dtype.arithmetic() {
         _ if isa == Isa::Scalar => scalar::run(task, scratch),
         #[cfg(any(test, target_arch = "x86_64"))]
-        _ if tiles::blocks::pays(isa, task.dtype, task.x.tokens()) => {
+        _ if tiles::pays(isa, task.dtype, task.x.tokens()) => {
             let arranged = arranged.tiles.expect("made for such weights");
             // SAFETY: such a set stands for a machine that has tiles.
-            unsafe { tiles::blocks::run(task, arranged, scratch) }
+            unsafe { tiles::run(task, arranged, scratch) }
         }
         Arithmetic::Blocks256 => k::run(isa, task, scratch),
         _ if special(isa, task, arranged, scratch) => {}

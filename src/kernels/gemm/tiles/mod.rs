@@ -19,6 +19,7 @@ macro_rules! on_machine {
 }
 
 pub mod blocks;
+pub mod supers;
 pub mod ternary;
 
 #[cfg(target_arch = "x86_64")]
@@ -26,11 +27,13 @@ mod amx;
 #[cfg(test)]
 mod model;
 
-use crate::kernels::DType;
-use crate::kernels::pool::buffer::Line;
+use crate::kernels::gemm::quantized::{Scratch, Task};
+use crate::kernels::pool::buffer::{Line, grown};
+use crate::kernels::rows::quantize_blocks::BlockActivations;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::simd::amx::Configured;
 use crate::kernels::simd::amx::Tiles;
+use crate::kernels::{DType, Isa, Pool};
 
 /// Whether this thread's products stand for the processor's: in tests.
 #[cfg(test)]
@@ -57,6 +60,46 @@ pub const fn modelled() -> bool {
 pub fn configured(uses_tiles: bool, depth: usize) -> Option<Configured> {
     // SAFETY: `Isa::Amx`, for which alone kernels use tiles, stands for permitted ones. Products begin no others.
     (uses_tiles && !modelled()).then(|| unsafe { Configured::new(depth) })
+}
+
+/// Whether `isa` multiplies so many tokens with such weights in blocks with tiles.
+pub fn pays(isa: Isa, dtype: DType, tokens: usize) -> bool {
+    blocks::pays(isa, dtype, tokens) || supers::pays(isa, dtype, tokens)
+}
+
+/// Bytes that tiles multiply, for activations in such blocks.
+#[cfg(target_arch = "x86_64")]
+pub fn depth(block: usize) -> usize {
+    if block == 32 { blocks::DEPTH } else { supers::DEPTH }
+}
+
+/// Activations in the order of right tiles.
+///
+/// # Safety
+/// `Isa::Amx` is available.
+pub unsafe fn arrange<'a>(pool: &Pool, x: &BlockActivations, lines: &'a mut Vec<Line>) -> &'a [Line] {
+    // SAFETY (of both): the caller's promise.
+    if x.block == 32 {
+        let lines = grown(lines, blocks::arranged_lines(x));
+        unsafe { blocks::arrange(pool, x, lines) };
+        lines
+    } else {
+        let lines = grown(lines, supers::arranged_lines(x));
+        unsafe { supers::arrange(pool, x, lines) };
+        lines
+    }
+}
+
+/// `task`, whose weights are in blocks.
+///
+/// # Safety
+/// As for `arrange`, which has made `arranged`; this thread has tiles of `depth`.
+pub unsafe fn run(task: &Task, arranged: &[Line], scratch: &mut Scratch) {
+    // SAFETY (of both): the caller's promise.
+    match task.x.block {
+        32 => unsafe { blocks::run(task, arranged, scratch) },
+        _ => unsafe { supers::run(task, arranged, scratch) },
+    }
 }
 
 /// Weight rows of a tile, and tokens.
@@ -92,11 +135,24 @@ pub trait Machine {
         to: *mut [u8; 32],
     );
 
+    /// Of a block of 256 of each of `count` rows, which lie `stride` bytes apart: codes times their integer scales, as 128
+    /// times a high byte and a low one, each in four tiles, then a tile of rows that begin with their sixteen minimums and
+    /// are zero behind them.
+    unsafe fn decode_super(
+        dtype: DType,
+        from: *const u8,
+        stride: usize,
+        count: usize,
+        to: &mut [Line; supers::CODE_LINES],
+    );
+
     /// `count` F16, one at `from` and the others `stride` bytes apart from there on; sixteen where it is more. Two bytes
     /// behind each, or before each if it is the `LAST` one, can be read too. Other floats are 0.
     unsafe fn halves<const LAST: bool>(from: *const u8, stride: usize, count: usize) -> Self::Floats;
     /// Sixteen i32 at `from`, as floats.
     unsafe fn load_i32(from: *const i32) -> Self::Floats;
+    /// 128 times sixteen i32 at `high`, and those at `low`, as floats.
+    unsafe fn load_split(high: *const i32, low: *const i32) -> Self::Floats;
     /// To sixteen at `to`.
     unsafe fn store(x: Self::Floats, to: *mut f32);
     unsafe fn add(a: Self::Floats, b: Self::Floats) -> Self::Floats;
