@@ -116,7 +116,7 @@ fn with_arranged(
     ARRANGED.with_borrow_mut(|buffers| {
         let mut arranged = Arranged::default();
         #[cfg(any(test, target_arch = "x86_64"))]
-        if weights.iter().any(|m| tiles::pays(isa, m.dtype, x.tokens())) {
+        if some(&|t| takes_tiles(isa, t, x)) {
             // SAFETY: such a set stands for a machine that has tiles.
             arranged.tiles = Some(unsafe { tiles::arrange(pool, x, &mut buffers.tiles) });
         }
@@ -126,12 +126,22 @@ fn with_arranged(
             arranged.pairs = Some(unsafe { pairs_avx2::arrange(pool, x, &mut buffers.pairs) });
         }
         for (bits, values) in buffers.planes.iter_mut().enumerate() {
-            if some(&|t| planes::bits(t) == Some(bits + 1)) {
+            if some(&|t| planes::bits(t) == Some(bits + 1) && !takes_tiles(isa, t, x)) {
                 arranged.planes[bits] = Some(planes::arrange(pool, isa, bits + 1, x, values));
             }
         }
         product(arranged)
     });
+}
+
+#[cfg(any(test, target_arch = "x86_64"))]
+fn takes_tiles(isa: Isa, dtype: DType, x: &BlockActivations) -> bool {
+    tiles::pays(isa, dtype, x.tokens())
+}
+
+#[cfg(not(any(test, target_arch = "x86_64")))]
+fn takes_tiles(_: Isa, _: DType, _: &BlockActivations) -> bool {
+    false
 }
 
 /// The activations as kernels for such weights read them, where that is not their own order.
@@ -143,7 +153,7 @@ fn run(isa: Isa, task: &Task, arranged: &Arranged, scratch: &mut Scratch) {
     match task.dtype.arithmetic() {
         _ if isa == Isa::Scalar => scalar::run(task, scratch),
         #[cfg(any(test, target_arch = "x86_64"))]
-        _ if tiles::pays(isa, task.dtype, task.x.tokens()) => {
+        _ if takes_tiles(isa, task.dtype, task.x) => {
             let arranged = arranged.tiles.expect("made for such weights");
             // SAFETY: such a set stands for a machine that has tiles.
             unsafe { tiles::run(task, arranged, scratch) }

@@ -104,6 +104,51 @@ unsafe fn super_rows<K: Super>(from: *const u8, stride: usize, count: usize, to:
     }
 }
 
+/// `Machine::decode` of Q1_0.
+#[inline(always)]
+unsafe fn one_bit(from: *const u8, stride: usize, count: usize, depth: usize, to: *mut [u8; 32]) {
+    for r in 0..count {
+        for b in 0..depth {
+            // SAFETY: four bytes of a row; sixteen rows of each of `depth` blocks.
+            unsafe {
+                let bits = from.add(r * stride + b / 4 * 18 + 2 + b % 4 * 4).cast::<u32>().read_unaligned();
+                let signs = _mm256_mask_blend_epi8(bits, _mm256_set1_epi8(-1), _mm256_set1_epi8(1));
+                _mm256_storeu_si256(to.add(b * SIDE + r).cast(), signs);
+            }
+        }
+    }
+}
+
+/// `Machine::decode` of Q2_0 with `N` times 32 columns a block.
+#[inline(always)]
+unsafe fn two_bits<const N: usize>(
+    from: *const u8,
+    stride: usize,
+    count: usize,
+    depth: usize,
+    to: *mut [u8; 32],
+) {
+    // SAFETY (of all): sixteen bytes of a row, of two times 32 columns; sixteen rows of each of `depth`, which is even.
+    unsafe {
+        let each = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+        let shifts = _mm512_broadcast_i32x4(_mm_setr_epi32(0, 2, 4, 6));
+        let order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+        let order = _mm512_broadcast_i32x4(order);
+        for r in 0..count {
+            for b in (0..depth).step_by(2) {
+                let packed =
+                    _mm_loadu_si128(from.add(r * stride + b / N * (2 + 8 * N) + 2 + b % N * 8).cast());
+                let words = _mm512_permutexvar_epi32(each, _mm512_castsi128_si512(packed));
+                let codes = _mm512_and_si512(_mm512_srlv_epi32(words, shifts), _mm512_set1_epi8(3));
+                let signed = _mm512_sub_epi8(_mm512_shuffle_epi8(codes, order), _mm512_set1_epi8(1));
+                _mm256_storeu_si256(to.add(b * SIDE + r).cast(), _mm512_castsi512_si256(signed));
+                let high = _mm512_extracti64x4_epi64::<1>(signed);
+                _mm256_storeu_si256(to.add((b + 1) * SIDE + r).cast(), high);
+            }
+        }
+    }
+}
+
 // SAFETY of all blocks: the caller has AVX-512 F, BW, VL and VNNI, and what pointers point to.
 impl Machine for Amx {
     type Tiles = amx::Amx;
@@ -174,6 +219,9 @@ impl Machine for Amx {
                 DType::Q4_1 => rows::<Q4_1>(from, stride, count, depth, to),
                 DType::Q5_0 => rows::<Q5_0>(from, stride, count, depth, to),
                 DType::Q5_1 => rows::<Q5_1>(from, stride, count, depth, to),
+                DType::Q1_0 => one_bit(from, stride, count, depth, to),
+                DType::Q2_0 => two_bits::<2>(from, stride, count, depth, to),
+                DType::Q2_0_128 => two_bits::<4>(from, stride, count, depth, to),
                 other => unreachable!("tiles know no {other:?}"),
             }
         }

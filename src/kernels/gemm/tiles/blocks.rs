@@ -34,6 +34,7 @@ pub fn pays(isa: Isa, dtype: DType, tokens: usize) -> bool {
     let (one, two) = match dtype {
         DType::Q8_0 => (8, 17),
         DType::Q4_0 | DType::Q5_0 | DType::Q5_1 => (12, 20),
+        DType::Q1_0 | DType::Q2_0 | DType::Q2_0_128 => (14, 24),
         DType::Q4_1 => (12, 24),
         _ => return false,
     };
@@ -115,8 +116,9 @@ struct Sweep<'a, M: Machine, const MINIMUMS: bool> {
     task: &'a Task<'a>,
     tiles: M::Tiles,
     arranged: &'a [Line],
-    /// Of each row and column of tokens.
+    /// Of 32 columns of each row and column of tokens, and of those in a block of the type.
     blocks: usize,
+    of_block: usize,
     groups: usize,
     /// Of `SPAN` blocks the codes of sixteen rows, then `RING` tiles of sums.
     codes: &'a mut [Line],
@@ -148,7 +150,9 @@ struct Left {
 impl<'a, M: Machine, const MINIMUMS: bool> Sweep<'a, M, MINIMUMS> {
     unsafe fn new(task: &'a Task<'a>, arranged: &'a [Line], scratch: &'a mut Scratch) -> Self {
         let (blocks, groups) = (task.x.cols / DEPTH, task.x.tokens().div_ceil(SIDE));
-        assert_eq!(task.row_bytes, blocks * task.dtype.block().1, "rows of whole blocks");
+        let (elements, bytes) = task.dtype.block();
+        let of_block = elements / DEPTH;
+        assert_eq!(task.row_bytes, blocks / of_block * bytes, "rows of whole blocks");
         assert_eq!(arranged.len(), blocks * groups * TOKEN_LINES, "tokens in order");
         let (codes, sums) = grown(&mut scratch.codes, SPAN * CODES + RING * SIDE).split_at_mut(SPAN * CODES);
         Self {
@@ -157,6 +161,7 @@ impl<'a, M: Machine, const MINIMUMS: bool> Sweep<'a, M, MINIMUMS> {
             tiles: unsafe { M::Tiles::new(DEPTH) },
             arranged,
             blocks,
+            of_block,
             groups,
             codes,
             sums: sums.as_chunks_mut().0.first_chunk_mut().expect("as many"),
@@ -172,7 +177,7 @@ impl<'a, M: Machine, const MINIMUMS: bool> Sweep<'a, M, MINIMUMS> {
             let count = SIDE.min(self.task.rows - first);
             let rows = &self.task.packed[first * row_bytes..(first + count) * row_bytes];
             for start in (0..self.blocks).step_by(SPAN) {
-                let base = rows.as_ptr().wrapping_add(start * bytes);
+                let base = rows.as_ptr().wrapping_add(start / self.of_block * bytes);
                 let span = Span { base, count, start, depth: SPAN.min(self.blocks - start) };
                 // SAFETY: the caller's promise.
                 unsafe {
@@ -205,8 +210,13 @@ impl<'a, M: Machine, const MINIMUMS: bool> Sweep<'a, M, MINIMUMS> {
     #[inline(always)]
     unsafe fn scales(&mut self, base: *const u8, count: usize, start: usize, b: usize) {
         let (row_bytes, bytes) = (self.task.row_bytes, self.task.dtype.block().1);
-        let at = base.wrapping_add(b * bytes);
-        M::fetch(at.wrapping_add(SIDE * row_bytes + (SIDE - 1) * (start + b) * bytes), SIDE * bytes);
+        if !b.is_multiple_of(self.of_block) {
+            self.scales[b] = self.scales[b - 1];
+            return;
+        }
+        let at = base.wrapping_add(b / self.of_block * bytes);
+        let before = (start + b) / self.of_block * bytes;
+        M::fetch(at.wrapping_add(SIDE * row_bytes + (SIDE - 1) * before), SIDE * bytes);
         let [scales, minimums] = &mut self.scales[b];
         // SAFETY: a block of these rows, which begins with its scale.
         unsafe {

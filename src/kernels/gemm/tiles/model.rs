@@ -54,13 +54,14 @@ impl Machine for Model {
         depth: usize,
         to: *mut [u8; 32],
     ) {
-        let bytes = dtype.block().1;
+        let (elements, bytes) = dtype.block();
+        let of_block = elements / 32;
         for (r, b) in (0..count).flat_map(|r| (0..depth).map(move |b| (r, b))) {
             // SAFETY: a block of a row; sixteen rows of each of `depth` blocks.
             unsafe {
-                let block = std::slice::from_raw_parts(from.add(r * stride + b * bytes), bytes);
+                let block = std::slice::from_raw_parts(from.add(r * stride + b / of_block * bytes), bytes);
                 let codes = decode(dtype, block).values;
-                to.add(b * SIDE + r).write(from_fn(|i| codes[i] as u8));
+                to.add(b * SIDE + r).write(from_fn(|i| codes[b % of_block * 32 + i] as u8));
             }
         }
     }
