@@ -121,18 +121,21 @@ mod hardware {
     }
 
     /// AMX-TILE and AMX-INT8, and a system that keeps tiles across a thread's switches.
+    #[allow(unused_unsafe)] // newer compilers know cpuid as safe
     fn has_tiles() -> bool {
         const OSXSAVE: u32 = 1 << 27;
         const TILE_AND_INT8: u32 = 1 << 24 | 1 << 25;
         const TILE_STATES: u64 = 1 << 17 | 1 << 18;
-        if __cpuid(0).eax < 7 || __cpuid(1).ecx & OSXSAVE == 0 {
-            return false;
+        // SAFETY: every x86-64 has cpuid; xgetbv, which reads a register, is there where cpuid says so.
+        unsafe {
+            if __cpuid(0).eax < 7 || __cpuid(1).ecx & OSXSAVE == 0 {
+                return false;
+            }
+            let (low, high): (u32, u32);
+            asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack));
+            __cpuid_count(7, 0).edx & TILE_AND_INT8 == TILE_AND_INT8
+                && (u64::from(high) << 32 | u64::from(low)) & TILE_STATES == TILE_STATES
         }
-        let (low, high): (u32, u32);
-        // SAFETY: the processor has this instruction, which reads a register.
-        unsafe { asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack)) };
-        __cpuid_count(7, 0).edx & TILE_AND_INT8 == TILE_AND_INT8
-            && (u64::from(high) << 32 | u64::from(low)) & TILE_STATES == TILE_STATES
     }
 
     #[cfg(target_os = "linux")]

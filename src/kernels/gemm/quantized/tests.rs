@@ -297,7 +297,8 @@ fn tiles_are_the_reference() {
     for dtype in TYPES.into_iter().filter(|dtype| tiles::blocks::pays(Isa::Amx, *dtype, 16)) {
         let block = block_of(dtype).unwrap();
         for (blocks, counts) in [(1, 1..=41), (3, 15..=17), (33, 16..=16), (70, 33..=34), (5, 48..=50)] {
-            let cols = block * if block == 32 { blocks } else { blocks.min(5) };
+            let columns = block * if block == 32 { blocks } else { blocks.min(5) };
+            let cols = columns.next_multiple_of(dtype.block().0);
             let (a, b) = (matrix(dtype, 37, cols, 21), matrix(dtype, 16, cols, 22));
             let x = Quantized::new(block, cols, &activations(*counts.end(), cols, 23));
             let all = product(1, Isa::Scalar, &x.rows(0..*counts.end()), &[&a, &b]);
