@@ -13,7 +13,7 @@ use super::{
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
 use crate::kernels::rows::rope;
-use crate::kernels::{Isa, Matrix, Pool, available, isa};
+use crate::kernels::{Isa, Matrix, Pool, available};
 use candle_core::{Device, Tensor};
 use std::sync::Arc;
 
@@ -77,14 +77,15 @@ impl Angles {
 }
 
 impl FusedOps {
-    /// On the best instructions of this machine.
+    /// On the best instructions that this machine has and its system permits.
     pub fn new(pool: Arc<Pool>) -> Self {
-        Self::unchecked(pool, isa())
+        let best = available().iter().rfind(|isa| isa.permitted());
+        Self::unchecked(pool, best.copied().unwrap_or(Isa::Scalar))
     }
 
-    /// `Unsupported` where this machine lacks `isa`: kernels do not look again.
+    /// `Unsupported` where this machine lacks `isa`, or its system refuses it: kernels do not look again.
     pub fn with_isa(pool: Arc<Pool>, isa: Isa) -> Result<Self> {
-        if available().contains(&isa) {
+        if available().contains(&isa) && isa.permitted() {
             return Ok(Self::unchecked(pool, isa));
         }
         let names: Vec<_> = available().iter().map(|isa| isa.name()).collect();

@@ -106,23 +106,25 @@ impl Tiles for Model {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub use hardware::{Amx, Configured, permitted};
+pub use hardware::{Amx, Configured, exist, permitted};
 
 #[cfg(target_arch = "x86_64")]
 mod hardware {
     use super::{Tiles, shape};
+    use once_cell::race::OnceBox;
     use std::arch::asm;
     use std::arch::x86_64::{__cpuid, __cpuid_count};
 
-    /// The processor has tiles of bytes, and the system lets this process use them, for which it is asked here: threads
-    /// that exist and those to come get room for tiles when they first use one.
+    /// Whether the system lets this process use tiles that `exist`, for which it is asked once: threads that exist and
+    /// those to come get room for tiles when they first use one.
     pub fn permitted() -> bool {
-        has_tiles() && ask()
+        static ANSWER: OnceBox<bool> = OnceBox::new();
+        *ANSWER.get_or_init(|| Box::new(ask()))
     }
 
-    /// AMX-TILE and AMX-INT8, and a system that keeps tiles across a thread's switches.
+    /// The processor has AMX-TILE and AMX-INT8, and the system keeps tiles across a thread's switches.
     #[allow(unused_unsafe)] // newer compilers know cpuid as safe
-    fn has_tiles() -> bool {
+    pub fn exist() -> bool {
         const OSXSAVE: u32 = 1 << 27;
         const TILE_AND_INT8: u32 = 1 << 24 | 1 << 25;
         const TILE_STATES: u64 = 1 << 17 | 1 << 18;
@@ -177,8 +179,9 @@ mod hardware {
 
     impl Configured {
         /// # Safety
-        /// The system has `permitted` tiles. There is no other one on this thread.
+        /// Tiles `exist`. There is no other one on this thread. Panics where the system does not permit them.
         pub unsafe fn new(depth: usize) -> Self {
+            assert!(permitted(), "the system permits no matrix tiles");
             let config = match depth {
                 64 => &DEEP,
                 32 => &SHORT,
@@ -301,7 +304,7 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn the_model_is_the_processor() {
-        if !permitted() {
+        if !exist() || !permitted() {
             return;
         }
         for (seed, depth) in [(1, 32), (2, 64), (3, 64)] {

@@ -6,7 +6,7 @@ use once_cell::race::OnceBox;
 
 /// The instruction sets that kernels are written for. All give the same bits.
 ///
-/// Only to be passed where `available` lists it: kernels rely on it without looking again.
+/// Only to be passed where `available` lists it and it is `permitted`: kernels rely on it without looking again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isa {
     /// Portable code, the reference.
@@ -54,6 +54,16 @@ impl Isa {
         Self::ALL.into_iter().find(|isa| isa.name() == name)
     }
 
+    /// Whether the system lets this process use it. It is asked where it gives something on demand, for good and for the
+    /// whole process: matrix tiles.
+    pub fn permitted(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx => amx::permitted(),
+            _ => true,
+        }
+    }
+
     fn is_here(self) -> bool {
         match self {
             Self::Scalar => true,
@@ -74,7 +84,7 @@ impl Isa {
                     && is_x86_feature_detected!("avx512vnni")
             }
             #[cfg(target_arch = "x86_64")]
-            Self::Amx => Self::Avx512Vnni.is_here() && amx::permitted(),
+            Self::Amx => Self::Avx512Vnni.is_here() && amx::exist(),
             #[cfg(target_arch = "aarch64")]
             Self::Neon => {
                 std::arch::is_aarch64_feature_detected!("neon")
@@ -93,7 +103,7 @@ pub fn available() -> &'static [Isa] {
     AVAILABLE.get_or_init(|| Box::new(Isa::ALL.into_iter().filter(|isa| isa.is_here()).collect()))
 }
 
-/// The best set of this machine.
+/// The best set of this machine; it may have to be `permitted`.
 pub fn isa() -> Isa {
     available().last().copied().unwrap_or(Isa::Scalar)
 }

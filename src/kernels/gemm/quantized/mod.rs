@@ -150,6 +150,8 @@ fn in_order<'a>(arranged: &'a Arranged, dtype: DType) -> Option<&'a BlockActivat
 }
 
 fn run(isa: Isa, task: &Task, arranged: &Arranged, scratch: &mut Scratch) {
+    let (elements, bytes) = task.dtype.block();
+    assert_eq!(task.row_bytes, task.x.cols / elements * bytes, "rows of whole blocks");
     match task.dtype.arithmetic() {
         _ if isa == Isa::Scalar => scalar::run(task, scratch),
         #[cfg(any(test, target_arch = "x86_64"))]
