@@ -123,7 +123,7 @@ mod x86 {
             unit(avx2 && vnni, Kind::Int8, "avx-vnni", "vpdpbusd ymm", 12 * 32, dpbusd_256),
             unit(avx512 && vnni512, Kind::Int8, "avx512-vnni", "vpdpbusd zmm", 12 * 64, dpbusd_512),
             unit(
-                available().contains(&Isa::Amx),
+                available().contains(&Isa::Amx) && Isa::Amx.permitted(),
                 Kind::Int8,
                 "amx",
                 "tdpbssd",
