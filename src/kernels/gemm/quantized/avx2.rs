@@ -36,7 +36,8 @@ fn widen(narrow: __m256i) -> __m256i {
     _mm256_madd_epi16(narrow, _mm256_set1_epi16(1))
 }
 
-/// `run` of an instruction set. `pairs` and `offset` are its own: the products of a block's codes, and what each of these is too large by. (A macro, since features are not generic.)
+/// `run` of an instruction set. `pairs` and `offset` are its own: the products of a block's codes, and what each of these is
+/// too large by. (A macro: the two are free functions of the module that uses it.)
 macro_rules! forms {
     ($features:literal) => {
         /// `task` with few tokens; false, and nothing done, where unpacking once pays.
