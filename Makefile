@@ -271,6 +271,8 @@ test-c: $(C)/tests $(EXAMPLES:%=$(C)/%) $(C)/bn-chat $(C)/cycles $(C)/soak
 	@$(C)/soak 3
 	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) tests/c/unload.c -o $(C)/unload -ldl -lpthread
 	@$(C)/unload $(LIB)/$(SONAME)
+	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) -Iinclude tests/c/signal_stack.c -o $(C)/signal_stack -L$(LIB) -lbn_engine -Wl,-rpath,$(abspath $(LIB))
+	@$(C)/signal_stack
 
 soak: $(C)/soak
 	@$(C)/soak $(SECONDS)

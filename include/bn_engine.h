@@ -231,7 +231,9 @@
 #define BN_INSTRUCTIONS_NEON (5)
 
 /**
- * As AVX512_VNNI, and AMX's matrix tiles of bytes, where the system lets the process use them.
+ * As AVX512_VNNI, and AMX's matrix tiles of bytes, where the system lets the process use them. It
+ * is asked when an engine that wants them is created, by default too: from then on it refuses
+ * signal stacks (`sigaltstack`) without room for tiles, some 11 KiB.
  */
 #define BN_INSTRUCTIONS_AMX (6)
 

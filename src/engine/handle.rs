@@ -18,7 +18,7 @@ use super::stats::Recorder;
 use crate::base::clock::now_ns;
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result, Status, fork, reserve, threads};
-use crate::kernels::{Pool, isa};
+use crate::kernels::Pool;
 use crate::model::{Facts, KvShape, Loaded};
 use crate::ops::{FusedOps, KvCache};
 use crate::schedule::{Scheduler, SchedulerConfig};
@@ -47,7 +47,10 @@ impl Engine {
         config::check(&config)?;
         let log = Log::new(config.log.take(), config.log_level)?;
         let pool = Pool::new(config::threads(config.threads)?)?;
-        let ops = FusedOps::with_isa(pool.clone(), config.instructions.unwrap_or_else(isa))?;
+        let ops = match config.instructions {
+            Some(isa) => FusedOps::with_isa(pool.clone(), isa)?,
+            None => FusedOps::new(pool.clone()),
+        };
         let loaded = match config.model.take() {
             Some(loaded) => loaded,
             None => load(&config, &pool, &log)?,

@@ -88,7 +88,9 @@ pub const BN_INSTRUCTIONS_AVX_VNNI: i32 = 3;
 pub const BN_INSTRUCTIONS_AVX512_VNNI: i32 = 4;
 /// aarch64 NEON with dot products.
 pub const BN_INSTRUCTIONS_NEON: i32 = 5;
-/// As AVX512_VNNI, and AMX's matrix tiles of bytes, where the system lets the process use them.
+/// As AVX512_VNNI, and AMX's matrix tiles of bytes, where the system lets the process use them. It
+/// is asked when an engine that wants them is created, by default too: from then on it refuses
+/// signal stacks (`sigaltstack`) without room for tiles, some 11 KiB.
 pub const BN_INSTRUCTIONS_AMX: i32 = 6;
 
 /// For `bn_engine_shutdown`: accept nothing new, finish what was accepted.

@@ -85,8 +85,15 @@ impl FusedOps {
 
     /// `Unsupported` where this machine lacks `isa`, or its system refuses it: kernels do not look again.
     pub fn with_isa(pool: Arc<Pool>, isa: Isa) -> Result<Self> {
-        if available().contains(&isa) && isa.permitted() {
-            return Ok(Self::unchecked(pool, isa));
+        if available().contains(&isa) {
+            return match isa.permitted() {
+                true => Ok(Self::unchecked(pool, isa)),
+                false => Err(Error::unsupported(format!(
+                    "instructions is {}, which the system does not permit this process: a thread has a signal stack \
+                     (sigaltstack) without room for matrix tiles, or a filter forbids arch_prctl",
+                    isa.name()
+                ))),
+            };
         }
         let names: Vec<_> = available().iter().map(|isa| isa.name()).collect();
         let (name, names) = (isa.name(), names.join(", "));

@@ -1,0 +1,31 @@
+/* An engine in a process whose signal stack has no room for matrix tiles: it does without them. */
+#include <bn_engine.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static char stack[8192];
+
+int main(void) {
+    stack_t small = {.ss_sp = stack, .ss_size = sizeof stack};
+    if (sigaltstack(&small, NULL)) {
+        puts("a signal stack of 8 KiB is too small for this machine: skipped");
+        return 0;
+    }
+    bn_error error = {.struct_size = sizeof error};
+    bn_engine_config config;
+    bn_engine_config_init(&config, sizeof config);
+    bn_engine *engine;
+    if (bn_engine_create(&config, &engine, &error) != BN_OK) {
+        fprintf(stderr, "%s\n", error.message);
+        return 1;
+    }
+    bn_engine_destroy(engine);
+    config.instructions = BN_INSTRUCTIONS_AMX;
+    if (bn_engine_create(&config, &engine, &error) != BN_ERR_UNSUPPORTED || !strstr(error.message, "amx")) {
+        fprintf(stderr, "tiles beside a small signal stack: '%s'\n", error.message);
+        return 1;
+    }
+    puts("an engine beside a small signal stack");
+    return 0;
+}
