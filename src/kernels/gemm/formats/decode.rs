@@ -20,7 +20,7 @@ pub(in crate::kernels) struct Codes {
     pub min: Option<f32>,
 }
 
-/// The block of `dtype`, as its file packs it (layouts in `quants`). Panics for types without such blocks.
+/// The block of `dtype`, as its file packs it. Panics for types without such blocks.
 pub(in crate::kernels) fn decode(dtype: DType, block: &[u8]) -> Codes {
     let mut codes = Codes { values: [0; 256], scales: [1; 16], mins: [0; 16], d: 0.0, min: None };
     if dtype.arithmetic() == Arithmetic::Blocks256 {

@@ -20,7 +20,7 @@ use crate::kernels::simd::x86::{fetch, load};
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
-/// Tokens from which on this is faster than `quantized_avx2`, whose codes are sooner transposed.
+/// Tokens from which on this is faster than `avx2`, whose codes are sooner transposed.
 pub const TOKENS: usize = 12;
 /// Blocks that are transposed at once: their codes take half of the first-level cache.
 const DEPTH: usize = 16;

@@ -1,6 +1,6 @@
 //! The ternary product's inner loops with AVX-512 VNNI. `ternary::scalar` says what each computes.
 //!
-//! Few tokens: as in `ternary_256`, a register holds bytes of one packed row, and lanes are added up at a row's end or
+//! Few tokens: as in `x256`, a register holds bytes of one packed row, and lanes are added up at a row's end or
 //! at a TQ2_0 block's. More tokens: four bytes of each of sixteen rows lie side by side, so that a lane is a row, and
 //! there is nothing to add up; for that the packed bytes of sixteen rows are transposed once for all tokens.
 //! `vpdpbusd` adds to i32 lanes, which hold the products of any row that fits in memory.

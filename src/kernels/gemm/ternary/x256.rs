@@ -1,5 +1,5 @@
 //! The ternary product's inner loops on 256-bit registers: AVX2, and AVX-VNNI, which differ in one instruction.
-//! `ternary::scalar` says what they compute. With AVX2 and many tokens `ternary_avx2` is faster.
+//! `ternary::scalar` says what they compute. With AVX2 and many tokens `sweep` is faster.
 //!
 //! A register holds bytes of one packed row; the products of its codes with the values of up to four tokens are added
 //! up in lanes, and the lanes of eight rows are added up together at a row's end, or at that of a TQ2_0 block. So rows
