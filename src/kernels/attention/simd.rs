@@ -53,17 +53,13 @@ pub fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, scores: &mu
 
 by_isa!(
     fn attend<E: Stored>(rows: &Rows, span: &Span, scores: &mut [f32], states: &mut [f32])
-        = in_lanes::<lanes>, without_lanes
+        = in_lanes::<lanes>
 );
 
 #[inline(always)]
 unsafe fn in_lanes<L: Lanes, E: Stored>(rows: &Rows, span: &Span, scores: &mut [f32], states: &mut [f32]) {
     // SAFETY: the caller has the instructions.
     unsafe { span.attend::<L, E>(rows, scores, states) }
-}
-
-fn without_lanes<E: Stored>(_: &Rows, _: &Span, _: &mut [f32], _: &mut [f32]) {
-    unreachable!("the reference does it");
 }
 
 /// The tiles of one step of the softmax, and the rows that see any of it.

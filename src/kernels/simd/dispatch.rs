@@ -1,14 +1,15 @@
 //! From an instruction set, chosen at run time, to code that is compiled for it.
 
 /// `fn name(isa, args..)`, which runs `kernel::<S>(args..)` with the `lanes` or `ints` of `isa` for S, or `scalar(args..)`
-/// where it has none; or, with a kernel alone, that compiled for each set, for loops over elements whose order is free. The
-/// kernel and all that it calls are `inline(always)`: that is how they come to have the instructions.
+/// where it has none (without a `scalar` nobody asks for that); or, with a kernel alone, that compiled for each set, for
+/// loops over elements whose order is free. The kernel and all that it calls are `inline(always)`: that is how they come to
+/// have the instructions.
 macro_rules! by_isa {
     (
         $(#[$doc:meta])*
         $vis:vis fn $name:ident $(<$g:ident: $bound:path $(, const $c:ident: usize)?>)?
             ($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)?
-            = $kernel:ident $(::<$family:ident>, $scalar:ident)?
+            = $kernel:ident $(::<$family:ident> $(, $scalar:ident)?)?
     ) => {
         $(#[$doc])*
         $vis fn $name $(<$g: $bound $(, const $c: usize)?>)? (isa: $crate::kernels::Isa, $($arg: $type),*) $(-> $out)? {
@@ -35,7 +36,8 @@ macro_rules! by_isa {
                 _ if isa.has_avx2() => unsafe { avx2 $(::<$g $(, $c)?>)? ($($arg),*) },
                 #[cfg(target_arch = "aarch64")]
                 $crate::kernels::Isa::Neon => unsafe { neon $(::<$g $(, $c)?>)? ($($arg),*) },
-                _ => $crate::kernels::simd::dispatch::scalar!(($($g $(, $c)?)?), $kernel $(, $scalar)?)($($arg),*),
+                _ => $crate::kernels::simd::dispatch::scalar!(
+                    ($($arg),*), ($($g $(, $c)?)?), $kernel $(, $family $(, $scalar)?)?),
             }
         }
     };
@@ -54,11 +56,14 @@ macro_rules! call {
 pub(in crate::kernels) use call;
 
 macro_rules! scalar {
-    (($($g:ident),*), $kernel:ident) => {
-        $kernel
+    (($($arg:ident),*), ($($g:ident),*), $kernel:ident) => {
+        $kernel($($arg),*)
     };
-    (($($g:ident),*), $kernel:ident, $scalar:ident) => {
-        $scalar::<$($g),*>
+    (($($arg:ident),*), ($($g:ident),*), $kernel:ident, $family:ident) => {
+        unreachable!("the reference does it")
+    };
+    (($($arg:ident),*), ($($g:ident),*), $kernel:ident, $family:ident, $scalar:ident) => {
+        $scalar::<$($g),*>($($arg),*)
     };
 }
 pub(in crate::kernels) use scalar;

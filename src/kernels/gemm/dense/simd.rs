@@ -66,12 +66,8 @@ fn product_of<E: Element>(isa: Isa, w: PackedRows, x: &[f32], scratch: &mut [f32
 
 by_isa!(
     /// Of 1 to FUSED tokens.
-    fn fused<E: Element>(w: PackedRows, x: &[f32], put: Put) = fused_in_lanes::<lanes>, without_lanes
+    fn fused<E: Element>(w: PackedRows, x: &[f32], put: Put) = fused_in_lanes::<lanes>
 );
-
-fn without_lanes<E: Element>(_: PackedRows, _: &[f32], _: Put) {
-    unreachable!("the reference does it");
-}
 
 #[inline(always)]
 unsafe fn fused_in_lanes<L: Lanes, E: Element>(w: PackedRows, x: &[f32], put: Put) {
@@ -190,12 +186,8 @@ by_isa!(
         columns: Range<usize>,
         rows: usize,
         sums: &mut [[f32; LANES]],
-    ) = part_in_lanes::<lanes>, no_part
+    ) = part_in_lanes::<lanes>
 );
-
-fn no_part(_: &[f32], _: usize, _: &[f32], _: Range<usize>, _: usize, _: &mut [[f32; LANES]]) {
-    unreachable!("the reference does it");
-}
 
 #[inline(always)]
 unsafe fn part_in_lanes<L: Lanes>(

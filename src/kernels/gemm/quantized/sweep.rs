@@ -71,12 +71,8 @@ by_isa!(
         first: usize,
         start: usize,
         next: Option<*const u8>,
-    ) = fill_in::<ints>, no_fill
+    ) = fill_in::<ints>
 );
-
-fn no_fill<F: Short>(_: &mut [Line], _: &mut [Line], _: &Task, _: usize, _: usize, _: Option<*const u8>) {
-    unreachable!("the reference does it");
-}
 
 #[inline(always)]
 unsafe fn fill_in<I: Ints, F: Short>(
@@ -153,12 +149,8 @@ struct Step<'a> {
 
 by_isa!(
     /// Adds to the sums of `T` tokens, block by block.
-    fn tile<F: Short, const T: usize>(step: Step, partial: &mut [Line]) = tile_in::<ints>, no_tile
+    fn tile<F: Short, const T: usize>(step: Step, partial: &mut [Line]) = tile_in::<ints>
 );
-
-fn no_tile<F: Short, const T: usize>(_: Step, _: &mut [Line]) {
-    unreachable!("the reference does it");
-}
 
 #[inline(always)]
 unsafe fn tile_in<I: Ints, F: Short, const T: usize>(step: Step, partial: &mut [Line]) {

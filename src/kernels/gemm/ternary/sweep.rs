@@ -79,12 +79,8 @@ pub fn sweep<K: Kind>(isa: Isa, task: &Task, scratch: &mut Scratch) {
 
 by_isa!(
     /// The scales of block `b` of TQ2_0 rows.
-    fn block_scales(w: [&[u8]; ROWS], b: usize, to: &mut [f32; ROWS]) = scales_in::<lanes>, no_scales
+    fn block_scales(w: [&[u8]; ROWS], b: usize, to: &mut [f32; ROWS]) = scales_in::<lanes>
 );
-
-fn no_scales(_: [&[u8]; ROWS], _: usize, _: &mut [f32; ROWS]) {
-    unreachable!("the reference does it");
-}
 
 #[inline(always)]
 unsafe fn scales_in<L: Lanes>(w: [&[u8]; ROWS], b: usize, to: &mut [f32; ROWS]) {
@@ -99,12 +95,8 @@ unsafe fn scales_in<L: Lanes>(w: [&[u8]; ROWS], b: usize, to: &mut [f32; ROWS]) 
 
 by_isa!(
     /// Columns `start..` of packed rows as codes: line n holds those of four columns, `start + 4 n ..`, row by row.
-    fn unpack<K: Kind>(w: [&[u8]; ROWS], start: usize, codes: &mut [Line]) = unpack_in::<ints>, no_unpack
+    fn unpack<K: Kind>(w: [&[u8]; ROWS], start: usize, codes: &mut [Line]) = unpack_in::<ints>
 );
-
-fn no_unpack<K: Kind>(_: [&[u8]; ROWS], _: usize, _: &mut [Line]) {
-    unreachable!("the reference does it");
-}
 
 #[inline(always)]
 unsafe fn unpack_in<I: Ints, K: Kind>(w: [&[u8]; ROWS], start: usize, codes: &mut [Line]) {
@@ -158,12 +150,8 @@ struct Step<'a> {
 
 by_isa!(
     /// Adds to what `T` tokens have so far, a line each: i32, or f32 of TQ2_0.
-    fn tile<K: Kind, const T: usize>(step: Step, partial: &mut [Line]) = tile_in::<ints>, no_tile
+    fn tile<K: Kind, const T: usize>(step: Step, partial: &mut [Line]) = tile_in::<ints>
 );
-
-fn no_tile<K: Kind, const T: usize>(_: Step, _: &mut [Line]) {
-    unreachable!("the reference does it");
-}
 
 #[inline(always)]
 unsafe fn tile_in<I: Ints, K: Kind, const T: usize>(step: Step, partial: &mut [Line]) {
@@ -215,12 +203,8 @@ unsafe fn tile_in<I: Ints, K: Kind, const T: usize>(step: Step, partial: &mut [L
 by_isa!(
     /// The outputs of a token of some scale from what all its columns add up to; `scales` are those of rows.
     fn finish<K: Kind>(partial: &Line, scales: &[f32; ROWS], token: f32, values: &mut [f32; ROWS])
-        = finish_in::<ints>, no_finish
+        = finish_in::<ints>
 );
-
-fn no_finish<K: Kind>(_: &Line, _: &[f32; ROWS], _: f32, _: &mut [f32; ROWS]) {
-    unreachable!("the reference does it");
-}
 
 #[inline(always)]
 unsafe fn finish_in<I: Ints, K: Kind>(

@@ -8,7 +8,8 @@ use crate::kernels::gemm::formats::super_blocks::{Super, packed, with_super};
 use crate::kernels::gemm::{quantized, ternary};
 use crate::kernels::pool::buffer::Line;
 use crate::kernels::rows::quantize_blocks::BlockActivations;
-use crate::kernels::simd::{amx, x86};
+use crate::kernels::simd::amx;
+use crate::kernels::simd::x86::{self, loaded};
 use std::arch::x86_64::*;
 
 /// Runs `$body` in a function that has the instructions, which are those of `Isa::Amx`.
@@ -46,12 +47,6 @@ with_instructions! {
 }
 
 pub struct Amx;
-
-#[inline(always)]
-unsafe fn loaded(bytes: &[u8; 16]) -> __m128i {
-    // SAFETY: sixteen bytes.
-    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
-}
 
 /// `Machine::decode` of a type.
 #[inline(always)]

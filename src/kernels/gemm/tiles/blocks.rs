@@ -3,8 +3,7 @@
 //! A block is a step: a tile of its codes, one of the tokens' values, a tile of sums, which become floats and are added
 //! to those of the blocks before, times both scales. Sixteen rows and sixteen tokens stay in registers meanwhile.
 
-use super::{Machine, SIDE, modelled};
-use crate::kernels::gemm::blocks::SharedOut;
+use super::{Machine, SIDE, in_groups, modelled};
 use crate::kernels::gemm::quantized::{Scratch, Task};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
@@ -24,8 +23,6 @@ const STORED: usize = 2;
 const ADDED: usize = 3;
 /// Tiles of sums that there are, and room for.
 const RING: usize = 4;
-/// Fewer activations than this are arranged faster than others are woken.
-const SMALL: usize = 1 << 16;
 
 /// Whether `isa` multiplies so many tokens with such weights with tiles. Few tokens take as long as sixteen, and a few
 /// more than sixteen as long as 32: with the first numbers below tiles are 1.0 to 1.1 times as fast as AVX-512 (on an
@@ -51,17 +48,11 @@ pub fn arranged_lines(x: &BlockActivations) -> usize {
 /// # Safety
 /// `Isa::Amx` is available.
 pub unsafe fn arrange(pool: &Pool, x: &BlockActivations, out: &mut [Line]) {
-    let groups = x.tokens().div_ceil(SIDE);
-    let each = out.len() / groups;
-    let shared = SharedOut::new(out);
-    let one = |group: usize| {
-        // SAFETY: each task has lines of its own; the caller's promise.
-        unsafe {
-            let out = shared.slice(group * each..(group + 1) * each);
-            on_machine!(arrange_blocks, arrange_group(x, group, out))
-        }
-    };
-    if x.values.len() < SMALL { (0..groups).for_each(one) } else { pool.run(groups, &one) }
+    let each = x.cols / DEPTH * TOKEN_LINES;
+    in_groups(pool, x, each, out, &|group, out| {
+        // SAFETY: the caller's promise.
+        unsafe { on_machine!(arrange_blocks, arrange_group(x, group, out)) }
+    });
 }
 
 /// `task` with any number of tokens.

@@ -27,6 +27,7 @@ mod amx;
 #[cfg(test)]
 mod model;
 
+use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::gemm::quantized::{Scratch, Task};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
@@ -71,6 +72,23 @@ pub fn pays(isa: Isa, dtype: DType, tokens: usize) -> bool {
 #[cfg(target_arch = "x86_64")]
 pub fn depth(block: usize) -> usize {
     if block == 32 { blocks::DEPTH } else { supers::DEPTH }
+}
+
+/// Fewer activations than this are arranged faster than others are woken.
+const SMALL: usize = 1 << 16;
+
+/// Calls `one` for each sixteen tokens with their lines, `each` of `out`.
+fn in_groups(
+    pool: &Pool,
+    x: &BlockActivations,
+    each: usize,
+    out: &mut [Line],
+    one: &(dyn Fn(usize, &mut [Line]) + Sync),
+) {
+    let (groups, shared) = (x.tokens().div_ceil(SIDE), SharedOut::new(out));
+    // SAFETY: each task has lines of its own.
+    let one = |group: usize| one(group, unsafe { shared.slice(group * each..(group + 1) * each) });
+    if x.values.len() < SMALL { (0..groups).for_each(one) } else { pool.run(groups, &one) }
 }
 
 /// Activations in the order of right tiles.

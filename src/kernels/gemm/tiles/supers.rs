@@ -3,8 +3,7 @@
 //! A code times its integer scale has 14 bits: seven low ones, and a signed rest, a byte each. So a block of sixteen rows and
 //! sixteen tokens is twice four tiles' products, which become floats once. Minimums meet the tokens' sums likewise.
 
-use super::{Machine, SIDE, modelled};
-use crate::kernels::gemm::blocks::SharedOut;
+use super::{Machine, SIDE, in_groups, modelled};
 use crate::kernels::gemm::quantized::{Scratch, Task};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
@@ -25,8 +24,6 @@ const HIGH_SUMS: usize = LINES + 4;
 const SCALES: usize = LINES + 8;
 /// Blocks whose codes all tokens sweep over before the next ones are decoded.
 const SPAN: usize = 2;
-/// Fewer activations than this are arranged faster than others are woken.
-const SMALL: usize = 1 << 16;
 
 /// Whether `isa` multiplies so many tokens with such weights with tiles. To decode takes as long as to multiply with 40
 /// tokens: with fewer than these AVX-512 is as fast or faster (on an Emerald Rapids, weights from memory).
@@ -49,17 +46,11 @@ pub fn arranged_lines(x: &BlockActivations) -> usize {
 /// # Safety
 /// `Isa::Amx` is available.
 pub unsafe fn arrange(pool: &Pool, x: &BlockActivations, out: &mut [Line]) {
-    let groups = x.tokens().div_ceil(SIDE);
     let each = x.cols / COLUMNS * TOKEN_LINES;
-    let shared = SharedOut::new(out);
-    let one = |group: usize| {
-        // SAFETY: each task has lines of its own; the caller's promise.
-        unsafe {
-            let out = shared.slice(group * each..(group + 1) * each);
-            on_machine!(arrange_supers, arrange_group(x, group, out))
-        }
-    };
-    if x.values.len() < SMALL { (0..groups).for_each(one) } else { pool.run(groups, &one) }
+    in_groups(pool, x, each, out, &|group, out| {
+        // SAFETY: the caller's promise.
+        unsafe { on_machine!(arrange_supers, arrange_group(x, group, out)) }
+    });
 }
 
 /// `task` with any number of tokens.

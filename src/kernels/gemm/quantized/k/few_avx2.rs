@@ -7,7 +7,7 @@
 use super::blocks_of;
 use crate::kernels::gemm::formats::super_blocks::{Super, packed};
 use crate::kernels::gemm::quantized::Task;
-use crate::kernels::simd::x86::{fetch, pinned};
+use crate::kernels::simd::x86::{fetch, loaded, pinned};
 use std::arch::x86_64::*;
 use std::hint::black_box;
 use std::mem::MaybeUninit;
@@ -181,11 +181,4 @@ unsafe fn add_up<K: Super, const T: usize>(
             }
         }
     }
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn loaded(bytes: &[u8; 16]) -> __m128i {
-    // SAFETY: sixteen bytes.
-    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }

@@ -5,6 +5,7 @@
 use super::super::{Scratch, Task};
 use super::blocks_of;
 use crate::kernels::Isa;
+use crate::kernels::gemm::formats::short_blocks::put;
 use crate::kernels::gemm::formats::super_blocks::Super;
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::simd::bytes::Bytes;
@@ -137,12 +138,8 @@ pub fn sweep<K: Super>(isa: Isa, task: &Task, scratch: &mut Scratch) {
 by_isa!(
     /// Adds the columns of `place` of `T` tokens to their sums, block by block.
     fn tile<K: Super, const T: usize>(panels: &[Panel; PANELS], place: Place, sums: &mut [Sums])
-        = tile_in::<ints>, no_tile
+        = tile_in::<ints>
 );
-
-fn no_tile<K: Super, const T: usize>(_: &[Panel; PANELS], _: Place, _: &mut [Sums]) {
-    unreachable!("the reference does it");
-}
 
 #[inline(always)]
 unsafe fn tile_in<I: Ints, K: Super, const T: usize>(
@@ -271,12 +268,8 @@ impl Panel {
 by_isa!(
     /// Blocks `from..from + count` of sixteen rows of the task from row `first` on; the last row stands for those behind it.
     fn fill<K: Super>(panel: &mut Panel, task: &Task, first: usize, from: usize, count: usize)
-        = fill_in::<ints>, no_fill
+        = fill_in::<ints>
 );
-
-fn no_fill<K: Super>(_: &mut Panel, _: &Task, _: usize, _: usize, _: usize) {
-    unreachable!("the reference does it");
-}
 
 #[inline(always)]
 unsafe fn fill_in<I: Ints, K: Super>(
@@ -374,11 +367,4 @@ impl Panel {
             }
         }
     }
-}
-
-/// Half of a line.
-#[inline(always)]
-unsafe fn put<B: Bytes>(line: &mut Line, half: usize, v: B) {
-    // SAFETY: the caller has the instructions; 32 bytes.
-    unsafe { v.store(line.0[32 * half..][..32].as_mut_ptr()) }
 }
