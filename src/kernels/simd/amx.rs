@@ -4,6 +4,9 @@
 //! 4 and 5 have 16 rows of `depth` bytes, a row of the left matrix in each; 6 and 7 have `depth / 4` rows of 16
 //! times four bytes: four of each column of the right matrix.
 
+use super::bytes::{Bytes, Wide};
+use super::lanes::Lanes;
+
 /// The tiles of a thread. All numbers of tiles are constants, as instructions have them.
 pub trait Tiles {
     /// For products over 64 or 32 bytes.
@@ -32,6 +35,26 @@ pub trait Tiles {
 
     /// The same where bytes of both are signed.
     fn dot_signed<const C: usize, const A: usize, const B: usize>(&mut self);
+}
+
+/// What kernels are generic over: tiles, and vectors beside them.
+pub trait Set {
+    type Tiles: Tiles;
+    type Lanes: Lanes;
+    type Bytes: Bytes;
+    type Wide: Wide;
+}
+
+/// The processor's.
+#[cfg(target_arch = "x86_64")]
+pub struct Processor;
+
+#[cfg(target_arch = "x86_64")]
+impl Set for Processor {
+    type Tiles = Amx;
+    type Lanes = super::lanes::Avx512;
+    type Bytes = std::arch::x86_64::__m256i;
+    type Wide = std::arch::x86_64::__m512i;
 }
 
 /// Rows of tile `tile`, and bytes of each.

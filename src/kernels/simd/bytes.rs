@@ -1,19 +1,38 @@
-//! 32 bytes as one value, so that a type's decoder is written once.
+//! Bytes as one value, so that a type's decoder is written once: 32 of them, or a line of 64.
 //!
 //! All functions need the instructions of their type; they are inlined into functions that have them.
 
 #![allow(clippy::missing_safety_doc)] // said above, once
 
-/// In two halves of 16, which nothing crosses.
-pub trait Bytes: Copy {
-    /// 16 at each.
-    unsafe fn halves(a: *const u8, b: *const u8) -> Self;
+/// Any number.
+pub trait Bits: Copy {
+    unsafe fn load(from: *const u8) -> Self;
     unsafe fn store(self, to: *mut u8);
     unsafe fn or(self, other: Self) -> Self;
     /// Each byte's bits, `N` places further down, under `mask`.
     unsafe fn right<const N: i32>(self, mask: u8) -> Self;
     /// Further up.
     unsafe fn left<const N: i32>(self, mask: u8) -> Self;
+}
+
+/// 64.
+pub trait Wide: Bits {
+    /// 32 at each.
+    unsafe fn two(a: *const u8, b: *const u8) -> Self;
+    /// 32 twice, the second time four bits further down; the upper half of those bytes is anything.
+    unsafe fn nibbles(from: *const u8) -> Self;
+    /// The first `len` at `from`, and zeros.
+    unsafe fn first(from: *const u8, len: usize) -> Self;
+    unsafe fn minus(self, other: u8) -> Self;
+    /// Products of int8 with four of sixteen int8: the first sixteen with number `n`, then with `n + 1`, `n + 8` and
+    /// `n + 9`. Their low bytes, and their high ones.
+    unsafe fn times_scales(self, scales: &[u8; 16], n: usize) -> [Self; 2];
+}
+
+/// 32, in two halves of 16, which nothing crosses.
+pub trait Bytes: Bits {
+    /// 16 at each.
+    unsafe fn halves(a: *const u8, b: *const u8) -> Self;
     /// 32-bit lanes of four rows to columns, in each half.
     unsafe fn transpose(rows: [Self; 4]) -> [Self; 4];
     /// Byte `n` of each 32-bit lane, sign-extended, as the lane.
@@ -28,23 +47,19 @@ pub trait Bytes: Copy {
     unsafe fn flip(self) -> Self;
     /// i16 by i16.
     unsafe fn times(self, by: i16) -> Self;
-
-    /// 32 at `from`.
-    #[inline(always)]
-    unsafe fn load(from: *const u8) -> Self {
-        unsafe { Self::halves(from, from.add(16)) }
-    }
 }
 
 /// Any processor's.
 #[derive(Clone, Copy)]
-pub struct Portable([u8; 32]);
+pub struct Portable<const N: usize = 32>([u8; N]);
 
-impl Portable {
+impl<const N: usize> Portable<N> {
     fn map(self, f: impl Fn(u8) -> u8) -> Self {
         Self(self.0.map(f))
     }
+}
 
+impl Portable {
     /// Each 32-bit lane.
     fn lanes(self, f: impl Fn([u8; 4]) -> [u8; 4]) -> Self {
         let mut out = self;
@@ -59,12 +74,12 @@ fn i16s(a: i16, b: i16) -> [u8; 4] {
 }
 
 // SAFETY of all blocks: the caller has the bytes.
-impl Bytes for Portable {
-    unsafe fn halves(a: *const u8, b: *const u8) -> Self {
-        unsafe { Self(std::array::from_fn(|i| if i < 16 { *a.add(i) } else { *b.add(i - 16) })) }
+impl<const LEN: usize> Bits for Portable<LEN> {
+    unsafe fn load(from: *const u8) -> Self {
+        unsafe { Self(from.cast::<[u8; LEN]>().read_unaligned()) }
     }
     unsafe fn store(self, to: *mut u8) {
-        unsafe { to.cast::<[u8; 32]>().write_unaligned(self.0) }
+        unsafe { to.cast::<[u8; LEN]>().write_unaligned(self.0) }
     }
     unsafe fn or(self, other: Self) -> Self {
         Self(std::array::from_fn(|i| self.0[i] | other.0[i]))
@@ -74,6 +89,37 @@ impl Bytes for Portable {
     }
     unsafe fn left<const N: i32>(self, mask: u8) -> Self {
         self.map(|b| b << N & mask)
+    }
+}
+
+// SAFETY of all blocks: as above.
+#[cfg(test)]
+impl Wide for Portable<64> {
+    unsafe fn two(a: *const u8, b: *const u8) -> Self {
+        unsafe { Self(std::array::from_fn(|i| if i < 32 { *a.add(i) } else { *b.add(i - 32) })) }
+    }
+    unsafe fn nibbles(from: *const u8) -> Self {
+        unsafe { Self(std::array::from_fn(|i| if i < 32 { *from.add(i) } else { *from.add(i - 32) >> 4 })) }
+    }
+    unsafe fn first(from: *const u8, len: usize) -> Self {
+        unsafe { Self(std::array::from_fn(|i| if i < len { *from.add(i) } else { 0 })) }
+    }
+    unsafe fn minus(self, other: u8) -> Self {
+        self.map(|b| b.wrapping_sub(other))
+    }
+    unsafe fn times_scales(self, scales: &[u8; 16], n: usize) -> [Self; 2] {
+        let product = |i: usize| {
+            let scale = scales[n + [0, 1, 8, 9][i / 16]];
+            (self.0[i] as i8 as i16 * scale as i8 as i16).to_le_bytes()
+        };
+        [0, 1].map(|byte| Self(std::array::from_fn(|i| product(i)[byte])))
+    }
+}
+
+// SAFETY of all blocks: as above.
+impl Bytes for Portable {
+    unsafe fn halves(a: *const u8, b: *const u8) -> Self {
+        unsafe { Self(std::array::from_fn(|i| if i < 16 { *a.add(i) } else { *b.add(i - 16) })) }
     }
     unsafe fn transpose(rows: [Self; 4]) -> [Self; 4] {
         std::array::from_fn(|n| {
@@ -107,7 +153,7 @@ impl Bytes for Portable {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::Bytes;
+    use super::{Bits, Bytes, Wide};
     use std::arch::x86_64::*;
 
     /// In each lane, what `shuffle_epi8` takes as an order: byte `n` of the four as the i16's upper bytes, 0 below.
@@ -120,6 +166,92 @@ mod x86 {
         }
     }
 
+    macro_rules! bits {
+        ($type:ty, $load:ident $store:ident, $or:ident $and:ident $splat:ident, $right:ident $left:ident) => {
+            // SAFETY of all blocks: the caller has the instructions, and the bytes.
+            impl Bits for $type {
+                #[inline(always)]
+                unsafe fn load(from: *const u8) -> Self {
+                    unsafe { $load(from.cast()) }
+                }
+                #[inline(always)]
+                unsafe fn store(self, to: *mut u8) {
+                    unsafe { $store(to.cast(), self) }
+                }
+                #[inline(always)]
+                unsafe fn or(self, other: Self) -> Self {
+                    unsafe { $or(self, other) }
+                }
+                // Shifts of 16-bit lanes: what crosses from byte to byte falls to the mask.
+                #[inline(always)]
+                unsafe fn right<const N: i32>(self, mask: u8) -> Self {
+                    unsafe { $and($right(self, _mm_cvtsi32_si128(N)), $splat(mask as i8)) }
+                }
+                #[inline(always)]
+                unsafe fn left<const N: i32>(self, mask: u8) -> Self {
+                    unsafe { $and($left(self, _mm_cvtsi32_si128(N)), $splat(mask as i8)) }
+                }
+            }
+        };
+    }
+    bits!(
+        __m256i,
+        _mm256_loadu_si256 _mm256_storeu_si256,
+        _mm256_or_si256 _mm256_and_si256 _mm256_set1_epi8,
+        _mm256_srl_epi16 _mm256_sll_epi16
+    );
+    bits!(
+        __m512i,
+        _mm512_loadu_si512 _mm512_storeu_si512,
+        _mm512_or_si512 _mm512_and_si512 _mm512_set1_epi8,
+        _mm512_srl_epi16 _mm512_sll_epi16
+    );
+
+    // SAFETY of all blocks: the caller has AVX-512 F and BW, and the bytes.
+    impl Wide for __m512i {
+        #[inline(always)]
+        unsafe fn two(a: *const u8, b: *const u8) -> Self {
+            unsafe {
+                let a = _mm512_castsi256_si512(_mm256_loadu_si256(a.cast()));
+                _mm512_inserti64x4::<1>(a, _mm256_loadu_si256(b.cast()))
+            }
+        }
+        #[inline(always)]
+        unsafe fn nibbles(from: *const u8) -> Self {
+            unsafe {
+                let twice = _mm512_broadcast_i64x4(_mm256_loadu_si256(from.cast()));
+                _mm512_srlv_epi64(twice, _mm512_setr_epi64(0, 0, 0, 0, 4, 4, 4, 4))
+            }
+        }
+        #[inline(always)]
+        unsafe fn first(from: *const u8, len: usize) -> Self {
+            unsafe { _mm512_maskz_loadu_epi8(u64::MAX >> (64 - len), from.cast()) }
+        }
+        #[inline(always)]
+        unsafe fn minus(self, other: u8) -> Self {
+            unsafe { _mm512_sub_epi8(self, _mm512_set1_epi8(other as i8)) }
+        }
+        #[inline(always)]
+        unsafe fn times_scales(self, scales: &[u8; 16], n: usize) -> [Self; 2] {
+            unsafe {
+                // High bytes of i16, as those of the codes: the upper half of a product is that of the bytes.
+                const LANE: i64 = 0x0080_0080_0080_0080;
+                const ONE: i64 = 0x0100_0100_0100_0100;
+                let [a, b, c, d] = [0, 1, 8, 9].map(|g| LANE + g * ONE);
+                let order = _mm512_setr_epi64(a, a, b, b, c, c, d, d);
+                let order = _mm512_add_epi16(order, _mm512_set1_epi16((n as i16) << 8));
+                let scales = _mm512_broadcast_i32x4(_mm_loadu_si128(scales.as_ptr().cast()));
+                let scales = _mm512_shuffle_epi8(scales, order);
+                let upper = _mm512_set1_epi16(0xff00u16 as i16);
+                let even = _mm512_mulhi_epi16(_mm512_slli_epi16::<8>(self), scales);
+                let odd = _mm512_mulhi_epi16(_mm512_and_si512(self, upper), scales);
+                let low = _mm512_or_si512(_mm512_andnot_si512(upper, even), _mm512_slli_epi16::<8>(odd));
+                let high = _mm512_or_si512(_mm512_srli_epi16::<8>(even), _mm512_and_si512(odd, upper));
+                [low, high]
+            }
+        }
+    }
+
     // SAFETY of all blocks: the caller has AVX2, and the bytes.
     impl Bytes for __m256i {
         #[inline(always)]
@@ -128,27 +260,6 @@ mod x86 {
                 let a = _mm256_castsi128_si256(_mm_loadu_si128(a.cast()));
                 _mm256_inserti128_si256::<1>(a, _mm_loadu_si128(b.cast()))
             }
-        }
-        #[inline(always)]
-        unsafe fn load(from: *const u8) -> Self {
-            unsafe { _mm256_loadu_si256(from.cast()) }
-        }
-        #[inline(always)]
-        unsafe fn store(self, to: *mut u8) {
-            unsafe { _mm256_storeu_si256(to.cast(), self) }
-        }
-        #[inline(always)]
-        unsafe fn or(self, other: Self) -> Self {
-            unsafe { _mm256_or_si256(self, other) }
-        }
-        // Shifts of 16-bit lanes: what crosses from byte to byte falls to the mask.
-        #[inline(always)]
-        unsafe fn right<const N: i32>(self, mask: u8) -> Self {
-            unsafe { _mm256_and_si256(_mm256_srli_epi16::<N>(self), _mm256_set1_epi8(mask as i8)) }
-        }
-        #[inline(always)]
-        unsafe fn left<const N: i32>(self, mask: u8) -> Self {
-            unsafe { _mm256_and_si256(_mm256_slli_epi16::<N>(self), _mm256_set1_epi8(mask as i8)) }
         }
         #[inline(always)]
         unsafe fn transpose(v: [Self; 4]) -> [Self; 4] {
@@ -200,7 +311,7 @@ mod x86 {
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
-    use super::Bytes;
+    use super::{Bits, Bytes};
     use std::arch::aarch64::*;
 
     /// Two registers.
@@ -215,10 +326,10 @@ mod aarch64 {
     }
 
     // SAFETY of all blocks: every aarch64 that std runs on has NEON; the caller has the bytes.
-    impl Bytes for Neon {
+    impl Bits for Neon {
         #[inline(always)]
-        unsafe fn halves(a: *const u8, b: *const u8) -> Self {
-            unsafe { Self([vld1q_u8(a), vld1q_u8(b)]) }
+        unsafe fn load(from: *const u8) -> Self {
+            unsafe { Self::halves(from, from.add(16)) }
         }
         #[inline(always)]
         unsafe fn store(self, to: *mut u8) {
@@ -238,6 +349,14 @@ mod aarch64 {
         #[inline(always)]
         unsafe fn left<const N: i32>(self, mask: u8) -> Self {
             unsafe { Self(self.0.map(|v| vandq_u8(vshlq_n_u8::<N>(v), vdupq_n_u8(mask)))) }
+        }
+    }
+
+    // SAFETY of all blocks: as above.
+    impl Bytes for Neon {
+        #[inline(always)]
+        unsafe fn halves(a: *const u8, b: *const u8) -> Self {
+            unsafe { Self([vld1q_u8(a), vld1q_u8(b)]) }
         }
         #[inline(always)]
         unsafe fn transpose(rows: [Self; 4]) -> [Self; 4] {

@@ -24,6 +24,9 @@ pub trait Register: Copy {
     unsafe fn load_f16(from: *const u16) -> Self;
     unsafe fn load_bf16(from: *const u16) -> Self;
     unsafe fn load_i8(from: *const i8) -> Self;
+    unsafe fn load_i32(from: *const i32) -> Self;
+    /// 256 times those at `high`, and those at `low`; sums are i32.
+    unsafe fn load_split(high: *const i32, low: *const i32) -> Self;
     unsafe fn store(self, to: *mut f32);
     unsafe fn add(self, other: Self) -> Self;
     unsafe fn sub(self, other: Self) -> Self;
@@ -91,6 +94,15 @@ pub trait Lanes: Copy {
     #[inline(always)]
     unsafe fn load_i8(from: *const i8) -> Self {
         unsafe { Self::of(|i| Self::Part::load_i8(from.add(i * Self::Part::WIDTH))) }
+    }
+    #[inline(always)]
+    unsafe fn load_i32(from: *const i32) -> Self {
+        unsafe { Self::of(|i| Self::Part::load_i32(from.add(i * Self::Part::WIDTH))) }
+    }
+    #[inline(always)]
+    unsafe fn load_split(high: *const i32, low: *const i32) -> Self {
+        let at = |i| i * Self::Part::WIDTH;
+        unsafe { Self::of(|i| Self::Part::load_split(high.add(at(i)), low.add(at(i)))) }
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {

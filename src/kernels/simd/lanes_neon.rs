@@ -42,6 +42,14 @@ impl Register for float32x4_t {
         }
     }
     #[inline(always)]
+    unsafe fn load_i32(from: *const i32) -> Self {
+        unsafe { vcvtq_f32_s32(vld1q_s32(from)) }
+    }
+    #[inline(always)]
+    unsafe fn load_split(high: *const i32, low: *const i32) -> Self {
+        unsafe { vcvtq_f32_s32(vaddq_s32(vshlq_n_s32::<8>(vld1q_s32(high)), vld1q_s32(low))) }
+    }
+    #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
         unsafe { vst1q_f32(to, self) }
     }

@@ -45,6 +45,17 @@ impl Register for __m256 {
         unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))) }
     }
     #[inline(always)]
+    unsafe fn load_i32(from: *const i32) -> Self {
+        unsafe { _mm256_cvtepi32_ps(_mm256_loadu_si256(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_split(high: *const i32, low: *const i32) -> Self {
+        unsafe {
+            let high = _mm256_slli_epi32::<8>(_mm256_loadu_si256(high.cast()));
+            _mm256_cvtepi32_ps(_mm256_add_epi32(high, _mm256_loadu_si256(low.cast())))
+        }
+    }
+    #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
         unsafe { _mm256_storeu_ps(to, self) }
     }
@@ -157,6 +168,17 @@ impl Register for __m512 {
     #[inline(always)]
     unsafe fn load_i8(from: *const i8) -> Self {
         unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn load_i32(from: *const i32) -> Self {
+        unsafe { _mm512_cvtepi32_ps(_mm512_loadu_si512(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_split(high: *const i32, low: *const i32) -> Self {
+        unsafe {
+            let high = _mm512_slli_epi32::<8>(_mm512_loadu_si512(high.cast()));
+            _mm512_cvtepi32_ps(_mm512_add_epi32(high, _mm512_loadu_si512(low.cast())))
+        }
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {

@@ -11,6 +11,8 @@ pub(super) mod lanes;
 pub(super) mod lanes_neon;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod lanes_x86;
+#[cfg(test)]
+pub(super) mod models;
 #[cfg(target_arch = "aarch64")]
 pub(super) mod neon;
 #[cfg(target_arch = "x86_64")]

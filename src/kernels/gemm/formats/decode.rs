@@ -5,7 +5,7 @@
 
 use super::f16_at;
 use super::super_blocks::{Super, packed, with_super};
-use crate::kernels::simd::bytes::{Bytes, Portable};
+use crate::kernels::simd::bytes::{Bits, Portable};
 use crate::kernels::{Arithmetic, DType};
 
 /// A block's weights as integers: weight i is `values[i] * scales[i / 16] * d - mins[i / 16] * min`. A block of 32 has

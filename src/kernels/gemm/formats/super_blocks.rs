@@ -1,6 +1,6 @@
 //! Super-blocks of 256 columns: ggml's K-quants (github.com/ggml-org/ggml, ggml-quants.c).
 
-use crate::kernels::simd::bytes::Bytes;
+use crate::kernels::simd::bytes::Bits;
 
 /// A type of super-blocks: its weights are `d * scale * (code - OFFSET)`, or `d * scale * code - dmin * minimum` where it
 /// has MINIMA, with scales and minima of each 16 columns.
@@ -26,7 +26,7 @@ pub trait Super {
     ///
     /// # Safety
     /// `B`'s instructions are there.
-    unsafe fn codes<B: Bytes>(packed: [B; 6]) -> [B; 8];
+    unsafe fn codes<B: Bits>(packed: [B; 6]) -> [B; 8];
 }
 
 /// What lies at PACKED.
@@ -34,7 +34,7 @@ pub trait Super {
 /// # Safety
 /// `B`'s instructions are there; `K::BYTES` bytes can be read at `block`.
 #[inline(always)]
-pub unsafe fn packed<K: Super, B: Bytes>(block: *const u8) -> [B; 6] {
+pub unsafe fn packed<K: Super, B: Bits>(block: *const u8) -> [B; 6] {
     // SAFETY: the caller's promise.
     unsafe {
         let mut packed = [B::load(block.add(K::PACKED[0])); 6];
@@ -88,7 +88,7 @@ macro_rules! super_block {
             }
 
             #[inline(always)]
-            unsafe fn codes<B: Bytes>($p: [B; 6]) -> [B; 8] {
+            unsafe fn codes<B: Bits>($p: [B; 6]) -> [B; 8] {
                 // SAFETY: the caller's promise.
                 unsafe { $codes }
             }
@@ -209,7 +209,7 @@ fn twice(low: u32, high: u32) -> [u8; 16] {
 
 /// Two bits at a time of two vectors, low ones first.
 #[inline(always)]
-unsafe fn pairs<B: Bytes>([a, b, ..]: [B; 6]) -> [B; 8] {
+unsafe fn pairs<B: Bits>([a, b, ..]: [B; 6]) -> [B; 8] {
     // SAFETY: the caller's promise.
     unsafe {
         [
@@ -227,7 +227,7 @@ unsafe fn pairs<B: Bytes>([a, b, ..]: [B; 6]) -> [B; 8] {
 
 /// Four bits at a time of four vectors, low ones first.
 #[inline(always)]
-unsafe fn nibbles<B: Bytes>([a, b, c, d, ..]: [B; 6]) -> [B; 8] {
+unsafe fn nibbles<B: Bits>([a, b, c, d, ..]: [B; 6]) -> [B; 8] {
     // SAFETY: the caller's promise.
     unsafe {
         [
@@ -244,7 +244,7 @@ unsafe fn nibbles<B: Bytes>([a, b, c, d, ..]: [B; 6]) -> [B; 8] {
 }
 
 #[inline(always)]
-unsafe fn both<B: Bytes>(mut a: [B; 8], b: [B; 8]) -> [B; 8] {
+unsafe fn both<B: Bits>(mut a: [B; 8], b: [B; 8]) -> [B; 8] {
     for k in 0..8 {
         // SAFETY: the caller's promise.
         a[k] = unsafe { a[k].or(b[k]) };

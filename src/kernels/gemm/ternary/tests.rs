@@ -292,8 +292,10 @@ fn tiles_are_the_reference() {
             for tokens in counts {
                 let (values, rows) = (&values[..tokens * padded(cols)], &rows[..tokens]);
                 let want = &all[..tokens * 53];
-                let model = tiles::modelling(|| product(1, Isa::Amx, values, rows, &weights));
-                assert_eq!(model, want, "the model, {dtype:?}, {cols}, {tokens}");
+                for isa in &available()[1..] {
+                    let model = tiles::modelling(*isa, || product(1, Isa::Amx, values, rows, &weights));
+                    assert_eq!(model, want, "the model, {isa:?}, {dtype:?}, {cols}, {tokens}");
+                }
                 if available().contains(&Isa::Amx) {
                     let got = product(2, Isa::Amx, values, rows, &weights);
                     assert_eq!(got, want, "{dtype:?}, {cols}, {tokens}");

@@ -1,15 +1,13 @@
 //! The processor: AMX, and AVX-512 beside it.
 
-use super::supers::CODE_LINES;
 use super::{Machine, SIDE};
 use crate::kernels::DType;
 use crate::kernels::gemm::formats::short_blocks::{Pairs, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
-use crate::kernels::gemm::formats::super_blocks::{Super, packed, with_super};
 use crate::kernels::gemm::{quantized, ternary};
 use crate::kernels::pool::buffer::Line;
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::simd::amx;
-use crate::kernels::simd::x86::{self, loaded};
+use crate::kernels::simd::x86;
 use std::arch::x86_64::*;
 
 /// Runs `$body` in a function that has the instructions, which are those of `Isa::Amx`.
@@ -26,12 +24,6 @@ macro_rules! with_instructions {
 }
 
 with_instructions! {
-    pub unsafe fn arrange_supers(x: &BlockActivations, group: usize, out: &mut [Line]) {
-        super::supers::arrange_group::<Amx>(x, group, out)
-    }
-    pub unsafe fn supers(task: &quantized::Task, arranged: &[Line], scratch: &mut quantized::Scratch) {
-        super::supers::product::<Amx>(task, arranged, scratch)
-    }
     pub unsafe fn arrange_ternary(x: &ternary::Activations, group: usize, out: &mut [Line]) {
         super::ternary::arrange_group::<Amx>(x, group, out)
     }
@@ -65,36 +57,6 @@ unsafe fn rows<F: Pairs>(from: *const u8, stride: usize, count: usize, depth: us
                 _mm256_storeu_si256(to.add(r).cast(), _mm256_permute2x128_si256::<0x20>(low, high));
                 _mm256_storeu_si256(to.add(second).cast(), _mm256_permute2x128_si256::<0x31>(low, high));
             }
-        }
-    }
-}
-
-/// `Machine::decode_super` of a type.
-#[inline(always)]
-unsafe fn super_rows<K: Super>(from: *const u8, stride: usize, count: usize, to: &mut [Line; CODE_LINES]) {
-    for r in 0..count {
-        // SAFETY (of all): a block of a row; halves of lines, and a line.
-        unsafe {
-            let block = from.add(r * stride);
-            let codes = K::codes::<__m256i>(packed::<K, _>(block));
-            let [scales, minimums] = K::scales(std::slice::from_raw_parts(block, K::BYTES));
-            let (scales, minimums) = (loaded(&scales), loaded(&minimums));
-            let scales = _mm512_castsi256_si512(_mm256_cvtepi8_epi16(scales));
-            for (k, codes) in codes.into_iter().enumerate() {
-                let two = _mm512_inserti64x4::<1>(
-                    _mm512_set1_epi16(2 * k as i16),
-                    _mm256_set1_epi16(2 * k as i16 + 1),
-                );
-                let codes = _mm512_sub_epi16(_mm512_cvtepu8_epi16(codes), _mm512_set1_epi16(K::OFFSET));
-                let products = _mm512_mullo_epi16(codes, _mm512_permutexvar_epi16(two, scales));
-                let high = _mm512_cvtepi16_epi8(_mm512_srai_epi16::<7>(products));
-                let low = _mm512_cvtepi16_epi8(_mm512_and_si512(products, _mm512_set1_epi16(127)));
-                let line = k / 2 * SIDE + r;
-                let at = 32 * (k % 2);
-                _mm256_store_si256(to[line].0[at..].as_mut_ptr().cast(), high);
-                _mm256_store_si256(to[4 * SIDE + line].0[at..].as_mut_ptr().cast(), low);
-            }
-            _mm512_store_si512(to[8 * SIDE + r].0.as_mut_ptr().cast(), _mm512_zextsi128_si512(minimums));
         }
     }
 }
@@ -222,17 +184,6 @@ impl Machine for Amx {
         }
     }
     #[inline(always)]
-    unsafe fn decode_super(
-        dtype: DType,
-        from: *const u8,
-        stride: usize,
-        count: usize,
-        to: &mut [Line; CODE_LINES],
-    ) {
-        // SAFETY: as above.
-        unsafe { with_super!(dtype, K => super_rows::<K>(from, stride, count, to)) }
-    }
-    #[inline(always)]
     unsafe fn halves<const LAST: bool>(from: *const u8, stride: usize, count: usize) -> __m512 {
         unsafe {
             let rows = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -247,13 +198,6 @@ impl Machine for Amx {
     #[inline(always)]
     unsafe fn load_i32(from: *const i32) -> __m512 {
         unsafe { _mm512_cvtepi32_ps(_mm512_loadu_si512(from.cast())) }
-    }
-    #[inline(always)]
-    unsafe fn load_split(high: *const i32, low: *const i32) -> __m512 {
-        unsafe {
-            let high = _mm512_slli_epi32::<7>(_mm512_loadu_si512(high.cast()));
-            _mm512_cvtepi32_ps(_mm512_add_epi32(high, _mm512_loadu_si512(low.cast())))
-        }
     }
     #[inline(always)]
     unsafe fn store(x: __m512, to: *mut f32) {

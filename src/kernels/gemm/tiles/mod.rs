@@ -18,6 +18,33 @@ macro_rules! on_machine {
     }};
 }
 
+/// Of a kernel for any `Set` a function that runs it with the processor's, or with that which tests want.
+macro_rules! entry {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),*) = $kernel:ident) => {
+        $(#[$doc])*
+        $vis unsafe fn $name($($arg: $type),*) {
+            #[cfg(test)]
+            if let Some(isa) = crate::kernels::gemm::tiles::model::wanted() {
+                crate::kernels::simd::dispatch::by_isa!(
+                    fn modelled($($arg: $type),*) = $kernel::<models>
+                );
+                return modelled(isa, $($arg),*);
+            }
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+                fn processor($($arg: $type),*) {
+                    // SAFETY: this function has the instructions.
+                    unsafe { $kernel::<crate::kernels::simd::amx::Processor>($($arg),*) }
+                }
+                // SAFETY: the caller's promise.
+                unsafe { processor($($arg),*) }
+            }
+        }
+    };
+}
+use entry;
+
 pub mod blocks;
 pub mod supers;
 pub mod ternary;
@@ -28,26 +55,29 @@ mod amx;
 mod model;
 
 use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::gemm::formats::short_blocks::put;
 use crate::kernels::gemm::quantized::{Scratch, Task};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::simd::amx::Configured;
-use crate::kernels::simd::amx::Tiles;
+use crate::kernels::simd::amx::{Set, Tiles};
+use crate::kernels::simd::bytes::Bytes;
+use crate::kernels::simd::lanes::Lanes;
 use crate::kernels::{DType, Isa, Pool};
 
 /// Whether this thread's products stand for the processor's: in tests.
 #[cfg(test)]
 pub fn modelled() -> bool {
-    model::WANTED.get()
+    model::wanted().is_some()
 }
 
-/// What `product` gives where this thread's products are the model's. It has no others: `product` uses one thread.
+/// What `product` gives where this thread's products are the model's, with the vectors of `isa`. It has no others: `product` uses one thread.
 #[cfg(test)]
-pub fn modelling<R>(product: impl FnOnce() -> R) -> R {
-    model::WANTED.set(true);
+pub fn modelling<R>(isa: Isa, product: impl FnOnce() -> R) -> R {
+    model::WANTED.set(Some(isa));
     let result = product();
-    model::WANTED.set(false);
+    model::WANTED.set(None);
     result
 }
 
@@ -123,6 +153,66 @@ pub unsafe fn run(task: &Task, arranged: &[Line], scratch: &mut Scratch) {
 /// Weight rows of a tile, and tokens.
 pub const SIDE: usize = 16;
 
+// What follows needs the instructions of its set, and is inlined into functions that have them.
+
+/// Of 16 bytes at `at` of each row four lines, with four bytes of every row in each.
+#[inline(always)]
+unsafe fn columns<B: Bytes>(rows: &[*const u8; SIDE], at: usize, to: &mut [Line; 4]) {
+    for half in 0..2 {
+        // SAFETY: the caller has 16 bytes at `at` of each row.
+        unsafe {
+            let row = |r: usize| rows[8 * half + r].add(at);
+            let mut fours = [B::halves(row(0), row(4)); 4];
+            for r in 1..4 {
+                fours[r] = B::halves(row(r), row(4 + r));
+            }
+            let fours = B::transpose(fours);
+            for n in 0..4 {
+                put(&mut to[n], half, fours[n]);
+            }
+        }
+    }
+}
+
+/// Columns from `from` on, `cols` of them, in steps of 256, as right tiles: row `j` of tile `k` of a step has columns
+/// `32 k + 4 j ..` of its first half where j < 8, else of its second one.
+#[inline(always)]
+unsafe fn in_steps<S: Set>(rows: &[*const u8; SIDE], from: usize, cols: usize, out: &mut [Line]) {
+    for at in (0..cols).step_by(16) {
+        let (step, half, k, j) = (at / 256, at % 256 / 128, at % 128 / 32, at % 32 / 4);
+        let to = out[64 * step + SIDE * k + 8 * half + j..].first_chunk_mut().expect("four lines");
+        // SAFETY: the caller has these columns of each row.
+        unsafe { columns::<S::Bytes>(rows, from + at, to) };
+    }
+}
+
+/// Sixteen lines of sixteen numbers, the other way round.
+#[inline(always)]
+unsafe fn transposed<S: Set>(lines: &[Line; SIDE]) -> [Line; SIDE] {
+    let mut rows = [lines.as_ptr().cast(); SIDE];
+    for (row, line) in rows.iter_mut().zip(lines) {
+        *row = line.0.as_ptr();
+    }
+    let mut out = [Line::default(); SIDE];
+    for (n, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+        // SAFETY: a quarter of each line.
+        unsafe { columns::<S::Bytes>(&rows, 16 * n, out) };
+    }
+    out
+}
+
+/// `count` F16, `stride` bytes apart; the last one stands for those up to sixteen.
+#[inline(always)]
+unsafe fn halves<S: Set>(from: *const u8, stride: usize, count: usize) -> S::Lanes {
+    let mut halves = [0u16; SIDE];
+    for (i, half) in halves.iter_mut().enumerate() {
+        // SAFETY: one of so many.
+        *half = unsafe { from.add(i.min(count - 1) * stride).cast::<u16>().read_unaligned() };
+    }
+    // SAFETY: sixteen.
+    unsafe { S::Lanes::load_f16(halves.as_ptr()) }
+}
+
 /// Tiles, and what is done beside them. All functions need the machine's instructions, and are inlined into functions
 /// that have them.
 #[allow(clippy::missing_safety_doc)] // said above, once; what pointers must be is said at each
@@ -153,24 +243,11 @@ pub trait Machine {
         to: *mut [u8; 32],
     );
 
-    /// Of a block of 256 of each of `count` rows, which lie `stride` bytes apart: codes times their integer scales, as 128
-    /// times a high byte and a low one, each in four tiles, then a tile of rows that begin with their sixteen minimums and
-    /// are zero behind them.
-    unsafe fn decode_super(
-        dtype: DType,
-        from: *const u8,
-        stride: usize,
-        count: usize,
-        to: &mut [Line; supers::CODE_LINES],
-    );
-
     /// `count` F16, one at `from` and the others `stride` bytes apart from there on; sixteen where it is more. Two bytes
     /// behind each, or before each if it is the `LAST` one, can be read too. Other floats are 0.
     unsafe fn halves<const LAST: bool>(from: *const u8, stride: usize, count: usize) -> Self::Floats;
     /// Sixteen i32 at `from`, as floats.
     unsafe fn load_i32(from: *const i32) -> Self::Floats;
-    /// 128 times sixteen i32 at `high`, and those at `low`, as floats.
-    unsafe fn load_split(high: *const i32, low: *const i32) -> Self::Floats;
     /// To sixteen at `to`.
     unsafe fn store(x: Self::Floats, to: *mut f32);
     unsafe fn add(a: Self::Floats, b: Self::Floats) -> Self::Floats;

@@ -1,18 +1,22 @@
 //! Arrays that stand for the processor.
 
-use super::supers::CODE_LINES;
 use super::{Machine, SIDE};
-use crate::kernels::DType;
 use crate::kernels::gemm::formats::decode::decode;
 use crate::kernels::pool::buffer::Line;
 use crate::kernels::simd::amx;
+use crate::kernels::{DType, Isa};
 use half::f16;
 use std::array::from_fn;
 use std::cell::Cell;
 
 thread_local! {
     /// Set by tests.
-    pub static WANTED: Cell<bool> = const { Cell::new(false) };
+    pub static WANTED: Cell<Option<Isa>> = const { Cell::new(None) };
+}
+
+/// The vectors that products take beside the model's tiles.
+pub fn wanted() -> Option<Isa> {
+    WANTED.get()
 }
 
 pub struct Model;
@@ -65,28 +69,6 @@ impl Machine for Model {
             }
         }
     }
-    unsafe fn decode_super(
-        dtype: DType,
-        from: *const u8,
-        stride: usize,
-        count: usize,
-        to: &mut [Line; CODE_LINES],
-    ) {
-        let bytes = dtype.block().1;
-        for r in 0..count {
-            // SAFETY: a block of a row.
-            let block = unsafe { std::slice::from_raw_parts(from.add(r * stride), bytes) };
-            let codes = decode(dtype, block);
-            for (i, value) in codes.values.iter().enumerate() {
-                let product = *value as i16 * codes.scales[i / 16] as i16;
-                let line = i / 64 * SIDE + r;
-                to[line].0[i % 64] = (product >> 7) as u8;
-                to[4 * SIDE + line].0[i % 64] = (product & 127) as u8;
-            }
-            to[8 * SIDE + r] = Line::default();
-            to[8 * SIDE + r].0[..16].copy_from_slice(&codes.mins);
-        }
-    }
     unsafe fn halves<const LAST: bool>(from: *const u8, stride: usize, count: usize) -> Self::Floats {
         from_fn(|i| {
             // SAFETY: one of so many.
@@ -97,10 +79,6 @@ impl Machine for Model {
     }
     unsafe fn load_i32(from: *const i32) -> Self::Floats {
         from_fn(|i| unsafe { from.add(i).read_unaligned() as f32 })
-    }
-    unsafe fn load_split(high: *const i32, low: *const i32) -> Self::Floats {
-        let at = |from: *const i32, i: usize| unsafe { from.add(i).read_unaligned() };
-        from_fn(|i| (at(high, i) * 128 + at(low, i)) as f32)
     }
     unsafe fn store(x: Self::Floats, to: *mut f32) {
         (0..SIDE).for_each(|i| unsafe { to.add(i).write_unaligned(x[i]) });

@@ -6,7 +6,7 @@
 use crate::kernels::gemm::formats::f16_at;
 use crate::kernels::gemm::formats::super_blocks::{Super, packed};
 use crate::kernels::gemm::quantized::Task;
-use crate::kernels::simd::bytes::{Bytes, Neon};
+use crate::kernels::simd::bytes::{Bits, Bytes, Neon};
 use crate::kernels::simd::neon::dot;
 use std::arch::aarch64::*;
 

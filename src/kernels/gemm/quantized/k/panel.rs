@@ -8,7 +8,7 @@ use crate::kernels::Isa;
 use crate::kernels::gemm::formats::short_blocks::put;
 use crate::kernels::gemm::formats::super_blocks::Super;
 use crate::kernels::pool::buffer::{Line, grown};
-use crate::kernels::simd::bytes::Bytes;
+use crate::kernels::simd::bytes::{Bits, Bytes};
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::ints::{Group, Ints};
 use crate::kernels::simd::lanes::Lanes;
