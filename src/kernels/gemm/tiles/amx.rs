@@ -3,7 +3,7 @@
 use super::{Machine, SIDE};
 use crate::kernels::DType;
 use crate::kernels::gemm::formats::short_blocks::{Pairs, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
-use crate::kernels::gemm::{quantized, ternary};
+use crate::kernels::gemm::quantized;
 use crate::kernels::pool::buffer::Line;
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::simd::amx;
@@ -24,17 +24,11 @@ macro_rules! with_instructions {
 }
 
 with_instructions! {
-    pub unsafe fn arrange_ternary(x: &ternary::Activations, group: usize, out: &mut [Line]) {
-        super::ternary::arrange_group::<Amx>(x, group, out)
-    }
     pub unsafe fn arrange_blocks(x: &BlockActivations, group: usize, out: &mut [Line]) {
         super::blocks::arrange_group::<Amx>(x, group, out)
     }
     pub unsafe fn blocks(task: &quantized::Task, arranged: &[Line], scratch: &mut quantized::Scratch) {
         super::blocks::product::<Amx>(task, arranged, scratch)
-    }
-    pub unsafe fn ternary(task: &ternary::Task, scratch: &mut ternary::Scratch) {
-        super::ternary::product::<Amx>(task, scratch)
     }
 }
 

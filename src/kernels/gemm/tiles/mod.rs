@@ -186,19 +186,27 @@ unsafe fn in_steps<S: Set>(rows: &[*const u8; SIDE], from: usize, cols: usize, o
     }
 }
 
-/// Sixteen lines of sixteen numbers, the other way round.
+/// Hands out the columns of sixteen lines of floats: of `count` rows each, for `tokens` tokens.
 #[inline(always)]
-unsafe fn transposed<S: Set>(lines: &[Line; SIDE]) -> [Line; SIDE] {
+unsafe fn by_token<S: Set>(lines: &[Line; SIDE], tokens: usize, count: usize, write: impl Fn(usize, &[f32])) {
     let mut rows = [lines.as_ptr().cast(); SIDE];
     for (row, line) in rows.iter_mut().zip(lines) {
         *row = line.0.as_ptr();
     }
-    let mut out = [Line::default(); SIDE];
-    for (n, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+    for first in (0..tokens).step_by(4) {
+        let mut four = [Line::default(); 4];
         // SAFETY: a quarter of each line.
-        unsafe { columns::<S::Bytes>(&rows, 16 * n, out) };
+        unsafe { columns::<S::Bytes>(&rows, 4 * first, &mut four) };
+        for (t, line) in four.iter().enumerate().take(tokens - first) {
+            // SAFETY: a line is sixteen floats.
+            let values = unsafe { &*line.0.as_ptr().cast::<[f32; SIDE]>() };
+            match count {
+                // A copy of known length.
+                SIDE => write(first + t, values),
+                _ => write(first + t, &values[..count]),
+            }
+        }
     }
-    out
 }
 
 /// `count` F16, `stride` bytes apart; the last one stands for those up to sixteen.

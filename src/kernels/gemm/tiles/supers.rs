@@ -4,7 +4,7 @@
 //! sixteen tokens is twice four tiles' products, which become floats once. Minimums meet the tokens' sums likewise. A block
 //! is decoded while the one before is multiplied: what was just stored is no tile yet.
 
-use super::{SIDE, entry, halves, in_groups, in_steps, modelled, transposed};
+use super::{SIDE, by_token, entry, halves, in_groups, in_steps, modelled};
 use crate::kernels::gemm::formats::super_blocks::{Super, with_super};
 use crate::kernels::gemm::quantized::{Scratch, Task};
 use crate::kernels::pool::buffer::{Line, grown};
@@ -29,10 +29,12 @@ const LOW_SUMS: usize = LINES;
 const HIGH_SUMS: usize = LINES + 4;
 const SCALES: usize = LINES + 8;
 
-/// Whether `isa` multiplies so many tokens with such weights with tiles.
+/// Whether `isa` multiplies so many tokens with such weights with tiles. With the first number below they are 1.0 to 1.2 times
+/// as fast as AVX-512 (on an Emerald Rapids, weights from memory).
 pub fn pays(isa: Isa, dtype: DType, tokens: usize) -> bool {
     let least = match dtype {
-        DType::Q2_K | DType::Q3_K | DType::Q4_K | DType::Q5_K | DType::Q6_K => 6,
+        DType::Q2_K | DType::Q3_K | DType::Q5_K | DType::Q6_K => 6,
+        DType::Q4_K => 9,
         _ => return false,
     };
     isa == Isa::Amx && (modelled() || tokens >= least)
@@ -268,9 +270,9 @@ impl<'a, S: Set> Sweep<'a, S> {
             if block + 1 == self.blocks {
                 let count = SIDE.min(self.task.rows - first);
                 let tokens = SIDE.min(self.task.x.tokens() - SIDE * group);
-                for (t, line) in transposed::<S>(partial).iter().enumerate().take(tokens) {
-                    self.task.write(SIDE * group + t, first, &line.floats()[..count]);
-                }
+                by_token::<S>(partial, tokens, count, |t, values| {
+                    self.task.write(SIDE * group + t, first, values);
+                });
             }
         }
     }

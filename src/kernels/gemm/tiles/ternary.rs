@@ -5,11 +5,13 @@
 //! other lines: what was just stored is no tile yet. Up to 32 tokens keep their sums in tiles from end to end of a row;
 //! more sweep over a few steps at a time, whose codes stay in the first cache.
 
-use super::{Machine, SIDE, modelled};
+use super::{SIDE, by_token, entry, halves, in_steps, modelled};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::gemm::ternary::{Activations, Scratch, Task};
 use crate::kernels::pool::buffer::{Line, grown};
-use crate::kernels::simd::amx::Tiles;
+use crate::kernels::simd::amx::{Set, Tiles};
+use crate::kernels::simd::bytes::{Bits, Wide};
+use crate::kernels::simd::lanes::Lanes;
 use crate::kernels::{DType, Isa, Pool};
 use std::ops::Range;
 
@@ -56,55 +58,45 @@ pub unsafe fn arrange(pool: &Pool, x: &Activations, out: &mut [Line]) {
     let shared = SharedOut::new(out);
     let one = |group: usize| {
         // SAFETY: each task has lines of its own; the caller's promise.
-        unsafe {
-            on_machine!(
-                arrange_ternary,
-                arrange_group(x, group, shared.slice(group * each..(group + 1) * each))
-            )
-        }
+        unsafe { arranged(x, group, shared.slice(group * each..(group + 1) * each)) }
     };
     if x.values.len() < SMALL { (0..groups).for_each(one) } else { pool.run(groups, &one) }
 }
 
-/// `task` with any number of tokens.
-///
-/// # Safety
-/// `Isa::Amx` is available, this thread has tiles of `DEPTH`, and `arrange` has made `task.arranged`.
-pub unsafe fn run(task: &Task, scratch: &mut Scratch) {
-    // SAFETY: the caller's promise.
-    unsafe { on_machine!(ternary, product(task, scratch)) }
-}
+entry!(fn arranged(x: &Activations, group: usize, out: &mut [Line]) = arrange_group);
+entry!(
+    /// `task` with any number of tokens.
+    ///
+    /// # Safety
+    /// `Isa::Amx` is available, this thread has tiles of `DEPTH`, and `arrange` has made `task.arranged`.
+    pub fn run(task: &Task, scratch: &mut Scratch) = product
+);
 
-/// Of sixteen tokens four tiles for each step. Row `j` of tile `k` has columns `32 k + 4 j ..` of the step's first half
-/// where j < 8, else of its second one. What is missing of a step is zeros; missing tokens repeat the last.
+/// Of sixteen tokens four tiles for each step. What is missing of a step is zeros; missing tokens repeat the last.
 #[inline(always)]
-pub unsafe fn arrange_group<M: Machine>(x: &Activations, group: usize, out: &mut [Line]) {
-    let mut rows = [x.row(0).as_ptr(); SIDE];
+unsafe fn arrange_group<S: Set>(x: &Activations, group: usize, out: &mut [Line]) {
+    let mut rows = [x.row(0).as_ptr().cast(); SIDE];
     for (t, row) in rows.iter_mut().enumerate() {
-        *row = x.row((group * SIDE + t).min(x.rows.len() - 1)).as_ptr();
+        *row = x.row((group * SIDE + t).min(x.rows.len() - 1)).as_ptr().cast();
     }
     if !x.cols.is_multiple_of(STEP) {
         let each = out.len();
         out[each - LINES..].fill(Line::default());
     }
-    for at in (0..x.cols).step_by(16) {
-        let (step, half, k, j) = (at / STEP, at % STEP / 128, at % 128 / 32, at % 32 / 4);
-        let to = out[step * LINES + k * SIDE + half * 8 + j..].first_chunk_mut().expect("four lines");
-        // SAFETY: 16 of a row's columns at `at`.
-        unsafe { M::columns(&rows, at, to) };
-    }
+    // SAFETY: a row's columns.
+    unsafe { in_steps::<S>(&rows, 0, x.cols, out) };
 }
 
 /// `task` with any number of tokens.
 #[inline(always)]
-pub unsafe fn product<M: Machine>(task: &Task, scratch: &mut Scratch) {
+unsafe fn product<S: Set>(task: &Task, scratch: &mut Scratch) {
     // SAFETY: the caller's promise.
     unsafe {
-        let mut tiles = M::Tiles::new(DEPTH);
+        let mut tiles = S::Tiles::new(DEPTH);
         if task.weights.dtype == DType::TQ2_0 {
-            Sweep::<M, true>::new(task, scratch, &mut tiles).all();
+            Sweep::<S, true>::new(task, scratch, &mut tiles).all();
         } else {
-            Sweep::<M, false>::new(task, scratch, &mut tiles).all();
+            Sweep::<S, false>::new(task, scratch, &mut tiles).all();
         }
     }
 }
@@ -112,9 +104,9 @@ pub unsafe fn product<M: Machine>(task: &Task, scratch: &mut Scratch) {
 /// 16 rows of 16 sums.
 type Sums = [Line; SIDE];
 
-struct Sweep<'a, M: Machine, const SCALED: bool> {
+struct Sweep<'a, S: Set, const SCALED: bool> {
     task: &'a Task<'a>,
-    tiles: &'a mut M::Tiles,
+    tiles: &'a mut S::Tiles,
     steps: usize,
     /// Of `RING` steps the codes of two times sixteen rows.
     codes: &'a mut [[Line; LINES]],
@@ -126,8 +118,8 @@ struct Sweep<'a, M: Machine, const SCALED: bool> {
     partial: &'a mut [Sums],
 }
 
-impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
-    unsafe fn new(task: &'a Task<'a>, scratch: &'a mut Scratch, tiles: &'a mut M::Tiles) -> Self {
+impl<'a, S: Set, const SCALED: bool> Sweep<'a, S, SCALED> {
+    unsafe fn new(task: &'a Task<'a>, scratch: &'a mut Scratch, tiles: &'a mut S::Tiles) -> Self {
         let groups = task.x.rows.len().div_ceil(SIDE);
         let steps = task.x.cols.div_ceil(STEP);
         let starts = if SCALED { steps } else { 1 };
@@ -309,13 +301,16 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
         let (base, next) = (all.wrapping_add(at), all.wrapping_add(2 * SIDE * (row_bytes + at)));
         let codes = self.codes[turn % RING * 2..][..2].as_mut_ptr().cast::<Line>();
         for row in parts.start * SIDE / 2..count.min(parts.end * SIDE / 2) {
-            M::fetch(next.wrapping_add(row * BYTES), BYTES);
+            S::Lanes::fetch(next.wrapping_add(row * BYTES));
             // SAFETY (of all): within the rows that were looked up, lines of this step's.
             unsafe {
                 let to = codes.add(row / SIDE * LINES + row % SIDE);
-                match SCALED {
-                    true => M::planes::<false>(base.add(row * row_bytes), BYTES, to),
-                    false => M::planes::<true>(base.add(row * row_bytes), len, to),
+                let packed = S::Wide::first(base.add(row * row_bytes), len);
+                let planes =
+                    [packed.right::<0>(3), packed.right::<2>(3), packed.right::<4>(3), packed.right::<6>(3)];
+                // TQ2_0 has the first columns in the low bits, I2_S in the high ones.
+                for (k, plane) in planes.into_iter().enumerate() {
+                    plane.store(to.add(SIDE * if SCALED { k } else { 3 - k }).cast());
                 }
             }
         }
@@ -324,8 +319,8 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
                 let from = base.wrapping_add(SIDE * r * row_bytes + BYTES);
                 // SAFETY: two bytes behind the rows' codes.
                 unsafe {
-                    let scales = M::halves::<true>(from, row_bytes, count - SIDE * r);
-                    M::store(scales, self.scales[turn % (2 * RING) * 2 + r].as_mut_ptr());
+                    let to = self.scales[turn % (2 * RING) * 2 + r].as_mut_ptr();
+                    halves::<S>(from, row_bytes, count - SIDE * r).store(to);
                 }
             }
         }
@@ -416,10 +411,10 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
                 for (i, scale) in scales.iter().enumerate() {
                     // SAFETY (of all): a tile of sums.
                     unsafe {
-                        let value = M::mul(M::load_i32(sums.add(SIDE * i)), M::splat(*scale));
+                        let value = S::Lanes::load_i32(sums.add(SIDE * i)).mul(S::Lanes::splat(*scale));
                         let total = totals.add(SIDE * i);
-                        let before = if first { M::splat(0.0) } else { M::load(total) };
-                        M::store(M::add(before, value), total);
+                        let before = if first { S::Lanes::splat(0.0) } else { S::Lanes::load(total) };
+                        before.add(value).store(total);
                     }
                 }
             }
@@ -433,28 +428,23 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
         let each = if SCALED { 1 + self.steps } else { 2 };
         // SAFETY (of all): lines are sixteen numbers.
         unsafe {
-            let own = M::load(self.tokens[group * each].0.as_ptr().cast());
-            let mut values = [M::splat(0.0); SIDE];
+            let own = S::Lanes::load(self.tokens[group * each].0.as_ptr().cast());
             let mut scale = own;
-            for (i, (value, sums)) in values.iter_mut().zip(&self.partial[at]).enumerate() {
+            for (i, line) in self.partial[at].iter_mut().enumerate() {
+                let line: *mut f32 = line.0.as_mut_ptr().cast();
                 if SCALED {
-                    *value = M::div(M::load(sums.0.as_ptr().cast()), own);
+                    S::Lanes::load(line).div(own).store(line);
                     continue;
                 }
                 if i == 0 || weights.dtype == DType::Ternary {
-                    scale = M::div(M::splat(weights.scale(rows.start + i.min(rows.len() - 1))), own);
+                    scale = S::Lanes::splat(weights.scale(rows.start + i.min(rows.len() - 1))).div(own);
                 }
-                *value = M::mul(M::load_i32(sums.0.as_ptr().cast()), scale);
+                S::Lanes::load_i32(line.cast()).mul(scale).store(line);
             }
-            let columns = M::transpose(values);
-            for (t, column) in columns.into_iter().enumerate().take(x.rows.len() - SIDE * group) {
-                let mut values = [0.0; SIDE];
-                M::store(column, values.as_mut_ptr());
-                match rows.len() {
-                    SIDE => self.task.write(SIDE * group + t, rows.start, &values),
-                    count => self.task.write(SIDE * group + t, rows.start, &values[..count]),
-                }
-            }
+            let tokens = SIDE.min(x.rows.len() - SIDE * group);
+            by_token::<S>(&self.partial[at], tokens, rows.len(), |t, values| {
+                self.task.write(SIDE * group + t, rows.start, values);
+            });
         }
     }
 }
