@@ -5,6 +5,7 @@
 //! times four bytes: four of each column of the right matrix.
 
 use super::bytes::{Bytes, Wide};
+use super::ints::Ints;
 use super::lanes::Lanes;
 
 /// The tiles of a thread. All numbers of tiles are constants, as instructions have them.
@@ -43,6 +44,7 @@ pub trait Set {
     type Lanes: Lanes;
     type Bytes: Bytes;
     type Wide: Wide;
+    type Ints: Ints<Lanes = Self::Lanes, Bytes = Self::Bytes>;
 }
 
 /// The processor's.
@@ -55,6 +57,7 @@ impl Set for Processor {
     type Lanes = super::lanes::Avx512;
     type Bytes = std::arch::x86_64::__m256i;
     type Wide = std::arch::x86_64::__m512i;
+    type Ints = super::ints::Avx512;
 }
 
 /// Rows of tile `tile`, and bytes of each.
@@ -120,7 +123,7 @@ impl Tiles for Model {
     }
 
     fn dot_unsigned<const C: usize, const A: usize, const B: usize>(&mut self) {
-        self.dot::<C, A, B>(|byte| byte as i32);
+        self.dot::<C, A, B>(i32::from);
     }
 
     fn dot_signed<const C: usize, const A: usize, const B: usize>(&mut self) {

@@ -13,6 +13,8 @@ pub trait Bits: Copy {
     unsafe fn right<const N: i32>(self, mask: u8) -> Self;
     /// Further up.
     unsafe fn left<const N: i32>(self, mask: u8) -> Self;
+    /// `by` taken from each byte; what is below zero wraps.
+    unsafe fn less(self, by: u8) -> Self;
 }
 
 /// 64.
@@ -23,7 +25,6 @@ pub trait Wide: Bits {
     unsafe fn nibbles(from: *const u8) -> Self;
     /// The first `len` at `from`, and zeros.
     unsafe fn first(from: *const u8, len: usize) -> Self;
-    unsafe fn minus(self, other: u8) -> Self;
     /// Products of int8 with four of sixteen int8: the first sixteen with number `n`, then with `n + 1`, `n + 8` and
     /// `n + 9`. Their low bytes, and their high ones.
     unsafe fn times_scales(self, scales: &[u8; 16], n: usize) -> [Self; 2];
@@ -43,8 +44,6 @@ pub trait Bytes: Bits {
     unsafe fn pair_as_i16s(self, n: usize) -> Self;
     /// Of each half `mask` where one of the sixteen bits at `a`, or at `b`, is set, lowest first; 0 elsewhere.
     unsafe fn bits(a: *const u8, b: *const u8, mask: u8) -> Self;
-    /// Each byte's highest bit turned.
-    unsafe fn flip(self) -> Self;
     /// i16 by i16.
     unsafe fn times(self, by: i16) -> Self;
 }
@@ -90,6 +89,9 @@ impl<const LEN: usize> Bits for Portable<LEN> {
     unsafe fn left<const N: i32>(self, mask: u8) -> Self {
         self.map(|b| b << N & mask)
     }
+    unsafe fn less(self, by: u8) -> Self {
+        self.map(|b| b.wrapping_sub(by))
+    }
 }
 
 // SAFETY of all blocks: as above.
@@ -103,9 +105,6 @@ impl Wide for Portable<64> {
     }
     unsafe fn first(from: *const u8, len: usize) -> Self {
         unsafe { Self(std::array::from_fn(|i| if i < len { *from.add(i) } else { 0 })) }
-    }
-    unsafe fn minus(self, other: u8) -> Self {
-        self.map(|b| b.wrapping_sub(other))
     }
     unsafe fn times_scales(self, scales: &[u8; 16], n: usize) -> [Self; 2] {
         let product = |i: usize| {
@@ -141,9 +140,6 @@ impl Bytes for Portable {
             Self(std::array::from_fn(|i| mask * if i < 16 { bits(a, i) } else { bits(b, i - 16) }))
         }
     }
-    unsafe fn flip(self) -> Self {
-        self.map(|b| b ^ 128)
-    }
     unsafe fn times(self, by: i16) -> Self {
         self.lanes(|[a, b, c, d]| {
             i16s(i16::from_le_bytes([a, b]).wrapping_mul(by), i16::from_le_bytes([c, d]).wrapping_mul(by))
@@ -167,7 +163,7 @@ mod x86 {
     }
 
     macro_rules! bits {
-        ($type:ty, $load:ident $store:ident, $or:ident $and:ident $splat:ident, $right:ident $left:ident) => {
+        ($type:ty, $load:ident $store:ident, $or:ident $and:ident $sub:ident $splat:ident, $right:ident $left:ident) => {
             // SAFETY of all blocks: the caller has the instructions, and the bytes.
             impl Bits for $type {
                 #[inline(always)]
@@ -191,19 +187,23 @@ mod x86 {
                 unsafe fn left<const N: i32>(self, mask: u8) -> Self {
                     unsafe { $and($left(self, _mm_cvtsi32_si128(N)), $splat(mask as i8)) }
                 }
+                #[inline(always)]
+                unsafe fn less(self, by: u8) -> Self {
+                    unsafe { $sub(self, $splat(by as i8)) }
+                }
             }
         };
     }
     bits!(
         __m256i,
         _mm256_loadu_si256 _mm256_storeu_si256,
-        _mm256_or_si256 _mm256_and_si256 _mm256_set1_epi8,
+        _mm256_or_si256 _mm256_and_si256 _mm256_sub_epi8 _mm256_set1_epi8,
         _mm256_srl_epi16 _mm256_sll_epi16
     );
     bits!(
         __m512i,
         _mm512_loadu_si512 _mm512_storeu_si512,
-        _mm512_or_si512 _mm512_and_si512 _mm512_set1_epi8,
+        _mm512_or_si512 _mm512_and_si512 _mm512_sub_epi8 _mm512_set1_epi8,
         _mm512_srl_epi16 _mm512_sll_epi16
     );
 
@@ -226,10 +226,6 @@ mod x86 {
         #[inline(always)]
         unsafe fn first(from: *const u8, len: usize) -> Self {
             unsafe { _mm512_maskz_loadu_epi8(u64::MAX >> (64 - len), from.cast()) }
-        }
-        #[inline(always)]
-        unsafe fn minus(self, other: u8) -> Self {
-            unsafe { _mm512_sub_epi8(self, _mm512_set1_epi8(other as i8)) }
         }
         #[inline(always)]
         unsafe fn times_scales(self, scales: &[u8; 16], n: usize) -> [Self; 2] {
@@ -299,10 +295,6 @@ mod x86 {
             }
         }
         #[inline(always)]
-        unsafe fn flip(self) -> Self {
-            unsafe { _mm256_xor_si256(self, _mm256_set1_epi8(-128)) }
-        }
-        #[inline(always)]
         unsafe fn times(self, by: i16) -> Self {
             unsafe { _mm256_mullo_epi16(self, _mm256_set1_epi16(by)) }
         }
@@ -349,6 +341,10 @@ mod aarch64 {
         #[inline(always)]
         unsafe fn left<const N: i32>(self, mask: u8) -> Self {
             unsafe { Self(self.0.map(|v| vandq_u8(vshlq_n_u8::<N>(v), vdupq_n_u8(mask)))) }
+        }
+        #[inline(always)]
+        unsafe fn less(self, by: u8) -> Self {
+            unsafe { Self(self.0.map(|v| vsubq_u8(v, vdupq_n_u8(by)))) }
         }
     }
 
@@ -400,10 +396,6 @@ mod aarch64 {
                 };
                 Self([of(a), of(b)])
             }
-        }
-        #[inline(always)]
-        unsafe fn flip(self) -> Self {
-            unsafe { Self(self.0.map(|v| veorq_u8(v, vdupq_n_u8(128)))) }
         }
         #[inline(always)]
         unsafe fn times(self, by: i16) -> Self {

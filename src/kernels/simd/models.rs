@@ -2,7 +2,7 @@
 
 use super::amx::{Model, Set};
 use super::bytes::Portable;
-use super::lanes;
+use super::{ints, lanes};
 
 macro_rules! models {
     ($($name:ident: $bytes:ty, $wide:ty;)+) => {$(
@@ -12,6 +12,7 @@ macro_rules! models {
             type Lanes = lanes::$name;
             type Bytes = $bytes;
             type Wide = $wide;
+            type Ints = ints::$name;
         }
     )+};
 }

@@ -16,7 +16,7 @@ mod neon;
 #[cfg(target_arch = "x86_64")]
 mod pairs_avx2;
 mod planes;
-mod sweep;
+pub(super) mod sweep;
 #[cfg(test)]
 mod tests;
 
@@ -82,7 +82,7 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
         };
         let piece = |tasks: Range<usize>| {
             #[cfg(target_arch = "x86_64")]
-            let _tiles = tiles::configured(arranged.tiles.is_some(), tiles::depth(x.block));
+            let _tiles = tiles::configured(arranged.tiles.iter().any(Option::is_some), tiles::depth(x.block));
             tasks.for_each(one);
         };
         let tasks = block_count(weights, TASK_ROWS);
@@ -94,8 +94,8 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
 /// What kernels want of the activations besides themselves.
 #[derive(Default)]
 struct Arranged<'a> {
-    /// Of matrix tiles.
-    tiles: Option<&'a [Line]>,
+    /// Of matrix tiles, for weights that are no planes, and for those of one bit and of two.
+    tiles: [Option<&'a [Line]>; 3],
     #[cfg(target_arch = "x86_64")]
     pairs: Option<pairs_avx2::Pairs<'a>>,
     /// For weights of one bit and of two.
@@ -115,19 +115,22 @@ fn with_arranged(
     let some = |of: &dyn Fn(DType) -> bool| weights.iter().any(|m| of(m.dtype));
     ARRANGED.with_borrow_mut(|buffers| {
         let mut arranged = Arranged::default();
-        #[cfg(any(test, target_arch = "x86_64"))]
-        if some(&|t| takes_tiles(isa, t, x)) {
-            // SAFETY: such a set stands for a machine that has tiles.
-            arranged.tiles = Some(unsafe { tiles::arrange(pool, x, &mut buffers.tiles) });
-        }
         #[cfg(target_arch = "x86_64")]
         if !isa.has_avx512() && x.tokens() >= pairs_avx2::TOKENS && some(&|t| t == DType::Q8_0) {
             // SAFETY: such a set stands for a machine that has AVX2.
             arranged.pairs = Some(unsafe { pairs_avx2::arrange(pool, x, &mut buffers.pairs) });
         }
         for (bits, values) in buffers.planes.iter_mut().enumerate() {
-            if some(&|t| planes::bits(t) == Some(bits + 1) && !takes_tiles(isa, t, x)) {
+            if some(&|t| planes::bits(t) == Some(bits + 1)) {
                 arranged.planes[bits] = Some(planes::arrange(pool, isa, bits + 1, x, values));
+            }
+        }
+        #[cfg(any(test, target_arch = "x86_64"))]
+        for (bits, lines) in buffers.tiles.iter_mut().enumerate() {
+            if some(&|t| planes::bits(t).unwrap_or(0) == bits && takes_tiles(isa, t, x)) {
+                let x = if bits == 0 { x } else { arranged.planes[bits - 1].as_ref().unwrap_or(x) };
+                // SAFETY: such a set stands for a machine that has tiles.
+                arranged.tiles[bits] = Some(unsafe { tiles::arrange(pool, x, lines) });
             }
         }
         product(arranged)
@@ -156,7 +159,8 @@ fn run(isa: Isa, task: &Task, arranged: &Arranged, scratch: &mut Scratch) {
         _ if isa == Isa::Scalar => scalar::run(task, scratch),
         #[cfg(any(test, target_arch = "x86_64"))]
         _ if takes_tiles(isa, task.dtype, task.x) => {
-            let arranged = arranged.tiles.expect("made for such weights");
+            let arranged =
+                arranged.tiles[planes::bits(task.dtype).unwrap_or(0)].expect("made for such weights");
             // SAFETY: such a set stands for a machine that has tiles.
             unsafe { tiles::run(task, arranged, scratch) }
         }
@@ -261,7 +265,7 @@ pub(super) struct Scratch {
 /// Buffers of what `Arranged` holds; they grow to the largest product and stay.
 #[derive(Default)]
 struct Buffers {
-    tiles: Vec<Line>,
+    tiles: [Vec<Line>; 3],
     #[cfg(target_arch = "x86_64")]
     pairs: pairs_avx2::Arranged,
     planes: [Vec<i8>; 2],

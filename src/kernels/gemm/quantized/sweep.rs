@@ -71,11 +71,28 @@ by_isa!(
         first: usize,
         start: usize,
         next: Option<*const u8>,
-    ) = fill_in::<ints>
+    ) = fill_unsigned::<ints>
 );
 
 #[inline(always)]
-unsafe fn fill_in<I: Ints, F: Short>(
+unsafe fn fill_unsigned<I: Ints, F: Short>(
+    codes: &mut [Line],
+    scales: &mut [Line],
+    task: &Task,
+    first: usize,
+    start: usize,
+    next: Option<*const u8>,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { fill_in::<I, F, false>(codes, scales, task, first, start, next) }
+}
+
+/// `fill`, also for matrix tiles, whose codes are SIGNED.
+///
+/// # Safety
+/// `I`'s instructions are there.
+#[inline(always)]
+pub unsafe fn fill_in<I: Ints, F: Short, const SIGNED: bool>(
     codes: &mut [Line],
     scales: &mut [Line],
     task: &Task,
@@ -116,11 +133,21 @@ unsafe fn fill_in<I: Ints, F: Short>(
             for (half, blocks) in blocks.as_chunks::<8>().0.iter().enumerate() {
                 F::lines::<I::Bytes>(blocks, half, codes);
             }
-            if F::SIGNED && I::UNSIGNED {
+            let less = match SIGNED {
+                true => F::OFFSET,
+                false => {
+                    if F::SIGNED && I::UNSIGNED {
+                        128
+                    } else {
+                        0
+                    }
+                }
+            };
+            if less != 0 {
                 for line in &mut *codes {
                     for half in [0, 32] {
                         let at = line.0.as_mut_ptr().add(half);
-                        I::Bytes::load(at).flip().store(at);
+                        I::Bytes::load(at).less(less as u8).store(at);
                     }
                 }
             }

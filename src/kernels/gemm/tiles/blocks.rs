@@ -1,13 +1,18 @@
 //! Weights with a scale for each 32 columns. `quantized::scalar` says what is computed.
 //!
-//! A block is a step: a tile of its codes, one of the tokens' values, a tile of sums, which become floats and are added
-//! to those of the blocks before, times both scales. Sixteen rows and sixteen tokens stay in registers meanwhile.
+//! Here weights are the right tile, in the panels that other sets sweep over, and a row of the left tile is a token. A block is
+//! a step: a tile of sums, which become floats and are added to those of the blocks before, times both scales. Sixteen
+//! tokens with sixteen rows stay in registers meanwhile.
 
-use super::{Machine, SIDE, in_groups, modelled};
+use super::{SIDE, entry, in_groups, modelled};
+use crate::kernels::gemm::formats::short_blocks::{Short, with_short};
+use crate::kernels::gemm::quantized::sweep::fill_in;
 use crate::kernels::gemm::quantized::{Scratch, Task};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
-use crate::kernels::simd::amx::Tiles;
+use crate::kernels::simd::amx::{Set, Tiles};
+use crate::kernels::simd::ints::Ints;
+use crate::kernels::simd::lanes::Lanes;
 use crate::kernels::{DType, Isa, Pool};
 
 /// Bytes that tiles multiply: a block.
@@ -43,118 +48,83 @@ pub fn arranged_lines(x: &BlockActivations) -> usize {
     x.tokens().div_ceil(SIDE) * (x.cols / DEPTH) * TOKEN_LINES
 }
 
-/// Copies activations, in blocks of 32, into the order of right tiles.
-///
-/// # Safety
-/// `Isa::Amx` is available.
-pub unsafe fn arrange(pool: &Pool, x: &BlockActivations, out: &mut [Line]) {
+/// Copies activations, in blocks of 32, into the order of left tiles. Of sixteen tokens `TOKEN_LINES` for each block; missing
+/// tokens repeat the last.
+pub fn arrange(pool: &Pool, x: &BlockActivations, out: &mut [Line]) {
     let each = x.cols / DEPTH * TOKEN_LINES;
     in_groups(pool, x, each, out, &|group, out| {
-        // SAFETY: the caller's promise.
-        unsafe { on_machine!(arrange_blocks, arrange_group(x, group, out)) }
+        for t in 0..SIDE {
+            let (values, scales, sums) = x.row((group * SIDE + t).min(x.tokens() - 1));
+            let blocks = out.as_chunks_mut::<TOKEN_LINES>().0.iter_mut();
+            let row = values.as_chunks::<DEPTH>().0.iter().zip(scales).zip(sums);
+            for (lines, ((values, scale), sum)) in blocks.zip(row) {
+                let to = &mut lines[t / 2].0[t % 2 * DEPTH..][..DEPTH];
+                to.iter_mut().zip(values).for_each(|(to, x)| *to = *x as u8);
+                for (line, number) in lines[CODES..].iter_mut().zip([*scale, scale * *sum as f32]) {
+                    line.0[4 * t..4 * t + 4].copy_from_slice(&number.to_ne_bytes());
+                }
+            }
+        }
     });
 }
 
-/// `task` with any number of tokens.
-///
-/// # Safety
-/// `Isa::Amx` is available, this thread has tiles of `DEPTH`, and `arrange` has made `arranged`.
-pub unsafe fn run(task: &Task, arranged: &[Line], scratch: &mut Scratch) {
-    // SAFETY: the caller's promise.
-    unsafe { on_machine!(blocks, product(task, arranged, scratch)) }
-}
-
-/// Of sixteen tokens `TOKEN_LINES` for each block. Missing tokens repeat the last.
-#[inline(always)]
-pub unsafe fn arrange_group<M: Machine>(x: &BlockActivations, group: usize, out: &mut [Line]) {
-    let token = |t: usize| x.row((group * SIDE + t).min(x.tokens() - 1));
-    let mut rows = [x.values.as_ptr(); SIDE];
-    for (t, row) in rows.iter_mut().enumerate() {
-        *row = token(t).0.as_ptr();
-    }
-    for (b, lines) in out.as_chunks_mut::<TOKEN_LINES>().0.iter_mut().enumerate() {
-        let (low, rest) = lines.split_first_chunk_mut().expect("four lines");
-        let (high, _) = rest.split_first_chunk_mut().expect("four lines");
-        // SAFETY: 32 of a row's columns.
-        unsafe {
-            M::columns(&rows, 32 * b, low);
-            M::columns(&rows, 32 * b + 16, high);
-        }
-    }
-    for t in 0..SIDE {
-        let (_, scales, sums) = token(t);
-        for ((lines, scale), sum) in out.as_chunks_mut::<TOKEN_LINES>().0.iter_mut().zip(scales).zip(sums) {
-            let at = 4 * t..4 * t + 4;
-            lines[CODES].0[at.clone()].copy_from_slice(&scale.to_ne_bytes());
-            lines[CODES + 1].0[at].copy_from_slice(&(scale * *sum as f32).to_ne_bytes());
-        }
-    }
-}
+entry!(
+    /// `task` with any number of tokens.
+    ///
+    /// # Safety
+    /// `Isa::Amx` is available, this thread has tiles of `DEPTH`, and `arrange` has made `arranged`.
+    pub fn run(task: &Task, arranged: &[Line], scratch: &mut Scratch) = product
+);
 
 /// `task` with any number of tokens.
 #[inline(always)]
-pub unsafe fn product<M: Machine>(task: &Task, arranged: &[Line], scratch: &mut Scratch) {
+unsafe fn product<S: Set>(task: &Task, arranged: &[Line], scratch: &mut Scratch) {
     // SAFETY: the caller's promise.
     unsafe {
         match task.dtype {
-            DType::Q4_1 | DType::Q5_1 => Sweep::<M, true>::new(task, arranged, scratch).all(),
-            _ => Sweep::<M, false>::new(task, arranged, scratch).all(),
+            DType::Q4_1 | DType::Q5_1 => Sweep::<S, true>::new(task, arranged, scratch).all(),
+            _ => Sweep::<S, false>::new(task, arranged, scratch).all(),
         }
     }
 }
 
-struct Sweep<'a, M: Machine, const MINIMUMS: bool> {
+struct Sweep<'a, S: Set, const MINIMUMS: bool> {
     task: &'a Task<'a>,
-    tiles: M::Tiles,
+    tiles: S::Tiles,
     arranged: &'a [Line],
-    /// Of 32 columns of each row and column of tokens, and of those in a block of the type.
+    /// Of 32 columns of each row and column of tokens.
     blocks: usize,
-    of_block: usize,
     groups: usize,
-    /// Of `SPAN` blocks the codes of sixteen rows, then `RING` tiles of sums.
-    codes: &'a mut [Line],
+    /// Of `SPAN` blocks the codes of sixteen rows, and `RING` tiles of sums.
+    codes: &'a mut [[Line; CODES]],
     sums: &'a mut [[Line; SIDE]; RING],
     /// Of as many blocks the rows' scales and minimums.
     scales: &'a mut [[Line; 2]],
-    /// Sums so far of sixteen rows with sixteen tokens each.
+    /// Sums so far of sixteen tokens with sixteen rows each.
     partial: &'a mut [[Line; SIDE]],
 }
 
-/// Blocks that are swept over together.
-struct Span {
-    /// The first row's first one.
-    base: *const u8,
-    /// Rows, of sixteen.
-    count: usize,
-    start: usize,
-    depth: usize,
-}
-
-/// Where left tiles are: that of a block, the way to the next one's, and from row to row.
+/// Codes of some blocks, and as many blocks of sixteen tokens.
 #[derive(Clone, Copy)]
-struct Left {
-    at: *const u8,
-    block: usize,
-    row: usize,
+struct Span<'a> {
+    codes: *const [Line; CODES],
+    scales: *const [Line; 2],
+    x: &'a [[Line; TOKEN_LINES]],
 }
 
-impl<'a, M: Machine, const MINIMUMS: bool> Sweep<'a, M, MINIMUMS> {
+impl<'a, S: Set, const MINIMUMS: bool> Sweep<'a, S, MINIMUMS> {
     unsafe fn new(task: &'a Task<'a>, arranged: &'a [Line], scratch: &'a mut Scratch) -> Self {
         let (blocks, groups) = (task.x.cols / DEPTH, task.x.tokens().div_ceil(SIDE));
-        let (elements, bytes) = task.dtype.block();
-        let of_block = elements / DEPTH;
-        assert_eq!(task.row_bytes, blocks / of_block * bytes, "rows of whole blocks");
         assert_eq!(arranged.len(), blocks * groups * TOKEN_LINES, "tokens in order");
         let (codes, sums) = grown(&mut scratch.codes, SPAN * CODES + RING * SIDE).split_at_mut(SPAN * CODES);
         Self {
             task,
             // SAFETY: the caller's promise.
-            tiles: unsafe { M::Tiles::new(DEPTH) },
+            tiles: unsafe { S::Tiles::new(DEPTH) },
             arranged,
             blocks,
-            of_block,
             groups,
-            codes,
+            codes: codes.as_chunks_mut().0,
             sums: sums.as_chunks_mut().0.first_chunk_mut().expect("as many"),
             scales: grown(&mut scratch.scales, 2 * SPAN).as_chunks_mut().0,
             partial: grown(&mut scratch.partial, groups * SIDE).as_chunks_mut().0,
@@ -163,128 +133,98 @@ impl<'a, M: Machine, const MINIMUMS: bool> Sweep<'a, M, MINIMUMS> {
 
     #[inline(always)]
     unsafe fn all(&mut self) {
-        let (row_bytes, bytes) = (self.task.row_bytes, self.task.dtype.block().1);
         for first in (0..self.task.rows).step_by(SIDE) {
-            let count = SIDE.min(self.task.rows - first);
-            let rows = &self.task.packed[first * row_bytes..(first + count) * row_bytes];
             for start in (0..self.blocks).step_by(SPAN) {
-                let base = rows.as_ptr().wrapping_add(start / self.of_block * bytes);
-                let span = Span { base, count, start, depth: SPAN.min(self.blocks - start) };
-                // SAFETY: the caller's promise.
+                let depth = SPAN.min(self.blocks - start);
+                // SAFETY (of all): the caller's promise.
                 unsafe {
-                    let left = self.decode(base, count, span.depth);
+                    self.decode(first, start, depth);
                     for group in 0..self.groups {
-                        self.sweep(&span, left, group);
+                        self.sweep(group, start, depth);
                     }
                 }
             }
-            for group in 0..self.groups {
-                // SAFETY: the caller's promise.
-                unsafe { self.finish(first, count, group) };
+            let count = SIDE.min(self.task.rows - first);
+            for t in 0..self.task.x.tokens() {
+                let line = &self.partial[t / SIDE][t % SIDE];
+                // SAFETY: a line is sixteen floats.
+                let values = unsafe { &*line.0.as_ptr().cast::<[f32; SIDE]>() };
+                self.task.write(t, first, &values[..count]);
             }
         }
     }
 
-    /// The codes of `depth` blocks from `base` on of `count` rows; those of others are nothing.
+    /// `depth` blocks from `start` on. Asks memory for as much of the next rows, which lie behind these.
     #[inline(always)]
-    unsafe fn decode(&mut self, base: *const u8, count: usize, depth: usize) -> Left {
-        let (dtype, row_bytes) = (self.task.dtype, self.task.row_bytes);
-        if dtype == DType::Q8_0 && count == SIDE && self.groups <= 2 {
-            return Left { at: base.wrapping_add(2), block: dtype.block().1, row: row_bytes };
-        }
-        // SAFETY: the caller's promise; there is room for `SPAN` blocks.
-        unsafe { M::decode(dtype, base, row_bytes, count, depth, self.codes.as_mut_ptr().cast()) };
-        Left { at: self.codes.as_ptr().cast(), block: SIDE * DEPTH, row: DEPTH }
-    }
-
-    /// The scales of the `b`th block from `base` on. Asks memory for as much of the next rows, which lie behind these.
-    #[inline(always)]
-    unsafe fn scales(&mut self, base: *const u8, count: usize, start: usize, b: usize) {
-        let (row_bytes, bytes) = (self.task.row_bytes, self.task.dtype.block().1);
-        if !b.is_multiple_of(self.of_block) {
-            self.scales[b] = self.scales[b - 1];
-            return;
-        }
-        let at = base.wrapping_add(b / self.of_block * bytes);
-        let before = (start + b) / self.of_block * bytes;
-        M::fetch(at.wrapping_add(SIDE * row_bytes + (SIDE - 1) * before), SIDE * bytes);
-        let [scales, minimums] = &mut self.scales[b];
-        // SAFETY: a block of these rows, which begins with its scale.
+    unsafe fn decode(&mut self, first: usize, start: usize, depth: usize) {
+        let Self { task, codes, scales, .. } = self;
+        let (codes, scales) = (codes[..depth].as_flattened_mut(), scales[..depth].as_flattened_mut());
+        let (elements, bytes) = task.dtype.block();
+        let next = (first + SIDE) * task.row_bytes + SIDE * start * DEPTH / elements * bytes;
+        let next = Some(task.packed.as_ptr().wrapping_add(next));
+        // SAFETY: the caller's promise.
         unsafe {
-            M::store(M::halves::<false>(at, row_bytes, count), scales.0.as_mut_ptr().cast());
-            if MINIMUMS {
-                M::store(M::halves::<false>(at.add(2), row_bytes, count), minimums.0.as_mut_ptr().cast());
-            }
+            with_short!(task.dtype, F => fill_in::<S::Ints, F, true>(codes, scales, task, first, start, next));
         }
     }
 
-    /// Adds `depth` blocks from `start` on to the sums of a group of tokens. The `first` group finds out the scales.
+    /// Adds `depth` blocks from `start` on to the sums of a group of tokens.
     #[inline(always)]
-    unsafe fn sweep(&mut self, span: &Span, left: Left, group: usize) {
-        let lines = &self.arranged[(group * self.blocks + span.start) * TOKEN_LINES..];
-        let x = &lines.as_chunks::<TOKEN_LINES>().0[..span.depth];
+    unsafe fn sweep(&mut self, group: usize, start: usize, depth: usize) {
+        let lines = &self.arranged[(group * self.blocks + start) * TOKEN_LINES..];
+        let x = &lines.as_chunks::<TOKEN_LINES>().0[..depth];
+        let span = Span { codes: self.codes.as_ptr(), scales: self.scales.as_ptr(), x };
         // SAFETY (of all): the caller's promise; lines of this kernel's own.
         unsafe {
-            let mut totals = [M::splat(0.0); SIDE];
-            if span.start > 0 {
+            let mut totals = [S::Lanes::splat(0.0); SIDE];
+            if start > 0 {
                 for (total, line) in totals.iter_mut().zip(&self.partial[group]) {
-                    *total = M::load(line.0.as_ptr().cast());
+                    *total = Lanes::load(line.0.as_ptr().cast());
                 }
             }
-            for b in (0..span.depth + ADDED).step_by(4) {
-                self.turn::<0>(span, left, group, x, b, &mut totals);
-                self.turn::<1>(span, left, group, x, b + 1, &mut totals);
-                self.turn::<2>(span, left, group, x, b + 2, &mut totals);
-                self.turn::<3>(span, left, group, x, b + 3, &mut totals);
+            for b in (0..depth + ADDED).step_by(4) {
+                self.turn::<0>(span, b, &mut totals);
+                self.turn::<1>(span, b + 1, &mut totals);
+                self.turn::<2>(span, b + 2, &mut totals);
+                self.turn::<3>(span, b + 3, &mut totals);
             }
             for (total, line) in totals.iter().zip(&mut self.partial[group]) {
-                M::store(*total, line.0.as_mut_ptr().cast());
+                total.store(line.0.as_mut_ptr().cast());
             }
         }
     }
 
     /// Multiplies block `b` of the span, whose number is `P` but for multiples of four, stores sums and adds sums.
     #[inline(always)]
-    unsafe fn turn<const P: usize>(
-        &mut self,
-        span: &Span,
-        left: Left,
-        group: usize,
-        x: &[[Line; TOKEN_LINES]],
-        b: usize,
-        totals: &mut [M::Floats; SIDE],
-    ) {
+    unsafe fn turn<const P: usize>(&mut self, span: Span, b: usize, totals: &mut [S::Lanes; SIDE]) {
         // SAFETY (of all): the caller's promise.
         unsafe {
-            if let Some(x) = x.get(b) {
-                if group == 0 {
-                    self.scales(span.base, span.count, span.start, b);
-                }
-                self.multiply::<P>(left.at.wrapping_add(b * left.block), left.row, x);
+            if let Some(x) = span.x.get(b) {
+                self.multiply::<P>(&*span.codes.add(b), x);
             }
-            if b >= STORED && b < x.len() + STORED {
+            if b >= STORED && b < span.x.len() + STORED {
                 self.keep::<P>((b - STORED) % RING);
             }
-            if let Some(x) = b.checked_sub(ADDED).and_then(|b| x.get(b)) {
-                self.add(x, b - ADDED, totals);
+            if let Some(b) = b.checked_sub(ADDED).filter(|b| *b < span.x.len()) {
+                self.add(&span.x[b], &*span.scales.add(b), b, totals);
             }
         }
     }
 
     /// To tile `P`.
     #[inline(always)]
-    unsafe fn multiply<const P: usize>(&mut self, a: *const u8, row: usize, x: &[Line; TOKEN_LINES]) {
-        let x: *const u8 = x.as_ptr().cast();
+    unsafe fn multiply<const P: usize>(&mut self, codes: &[Line; CODES], x: &[Line; TOKEN_LINES]) {
+        let (x, codes): (*const u8, *const u8) = (x.as_ptr().cast(), codes.as_ptr().cast());
         // SAFETY (of all): a tile each.
         unsafe {
             self.tiles.zero::<P>();
             if P.is_multiple_of(2) {
-                self.tiles.load::<4>(a, row);
-                self.tiles.load::<6>(x, 64);
+                self.tiles.load::<4>(x, DEPTH);
+                self.tiles.load::<6>(codes, 64);
                 self.tiles.dot_signed::<P, 4, 6>();
             } else {
-                self.tiles.load::<5>(a, row);
-                self.tiles.load::<7>(x, 64);
+                self.tiles.load::<5>(x, DEPTH);
+                self.tiles.load::<7>(codes, 64);
                 self.tiles.dot_signed::<P, 5, 7>();
             }
         }
@@ -307,44 +247,32 @@ impl<'a, M: Machine, const MINIMUMS: bool> Sweep<'a, M, MINIMUMS> {
 
     /// Adds the sums of block `b`, times the scales.
     #[inline(always)]
-    unsafe fn add(&self, x: &[Line; TOKEN_LINES], b: usize, totals: &mut [M::Floats; SIDE]) {
-        let [scales, minimums] = &self.scales[b];
-        let (scales, minimums): (*const f32, *const f32) =
-            (scales.0.as_ptr().cast(), minimums.0.as_ptr().cast());
+    unsafe fn add(
+        &self,
+        x: &[Line; TOKEN_LINES],
+        [scales, minimums]: &[Line; 2],
+        b: usize,
+        totals: &mut [S::Lanes; SIDE],
+    ) {
+        let [.., own, lows] = x;
         // SAFETY (of all): a line is sixteen numbers.
         unsafe {
-            let own = M::load(x[CODES].0.as_ptr().cast());
-            for (r, total) in totals.iter_mut().enumerate() {
-                let dots = M::load_i32(self.sums[b % RING][r].0.as_ptr().cast());
-                *total = M::fma(dots, M::mul(M::splat(*scales.add(r)), own), *total);
-            }
-            if MINIMUMS {
-                let own = M::load(x[CODES + 1].0.as_ptr().cast());
-                for (r, total) in totals.iter_mut().enumerate() {
-                    *total = M::fma(M::splat(*minimums.add(r)), own, *total);
+            let scales = S::Lanes::load(scales.0.as_ptr().cast());
+            let minimums = S::Lanes::load(minimums.0.as_ptr().cast());
+            for (t, total) in totals.iter_mut().enumerate() {
+                let dots = S::Lanes::load_i32(self.sums[b % RING][t].0.as_ptr().cast());
+                *total = dots.fma(scales.mul(number(own, t)), *total);
+                if MINIMUMS {
+                    *total = minimums.fma(number(lows, t), *total);
                 }
             }
         }
     }
+}
 
-    /// Writes the outputs of sixteen tokens for `count` rows from `first` on.
-    #[inline(always)]
-    unsafe fn finish(&mut self, first: usize, count: usize, group: usize) {
-        // SAFETY: a line is sixteen floats.
-        unsafe {
-            let mut values = [M::splat(0.0); SIDE];
-            for (value, line) in values.iter_mut().zip(&self.partial[group]) {
-                *value = M::load(line.0.as_ptr().cast());
-            }
-            let columns = M::transpose(values);
-            for (t, column) in columns.into_iter().enumerate().take(self.task.x.tokens() - SIDE * group) {
-                let mut values = [0.0; SIDE];
-                M::store(column, values.as_mut_ptr());
-                match count {
-                    SIDE => self.task.write(SIDE * group + t, first, &values),
-                    _ => self.task.write(SIDE * group + t, first, &values[..count]),
-                }
-            }
-        }
-    }
+/// Sixteen times the `t`-th float of a line.
+#[inline(always)]
+unsafe fn number<L: Lanes>(line: &Line, t: usize) -> L {
+    // SAFETY: the caller has the instructions; a line is sixteen floats.
+    unsafe { L::splat(*line.0.as_ptr().cast::<f32>().add(t)) }
 }

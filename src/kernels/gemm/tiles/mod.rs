@@ -1,22 +1,10 @@
 //! Products of int8 activations with integer weights on matrix tiles.
 //!
-//! A row of the left tile is a weight row's bytes, as its columns follow each other; the right tile has four bytes of
-//! each of sixteen tokens in a row, and is arranged once for a product. So a tile of sums is `[weight row, token]`.
-//! What is done with sums is what the reference does, in its order.
+//! A row of the left tile is a row's bytes, as its columns follow each other; the right tile has four bytes of each of
+//! sixteen rows in a row. Where unpacking takes a few instructions, the left rows are weights, else tokens: the others are
+//! put in order once for a product, or for all tokens. What is done with sums is what the reference does, in its order.
 //!
-//! Kernels are written once, for a `Machine`: the processor, or arrays that stand for its tiles in tests.
-
-/// Calls `$entry` of the processor, or what it stands for, for the machine that tests want.
-macro_rules! on_machine {
-    ($entry:ident, $generic:ident($($arg:expr),*)) => {{
-        #[cfg(test)]
-        if crate::kernels::gemm::tiles::modelled() {
-            return $generic::<crate::kernels::gemm::tiles::model::Model>($($arg),*);
-        }
-        #[cfg(target_arch = "x86_64")]
-        crate::kernels::gemm::tiles::amx::$entry($($arg),*)
-    }};
-}
+//! Kernels are written once, for a `Set`: the processor's, or a model of tiles in tests, with the vectors of any set.
 
 /// Of a kernel for any `Set` a function that runs it with the processor's, or with that which tests want.
 macro_rules! entry {
@@ -24,7 +12,7 @@ macro_rules! entry {
         $(#[$doc])*
         $vis unsafe fn $name($($arg: $type),*) {
             #[cfg(test)]
-            if let Some(isa) = crate::kernels::gemm::tiles::model::wanted() {
+            if let Some(isa) = crate::kernels::gemm::tiles::WANTED.get() {
                 crate::kernels::simd::dispatch::by_isa!(
                     fn modelled($($arg: $type),*) = $kernel::<models>
                 );
@@ -49,11 +37,6 @@ pub mod blocks;
 pub mod supers;
 pub mod ternary;
 
-#[cfg(target_arch = "x86_64")]
-mod amx;
-#[cfg(test)]
-mod model;
-
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::gemm::formats::short_blocks::put;
 use crate::kernels::gemm::quantized::{Scratch, Task};
@@ -66,18 +49,24 @@ use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::lanes::Lanes;
 use crate::kernels::{DType, Isa, Pool};
 
-/// Whether this thread's products stand for the processor's: in tests.
+#[cfg(test)]
+thread_local! {
+    /// Of products that tests want from a model of tiles, the set whose vectors they take beside it.
+    pub static WANTED: std::cell::Cell<Option<Isa>> = const { std::cell::Cell::new(None) };
+}
+
+/// Whether this thread's products are the model's.
 #[cfg(test)]
 pub fn modelled() -> bool {
-    model::wanted().is_some()
+    WANTED.get().is_some()
 }
 
 /// What `product` gives where this thread's products are the model's, with the vectors of `isa`. It has no others: `product` uses one thread.
 #[cfg(test)]
 pub fn modelling<R>(isa: Isa, product: impl FnOnce() -> R) -> R {
-    model::WANTED.set(Some(isa));
+    WANTED.set(Some(isa));
     let result = product();
-    model::WANTED.set(None);
+    WANTED.set(None);
     result
 }
 
@@ -126,10 +115,10 @@ fn in_groups(
 /// # Safety
 /// `Isa::Amx` is available.
 pub unsafe fn arrange<'a>(pool: &Pool, x: &BlockActivations, lines: &'a mut Vec<Line>) -> &'a [Line] {
-    // SAFETY (of both): the caller's promise.
+    // SAFETY: the caller's promise.
     if x.block == 32 {
         let lines = grown(lines, blocks::arranged_lines(x));
-        unsafe { blocks::arrange(pool, x, lines) };
+        blocks::arrange(pool, x, lines);
         lines
     } else {
         let lines = grown(lines, supers::arranged_lines(x));
@@ -219,52 +208,4 @@ unsafe fn halves<S: Set>(from: *const u8, stride: usize, count: usize) -> S::Lan
     }
     // SAFETY: sixteen.
     unsafe { S::Lanes::load_f16(halves.as_ptr()) }
-}
-
-/// Tiles, and what is done beside them. All functions need the machine's instructions, and are inlined into functions
-/// that have them.
-#[allow(clippy::missing_safety_doc)] // said above, once; what pointers must be is said at each
-pub trait Machine {
-    type Tiles: Tiles;
-    /// Sixteen f32.
-    type Floats: Copy;
-
-    /// Of the codes of 2 bits in `len`, 64 or fewer, bytes at `from` four times as many bytes: those that a byte has
-    /// highest, `HIGH_FIRST`, or lowest, first. A quarter is a line, and they are `SIDE` lines apart from `to` on. What
-    /// is missing of 64 bytes counts as zeros.
-    unsafe fn planes<const HIGH_FIRST: bool>(from: *const u8, len: usize, to: *mut Line);
-
-    /// Of 16 bytes at `at` of each row four lines, with four bytes of every row in each.
-    unsafe fn columns(rows: &[*const i8; SIDE], at: usize, to: &mut [Line; 4]);
-
-    unsafe fn splat(x: f32) -> Self::Floats;
-    /// Sixteen at `from`.
-    unsafe fn load(from: *const f32) -> Self::Floats;
-    /// The 32 codes, signed, of `depth` blocks of `dtype` of `count` rows, which lie `stride` bytes apart: sixteen rows of a
-    /// block after the other, of those that are not there anything.
-    unsafe fn decode(
-        dtype: DType,
-        from: *const u8,
-        stride: usize,
-        count: usize,
-        depth: usize,
-        to: *mut [u8; 32],
-    );
-
-    /// `count` F16, one at `from` and the others `stride` bytes apart from there on; sixteen where it is more. Two bytes
-    /// behind each, or before each if it is the `LAST` one, can be read too. Other floats are 0.
-    unsafe fn halves<const LAST: bool>(from: *const u8, stride: usize, count: usize) -> Self::Floats;
-    /// Sixteen i32 at `from`, as floats.
-    unsafe fn load_i32(from: *const i32) -> Self::Floats;
-    /// To sixteen at `to`.
-    unsafe fn store(x: Self::Floats, to: *mut f32);
-    unsafe fn add(a: Self::Floats, b: Self::Floats) -> Self::Floats;
-    unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats;
-    unsafe fn div(a: Self::Floats, b: Self::Floats) -> Self::Floats;
-    /// `a * b + c`, rounded once.
-    unsafe fn fma(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
-    /// Rows become columns.
-    unsafe fn transpose(x: [Self::Floats; SIDE]) -> [Self::Floats; SIDE];
-    /// Asks memory for `bytes` at `from`, which need not be anybody's.
-    fn fetch(from: *const u8, bytes: usize);
 }

@@ -189,7 +189,7 @@ impl<'a, S: Set> Sweep<'a, S> {
                 let [scales, minimums] = K::scales(std::slice::from_raw_parts(block, K::BYTES));
                 let codes = K::codes(packed::<K, S::Wide>(block));
                 for k in 0..4 {
-                    let codes = if K::OFFSET == 0 { codes[k] } else { codes[k].minus(K::OFFSET as u8) };
+                    let codes = if K::OFFSET == 0 { codes[k] } else { codes[k].less(K::OFFSET as u8) };
                     let [low, high] = codes.times_scales(&scales, 2 * k);
                     high.store(to[k * SIDE + r].0.as_mut_ptr());
                     low.store(to[LINES + k * SIDE + r].0.as_mut_ptr());
