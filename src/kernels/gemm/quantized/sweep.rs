@@ -6,7 +6,7 @@ use super::{Scratch, Task};
 use crate::kernels::Isa;
 use crate::kernels::gemm::formats::short_blocks::Short;
 use crate::kernels::pool::buffer::{Line, grown};
-use crate::kernels::simd::bytes::{Bits, Bytes};
+use crate::kernels::simd::bytes::Bits;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::ints::Ints;
 use crate::kernels::simd::lanes::{Lanes, Register};

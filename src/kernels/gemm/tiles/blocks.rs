@@ -1,19 +1,19 @@
 //! Weights with a scale for each 32 columns. `quantized::scalar` says what is computed.
 //!
-//! Here weights are the right tile, in the panels that other sets sweep over, and a row of the left tile is a token. A block is
-//! a step: a tile of sums, which become floats and are added to those of the blocks before, times both scales. Sixteen
-//! tokens with sixteen rows stay in registers meanwhile.
+//! Here weights are the right tile, in the panels that other sets sweep over, and a row of the left tile is a token. Q8_0's
+//! need no decoding as the left tile: with few tokens they are multiplied where they lie, and tokens are the right one. A
+//! block is a step: a tile of sums, which become floats and are added to those of the blocks before, times both scales.
+//! Sixteen tokens with sixteen rows stay in registers meanwhile.
 
-use super::{SIDE, entry, in_groups, modelled};
-use crate::kernels::gemm::formats::short_blocks::{Short, with_short};
+use super::{SIDE, by_token, columns, halves, modelled};
+use crate::kernels::gemm::formats::short_blocks::with_short;
 use crate::kernels::gemm::quantized::sweep::fill_in;
 use crate::kernels::gemm::quantized::{Scratch, Task};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::simd::amx::{Set, Tiles};
-use crate::kernels::simd::ints::Ints;
 use crate::kernels::simd::lanes::Lanes;
-use crate::kernels::{DType, Isa, Pool};
+use crate::kernels::{DType, Isa};
 
 /// Bytes that tiles multiply: a block.
 pub const DEPTH: usize = 32;
@@ -43,31 +43,24 @@ pub fn pays(isa: Isa, dtype: DType, tokens: usize) -> bool {
     isa == Isa::Amx && (modelled() || (one..=SIDE).contains(&tokens) || tokens >= two)
 }
 
+/// Whether tokens are needed as right tiles too: decoding once pays with more.
+fn both(x: &BlockActivations) -> bool {
+    x.tokens() <= 2 * SIDE
+}
+
 /// Lines that `arrange` fills.
-pub fn arranged_lines(x: &BlockActivations) -> usize {
-    x.tokens().div_ceil(SIDE) * (x.cols / DEPTH) * TOKEN_LINES
+pub fn lines_of_group(x: &BlockActivations) -> usize {
+    x.cols / DEPTH * (TOKEN_LINES + if both(x) { CODES } else { 0 })
 }
 
-/// Copies activations, in blocks of 32, into the order of left tiles. Of sixteen tokens `TOKEN_LINES` for each block; missing
-/// tokens repeat the last.
-pub fn arrange(pool: &Pool, x: &BlockActivations, out: &mut [Line]) {
-    let each = x.cols / DEPTH * TOKEN_LINES;
-    in_groups(pool, x, each, out, &|group, out| {
-        for t in 0..SIDE {
-            let (values, scales, sums) = x.row((group * SIDE + t).min(x.tokens() - 1));
-            let blocks = out.as_chunks_mut::<TOKEN_LINES>().0.iter_mut();
-            let row = values.as_chunks::<DEPTH>().0.iter().zip(scales).zip(sums);
-            for (lines, ((values, scale), sum)) in blocks.zip(row) {
-                let to = &mut lines[t / 2].0[t % 2 * DEPTH..][..DEPTH];
-                to.iter_mut().zip(values).for_each(|(to, x)| *to = *x as u8);
-                for (line, number) in lines[CODES..].iter_mut().zip([*scale, scale * *sum as f32]) {
-                    line.0[4 * t..4 * t + 4].copy_from_slice(&number.to_ne_bytes());
-                }
-            }
-        }
-    });
-}
-
+entry!(
+    /// Copies sixteen tokens' activations, in blocks of 32, into the order of left tiles, and behind them of right ones where
+    /// those are needed.
+    ///
+    /// # Safety
+    /// `Isa::Amx` is available.
+    pub fn arrange(x: &BlockActivations, group: usize, out: &mut [Line]) = arrange_group
+);
 entry!(
     /// `task` with any number of tokens.
     ///
@@ -75,6 +68,31 @@ entry!(
     /// `Isa::Amx` is available, this thread has tiles of `DEPTH`, and `arrange` has made `arranged`.
     pub fn run(task: &Task, arranged: &[Line], scratch: &mut Scratch) = product
 );
+
+/// Of sixteen tokens `TOKEN_LINES` for each block, and what `both` says. Missing tokens repeat the last.
+#[inline(always)]
+unsafe fn arrange_group<S: Set>(x: &BlockActivations, group: usize, out: &mut [Line]) {
+    let (left, right) = out.split_at_mut(x.cols / DEPTH * TOKEN_LINES);
+    let mut rows = [x.values.as_ptr().cast(); SIDE];
+    for (t, row) in rows.iter_mut().enumerate() {
+        let (values, scales, sums) = x.row((group * SIDE + t).min(x.tokens() - 1));
+        *row = values.as_ptr().cast();
+        let blocks = left.as_chunks_mut::<TOKEN_LINES>().0.iter_mut();
+        for (lines, ((values, scale), sum)) in
+            blocks.zip(values.as_chunks::<DEPTH>().0.iter().zip(scales).zip(sums))
+        {
+            let to = &mut lines[t / 2].0[t % 2 * DEPTH..][..DEPTH];
+            to.iter_mut().zip(values).for_each(|(to, x)| *to = *x as u8);
+            for (line, number) in lines[CODES..].iter_mut().zip([*scale, scale * *sum as f32]) {
+                line.0[4 * t..4 * t + 4].copy_from_slice(&number.to_ne_bytes());
+            }
+        }
+    }
+    for (n, lines) in right.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+        // SAFETY: sixteen of a row's columns.
+        unsafe { columns::<S::Bytes>(&rows, 16 * n, lines) };
+    }
+}
 
 /// `task` with any number of tokens.
 #[inline(always)]
@@ -104,18 +122,23 @@ struct Sweep<'a, S: Set, const MINIMUMS: bool> {
     partial: &'a mut [[Line; SIDE]],
 }
 
-/// Codes of some blocks, and as many blocks of sixteen tokens.
+/// Blocks of sixteen rows, and of sixteen tokens.
 #[derive(Clone, Copy)]
 struct Span<'a> {
-    codes: *const [Line; CODES],
-    scales: *const [Line; 2],
     x: &'a [[Line; TOKEN_LINES]],
+    /// The weights where they lie, if they are the left tiles.
+    direct: Option<*const u8>,
+    /// Right tiles.
+    right: *const [Line; CODES],
+    /// Rows to come, and how many bytes of them to ask for at each block; none but with the first tokens.
+    next: *const u8,
+    each: usize,
 }
 
 impl<'a, S: Set, const MINIMUMS: bool> Sweep<'a, S, MINIMUMS> {
     unsafe fn new(task: &'a Task<'a>, arranged: &'a [Line], scratch: &'a mut Scratch) -> Self {
         let (blocks, groups) = (task.x.cols / DEPTH, task.x.tokens().div_ceil(SIDE));
-        assert_eq!(arranged.len(), blocks * groups * TOKEN_LINES, "tokens in order");
+        assert_eq!(arranged.len(), groups * lines_of_group(task.x), "tokens in order");
         let (codes, sums) = grown(&mut scratch.codes, SPAN * CODES + RING * SIDE).split_at_mut(SPAN * CODES);
         Self {
             task,
@@ -134,46 +157,65 @@ impl<'a, S: Set, const MINIMUMS: bool> Sweep<'a, S, MINIMUMS> {
     #[inline(always)]
     unsafe fn all(&mut self) {
         for first in (0..self.task.rows).step_by(SIDE) {
+            let count = SIDE.min(self.task.rows - first);
+            let direct = self.task.dtype == DType::Q8_0 && count == SIDE && both(self.task.x);
             for start in (0..self.blocks).step_by(SPAN) {
                 let depth = SPAN.min(self.blocks - start);
                 // SAFETY (of all): the caller's promise.
                 unsafe {
-                    self.decode(first, start, depth);
+                    if !direct {
+                        self.decode(first, start, depth);
+                    }
                     for group in 0..self.groups {
-                        self.sweep(group, start, depth);
+                        self.sweep(direct, first, start, depth, group);
                     }
                 }
             }
-            let count = SIDE.min(self.task.rows - first);
-            for t in 0..self.task.x.tokens() {
-                let line = &self.partial[t / SIDE][t % SIDE];
-                // SAFETY: a line is sixteen floats.
-                let values = unsafe { &*line.0.as_ptr().cast::<[f32; SIDE]>() };
-                self.task.write(t, first, &values[..count]);
+            for (group, partial) in self.partial.iter().enumerate() {
+                let tokens = SIDE.min(self.task.x.tokens() - SIDE * group);
+                let write = |t: usize, values: &[f32]| self.task.write(SIDE * group + t, first, values);
+                if direct {
+                    // SAFETY: the caller's promise.
+                    unsafe { by_token::<S>(partial, tokens, count, write) };
+                    continue;
+                }
+                for (t, line) in partial.iter().enumerate().take(tokens) {
+                    // SAFETY: a line is sixteen floats.
+                    write(t, &unsafe { *line.0.as_ptr().cast::<[f32; SIDE]>() }[..count]);
+                }
             }
         }
     }
 
-    /// `depth` blocks from `start` on. Asks memory for as much of the next rows, which lie behind these.
+    /// Codes and scales of `depth` blocks from `start` on.
     #[inline(always)]
     unsafe fn decode(&mut self, first: usize, start: usize, depth: usize) {
         let Self { task, codes, scales, .. } = self;
         let (codes, scales) = (codes[..depth].as_flattened_mut(), scales[..depth].as_flattened_mut());
-        let (elements, bytes) = task.dtype.block();
-        let next = (first + SIDE) * task.row_bytes + SIDE * start * DEPTH / elements * bytes;
-        let next = Some(task.packed.as_ptr().wrapping_add(next));
         // SAFETY: the caller's promise.
         unsafe {
-            with_short!(task.dtype, F => fill_in::<S::Ints, F, true>(codes, scales, task, first, start, next));
+            with_short!(task.dtype, F => fill_in::<S::Ints, F, true>(codes, scales, task, first, start, None));
         }
     }
 
     /// Adds `depth` blocks from `start` on to the sums of a group of tokens.
     #[inline(always)]
-    unsafe fn sweep(&mut self, group: usize, start: usize, depth: usize) {
-        let lines = &self.arranged[(group * self.blocks + start) * TOKEN_LINES..];
-        let x = &lines.as_chunks::<TOKEN_LINES>().0[..depth];
-        let span = Span { codes: self.codes.as_ptr(), scales: self.scales.as_ptr(), x };
+    unsafe fn sweep(&mut self, direct: bool, first: usize, start: usize, depth: usize, group: usize) {
+        let lines = &self.arranged[group * lines_of_group(self.task.x)..];
+        let x = &lines.as_chunks::<TOKEN_LINES>().0[start..start + depth];
+        let (elements, bytes) = self.task.dtype.block();
+        let packed = self.task.packed[first * self.task.row_bytes..].as_ptr();
+        let block = SIDE * bytes * DEPTH / elements;
+        let span = Span {
+            x,
+            direct: direct.then_some(packed.wrapping_add(start * bytes)),
+            right: match direct {
+                true => lines[self.blocks * TOKEN_LINES..].as_chunks().0[start..].as_ptr(),
+                false => self.codes.as_ptr(),
+            },
+            next: packed.wrapping_add(SIDE * self.task.row_bytes + start * block),
+            each: if group == 0 { block } else { 0 },
+        };
         // SAFETY (of all): the caller's promise; lines of this kernel's own.
         unsafe {
             let mut totals = [S::Lanes::splat(0.0); SIDE];
@@ -200,31 +242,43 @@ impl<'a, S: Set, const MINIMUMS: bool> Sweep<'a, S, MINIMUMS> {
         // SAFETY (of all): the caller's promise.
         unsafe {
             if let Some(x) = span.x.get(b) {
-                self.multiply::<P>(&*span.codes.add(b), x);
+                for at in (b * span.each..(b + 1) * span.each).step_by(64) {
+                    S::Lanes::fetch(span.next.wrapping_add(at));
+                }
+                let right = span.right.add(b).cast();
+                match span.direct.map(|at| at.add(34 * b)) {
+                    Some(at) => {
+                        if span.each > 0 {
+                            let scales = halves::<S>(at, self.task.row_bytes, SIDE);
+                            scales.store(self.scales[b][0].0.as_mut_ptr().cast());
+                        }
+                        self.multiply::<P>(at.add(2), self.task.row_bytes, right);
+                    }
+                    None => self.multiply::<P>(x.as_ptr().cast(), DEPTH, right),
+                }
             }
             if b >= STORED && b < span.x.len() + STORED {
                 self.keep::<P>((b - STORED) % RING);
             }
             if let Some(b) = b.checked_sub(ADDED).filter(|b| *b < span.x.len()) {
-                self.add(&span.x[b], &*span.scales.add(b), b, totals);
+                self.add(span.direct.is_some(), &span.x[b], b, totals);
             }
         }
     }
 
-    /// To tile `P`.
+    /// To tile `P`: left rows `stride` bytes apart.
     #[inline(always)]
-    unsafe fn multiply<const P: usize>(&mut self, codes: &[Line; CODES], x: &[Line; TOKEN_LINES]) {
-        let (x, codes): (*const u8, *const u8) = (x.as_ptr().cast(), codes.as_ptr().cast());
+    unsafe fn multiply<const P: usize>(&mut self, left: *const u8, stride: usize, right: *const u8) {
         // SAFETY (of all): a tile each.
         unsafe {
             self.tiles.zero::<P>();
             if P.is_multiple_of(2) {
-                self.tiles.load::<4>(x, DEPTH);
-                self.tiles.load::<6>(codes, 64);
+                self.tiles.load::<4>(left, stride);
+                self.tiles.load::<6>(right, 64);
                 self.tiles.dot_signed::<P, 4, 6>();
             } else {
-                self.tiles.load::<5>(x, DEPTH);
-                self.tiles.load::<7>(codes, 64);
+                self.tiles.load::<5>(left, stride);
+                self.tiles.load::<7>(right, 64);
                 self.tiles.dot_signed::<P, 5, 7>();
             }
         }
@@ -247,22 +301,19 @@ impl<'a, S: Set, const MINIMUMS: bool> Sweep<'a, S, MINIMUMS> {
 
     /// Adds the sums of block `b`, times the scales.
     #[inline(always)]
-    unsafe fn add(
-        &self,
-        x: &[Line; TOKEN_LINES],
-        [scales, minimums]: &[Line; 2],
-        b: usize,
-        totals: &mut [S::Lanes; SIDE],
-    ) {
-        let [.., own, lows] = x;
+    unsafe fn add(&self, direct: bool, x: &[Line; TOKEN_LINES], b: usize, totals: &mut [S::Lanes; SIDE]) {
+        let ([scales, minimums], [.., own, lows]) = (&self.scales[b], x);
+        let (columns, rows) = if direct { (own, scales) } else { (scales, own) };
         // SAFETY (of all): a line is sixteen numbers.
         unsafe {
-            let scales = S::Lanes::load(scales.0.as_ptr().cast());
-            let minimums = S::Lanes::load(minimums.0.as_ptr().cast());
-            for (t, total) in totals.iter_mut().enumerate() {
-                let dots = S::Lanes::load_i32(self.sums[b % RING][t].0.as_ptr().cast());
-                *total = dots.fma(scales.mul(number(own, t)), *total);
-                if MINIMUMS {
+            let columns = S::Lanes::load(columns.0.as_ptr().cast());
+            for (r, total) in totals.iter_mut().enumerate() {
+                let dots = S::Lanes::load_i32(self.sums[b % RING][r].0.as_ptr().cast());
+                *total = dots.fma(columns.mul(number(rows, r)), *total);
+            }
+            if MINIMUMS {
+                let minimums = S::Lanes::load(minimums.0.as_ptr().cast());
+                for (t, total) in totals.iter_mut().enumerate() {
                     *total = minimums.fma(number(lows, t), *total);
                 }
             }

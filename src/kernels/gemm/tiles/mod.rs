@@ -31,7 +31,6 @@ macro_rules! entry {
         }
     };
 }
-use entry;
 
 pub mod blocks;
 pub mod supers;
@@ -44,7 +43,7 @@ use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::simd::amx::Configured;
-use crate::kernels::simd::amx::{Set, Tiles};
+use crate::kernels::simd::amx::Set;
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::lanes::Lanes;
 use crate::kernels::{DType, Isa, Pool};
@@ -61,7 +60,8 @@ pub fn modelled() -> bool {
     WANTED.get().is_some()
 }
 
-/// What `product` gives where this thread's products are the model's, with the vectors of `isa`. It has no others: `product` uses one thread.
+/// What `product` gives where this thread's products are the model's, with the vectors of `isa`. It has no others:
+/// `product` uses one thread.
 #[cfg(test)]
 pub fn modelling<R>(isa: Isa, product: impl FnOnce() -> R) -> R {
     WANTED.set(Some(isa));
@@ -96,35 +96,33 @@ pub fn depth(block: usize) -> usize {
 /// Fewer activations than this are arranged faster than others are woken.
 const SMALL: usize = 1 << 16;
 
-/// Calls `one` for each sixteen tokens with their lines, `each` of `out`.
+/// Calls `one` for each sixteen of `tokens`, which have `values` activations, with their lines, `each` of `out`.
 fn in_groups(
     pool: &Pool,
-    x: &BlockActivations,
+    (tokens, values): (usize, usize),
     each: usize,
     out: &mut [Line],
     one: &(dyn Fn(usize, &mut [Line]) + Sync),
 ) {
-    let (groups, shared) = (x.tokens().div_ceil(SIDE), SharedOut::new(out));
+    let (groups, shared) = (tokens.div_ceil(SIDE), SharedOut::new(out));
     // SAFETY: each task has lines of its own.
     let one = |group: usize| one(group, unsafe { shared.slice(group * each..(group + 1) * each) });
-    if x.values.len() < SMALL { (0..groups).for_each(one) } else { pool.run(groups, &one) }
+    if values < SMALL { (0..groups).for_each(one) } else { pool.run(groups, &one) }
 }
 
-/// Activations in the order of right tiles.
+/// Activations in the order of tiles.
 ///
 /// # Safety
 /// `Isa::Amx` is available.
 pub unsafe fn arrange<'a>(pool: &Pool, x: &BlockActivations, lines: &'a mut Vec<Line>) -> &'a [Line] {
-    // SAFETY: the caller's promise.
-    if x.block == 32 {
-        let lines = grown(lines, blocks::arranged_lines(x));
-        blocks::arrange(pool, x, lines);
-        lines
-    } else {
-        let lines = grown(lines, supers::arranged_lines(x));
-        unsafe { supers::arrange(pool, x, lines) };
-        lines
-    }
+    let short = x.block == 32;
+    let each = if short { blocks::lines_of_group(x) } else { supers::lines_of_group(x) };
+    let lines = grown(lines, x.tokens().div_ceil(SIDE) * each + if short { 0 } else { supers::BEHIND });
+    in_groups(pool, (x.tokens(), x.values.len()), each, lines, &|group, out| {
+        // SAFETY: the caller's promise.
+        unsafe { if short { blocks::arrange(x, group, out) } else { supers::arrange(x, group, out) } }
+    });
+    lines
 }
 
 /// `task`, whose weights are in blocks.
@@ -151,14 +149,12 @@ unsafe fn columns<B: Bytes>(rows: &[*const u8; SIDE], at: usize, to: &mut [Line;
         // SAFETY: the caller has 16 bytes at `at` of each row.
         unsafe {
             let row = |r: usize| rows[8 * half + r].add(at);
-            let mut fours = [B::halves(row(0), row(4)); 4];
-            for r in 1..4 {
-                fours[r] = B::halves(row(r), row(4 + r));
-            }
-            let fours = B::transpose(fours);
-            for n in 0..4 {
-                put(&mut to[n], half, fours[n]);
-            }
+            let pair = |r: usize| B::halves(row(r), row(4 + r));
+            let [a, b, c, d] = B::transpose([pair(0), pair(1), pair(2), pair(3)]);
+            put(&mut to[0], half, a);
+            put(&mut to[1], half, b);
+            put(&mut to[2], half, c);
+            put(&mut to[3], half, d);
         }
     }
 }

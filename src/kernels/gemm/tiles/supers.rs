@@ -4,7 +4,7 @@
 //! sixteen tokens is twice four tiles' products, which become floats once. Minimums meet the tokens' sums likewise. A block
 //! is decoded while the one before is multiplied: what was just stored is no tile yet.
 
-use super::{SIDE, by_token, entry, halves, in_groups, in_steps, modelled};
+use super::{SIDE, by_token, halves, in_steps, modelled};
 use crate::kernels::gemm::formats::super_blocks::{Super, with_super};
 use crate::kernels::gemm::quantized::{Scratch, Task};
 use crate::kernels::pool::buffer::{Line, grown};
@@ -12,7 +12,7 @@ use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::simd::amx::{Set, Tiles};
 use crate::kernels::simd::bytes::{Bits, Wide};
 use crate::kernels::simd::lanes::Lanes;
-use crate::kernels::{DType, Isa, Pool};
+use crate::kernels::{DType, Isa};
 
 /// Bytes that tiles multiply.
 pub const DEPTH: usize = 64;
@@ -40,22 +40,21 @@ pub fn pays(isa: Isa, dtype: DType, tokens: usize) -> bool {
     isa == Isa::Amx && (modelled() || tokens >= least)
 }
 
-/// Lines that `arrange` fills, and some that tiles of sums may read besides.
-pub fn arranged_lines(x: &BlockActivations) -> usize {
-    x.tokens().div_ceil(SIDE) * (x.cols / COLUMNS) * TOKEN_LINES + SIDE
+/// Lines that `arrange` fills.
+pub fn lines_of_group(x: &BlockActivations) -> usize {
+    x.cols / COLUMNS * TOKEN_LINES
 }
 
-/// Copies activations, in blocks of 256, into the order of right tiles.
-///
-/// # Safety
-/// `Isa::Amx` is available.
-pub unsafe fn arrange(pool: &Pool, x: &BlockActivations, out: &mut [Line]) {
-    let each = x.cols / COLUMNS * TOKEN_LINES;
-    // SAFETY: the caller's promise.
-    in_groups(pool, x, each, out, &|group, out| unsafe { arranged(x, group, out) });
-}
+/// Lines behind all tokens' that tiles of sums may read.
+pub const BEHIND: usize = SIDE;
 
-entry!(fn arranged(x: &BlockActivations, group: usize, out: &mut [Line]) = arrange_group);
+entry!(
+    /// Copies sixteen tokens' activations, in blocks of 256, into the order of right tiles.
+    ///
+    /// # Safety
+    /// `Isa::Amx` is available.
+    pub fn arrange(x: &BlockActivations, group: usize, out: &mut [Line]) = arrange_group
+);
 entry!(
     /// `task` with any number of tokens.
     ///
@@ -127,7 +126,7 @@ impl<'a, S: Set> Sweep<'a, S> {
     unsafe fn new(task: &'a Task<'a>, arranged: &'a [Line], scratch: &'a mut Scratch) -> Self {
         let (blocks, groups) = (task.x.cols / COLUMNS, task.x.tokens().div_ceil(SIDE));
         assert_eq!(task.row_bytes, blocks * task.dtype.block().1, "rows of whole blocks");
-        assert_eq!(arranged.len(), arranged_lines(task.x), "tokens in order");
+        assert_eq!(arranged.len(), groups * lines_of_group(task.x) + BEHIND, "tokens in order");
         let (codes, sums) = grown(&mut scratch.codes, 2 * CODE_LINES + 8 * SIDE).split_at_mut(2 * CODE_LINES);
         let sums = sums.as_chunks_mut::<SIDE>().0.as_chunks_mut::<4>().0;
         Self {

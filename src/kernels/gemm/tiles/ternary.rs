@@ -5,8 +5,7 @@
 //! other lines: what was just stored is no tile yet. Up to 32 tokens keep their sums in tiles from end to end of a row;
 //! more sweep over a few steps at a time, whose codes stay in the first cache.
 
-use super::{SIDE, by_token, entry, halves, in_steps, modelled};
-use crate::kernels::gemm::blocks::SharedOut;
+use super::{SIDE, by_token, halves, in_groups, in_steps, modelled};
 use crate::kernels::gemm::ternary::{Activations, Scratch, Task};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::simd::amx::{Set, Tiles};
@@ -23,9 +22,6 @@ const LINES: usize = STEP / 64 * SIDE;
 const SPAN: usize = 2;
 /// Steps whose codes there is room for: those, or one and the next.
 const RING: usize = 2;
-/// Fewer activations than this are arranged faster than others are woken.
-const SMALL: usize = 1 << 17;
-
 /// Bytes that tiles multiply.
 pub const DEPTH: usize = 64;
 
@@ -53,14 +49,11 @@ pub fn pays(isa: Isa, tokens: usize) -> bool {
 /// # Safety
 /// `Isa::Amx` is available.
 pub unsafe fn arrange(pool: &Pool, x: &Activations, out: &mut [Line]) {
-    let groups = x.rows.len().div_ceil(SIDE);
-    let each = out.len() / groups;
-    let shared = SharedOut::new(out);
-    let one = |group: usize| {
-        // SAFETY: each task has lines of its own; the caller's promise.
-        unsafe { arranged(x, group, shared.slice(group * each..(group + 1) * each)) }
-    };
-    if x.values.len() < SMALL { (0..groups).for_each(one) } else { pool.run(groups, &one) }
+    let each = x.cols.div_ceil(STEP) * LINES;
+    // SAFETY: the caller's promise.
+    in_groups(pool, (x.rows.len(), x.values.len()), each, out, &|group, out| unsafe {
+        arranged(x, group, out)
+    });
 }
 
 entry!(fn arranged(x: &Activations, group: usize, out: &mut [Line]) = arrange_group);
