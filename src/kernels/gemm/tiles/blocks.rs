@@ -34,10 +34,11 @@ const RING: usize = 4;
 /// Emerald Rapids, weights from memory).
 pub fn pays(isa: Isa, dtype: DType, tokens: usize) -> bool {
     let (one, two) = match dtype {
-        DType::Q8_0 => (8, 17),
-        DType::Q4_0 | DType::Q5_0 | DType::Q5_1 => (12, 20),
-        DType::Q1_0 | DType::Q2_0 | DType::Q2_0_128 => (14, 24),
-        DType::Q4_1 => (12, 24),
+        DType::Q8_0 => (6, 17),
+        DType::Q4_0 => (12, 17),
+        DType::Q4_1 | DType::Q5_0 | DType::Q5_1 => (12, 20),
+        DType::Q1_0 => (11, 17),
+        DType::Q2_0 | DType::Q2_0_128 => (12, 18),
         _ => return false,
     };
     isa == Isa::Amx && (modelled() || (one..=SIDE).contains(&tokens) || tokens >= two)
@@ -167,7 +168,11 @@ impl<'a, S: Set, const MINIMUMS: bool> Sweep<'a, S, MINIMUMS> {
                         self.decode(first, start, depth);
                     }
                     for group in 0..self.groups {
-                        self.sweep(direct, first, start, depth, group);
+                        // Rows of tokens that are not there need not be added.
+                        match !direct && self.task.x.tokens() - SIDE * group <= SIDE / 2 {
+                            true => self.sweep::<{ SIDE / 2 }>(direct, first, start, depth, group),
+                            false => self.sweep::<SIDE>(direct, first, start, depth, group),
+                        }
                     }
                 }
             }
@@ -200,7 +205,14 @@ impl<'a, S: Set, const MINIMUMS: bool> Sweep<'a, S, MINIMUMS> {
 
     /// Adds `depth` blocks from `start` on to the sums of a group of tokens.
     #[inline(always)]
-    unsafe fn sweep(&mut self, direct: bool, first: usize, start: usize, depth: usize, group: usize) {
+    unsafe fn sweep<const ROWS: usize>(
+        &mut self,
+        direct: bool,
+        first: usize,
+        start: usize,
+        depth: usize,
+        group: usize,
+    ) {
         let lines = &self.arranged[group * lines_of_group(self.task.x)..];
         let x = &lines.as_chunks::<TOKEN_LINES>().0[start..start + depth];
         let (elements, bytes) = self.task.dtype.block();
@@ -218,17 +230,17 @@ impl<'a, S: Set, const MINIMUMS: bool> Sweep<'a, S, MINIMUMS> {
         };
         // SAFETY (of all): the caller's promise; lines of this kernel's own.
         unsafe {
-            let mut totals = [S::Lanes::splat(0.0); SIDE];
+            let mut totals = [S::Lanes::splat(0.0); ROWS];
             if start > 0 {
                 for (total, line) in totals.iter_mut().zip(&self.partial[group]) {
                     *total = Lanes::load(line.0.as_ptr().cast());
                 }
             }
             for b in (0..depth + ADDED).step_by(4) {
-                self.turn::<0>(span, b, &mut totals);
-                self.turn::<1>(span, b + 1, &mut totals);
-                self.turn::<2>(span, b + 2, &mut totals);
-                self.turn::<3>(span, b + 3, &mut totals);
+                self.turn::<0, ROWS>(span, b, &mut totals);
+                self.turn::<1, ROWS>(span, b + 1, &mut totals);
+                self.turn::<2, ROWS>(span, b + 2, &mut totals);
+                self.turn::<3, ROWS>(span, b + 3, &mut totals);
             }
             for (total, line) in totals.iter().zip(&mut self.partial[group]) {
                 total.store(line.0.as_mut_ptr().cast());
@@ -238,7 +250,12 @@ impl<'a, S: Set, const MINIMUMS: bool> Sweep<'a, S, MINIMUMS> {
 
     /// Multiplies block `b` of the span, whose number is `P` but for multiples of four, stores sums and adds sums.
     #[inline(always)]
-    unsafe fn turn<const P: usize>(&mut self, span: Span, b: usize, totals: &mut [S::Lanes; SIDE]) {
+    unsafe fn turn<const P: usize, const ROWS: usize>(
+        &mut self,
+        span: Span,
+        b: usize,
+        totals: &mut [S::Lanes; ROWS],
+    ) {
         // SAFETY (of all): the caller's promise.
         unsafe {
             if let Some(x) = span.x.get(b) {
@@ -301,7 +318,13 @@ impl<'a, S: Set, const MINIMUMS: bool> Sweep<'a, S, MINIMUMS> {
 
     /// Adds the sums of block `b`, times the scales.
     #[inline(always)]
-    unsafe fn add(&self, direct: bool, x: &[Line; TOKEN_LINES], b: usize, totals: &mut [S::Lanes; SIDE]) {
+    unsafe fn add<const ROWS: usize>(
+        &self,
+        direct: bool,
+        x: &[Line; TOKEN_LINES],
+        b: usize,
+        totals: &mut [S::Lanes; ROWS],
+    ) {
         let ([scales, minimums], [.., own, lows]) = (&self.scales[b], x);
         let (columns, rows) = if direct { (own, scales) } else { (scales, own) };
         // SAFETY (of all): a line is sixteen numbers.
