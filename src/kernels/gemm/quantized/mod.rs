@@ -4,15 +4,8 @@
 //! `scalar::run` says what is done with them. Integer sums are exact; each block adds to the running f32 sum by one fused
 //! multiply-add, and by a second one where its type has minimums; blocks follow each other as their columns do.
 
-#[cfg(target_arch = "x86_64")]
-pub(super) mod avx2;
-#[cfg(target_arch = "x86_64")]
-mod avx512;
-#[cfg(target_arch = "x86_64")]
-mod few_planes;
+mod few;
 mod k;
-#[cfg(target_arch = "aarch64")]
-mod neon;
 #[cfg(target_arch = "x86_64")]
 mod pairs_avx2;
 mod planes;
@@ -29,6 +22,7 @@ use crate::kernels::gemm::matrix::Arithmetic;
 use crate::kernels::gemm::tiles;
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
+use crate::kernels::simd::dispatch::by_count;
 use crate::kernels::{DType, Isa, Pool};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -62,9 +56,9 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
         );
     }
     with_arranged(pool, isa, x, parts, |arranged| {
-        #[cfg(any(test, target_arch = "x86_64"))]
+        #[cfg(target_arch = "x86_64")]
         let depth = arranged.tiles.map(|_| tiles::depth(x.block));
-        #[cfg(not(any(test, target_arch = "x86_64")))]
+        #[cfg(not(target_arch = "x86_64"))]
         let depth = None;
         Product { pool, x, tokens, parts, stride, height: TASK_ROWS, depth }.run(out, &|task, scratch| {
             run(isa, &task.with(in_order(&arranged, task.dtype).unwrap_or(x)), &arranged, scratch)
@@ -142,34 +136,17 @@ fn run(isa: Isa, task: &Task, arranged: &Arranged, scratch: &mut Scratch) {
             unsafe { tiles::run(task, arranged, scratch) }
         }
         Arithmetic::Blocks256 => k::run(isa, task, scratch),
-        _ if special(isa, task, arranged, scratch) => {}
-        _ => with_short!(task.dtype, F => sweep::sweep::<F>(isa, task, scratch)),
-    }
-}
-
-/// Forms of one instruction set and one arithmetic; false, and nothing done, where there is none.
-#[cfg(target_arch = "x86_64")]
-fn special(isa: Isa, task: &Task, arranged: &Arranged, scratch: &mut Scratch) -> bool {
-    // SAFETY (of all): such a set stands for a machine that has the instructions.
-    match arranged.pairs {
-        Some(pairs) if task.dtype == DType::Q8_0 => {
-            unsafe { pairs_avx2::run(task, pairs, scratch) };
-            true
+        #[cfg(target_arch = "x86_64")]
+        _ if arranged.pairs.is_some() && task.dtype == DType::Q8_0 => {
+            let pairs = arranged.pairs.expect("as just seen");
+            // SAFETY: such a set stands for a machine that has AVX2.
+            unsafe { pairs_avx2::run(task, pairs, scratch) }
         }
-        _ if isa.has_avx512() => unsafe { avx512::run(task) },
-        _ => unsafe { avx2::run(task) },
+        _ => with_short!(task.dtype, F => match task.x.tokens() {
+            tokens if tokens > few::most::<F>() => sweep::sweep::<F>(isa, task, scratch),
+            tokens => by_count!(tokens, T in 1 2 3 4 5 6 7 8, few::few::<F, T>(isa, task), else ()),
+        }),
     }
-}
-
-#[cfg(target_arch = "aarch64")]
-fn special(_: Isa, task: &Task, _: &Arranged, _: &mut Scratch) -> bool {
-    // SAFETY: `Isa::Neon` stands for a machine that has NEON and its dot products.
-    unsafe { neon::run(task) }
-}
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn special(_: Isa, _: &Task, _: &Arranged, _: &mut Scratch) -> bool {
-    false
 }
 
 pub(super) type Task<'a> = driver::Task<'a, BlockActivations<'a>>;
