@@ -36,7 +36,7 @@ fn decode_short<F: Short>(block: &[u8]) -> Codes {
     let words = unsafe { F::words(&[block.as_ptr()], 0) };
     for (n, values) in values.as_chunks_mut::<32>().0[..F::COUNT].iter_mut().enumerate() {
         // SAFETY: any processor has the instructions.
-        for (k, Portable(codes)) in unsafe { F::codes(words, n) }.into_iter().enumerate() {
+        for (k, Portable(codes)) in unsafe { F::codes(&words, n) }.into_iter().enumerate() {
             for (i, code) in codes.to_le_bytes().into_iter().enumerate() {
                 values[column(F::BITS, 4 * k + i)] = code as i8 - F::OFFSET as i8;
             }

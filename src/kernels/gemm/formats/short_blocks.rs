@@ -48,11 +48,11 @@ pub trait Short {
     /// # Safety
     /// `B`'s instructions are there.
     #[inline(always)]
-    unsafe fn codes<B: Bytes>((words, fifths): ([B; 8], B), n: usize) -> [B; 8] {
+    unsafe fn codes<B: Bytes>((words, fifths): &([B; 8], B), n: usize) -> [B; 8] {
         // SAFETY: the caller's promise.
         unsafe {
             match Self::BITS {
-                8 => words,
+                8 => *words,
                 4 => {
                     let mut codes = [words[0]; 8];
                     for w in 0..4 {

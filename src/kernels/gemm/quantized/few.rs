@@ -8,6 +8,7 @@ use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::ints::{Floats, Ints, Part, four};
 use crate::kernels::simd::lanes::Register;
+use std::hint::black_box;
 
 /// Bytes behind the next rows that are asked for while rows are read as they lie.
 const AHEAD: usize = 4096;
@@ -48,7 +49,11 @@ by_isa!(
 
 #[inline(always)]
 unsafe fn few_in<I: Ints, F: Short, const T: usize>(task: &Task) {
-    let x = task.tokens::<T>(0, 0..task.x.cols / 32);
+    let mut x: [(&[i8], &[f32], &[i16]); T] = [(&[], &[], &[]); T];
+    for t in 0..T {
+        // A compiler that knows how far they are apart adds that up instead of keeping eight addresses.
+        x[t] = if T > 2 { black_box(task.x.row(t)) } else { task.x.row(t) };
+    }
     assert!(
         task.packed.len() == task.rows * task.row_bytes
             && task.row_bytes * 32 * F::COUNT == task.x.cols * F::BYTES
@@ -73,7 +78,7 @@ unsafe fn few_in<I: Ints, F: Short, const T: usize>(task: &Task) {
                             dots[t] = I::Part::splat(-offset * *x[t].2.get_unchecked(b) as i32);
                         }
                     }
-                    add::<I, F, T>(F::codes(words, i), values, &mut dots);
+                    add::<I, F, T>(F::codes(&words, i), values, &mut dots);
                     for t in 0..T {
                         let scale = *x[t].1.get_unchecked(b);
                         totals[t] = dots[t].to_f32().fma(d.mul(Register::splat(scale)), totals[t]);
@@ -96,31 +101,32 @@ unsafe fn few_in<I: Ints, F: Short, const T: usize>(task: &Task) {
 /// Adds codes · x of 32 columns.
 #[inline(always)]
 unsafe fn add<I: Ints, F: Short, const T: usize>(
-    mut codes: [I::Part; 8],
+    codes: [I::Part; 8],
     x: [*const i8; T],
     dots: &mut [I::Part; T],
 ) {
     let steps = if I::Part::NARROW { F::STEPS } else { 8 };
+    // Nor a loop: of many tokens compilers would keep it, and codes in memory.
+    macro_rules! line {
+        ($($k:literal)*) => {
+            let mut own = [I::Part::splat(0); T];
+            $(
+                let code = if F::SIGNED && I::Part::UNSIGNED { codes[$k].flip() } else { codes[$k] };
+                for t in 0..T {
+                    let x = I::Part::splat(four(x[t].add(4 * $k)));
+                    let sum = if I::Part::NARROW { &mut own[t] } else { &mut dots[t] };
+                    let signed = F::SIGNED && !I::Part::UNSIGNED;
+                    *sum = if signed { sum.dot_signed(code, x) } else { sum.dot(code, x) };
+                    if I::Part::NARROW && ($k + 1) % steps == 0 {
+                        dots[t] = dots[t].add(own[t], I::Part::splat(I::Part::ONE));
+                        own[t] = I::Part::splat(0);
+                    }
+                }
+            )*
+        };
+    }
     // SAFETY: the caller has the instructions; 32 values at each x.
     unsafe {
-        if F::SIGNED && I::Part::UNSIGNED {
-            for k in 0..8 {
-                codes[k] = codes[k].flip();
-            }
-        }
-        for from in (0..8).step_by(steps) {
-            for t in 0..T {
-                let mut own = if I::Part::NARROW { I::Part::splat(0) } else { dots[t] };
-                for k in from..from + steps {
-                    let x = I::Part::splat(four(x[t].add(4 * k)));
-                    own = if F::SIGNED && !I::Part::UNSIGNED {
-                        own.dot_signed(codes[k], x)
-                    } else {
-                        own.dot(codes[k], x)
-                    };
-                }
-                dots[t] = if I::Part::NARROW { dots[t].add(own, I::Part::splat(I::Part::ONE)) } else { own };
-            }
-        }
+        line!(0 1 2 3 4 5 6 7);
     }
 }

@@ -99,7 +99,7 @@ unsafe fn fill_in<I: Ints, F: Short>(
                     if F::MINIMUMS {
                         Floats::<I>::halves(rows, at + 2).store(to(&mut scales[2 * n + 1]));
                     }
-                    let lines = F::codes(words, n);
+                    let lines = F::codes(&words, n);
                     for k in 0..8 {
                         let line = if F::SIGNED && I::Part::UNSIGNED { lines[k].flip() } else { lines[k] };
                         put(&mut codes[8 * n + k], part, line);
