@@ -6,8 +6,6 @@
 
 mod few;
 mod k;
-#[cfg(target_arch = "x86_64")]
-mod pairs_avx2;
 mod planes;
 mod sweep;
 #[cfg(test)]
@@ -71,8 +69,6 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
 struct Arranged<'a> {
     /// Of matrix tiles.
     tiles: Option<&'a [Line]>,
-    #[cfg(target_arch = "x86_64")]
-    pairs: Option<pairs_avx2::Pairs<'a>>,
     /// For weights of one bit and of two.
     planes: [Option<BlockActivations<'a>>; 2],
 }
@@ -94,11 +90,6 @@ fn with_arranged(
         if some(&|t| takes_tiles(isa, t, x)) {
             // SAFETY: such a set stands for a machine that has tiles.
             arranged.tiles = Some(unsafe { tiles::arrange(pool, x, &mut buffers.tiles) });
-        }
-        #[cfg(target_arch = "x86_64")]
-        if !isa.has_avx512() && x.tokens() >= pairs_avx2::TOKENS && some(&|t| t == DType::Q8_0) {
-            // SAFETY: such a set stands for a machine that has AVX2.
-            arranged.pairs = Some(unsafe { pairs_avx2::arrange(pool, x, &mut buffers.pairs) });
         }
         for (bits, values) in buffers.planes.iter_mut().enumerate() {
             if some(&|t| planes::bits(t) == Some(bits + 1) && !takes_tiles(isa, t, x)) {
@@ -136,12 +127,6 @@ fn run(isa: Isa, task: &Task, arranged: &Arranged, scratch: &mut Scratch) {
             unsafe { tiles::run(task, arranged, scratch) }
         }
         Arithmetic::Blocks256 => k::run(isa, task, scratch),
-        #[cfg(target_arch = "x86_64")]
-        _ if arranged.pairs.is_some() && task.dtype == DType::Q8_0 => {
-            let pairs = arranged.pairs.expect("as just seen");
-            // SAFETY: such a set stands for a machine that has AVX2.
-            unsafe { pairs_avx2::run(task, pairs, scratch) }
-        }
         _ => with_short!(task.dtype, F => match task.x.tokens() {
             tokens if tokens > few::most::<F>() => sweep::sweep::<F>(isa, task, scratch),
             tokens => by_count!(tokens, T in 1 2 3 4 5 6 7 8, few::few::<F, T>(isa, task), else ()),
@@ -173,8 +158,6 @@ impl<'a> Task<'a> {
 #[derive(Default)]
 struct Buffers {
     tiles: Vec<Line>,
-    #[cfg(target_arch = "x86_64")]
-    pairs: pairs_avx2::Arranged,
     planes: [Vec<i8>; 2],
 }
 
