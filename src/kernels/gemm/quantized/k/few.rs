@@ -40,12 +40,22 @@ unsafe fn few_in<I: Ints, K: Super, const T: usize>(task: &Task) {
                     }
                 }
                 let mut dots = if K::MINIMA { [I::Part::splat(0); T] } else { lows };
-                let mut own = [[I::Part::splat(0); 8]; T];
                 for side in 0..2 {
                     let packed = columns::<K, I::Part>(rows, at, side);
-                    for j in 0..4 {
-                        fetch::<I, 8>(task, first, at, K::BYTES, 4 * side + j);
-                        step::<I, K, T>(packed[j], 4 * side + j, scales, values, &mut own, &mut dots);
+                    let step = Step { task, first, at, packed: &packed, side, scales, x: values };
+                    // As many sums as there are registers for.
+                    match (I::Part::NARROW, T) {
+                        (false, _) => step.add::<I, K, 0, 8>(&mut dots),
+                        (true, 1) => {
+                            step.add::<I, K, 0, 4>(&mut dots);
+                            step.add::<I, K, 4, 4>(&mut dots);
+                        }
+                        (true, _) => {
+                            step.add::<I, K, 0, 2>(&mut dots);
+                            step.add::<I, K, 2, 2>(&mut dots);
+                            step.add::<I, K, 4, 2>(&mut dots);
+                            step.add::<I, K, 6, 2>(&mut dots);
+                        }
                     }
                 }
                 let d = Floats::<I>::halves(rows, at + K::D);
@@ -68,33 +78,47 @@ unsafe fn few_in<I: Ints, K: Super, const T: usize>(task: &Task) {
     }
 }
 
-/// Adds scales * (codes · x) of columns 4 j.. of each 32; what has no scale yet waits in `own`.
-#[inline(always)]
-unsafe fn step<I: Ints, K: Super, const T: usize>(
-    packed: [I::Part; 6],
-    j: usize,
-    scales: [I::Part; 4],
+/// Columns `16 side ..` of each 32 of a block.
+struct Step<'a, P, const T: usize> {
+    task: &'a Task<'a>,
+    first: usize,
+    at: usize,
+    packed: &'a [[P; 6]; 4],
+    side: usize,
+    scales: [P; 4],
     x: [*const i8; T],
-    own: &mut [[I::Part; 8]; T],
-    dots: &mut [I::Part; T],
-) {
-    let steps = if I::Part::NARROW { K::STEPS } else { K::GROUP };
-    // SAFETY: the caller has the instructions; 256 values at each x.
-    unsafe {
-        let codes = K::codes(packed);
-        for t in 0..T {
-            for k in 0..8 {
-                let x = I::Part::splat(four(x[t].add(32 * k + 4 * j)));
-                own[t][k] = own[t][k].dot(codes[k], x);
+}
+
+impl<P: Part, const T: usize> Step<'_, P, T> {
+    /// Adds scales * (codes · x) of some of the eight times 32 columns.
+    #[inline(always)]
+    unsafe fn add<I: Ints<Part = P>, K: Super, const FROM: usize, const COUNT: usize>(
+        &self,
+        dots: &mut [P; T],
+    ) {
+        let steps = if P::NARROW && K::STEPS < 4 { K::STEPS } else { 4 };
+        // SAFETY: the caller has the instructions; 256 values at each x.
+        unsafe {
+            let mut factors = [P::splat(0); COUNT];
+            for n in 0..COUNT {
+                let group = (8 * (FROM + n) + 4 * self.side) / K::GROUP;
+                factors[n] = self.scales[group / 4].factor(group % 4);
             }
-        }
-        if (j + 1).is_multiple_of(steps) {
-            for k in 0..8 {
-                let group = (8 * k + j) / K::GROUP;
-                let factor = scales[group / 4].factor(group % 4);
+            let mut own = [[P::splat(0); COUNT]; T];
+            for j in 0..4 {
+                if FROM == 0 {
+                    fetch::<I, 8>(self.task, self.first, self.at, K::BYTES, 4 * self.side + j);
+                }
+                let codes = K::codes(self.packed[j]);
                 for t in 0..T {
-                    dots[t] = dots[t].add(own[t][k], factor);
-                    own[t][k] = I::Part::splat(0);
+                    for n in 0..COUNT {
+                        let x = self.x[t].add(32 * (FROM + n) + 16 * self.side + 4 * j);
+                        own[t][n] = own[t][n].dot(codes[FROM + n], P::splat(four(x)));
+                        if (j + 1) % steps == 0 {
+                            dots[t] = dots[t].add(own[t][n], factors[n]);
+                            own[t][n] = P::splat(0);
+                        }
+                    }
                 }
             }
         }
