@@ -4,9 +4,9 @@
 //! 4 and 5 have 16 rows of `depth` bytes, a row of the left matrix in each; 6 and 7 have `depth / 4` rows of 16
 //! times four bytes: four of each column of the right matrix.
 
-use super::bytes::{Bytes, Wide};
 use super::ints::Ints;
 use super::lanes::Lanes;
+use super::wide::Wide;
 
 /// The tiles of a thread. All numbers of tiles are constants, as instructions have them.
 pub trait Tiles {
@@ -42,9 +42,8 @@ pub trait Tiles {
 pub trait Set {
     type Tiles: Tiles;
     type Lanes: Lanes;
-    type Bytes: Bytes;
     type Wide: Wide;
-    type Ints: Ints<Lanes = Self::Lanes, Bytes = Self::Bytes>;
+    type Ints: Ints<Lanes = Self::Lanes>;
 }
 
 /// The processor's.
@@ -55,7 +54,6 @@ pub struct Processor;
 impl Set for Processor {
     type Tiles = Amx;
     type Lanes = super::lanes::Avx512;
-    type Bytes = std::arch::x86_64::__m256i;
     type Wide = std::arch::x86_64::__m512i;
     type Ints = super::ints::Avx512;
 }

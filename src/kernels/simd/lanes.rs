@@ -22,9 +22,10 @@ pub trait Register: Copy {
     unsafe fn splat(x: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
     unsafe fn load_f16(from: *const u16) -> Self;
+    /// The f16 at `at` from each of WIDTH addresses.
+    unsafe fn halves(rows: &[*const u8], at: usize) -> Self;
     unsafe fn load_bf16(from: *const u16) -> Self;
     unsafe fn load_i8(from: *const i8) -> Self;
-    unsafe fn load_i32(from: *const i32) -> Self;
     /// 256 times those at `high`, and those at `low`; sums are i32.
     unsafe fn load_split(high: *const i32, low: *const i32) -> Self;
     unsafe fn store(self, to: *mut f32);
@@ -94,10 +95,6 @@ pub trait Lanes: Copy {
     #[inline(always)]
     unsafe fn load_i8(from: *const i8) -> Self {
         unsafe { Self::of(|i| Self::Part::load_i8(from.add(i * Self::Part::WIDTH))) }
-    }
-    #[inline(always)]
-    unsafe fn load_i32(from: *const i32) -> Self {
-        unsafe { Self::of(|i| Self::Part::load_i32(from.add(i * Self::Part::WIDTH))) }
     }
     #[inline(always)]
     unsafe fn load_split(high: *const i32, low: *const i32) -> Self {

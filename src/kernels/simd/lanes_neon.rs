@@ -31,6 +31,13 @@ impl Register for float32x4_t {
         unsafe { halves(vld1_u16(from)) }
     }
     #[inline(always)]
+    unsafe fn halves(rows: &[*const u8], at: usize) -> Self {
+        unsafe {
+            let four = [0, 1, 2, 3].map(|r| rows[r].add(at).cast::<u16>().read_unaligned());
+            Self::load_f16(four.as_ptr())
+        }
+    }
+    #[inline(always)]
     unsafe fn load_bf16(from: *const u16) -> Self {
         unsafe { vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(from))) }
     }
@@ -40,10 +47,6 @@ impl Register for float32x4_t {
             let four = vcreate_s8(from.cast::<u32>().read_unaligned() as u64);
             vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(four))))
         }
-    }
-    #[inline(always)]
-    unsafe fn load_i32(from: *const i32) -> Self {
-        unsafe { vcvtq_f32_s32(vld1q_s32(from)) }
     }
     #[inline(always)]
     unsafe fn load_split(high: *const i32, low: *const i32) -> Self {

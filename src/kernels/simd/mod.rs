@@ -15,5 +15,7 @@ pub(super) mod lanes_x86;
 pub(super) mod models;
 #[cfg(target_arch = "aarch64")]
 pub(super) mod neon;
+#[cfg(any(test, target_arch = "x86_64"))]
+pub(super) mod wide;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod x86;

@@ -12,6 +12,7 @@ use crate::kernels::gemm::quantized::{Scratch, Task};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::simd::amx::{Set, Tiles};
+use crate::kernels::simd::ints::Ints;
 use crate::kernels::simd::lanes::Lanes;
 use crate::kernels::{DType, Isa};
 
@@ -91,7 +92,7 @@ unsafe fn arrange_group<S: Set>(x: &BlockActivations, group: usize, out: &mut [L
     }
     for (n, lines) in right.as_chunks_mut::<4>().0.iter_mut().enumerate() {
         // SAFETY: sixteen of a row's columns.
-        unsafe { columns::<S::Bytes>(&rows, 16 * n, lines) };
+        unsafe { columns::<S>(&rows, 16 * n, lines) };
     }
 }
 
@@ -331,7 +332,7 @@ impl<'a, S: Set, const MINIMUMS: bool> Sweep<'a, S, MINIMUMS> {
         unsafe {
             let columns = S::Lanes::load(columns.0.as_ptr().cast());
             for (r, total) in totals.iter_mut().enumerate() {
-                let dots = S::Lanes::load_i32(self.sums[b % RING][r].0.as_ptr().cast());
+                let dots = S::Ints::load(self.sums[b % RING][r].0.as_ptr().cast()).to_f32();
                 *total = dots.fma(columns.mul(number(rows, r)), *total);
             }
             if MINIMUMS {

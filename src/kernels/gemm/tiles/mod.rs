@@ -37,15 +37,15 @@ pub mod supers;
 pub mod ternary;
 
 use crate::kernels::gemm::blocks::SharedOut;
-use crate::kernels::gemm::formats::short_blocks::put;
 use crate::kernels::gemm::quantized::{Scratch, Task};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::simd::amx::Configured;
 use crate::kernels::simd::amx::Set;
-use crate::kernels::simd::bytes::Bytes;
-use crate::kernels::simd::lanes::Lanes;
+use crate::kernels::simd::bytes::{Bytes, put};
+use crate::kernels::simd::ints::Ints;
+use crate::kernels::simd::lanes::{Lanes, Register};
 use crate::kernels::{DType, Isa, Pool};
 
 #[cfg(test)]
@@ -144,17 +144,16 @@ pub const SIDE: usize = 16;
 
 /// Of 16 bytes at `at` of each row four lines, with four bytes of every row in each.
 #[inline(always)]
-unsafe fn columns<B: Bytes>(rows: &[*const u8; SIDE], at: usize, to: &mut [Line; 4]) {
-    for half in 0..2 {
+unsafe fn columns<S: Set>(rows: &[*const u8; SIDE], at: usize, to: &mut [Line; 4]) {
+    type Of<S> = <<S as Set>::Ints as Ints>::Part;
+    for part in 0..SIDE / Of::<S>::ROWS {
         // SAFETY: the caller has 16 bytes at `at` of each row.
         unsafe {
-            let row = |r: usize| rows[8 * half + r].add(at);
-            let pair = |r: usize| B::halves(row(r), row(4 + r));
-            let [a, b, c, d] = B::transpose([pair(0), pair(1), pair(2), pair(3)]);
-            put(&mut to[0], half, a);
-            put(&mut to[1], half, b);
-            put(&mut to[2], half, c);
-            put(&mut to[3], half, d);
+            let [a, b, c, d] = Of::<S>::columns(&rows[Of::<S>::ROWS * part..], at);
+            put(&mut to[0], part, a);
+            put(&mut to[1], part, b);
+            put(&mut to[2], part, c);
+            put(&mut to[3], part, d);
         }
     }
 }
@@ -167,7 +166,7 @@ unsafe fn in_steps<S: Set>(rows: &[*const u8; SIDE], from: usize, cols: usize, o
         let (step, half, k, j) = (at / 256, at % 256 / 128, at % 128 / 32, at % 32 / 4);
         let to = out[64 * step + SIDE * k + 8 * half + j..].first_chunk_mut().expect("four lines");
         // SAFETY: the caller has these columns of each row.
-        unsafe { columns::<S::Bytes>(rows, from + at, to) };
+        unsafe { columns::<S>(rows, from + at, to) };
     }
 }
 
@@ -181,7 +180,7 @@ unsafe fn by_token<S: Set>(lines: &[Line; SIDE], tokens: usize, count: usize, wr
     for first in (0..tokens).step_by(4) {
         let mut four = [Line::default(); 4];
         // SAFETY: a quarter of each line.
-        unsafe { columns::<S::Bytes>(&rows, 4 * first, &mut four) };
+        unsafe { columns::<S>(&rows, 4 * first, &mut four) };
         for (t, line) in four.iter().enumerate().take(tokens - first) {
             // SAFETY: a line is sixteen floats.
             let values = unsafe { &*line.0.as_ptr().cast::<[f32; SIDE]>() };
@@ -197,11 +196,11 @@ unsafe fn by_token<S: Set>(lines: &[Line; SIDE], tokens: usize, count: usize, wr
 /// `count` F16, `stride` bytes apart; the last one stands for those up to sixteen.
 #[inline(always)]
 unsafe fn halves<S: Set>(from: *const u8, stride: usize, count: usize) -> S::Lanes {
-    let mut halves = [0u16; SIDE];
-    for (i, half) in halves.iter_mut().enumerate() {
-        // SAFETY: one of so many.
-        *half = unsafe { from.add(i.min(count - 1) * stride).cast::<u16>().read_unaligned() };
+    type Of<S> = <<S as Set>::Lanes as Lanes>::Part;
+    let mut rows = [from; SIDE];
+    for (i, row) in rows.iter_mut().enumerate() {
+        *row = from.wrapping_add(i.min(count - 1) * stride);
     }
-    // SAFETY: sixteen.
-    unsafe { S::Lanes::load_f16(halves.as_ptr()) }
+    // SAFETY: one of so many.
+    unsafe { S::Lanes::of(|i| Of::<S>::halves(&rows[Of::<S>::WIDTH * i..], 0)) }
 }

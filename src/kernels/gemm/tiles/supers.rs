@@ -5,13 +5,14 @@
 //! is decoded while the one before is multiplied: what was just stored is no tile yet.
 
 use super::{SIDE, by_token, halves, in_steps, modelled};
-use crate::kernels::gemm::formats::super_blocks::{Super, with_super};
+use crate::kernels::gemm::formats::super_blocks::{Super, scales, with_super};
 use crate::kernels::gemm::quantized::{Scratch, Task};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::simd::amx::{Set, Tiles};
-use crate::kernels::simd::bytes::{Bits, Wide};
+use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::lanes::Lanes;
+use crate::kernels::simd::wide::Wide;
 use crate::kernels::{DType, Isa};
 
 /// Bytes that tiles multiply.
@@ -185,7 +186,7 @@ impl<'a, S: Set> Sweep<'a, S> {
                     S::Lanes::fetch(next.wrapping_add(64 * line));
                 }
                 let block = at.add(r * row_bytes);
-                let [scales, minimums] = K::scales(std::slice::from_raw_parts(block, K::BYTES));
+                let [scales, minimums] = scales::<K>(std::slice::from_raw_parts(block, K::BYTES));
                 let codes = K::codes(packed::<K, S::Wide>(block));
                 for k in 0..4 {
                     let codes = if K::OFFSET == 0 { codes[k] } else { codes[k].less(K::OFFSET as u8) };

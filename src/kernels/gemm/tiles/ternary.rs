@@ -9,8 +9,10 @@ use super::{SIDE, by_token, halves, in_groups, in_steps, modelled};
 use crate::kernels::gemm::ternary::{Activations, Scratch, Task};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::simd::amx::{Set, Tiles};
-use crate::kernels::simd::bytes::{Bits, Wide};
+use crate::kernels::simd::bytes::Bytes;
+use crate::kernels::simd::ints::Ints;
 use crate::kernels::simd::lanes::Lanes;
+use crate::kernels::simd::wide::Wide;
 use crate::kernels::{DType, Isa, Pool};
 use std::ops::Range;
 
@@ -404,7 +406,7 @@ impl<'a, S: Set, const SCALED: bool> Sweep<'a, S, SCALED> {
                 for (i, scale) in scales.iter().enumerate() {
                     // SAFETY (of all): a tile of sums.
                     unsafe {
-                        let value = S::Lanes::load_i32(sums.add(SIDE * i)).mul(S::Lanes::splat(*scale));
+                        let value = S::Ints::load(sums.add(SIDE * i)).to_f32().mul(S::Lanes::splat(*scale));
                         let total = totals.add(SIDE * i);
                         let before = if first { S::Lanes::splat(0.0) } else { S::Lanes::load(total) };
                         before.add(value).store(total);
@@ -432,7 +434,7 @@ impl<'a, S: Set, const SCALED: bool> Sweep<'a, S, SCALED> {
                 if i == 0 || weights.dtype == DType::Ternary {
                     scale = S::Lanes::splat(weights.scale(rows.start + i.min(rows.len() - 1))).div(own);
                 }
-                S::Lanes::load_i32(line.cast()).mul(scale).store(line);
+                S::Ints::load(line.cast()).to_f32().mul(scale).store(line);
             }
             let tokens = SIDE.min(x.rows.len() - SIDE * group);
             by_token::<S>(&self.partial[at], tokens, rows.len(), |t, values| {

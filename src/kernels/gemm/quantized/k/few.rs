@@ -1,0 +1,126 @@
+//! Few tokens with super-blocks: a register's lanes of rows are read as they lie, and unpacked in registers.
+
+#![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
+
+use super::{blocks_of, lows_of};
+use crate::kernels::gemm::formats::super_blocks::{Super, columns};
+use crate::kernels::gemm::quantized::Task;
+use crate::kernels::gemm::quantized::few::{fetch, rows_at};
+use crate::kernels::simd::bytes::Bytes;
+use crate::kernels::simd::dispatch::by_isa;
+use crate::kernels::simd::ints::{Floats, Ints, Part, four};
+use crate::kernels::simd::lanes::Register;
+
+by_isa!(
+    /// `task`, whose tokens are `T`.
+    pub fn few<K: Super, const T: usize>(task: &Task) = few_in::<ints>
+);
+
+#[inline(always)]
+unsafe fn few_in<I: Ints, K: Super, const T: usize>(task: &Task) {
+    let x = task.x;
+    for first in (0..task.rows).step_by(I::Part::ROWS) {
+        // SAFETY (of all): the caller has the instructions; the task's lengths were `check`ed.
+        unsafe {
+            let rows = &rows_at::<I>(task, first)[..I::Part::ROWS];
+            let mut totals = [Floats::<I>::splat(0.0); T];
+            for b in 0..blocks_of(task) {
+                let at = b * K::BYTES;
+                let [scales, minima] = K::scales(I::Part::columns(rows, at + K::SCALES));
+                let (mut values, mut sums) = ([x.values.as_ptr(); T], [x.sums.as_ptr(); T]);
+                for t in 0..T {
+                    let at = t * blocks_of(task) + b;
+                    (values[t], sums[t]) = (values[t].add(256 * at), sums[t].add(16 * at));
+                }
+                let mut lows = [I::Part::splat(0); T];
+                for n in 0..8 {
+                    let low = lows_of::<K, _>(minima, n);
+                    for t in 0..T {
+                        lows[t] = lows[t].add_pairs(low, I::Part::splat(four(sums[t].add(2 * n))));
+                    }
+                }
+                let mut dots = if K::MINIMA { [I::Part::splat(0); T] } else { lows };
+                for side in 0..2 {
+                    let packed = columns::<K, I::Part>(rows, at, side);
+                    let step = Step { task, first, at, packed: &packed, side, scales, x: values };
+                    // As many sums as there are registers for.
+                    match (I::Part::NARROW, T) {
+                        (false, _) => step.add::<I, K, 0, 8>(&mut dots),
+                        (true, 1) => {
+                            step.add::<I, K, 0, 4>(&mut dots);
+                            step.add::<I, K, 4, 4>(&mut dots);
+                        }
+                        (true, _) => {
+                            step.add::<I, K, 0, 2>(&mut dots);
+                            step.add::<I, K, 2, 2>(&mut dots);
+                            step.add::<I, K, 4, 2>(&mut dots);
+                            step.add::<I, K, 6, 2>(&mut dots);
+                        }
+                    }
+                }
+                let d = Floats::<I>::halves(rows, at + K::D);
+                let min = Floats::<I>::halves(rows, at + K::MIN);
+                for t in 0..T {
+                    let scale = Floats::<I>::splat(*x.scales.as_ptr().add(t * blocks_of(task) + b));
+                    totals[t] = dots[t].to_f32().fma(d.mul(scale), totals[t]);
+                    if K::MINIMA {
+                        let min = min.mul(Register::splat(-1.0)).mul(scale);
+                        totals[t] = lows[t].to_f32().fma(min, totals[t]);
+                    }
+                }
+            }
+            for t in 0..T {
+                let mut values = [0.0; 16];
+                totals[t].store(values.as_mut_ptr());
+                task.write(t, first, &values[..(task.rows - first).min(I::Part::ROWS)]);
+            }
+        }
+    }
+}
+
+/// Columns `16 side ..` of each 32 of a block.
+struct Step<'a, P, const T: usize> {
+    task: &'a Task<'a>,
+    first: usize,
+    at: usize,
+    packed: &'a [[P; 6]; 4],
+    side: usize,
+    scales: [P; 4],
+    x: [*const i8; T],
+}
+
+impl<P: Part, const T: usize> Step<'_, P, T> {
+    /// Adds scales * (codes · x) of some of the eight times 32 columns.
+    #[inline(always)]
+    unsafe fn add<I: Ints<Part = P>, K: Super, const FROM: usize, const COUNT: usize>(
+        &self,
+        dots: &mut [P; T],
+    ) {
+        let steps = if P::NARROW && K::STEPS < 4 { K::STEPS } else { 4 };
+        // SAFETY: the caller has the instructions; 256 values at each x.
+        unsafe {
+            let mut factors = [P::splat(0); COUNT];
+            for n in 0..COUNT {
+                let group = (8 * (FROM + n) + 4 * self.side) / K::GROUP;
+                factors[n] = self.scales[group / 4].factor(group % 4);
+            }
+            let mut own = [[P::splat(0); COUNT]; T];
+            for j in 0..4 {
+                if FROM == 0 {
+                    fetch::<I, 8>(self.task, self.first, self.at, K::BYTES, 4 * self.side + j);
+                }
+                let codes = K::codes(self.packed[j]);
+                for t in 0..T {
+                    for n in 0..COUNT {
+                        let x = self.x[t].add(32 * (FROM + n) + 16 * self.side + 4 * j);
+                        own[t][n] = own[t][n].dot(codes[FROM + n], P::splat(four(x)));
+                        if (j + 1) % steps == 0 {
+                            dots[t] = dots[t].add(own[t][n], factors[n]);
+                            own[t][n] = P::splat(0);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! A line of 64 bytes as one value, for the left tiles of matrix tiles.
+//!
+//! As `bytes`: all functions need the instructions of their type, and the bytes.
+
+#![allow(clippy::missing_safety_doc)] // said above, once
+
+use super::bytes::Bytes;
+
+pub trait Wide: Bytes {
+    /// 32 at each.
+    unsafe fn two(a: *const u8, b: *const u8) -> Self;
+    /// 32 twice, the second time four bits further down; the upper half of those bytes is anything.
+    unsafe fn nibbles(from: *const u8) -> Self;
+    /// The first `len` at `from`, and zeros.
+    unsafe fn first(from: *const u8, len: usize) -> Self;
+    /// Products of int8 with four of sixteen int8: the first sixteen with number `n`, then with `n + 1`, `n + 8` and
+    /// `n + 9`. Their low bytes, and their high ones.
+    unsafe fn times_scales(self, scales: &[u8; 16], n: usize) -> [Self; 2];
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::Wide;
+    use std::arch::x86_64::*;
+
+    // SAFETY of all blocks: the caller has AVX-512 F and BW, and the bytes.
+    impl Wide for __m512i {
+        #[inline(always)]
+        unsafe fn two(a: *const u8, b: *const u8) -> Self {
+            unsafe {
+                let a = _mm512_castsi256_si512(_mm256_loadu_si256(a.cast()));
+                _mm512_inserti64x4::<1>(a, _mm256_loadu_si256(b.cast()))
+            }
+        }
+        #[inline(always)]
+        unsafe fn nibbles(from: *const u8) -> Self {
+            unsafe {
+                let twice = _mm512_broadcast_i64x4(_mm256_loadu_si256(from.cast()));
+                _mm512_srlv_epi64(twice, _mm512_setr_epi64(0, 0, 0, 0, 4, 4, 4, 4))
+            }
+        }
+        #[inline(always)]
+        unsafe fn first(from: *const u8, len: usize) -> Self {
+            unsafe { _mm512_maskz_loadu_epi8(u64::MAX >> (64 - len), from.cast()) }
+        }
+        #[inline(always)]
+        unsafe fn times_scales(self, scales: &[u8; 16], n: usize) -> [Self; 2] {
+            unsafe {
+                // High bytes of i16, as those of the codes: the upper half of a product is that of the bytes.
+                const LANE: i64 = 0x0080_0080_0080_0080;
+                const ONE: i64 = 0x0100_0100_0100_0100;
+                let [a, b, c, d] = [0, 1, 8, 9].map(|g| LANE + g * ONE);
+                let order = _mm512_setr_epi64(a, a, b, b, c, c, d, d);
+                let order = _mm512_add_epi16(order, _mm512_set1_epi16((n as i16) << 8));
+                let scales = _mm512_broadcast_i32x4(_mm_loadu_si128(scales.as_ptr().cast()));
+                let scales = _mm512_shuffle_epi8(scales, order);
+                let upper = _mm512_set1_epi16(0xff00u16 as i16);
+                let even = _mm512_mulhi_epi16(_mm512_slli_epi16::<8>(self), scales);
+                let odd = _mm512_mulhi_epi16(_mm512_and_si512(self, upper), scales);
+                let low = _mm512_or_si512(_mm512_andnot_si512(upper, even), _mm512_slli_epi16::<8>(odd));
+                let high = _mm512_or_si512(_mm512_srli_epi16::<8>(even), _mm512_and_si512(odd, upper));
+                [low, high]
+            }
+        }
+    }
+}
+
+/// Several registers, for tests.
+#[cfg(test)]
+#[derive(Clone, Copy)]
+pub struct Many<B, const N: usize>([B; N]);
+
+#[cfg(test)]
+impl<B: Bytes, const N: usize> Many<B, N> {
+    fn each(f: impl Fn(usize) -> B) -> Self {
+        Self(std::array::from_fn(f))
+    }
+    unsafe fn of(bytes: [u8; 64]) -> Self {
+        unsafe { Self::load(bytes.as_ptr()) }
+    }
+    unsafe fn bytes(self) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        unsafe { self.store(bytes.as_mut_ptr()) };
+        bytes
+    }
+}
+
+// SAFETY of all blocks: as above.
+#[cfg(test)]
+impl<B: Bytes, const N: usize> Bytes for Many<B, N> {
+    const ROWS: usize = N * B::ROWS;
+
+    unsafe fn load(from: *const u8) -> Self {
+        Self::each(|i| unsafe { B::load(from.add(4 * B::ROWS * i)) })
+    }
+    unsafe fn store(self, to: *mut u8) {
+        (0..N).for_each(|i| unsafe { self.0[i].store(to.add(4 * B::ROWS * i)) });
+    }
+    unsafe fn columns(rows: &[*const u8], at: usize) -> [Self; 4] {
+        std::array::from_fn(|n| Self::each(|i| unsafe { B::columns(&rows[B::ROWS * i..], at)[n] }))
+    }
+    unsafe fn or(self, other: Self) -> Self {
+        Self::each(|i| unsafe { self.0[i].or(other.0[i]) })
+    }
+    unsafe fn right<const BITS: i32>(self, mask: u8) -> Self {
+        Self::each(|i| unsafe { self.0[i].right::<BITS>(mask) })
+    }
+    unsafe fn left<const BITS: i32>(self, mask: u8) -> Self {
+        Self::each(|i| unsafe { self.0[i].left::<BITS>(mask) })
+    }
+    unsafe fn sixteens(self, n: usize) -> Self {
+        Self::each(|i| unsafe { self.0[i].sixteens(n) })
+    }
+    unsafe fn flip(self) -> Self {
+        Self::each(|i| unsafe { self.0[i].flip() })
+    }
+    unsafe fn less(self, by: u8) -> Self {
+        Self::each(|i| unsafe { self.0[i].less(by) })
+    }
+}
+
+// SAFETY of all blocks: as above.
+#[cfg(test)]
+impl<B: Bytes, const N: usize> Wide for Many<B, N> {
+    unsafe fn two(a: *const u8, b: *const u8) -> Self {
+        unsafe { Self::of(std::array::from_fn(|i| if i < 32 { *a.add(i) } else { *b.add(i - 32) })) }
+    }
+    unsafe fn nibbles(from: *const u8) -> Self {
+        unsafe { Self::of(std::array::from_fn(|i| *from.add(i % 32) >> (i / 32 * 4))) }
+    }
+    unsafe fn first(from: *const u8, len: usize) -> Self {
+        unsafe { Self::of(std::array::from_fn(|i| if i < len { *from.add(i) } else { 0 })) }
+    }
+    unsafe fn times_scales(self, scales: &[u8; 16], n: usize) -> [Self; 2] {
+        let codes = unsafe { self.bytes() };
+        let product = |i: usize| {
+            let scale = scales[n + [0, 1, 8, 9][i / 16]];
+            (codes[i] as i8 as i16 * scale as i8 as i16).to_le_bytes()
+        };
+        [0, 1].map(|byte| unsafe { Self::of(std::array::from_fn(|i| product(i)[byte])) })
+    }
+}
