@@ -12,14 +12,6 @@ pub unsafe fn load<T>(at: *const T) -> __m256i {
     unsafe { _mm256_loadu_si256(at.cast()) }
 }
 
-/// Sixteen bytes.
-#[inline]
-#[target_feature(enable = "sse2")]
-pub fn loaded(bytes: &[u8; 16]) -> __m128i {
-    // SAFETY: an array of sixteen.
-    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
-}
-
 /// Asks memory for the cache lines of `bytes` at `from`, which need not be anybody's. To the second cache: in the first,
 /// loads of activations would wait with them.
 #[inline(always)]
