@@ -14,6 +14,8 @@ use std::time::Instant;
 pub struct Options {
     /// Fewer shapes and rounds.
     pub quick: bool,
+    /// Rounds are asked for on standard input, of "kernels".
+    pub turns: bool,
     pub json: Option<String>,
     /// The most threads; by default the CPUs that this process may use.
     pub threads: usize,
@@ -27,7 +29,8 @@ impl Options {
     /// Ends the process where an argument is not known.
     pub fn parse(target: &str) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let mut options = Self { quick: false, json: None, threads, isa: isa(), only: Vec::new() };
+        let mut options =
+            Self { quick: false, turns: false, json: None, threads, isa: isa(), only: Vec::new() };
         let mut args = std::env::args().skip(1);
         let usage = || -> ! {
             eprintln!(
@@ -38,6 +41,7 @@ impl Options {
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--quick" => options.quick = true,
+                "--turns" => options.turns = true,
                 "--json" => options.json = Some(args.next().unwrap_or_else(|| usage())),
                 "--only" => options.only.push(args.next().unwrap_or_else(|| usage())),
                 "--isa" => match args.next().and_then(|name| Isa::named(&name)) {

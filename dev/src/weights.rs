@@ -14,10 +14,10 @@ pub struct Arena {
 impl Arena {
     /// At least `bytes` long. What is in it repeats after some 64 KiB, which no kernel can tell.
     pub fn new(dtype: DType, bytes: usize) -> Self {
-        let block = dtype.block().1.max(32);
+        let block = dtype.block().1;
         let mut random = SplitMix(2);
         let mut pattern = vec![0; (64 << 10) / block * block];
-        pattern.chunks_exact_mut(dtype.block().1).for_each(|block| fill(dtype, &mut random, block));
+        pattern.chunks_exact_mut(block).for_each(|block| fill(dtype, &mut random, block));
         let mut all = Vec::with_capacity(bytes + pattern.len());
         while all.len() < bytes {
             all.extend_from_slice(&pattern);

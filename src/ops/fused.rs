@@ -12,6 +12,7 @@ use super::{
 };
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
+use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::rope;
 use crate::kernels::{Isa, Matrix, Pool, available};
 use candle_core::{Device, Tensor};
@@ -48,7 +49,8 @@ struct Table {
 const MOST_TABLES: usize = 8;
 
 impl Angles {
-    fn of(&mut self, batch: &RaggedBatch, rope: &Rope) -> &[f32] {
+    fn of(&mut self, pool: &Pool, batch: &RaggedBatch, rope: &Rope) -> &[f32] {
+        let len = batch.positions.len() * 2 * rope.inv_freq.len();
         if self.positions != batch.positions {
             self.positions.clone_from(&batch.positions);
             self.tables.iter_mut().for_each(|table| table.inv_freq = None);
@@ -58,7 +60,7 @@ impl Angles {
             same && table.factor == rope.factor
         };
         if let Some(at) = self.tables.iter().position(is) {
-            return &self.tables[at].values;
+            return &self.tables[at].values[..len];
         }
         let free = self.tables.iter().position(|table| table.inv_freq.is_none());
         let at = match free {
@@ -71,8 +73,9 @@ impl Angles {
         };
         let table = &mut self.tables[at];
         (table.inv_freq, table.factor) = (Some(rope.inv_freq.clone()), rope.factor);
-        rope::table(&batch.positions, &rope.inv_freq, rope.factor, &mut table.values);
-        &table.values
+        let values = grown(&mut table.values, len);
+        rope::table(pool, &batch.positions, &rope.inv_freq, rope.factor, values);
+        values
     }
 }
 
@@ -169,7 +172,7 @@ impl OpSet for FusedOps {
             kv.layers.get(layer).ok_or_else(|| Error::internal(format!("no KV cache for layer {layer}")))?;
         let (pool, isa, pieces) = (&*self.pool, self.isa, &self.pieces);
         let mut angles = self.angles.lock();
-        let table = angles.of(paging.batch, how.rope);
+        let table = angles.of(pool, paging.batch, how.rope);
         ours("kv write", cache.inplace_op2(qkv, &KvWrite { pool, isa, paging, how, table }))?;
         let attend = Attend { pool, spare: &self.spare, isa, paging, how, table, pieces };
         self.owned("attention", qkv.apply_op2_no_bwd(cache, &attend))

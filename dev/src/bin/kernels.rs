@@ -1,11 +1,13 @@
 //! Each kernel as a share of what the machine allows at the shapes of BitNet 2B-4T and Llama 3.2 1B.
 //!
-//!   cargo dev kernels -- [--quick] [--json FILE] [--threads N] [--only WORD]... [--isa NAME]
+//!   cargo dev kernels -- [--quick] [--json FILE] [--threads N] [--only WORD]... [--isa NAME] [--turns]
 //!
 //! A kernel's limit is the larger of two times: reading its bytes at the measured bandwidth, or its multiply-adds at
 //! the measured rate. Both are measured before and after each round of the kernel. Its operands are not in the caches,
 //! as a layer's weights are not from token to token. The rows of norm and quantize are in the caches, as in a model, so
 //! these two may exceed 100%.
+//!
+//! `--turns` is for `dev/turns.py`, which times the kernels of two builds in turns.
 
 use bn_dev::limits::{Limits, Memory, Work};
 use bn_dev::units::Kind;
@@ -84,6 +86,18 @@ fn main() {
         arena_bytes: memory.bytes(),
         rows: Vec::new(),
     };
+    if !options.turns {
+        head(&options);
+    }
+    TYPES.into_iter().for_each(|dtype| bench.products(dtype));
+    HEADS.into_iter().for_each(|heads| bench.attention(heads));
+    WIDTHS.into_iter().for_each(|width| bench.row_kernels(width));
+    let Bench { rows, .. } = bench;
+    options.write(&json!({"machine": machine(), "kernels": options.isa.name(), "threads": options.threads,
+        "rows": rows}));
+}
+
+fn head(options: &Options) {
     println!(
         "{}; {}; {} threads; medians of {}",
         machine(),
@@ -95,12 +109,6 @@ fn main() {
         "\n{:<18} {:>14} {:>5} {:>11} {:>8} {:>8} {:>7}  limit",
         "kernel", "shape", "M", "us", "GB/s", "GMAC/s", "%"
     );
-    TYPES.into_iter().for_each(|dtype| bench.products(dtype));
-    HEADS.into_iter().for_each(|heads| bench.attention(heads));
-    WIDTHS.into_iter().for_each(|width| bench.row_kernels(width));
-    let Bench { rows, .. } = bench;
-    options.write(&json!({"machine": machine(), "kernels": options.isa.name(), "threads": options.threads,
-        "rows": rows}));
 }
 
 impl Bench<'_> {
@@ -115,6 +123,9 @@ impl Bench<'_> {
         let once = seconds(&mut call);
         let least = if self.options.quick { 1e-3 } else { 3e-3 };
         let times = (least / once).ceil().clamp(1.0, 1e5) as usize;
+        if self.options.turns {
+            return in_turns(&case, || seconds(|| (0..times).for_each(|_| call())) / times as f64);
+        }
         let (mut taken, mut shares, mut by_read) = (Vec::new(), Vec::new(), 0);
         let mut before = self.limits.least(&case.work);
         for _ in 0..self.options.rounds() {
@@ -308,6 +319,18 @@ impl Bench<'_> {
             }
         }
     }
+}
+
+/// Names the case; then, for each line that is not "next", the microseconds of one more round.
+fn in_turns(case: &Case, mut round: impl FnMut() -> f64) {
+    println!("{}\t{}\t{}", case.kernel, case.shape, case.tokens);
+    for line in std::io::stdin().lines() {
+        match line.expect("a line of standard input").as_str() {
+            "next" => return,
+            _ => println!("{}", round() * 1e6),
+        }
+    }
+    std::process::exit(0);
 }
 
 thread_local! {

@@ -23,7 +23,7 @@ pub const PIECE: usize = 256;
 /// Query heads of one task that share each tile of K and V at best.
 pub const QUERIES: usize = 16;
 /// The widest head that vector code takes; wider ones are left to the reference.
-const WIDEST: usize = 256;
+const WIDEST: usize = 512;
 
 /// One sequence's K and V of one KV head.
 #[derive(Clone, Copy)]

@@ -101,8 +101,8 @@ fn bits(out: &[f32]) -> Vec<u32> {
 }
 
 /// (head_dim, heads of a KV head, KV heads)
-const SHAPES: [(usize, usize, usize); 7] =
-    [(8, 1, 1), (64, 4, 2), (12, 3, 2), (128, 20, 1), (40, 7, 1), (80, 2, 1), (300, 2, 1)];
+const SHAPES: [(usize, usize, usize); 8] =
+    [(8, 1, 1), (64, 4, 2), (12, 3, 2), (128, 20, 1), (40, 7, 1), (80, 2, 1), (300, 2, 1), (520, 2, 1)];
 
 #[test]
 fn equals_the_plain_formula_and_one_set_of_bits() {

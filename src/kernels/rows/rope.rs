@@ -1,17 +1,26 @@
 //! Rotary position embedding (Su et al. 2021).
 
-use crate::kernels::pool::buffer::grown;
+use crate::kernels::Pool;
+use crate::kernels::gemm::blocks::SharedOut;
+
+/// What a cosine and a sine cost, in multiply-adds.
+const ANGLE: usize = 64;
 
 /// Cosine and sine of `position * inv_freq[i]`, times `factor`, for each position, `[positions, 2 * pairs]`: cosines,
 /// then sines. In f64 and rounded, so that far positions keep their phase; then multiplied.
-pub fn table(positions: &[u32], inv_freq: &[f32], factor: f32, out: &mut Vec<f32>) {
-    grown(out, positions.len() * 2 * inv_freq.len());
-    out.clear();
-    for &position in positions {
-        let angles = inv_freq.iter().map(|f| position as f64 * *f as f64);
-        out.extend(angles.clone().map(|a| a.cos() as f32 * factor));
-        out.extend(angles.map(|a| a.sin() as f32 * factor));
-    }
+pub fn table(pool: &Pool, positions: &[u32], inv_freq: &[f32], factor: f32, out: &mut [f32]) {
+    let pairs = inv_freq.len();
+    assert_eq!(out.len(), positions.len() * 2 * pairs, "a table is [positions, 2 * pairs]");
+    let shared = SharedOut::new(out);
+    pool.run_if_worth(positions.len() * pairs * ANGLE, positions.len(), &|n| {
+        // SAFETY: each task has a row of its own.
+        let row = unsafe { shared.slice(n * 2 * pairs..(n + 1) * 2 * pairs) };
+        let (cosines, sines) = row.split_at_mut(pairs);
+        for ((cos, sin), f) in cosines.iter_mut().zip(sines).zip(inv_freq) {
+            let angle = positions[n] as f64 * *f as f64;
+            (*cos, *sin) = (angle.cos() as f32 * factor, angle.sin() as f32 * factor);
+        }
+    });
 }
 
 /// Rotates one head by a row of `table`; pairs are (i, i + pairs), or (2i, 2i + 1) when `interleaved`.

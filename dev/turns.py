@@ -1,0 +1,111 @@
+"""The kernels of two builds in turns: `cargo build --release -p bn-dev --bin kernels` in each, then
+
+  python3 dev/turns.py OLD NEW [--isa NAME]... [--only WORD]... [--rounds 9] [--threads 2] [--quick] [--json FILE]
+
+OLD and NEW are the two target/release/kernels. In each round one runs and then the other, first the one, then the other
+way round. A ratio is the median of the rounds' old over new time: above 1 the new build is faster.
+"""
+
+import argparse
+import itertools
+import json
+import math
+import statistics
+import subprocess
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("builds", nargs=2, metavar=("OLD", "NEW"))
+    parser.add_argument("--isa", action="append", required=True)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--threads", default="2")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json")
+    return parser.parse_args()
+
+
+class Build:
+    """One of the two, stopped at a case of its list."""
+
+    def __init__(self, path, isa, options):
+        only = itertools.chain.from_iterable(("--only", word) for word in options.only)
+        quick = ["--quick"] if options.quick else []
+        command = [path, "--turns", "--isa", isa, "--threads", options.threads, *quick, *only]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.read()
+
+    def read(self):
+        line = self.process.stdout.readline()
+        self.case = tuple(line.rstrip("\n").split("\t")) if line else None
+
+    def ask(self, word):
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
+
+    def go(self):
+        self.ask("next")
+        self.read()
+
+    def microseconds(self):
+        self.ask("round")
+        return float(self.process.stdout.readline())
+
+
+def rounds(old, new, count):
+    """`count` pairs of times of the case that both are at."""
+    pairs = []
+    for n in range(count):
+        order = (old, new) if n % 2 == 0 else (new, old)
+        times = {id(build): build.microseconds() for build in order}
+        pairs.append((times[id(old)], times[id(new)]))
+    return pairs
+
+
+def compare(isa, options):
+    old, new = (Build(path, isa, options) for path in options.builds)
+    rows = []
+    while old.case and new.case:
+        # The new build may have kernels that the old one lacks.
+        if old.case != new.case:
+            new.go()
+            continue
+        pairs = rounds(old, new, options.rounds)
+        kernel, shape, tokens = old.case
+        row = {"isa": isa, "kernel": kernel, "shape": shape, "m": int(tokens)}
+        row["old_us"], row["new_us"] = (statistics.median(times) for times in zip(*pairs))
+        row["ratio"] = statistics.median(a / b for a, b in pairs)
+        rows.append(row)
+        times = f"{row['old_us']:10.1f} {row['new_us']:10.1f} {row['ratio']:6.3f}"
+        print(f"{isa} {kernel:24} {shape:>14} {tokens:>4} {times}", flush=True)
+        old.go()
+        new.go()
+    return rows
+
+
+def summary(rows):
+    """Of each instruction set and kernel: how many cases, the geometric mean of their ratios, the lowest."""
+
+    def key(row):
+        return row["isa"], row["kernel"]
+
+    print("\n| set | kernel | cases | geometric mean | lowest | under 0.95 |\n|---|---|---:|---:|---:|---:|")
+    for (isa, kernel), group in itertools.groupby(sorted(rows, key=key), key):
+        ratios = [row["ratio"] for row in group]
+        mean = math.exp(statistics.fmean(map(math.log, ratios)))
+        low = sum(ratio < 0.95 for ratio in ratios)
+        print(f"| {isa} | {kernel} | {len(ratios)} | {mean:.3f} | {min(ratios):.3f} | {low} |")
+
+
+def main():
+    options = arguments()
+    rows = [row for isa in options.isa for row in compare(isa, options)]
+    summary(rows)
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(rows, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
