@@ -135,9 +135,10 @@ pub trait Ints: Copy {
         }
     }
 
-    /// Adds codes · x of `parts * steps` lines. The products of `steps` of them fit an i16, two for each row.
+    /// Adds codes · x of `parts * steps` lines. The products of `steps` of them fit an i16, two for each row. Codes are int8
+    /// where they are SIGNED.
     #[inline(always)]
-    unsafe fn add_lines<const T: usize, const P: usize>(
+    unsafe fn add_lines<const SIGNED: bool, const T: usize, const P: usize>(
         sums: &mut [[Self; P]; T],
         parts: usize,
         steps: usize,
@@ -146,44 +147,11 @@ pub trait Ints: Copy {
     ) {
         unsafe {
             if !Self::Part::NARROW {
-                return Self::dots::<false, T, P>(sums, 0, parts * steps, codes, x);
+                return Self::dots::<SIGNED, T, P>(sums, 0, parts * steps, codes, x);
             }
+            let one = [Self::splat(Self::Part::ONE); P];
             for part in 0..parts {
-                let mut own = [[Self::zero(); P]; T];
-                Self::dots::<false, T, P>(&mut own, steps * part, steps * (part + 1), codes, x);
-                for t in 0..T {
-                    for p in 0..P {
-                        sums[t][p].add(own[t][p], Self::splat(Self::Part::ONE));
-                    }
-                }
-            }
-        }
-    }
-
-    /// The same of `lines` lines of int8, unless UNSIGNED.
-    #[inline(always)]
-    unsafe fn add_signed_lines<const T: usize, const P: usize>(
-        sums: &mut [[Self; P]; T],
-        lines: usize,
-        codes: [*const Line; P],
-        x: [*const i8; T],
-    ) {
-        unsafe {
-            if !Self::Part::NARROW {
-                return Self::dots::<true, T, P>(sums, 0, lines, codes, x);
-            }
-            for i in 0..lines {
-                for p in 0..P {
-                    let w = Self::load(codes[p].add(i).cast());
-                    for t in 0..T {
-                        let x = Self::Part::splat(four(x[t].add(4 * i)));
-                        for v in 0..16 / Self::Part::ROWS {
-                            let own = Self::Part::splat(0).dot_signed(w.parts()[v], x);
-                            let sum = &mut sums[t][p].parts_mut()[v];
-                            *sum = sum.add(own, Self::Part::splat(Self::Part::ONE));
-                        }
-                    }
-                }
+                Self::add_dots::<SIGNED, T, P>(sums, steps * part, steps, codes, x, one, SIGNED);
             }
         }
     }
@@ -199,29 +167,45 @@ pub trait Ints: Copy {
         x: [*const i8; T],
     ) {
         unsafe {
-            let mut codes = [std::ptr::null(); P];
+            let (mut codes, mut scales) = ([std::ptr::null(); P], [Self::zero(); P]);
             for p in 0..P {
-                codes[p] = groups[p].codes;
+                (codes[p], scales[p]) =
+                    (groups[p].codes, Self::load((groups[p].scale as *const Line).cast()));
             }
             let steps = if Self::Part::NARROW { steps } else { lines };
             for from in (0..lines).step_by(steps) {
-                if steps == 2 {
-                    // Registers hold two lines of codes, but not these and all sums: token by token.
-                    for t in 0..T {
-                        let mut own = [[Self::zero(); P]; 1];
-                        Self::dots::<false, 1, P>(&mut own, from, from + 2, codes, [x[t]]);
-                        for p in 0..P {
-                            sums[t][p].add(own[0][p], Self::load((groups[p].scale as *const Line).cast()));
-                        }
-                    }
-                    continue;
+                Self::add_dots::<false, T, P>(sums, from, steps, codes, x, scales, steps == 2);
+            }
+        }
+    }
+
+    /// Adds what `dots` makes of `steps` lines, times factors. One token after the other where registers hold the codes of
+    /// these lines, but not the dots of all tokens too.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)] // all registers
+    unsafe fn add_dots<const SIGNED: bool, const T: usize, const P: usize>(
+        sums: &mut [[Self; P]; T],
+        from: usize,
+        steps: usize,
+        codes: [*const Line; P],
+        x: [*const i8; T],
+        factors: [Self; P],
+        by_token: bool,
+    ) {
+        let mut own = [[unsafe { Self::zero() }; P]; T];
+        unsafe {
+            if !by_token {
+                Self::dots::<SIGNED, T, P>(&mut own, from, from + steps, codes, x);
+            }
+            for t in 0..T {
+                if by_token {
+                    let own = own[t..].first_chunk_mut::<1>().expect("of this token");
+                    Self::dots::<SIGNED, 1, P>(own, from, from + steps, codes, [x[t]]);
                 }
-                let mut own = [[Self::zero(); P]; T];
-                Self::dots::<false, T, P>(&mut own, from, from + steps, codes, x);
                 for p in 0..P {
-                    let scale = Self::load((groups[p].scale as *const Line).cast());
-                    for t in 0..T {
-                        sums[t][p].add(own[t][p], scale);
+                    for v in 0..16 / Self::Part::ROWS {
+                        let sum = &mut sums[t][p].parts_mut()[v];
+                        *sum = sum.add(own[t][p].parts()[v], factors[p].parts()[v]);
                     }
                 }
             }
@@ -246,15 +230,6 @@ pub trait Ints: Copy {
                     }
                 }
             }
-        }
-    }
-
-    /// `Part::add`.
-    #[inline(always)]
-    unsafe fn add(&mut self, own: Self, scale: Self) {
-        for v in 0..16 / Self::Part::ROWS {
-            let sum = &mut self.parts_mut()[v];
-            unsafe { *sum = sum.add(own.parts()[v], scale.parts()[v]) }
         }
     }
 }
