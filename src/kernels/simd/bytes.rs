@@ -4,6 +4,7 @@
 
 #![allow(clippy::missing_safety_doc)] // said above, once
 
+use super::dispatch::inlined;
 use crate::kernels::pool::buffer::Line;
 
 pub trait Bytes: Copy {
@@ -49,48 +50,27 @@ impl Portable {
 impl Bytes for Portable {
     const ROWS: usize = 1;
 
-    #[inline(always)]
-    unsafe fn load(from: *const u8) -> Self {
-        unsafe { Self(u32::from_le(from.cast::<u32>().read_unaligned())) }
-    }
-    #[inline(always)]
-    unsafe fn store(self, to: *mut u8) {
-        unsafe { to.cast::<u32>().write_unaligned(self.0.to_le()) }
-    }
-    #[inline(always)]
-    unsafe fn columns(rows: &[*const u8], at: usize) -> [Self; 4] {
-        unsafe { [0, 4, 8, 12].map(|n| Self::load(rows[0].add(at + n))) }
-    }
-    #[inline(always)]
-    unsafe fn or(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-    #[inline(always)]
-    unsafe fn right<const N: i32>(self, mask: u8) -> Self {
-        Self(self.0 >> N & Self::mask(mask))
-    }
-    #[inline(always)]
-    unsafe fn left<const N: i32>(self, mask: u8) -> Self {
-        Self(self.0 << N & Self::mask(mask))
-    }
-    #[inline(always)]
-    unsafe fn sixteens(self, n: usize) -> Self {
-        let bits = self.0 >> (4 * n);
-        Self((bits & 1 | (bits & 2) << 7 | (bits & 4) << 14 | (bits & 8) << 21) << 4)
-    }
-    #[inline(always)]
-    unsafe fn flip(self) -> Self {
-        Self(self.0 ^ Self::mask(128))
-    }
-    #[inline(always)]
-    unsafe fn less(self, by: u8) -> Self {
-        Self(u32::from_ne_bytes(self.0.to_ne_bytes().map(|b| b.wrapping_sub(by))))
+    inlined! {
+        fn load(from: *const u8) -> Self = Self(u32::from_le(from.cast::<u32>().read_unaligned()));
+        fn store(self, to: *mut u8) = to.cast::<u32>().write_unaligned(self.0.to_le());
+        fn columns(rows: &[*const u8], at: usize) -> [Self; 4] =
+            [0, 4, 8, 12].map(|n| Self::load(rows[0].add(at + n)));
+        fn or(self, other: Self) -> Self = Self(self.0 | other.0);
+        fn right<const N: i32>(self, mask: u8) -> Self = Self(self.0 >> N & Self::mask(mask));
+        fn left<const N: i32>(self, mask: u8) -> Self = Self(self.0 << N & Self::mask(mask));
+        fn sixteens(self, n: usize) -> Self = {
+            let bits = self.0 >> (4 * n);
+            Self((bits & 1 | (bits & 2) << 7 | (bits & 4) << 14 | (bits & 8) << 21) << 4)
+        };
+        fn flip(self) -> Self = Self(self.0 ^ Self::mask(128));
+        fn less(self, by: u8) -> Self =
+            Self(u32::from_ne_bytes(self.0.to_ne_bytes().map(|b| b.wrapping_sub(by))));
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::Bytes;
+    use super::{Bytes, inlined};
     use std::arch::x86_64::*;
 
     /// For each of the four bytes of a lane the one that holds its bit, and this bit.
@@ -109,17 +89,10 @@ mod x86 {
     impl Bytes for __m256i {
         const ROWS: usize = 8;
 
-        #[inline(always)]
-        unsafe fn load(from: *const u8) -> Self {
-            unsafe { _mm256_loadu_si256(from.cast()) }
-        }
-        #[inline(always)]
-        unsafe fn store(self, to: *mut u8) {
-            unsafe { _mm256_storeu_si256(to.cast(), self) }
-        }
-        #[inline(always)]
-        unsafe fn columns(rows: &[*const u8], at: usize) -> [Self; 4] {
-            unsafe {
+        inlined! {
+            fn load(from: *const u8) -> Self = _mm256_loadu_si256(from.cast());
+            fn store(self, to: *mut u8) = _mm256_storeu_si256(to.cast(), self);
+            fn columns(rows: &[*const u8], at: usize) -> [Self; 4] = {
                 let mut v = [_mm256_setzero_si256(); 4];
                 for r in 0..4 {
                     let low = _mm256_castsi128_si256(_mm_loadu_si128(rows[r].add(at).cast()));
@@ -133,35 +106,19 @@ mod x86 {
                     _mm256_unpacklo_epi64(c, d),
                     _mm256_unpackhi_epi64(c, d),
                 ]
-            }
-        }
-        #[inline(always)]
-        unsafe fn or(self, other: Self) -> Self {
-            unsafe { _mm256_or_si256(self, other) }
-        }
-        #[inline(always)]
-        unsafe fn right<const N: i32>(self, mask: u8) -> Self {
-            unsafe { _mm256_and_si256(_mm256_srli_epi16::<N>(self), _mm256_set1_epi8(mask as i8)) }
-        }
-        #[inline(always)]
-        unsafe fn left<const N: i32>(self, mask: u8) -> Self {
-            unsafe { _mm256_and_si256(_mm256_slli_epi16::<N>(self), _mm256_set1_epi8(mask as i8)) }
-        }
-        #[inline(always)]
-        unsafe fn sixteens(self, n: usize) -> Self {
-            unsafe {
+            };
+            fn or(self, other: Self) -> Self = _mm256_or_si256(self, other);
+            fn right<const N: i32>(self, mask: u8) -> Self =
+                _mm256_and_si256(_mm256_srli_epi16::<N>(self), _mm256_set1_epi8(mask as i8));
+            fn left<const N: i32>(self, mask: u8) -> Self =
+                _mm256_and_si256(_mm256_slli_epi16::<N>(self), _mm256_set1_epi8(mask as i8));
+            fn sixteens(self, n: usize) -> Self = {
                 let [order, bits] = nibble(n).map(|v| _mm256_broadcastsi128_si256(v));
                 let set = _mm256_and_si256(_mm256_shuffle_epi8(self, order), bits);
                 _mm256_and_si256(_mm256_cmpeq_epi8(set, bits), _mm256_set1_epi8(16))
-            }
-        }
-        #[inline(always)]
-        unsafe fn flip(self) -> Self {
-            unsafe { _mm256_xor_si256(self, _mm256_set1_epi8(-128)) }
-        }
-        #[inline(always)]
-        unsafe fn less(self, by: u8) -> Self {
-            unsafe { _mm256_sub_epi8(self, _mm256_set1_epi8(by as i8)) }
+            };
+            fn flip(self) -> Self = _mm256_xor_si256(self, _mm256_set1_epi8(-128));
+            fn less(self, by: u8) -> Self = _mm256_sub_epi8(self, _mm256_set1_epi8(by as i8));
         }
     }
 
@@ -169,17 +126,10 @@ mod x86 {
     impl Bytes for __m512i {
         const ROWS: usize = 16;
 
-        #[inline(always)]
-        unsafe fn load(from: *const u8) -> Self {
-            unsafe { _mm512_loadu_si512(from.cast()) }
-        }
-        #[inline(always)]
-        unsafe fn store(self, to: *mut u8) {
-            unsafe { _mm512_storeu_si512(to.cast(), self) }
-        }
-        #[inline(always)]
-        unsafe fn columns(rows: &[*const u8], at: usize) -> [Self; 4] {
-            unsafe {
+        inlined! {
+            fn load(from: *const u8) -> Self = _mm512_loadu_si512(from.cast());
+            fn store(self, to: *mut u8) = _mm512_storeu_si512(to.cast(), self);
+            fn columns(rows: &[*const u8], at: usize) -> [Self; 4] = {
                 let mut v = [_mm512_setzero_si512(); 4];
                 for r in 0..4 {
                     let low = _mm512_castsi128_si512(_mm_loadu_si128(rows[r].add(at).cast()));
@@ -195,46 +145,28 @@ mod x86 {
                     _mm512_unpacklo_epi64(c, d),
                     _mm512_unpackhi_epi64(c, d),
                 ]
-            }
-        }
-        #[inline(always)]
-        unsafe fn or(self, other: Self) -> Self {
-            unsafe { _mm512_or_si512(self, other) }
-        }
-        #[inline(always)]
-        unsafe fn right<const N: i32>(self, mask: u8) -> Self {
-            unsafe {
+            };
+            fn or(self, other: Self) -> Self = _mm512_or_si512(self, other);
+            fn right<const N: i32>(self, mask: u8) -> Self = {
                 _mm512_and_si512(_mm512_srl_epi16(self, _mm_cvtsi32_si128(N)), _mm512_set1_epi8(mask as i8))
-            }
-        }
-        #[inline(always)]
-        unsafe fn left<const N: i32>(self, mask: u8) -> Self {
-            unsafe {
+            };
+            fn left<const N: i32>(self, mask: u8) -> Self = {
                 _mm512_and_si512(_mm512_sll_epi16(self, _mm_cvtsi32_si128(N)), _mm512_set1_epi8(mask as i8))
-            }
-        }
-        #[inline(always)]
-        unsafe fn sixteens(self, n: usize) -> Self {
-            unsafe {
+            };
+            fn sixteens(self, n: usize) -> Self = {
                 let [order, bits] = nibble(n).map(|v| _mm512_broadcast_i32x4(v));
                 let set = _mm512_test_epi8_mask(_mm512_shuffle_epi8(self, order), bits);
                 _mm512_maskz_mov_epi8(set, _mm512_set1_epi8(16))
-            }
-        }
-        #[inline(always)]
-        unsafe fn flip(self) -> Self {
-            unsafe { _mm512_xor_si512(self, _mm512_set1_epi8(-128)) }
-        }
-        #[inline(always)]
-        unsafe fn less(self, by: u8) -> Self {
-            unsafe { _mm512_sub_epi8(self, _mm512_set1_epi8(by as i8)) }
+            };
+            fn flip(self) -> Self = _mm512_xor_si512(self, _mm512_set1_epi8(-128));
+            fn less(self, by: u8) -> Self = _mm512_sub_epi8(self, _mm512_set1_epi8(by as i8));
         }
     }
 }
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
-    use super::Bytes;
+    use super::{Bytes, inlined};
     use crate::kernels::simd::neon::transpose;
     use std::arch::aarch64::*;
 
@@ -242,47 +174,24 @@ mod aarch64 {
     impl Bytes for uint8x16_t {
         const ROWS: usize = 4;
 
-        #[inline(always)]
-        unsafe fn load(from: *const u8) -> Self {
-            unsafe { vld1q_u8(from) }
-        }
-        #[inline(always)]
-        unsafe fn store(self, to: *mut u8) {
-            unsafe { vst1q_u8(to, self) }
-        }
-        #[inline(always)]
-        unsafe fn columns(rows: &[*const u8], at: usize) -> [Self; 4] {
-            unsafe { transpose([0, 1, 2, 3].map(|r| vld1q_u8(rows[r].add(at)))) }
-        }
-        #[inline(always)]
-        unsafe fn or(self, other: Self) -> Self {
-            unsafe { vorrq_u8(self, other) }
-        }
-        #[inline(always)]
-        unsafe fn right<const N: i32>(self, mask: u8) -> Self {
-            unsafe { vandq_u8(vshlq_u8(self, vdupq_n_s8(-N as i8)), vdupq_n_u8(mask)) }
-        }
-        #[inline(always)]
-        unsafe fn left<const N: i32>(self, mask: u8) -> Self {
-            unsafe { vandq_u8(vshlq_n_u8::<N>(self), vdupq_n_u8(mask)) }
-        }
-        #[inline(always)]
-        unsafe fn sixteens(self, n: usize) -> Self {
-            unsafe {
+        inlined! {
+            fn load(from: *const u8) -> Self = vld1q_u8(from);
+            fn store(self, to: *mut u8) = vst1q_u8(to, self);
+            fn columns(rows: &[*const u8], at: usize) -> [Self; 4] =
+                transpose([0, 1, 2, 3].map(|r| vld1q_u8(rows[r].add(at))));
+            fn or(self, other: Self) -> Self = vorrq_u8(self, other);
+            fn right<const N: i32>(self, mask: u8) -> Self =
+                vandq_u8(vshlq_u8(self, vdupq_n_s8(-N as i8)), vdupq_n_u8(mask));
+            fn left<const N: i32>(self, mask: u8) -> Self = vandq_u8(vshlq_n_u8::<N>(self), vdupq_n_u8(mask));
+            fn sixteens(self, n: usize) -> Self = {
                 let lanes = vcreate_u8(0x0404_0404_0000_0000);
                 let lanes = vcombine_u8(lanes, vadd_u8(lanes, vdup_n_u8(8)));
                 let bytes = vqtbl1q_u8(self, vaddq_u8(lanes, vdupq_n_u8((n / 2) as u8)));
                 let bits = if n.is_multiple_of(2) { 0x0804_0201 } else { 0x8040_2010 };
                 vandq_u8(vtstq_u8(bytes, vreinterpretq_u8_u32(vdupq_n_u32(bits))), vdupq_n_u8(16))
-            }
-        }
-        #[inline(always)]
-        unsafe fn flip(self) -> Self {
-            unsafe { veorq_u8(self, vdupq_n_u8(128)) }
-        }
-        #[inline(always)]
-        unsafe fn less(self, by: u8) -> Self {
-            unsafe { vsubq_u8(self, vdupq_n_u8(by)) }
+            };
+            fn flip(self) -> Self = veorq_u8(self, vdupq_n_u8(128));
+            fn less(self, by: u8) -> Self = vsubq_u8(self, vdupq_n_u8(by));
         }
     }
 }

@@ -81,3 +81,16 @@ macro_rules! by_count {
     };
 }
 pub(in crate::kernels) use by_count;
+
+/// Functions of a trait whose types stand for instructions: they are inlined into functions that have these.
+macro_rules! inlined {
+    ($(fn $name:ident $(<const $c:ident: $number:ty>)? ($($args:tt)*) $(-> $out:ty)? = $body:expr;)*) => {$(
+        #[inline(always)]
+        #[allow(unused_unsafe)] // of those that need no instructions
+        unsafe fn $name $(<const $c: $number>)? ($($args)*) $(-> $out)? {
+            // SAFETY: the caller has the instructions, and what pointers point to.
+            unsafe { $body }
+        }
+    )*};
+}
+pub(in crate::kernels) use inlined;

@@ -7,6 +7,7 @@
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
 use super::bytes::Bytes;
+use super::dispatch::inlined;
 use super::lanes::{Lanes, Register};
 use crate::kernels::pool::buffer::Line;
 
@@ -134,9 +135,10 @@ pub trait Ints: Copy {
         }
     }
 
-    /// Adds codes · x of `parts * steps` lines. The products of `steps` of them fit an i16, two for each row.
+    /// Adds codes · x of `parts * steps` lines. The products of `steps` of them fit an i16, two for each row. Codes are int8
+    /// where they are SIGNED.
     #[inline(always)]
-    unsafe fn add_lines<const T: usize, const P: usize>(
+    unsafe fn add_lines<const SIGNED: bool, const T: usize, const P: usize>(
         sums: &mut [[Self; P]; T],
         parts: usize,
         steps: usize,
@@ -145,44 +147,11 @@ pub trait Ints: Copy {
     ) {
         unsafe {
             if !Self::Part::NARROW {
-                return Self::dots::<false, T, P>(sums, 0, parts * steps, codes, x);
+                return Self::dots::<SIGNED, T, P>(sums, 0, parts * steps, codes, x);
             }
+            let one = [Self::splat(Self::Part::ONE); P];
             for part in 0..parts {
-                let mut own = [[Self::zero(); P]; T];
-                Self::dots::<false, T, P>(&mut own, steps * part, steps * (part + 1), codes, x);
-                for t in 0..T {
-                    for p in 0..P {
-                        sums[t][p].add(own[t][p], Self::splat(Self::Part::ONE));
-                    }
-                }
-            }
-        }
-    }
-
-    /// The same of `lines` lines of int8, unless UNSIGNED.
-    #[inline(always)]
-    unsafe fn add_signed_lines<const T: usize, const P: usize>(
-        sums: &mut [[Self; P]; T],
-        lines: usize,
-        codes: [*const Line; P],
-        x: [*const i8; T],
-    ) {
-        unsafe {
-            if !Self::Part::NARROW {
-                return Self::dots::<true, T, P>(sums, 0, lines, codes, x);
-            }
-            for i in 0..lines {
-                for p in 0..P {
-                    let w = Self::load(codes[p].add(i).cast());
-                    for t in 0..T {
-                        let x = Self::Part::splat(four(x[t].add(4 * i)));
-                        for v in 0..16 / Self::Part::ROWS {
-                            let own = Self::Part::splat(0).dot_signed(w.parts()[v], x);
-                            let sum = &mut sums[t][p].parts_mut()[v];
-                            *sum = sum.add(own, Self::Part::splat(Self::Part::ONE));
-                        }
-                    }
-                }
+                Self::add_dots::<SIGNED, T, P>(sums, steps * part, steps, codes, x, one, SIGNED);
             }
         }
     }
@@ -198,29 +167,45 @@ pub trait Ints: Copy {
         x: [*const i8; T],
     ) {
         unsafe {
-            let mut codes = [std::ptr::null(); P];
+            let (mut codes, mut scales) = ([std::ptr::null(); P], [Self::zero(); P]);
             for p in 0..P {
-                codes[p] = groups[p].codes;
+                (codes[p], scales[p]) =
+                    (groups[p].codes, Self::load((groups[p].scale as *const Line).cast()));
             }
             let steps = if Self::Part::NARROW { steps } else { lines };
             for from in (0..lines).step_by(steps) {
-                if steps == 2 {
-                    // Registers hold two lines of codes, but not these and all sums: token by token.
-                    for t in 0..T {
-                        let mut own = [[Self::zero(); P]; 1];
-                        Self::dots::<false, 1, P>(&mut own, from, from + 2, codes, [x[t]]);
-                        for p in 0..P {
-                            sums[t][p].add(own[0][p], Self::load((groups[p].scale as *const Line).cast()));
-                        }
-                    }
-                    continue;
+                Self::add_dots::<false, T, P>(sums, from, steps, codes, x, scales, steps == 2);
+            }
+        }
+    }
+
+    /// Adds what `dots` makes of `steps` lines, times factors. One token after the other where registers hold the codes of
+    /// these lines, but not the dots of all tokens too.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)] // all registers
+    unsafe fn add_dots<const SIGNED: bool, const T: usize, const P: usize>(
+        sums: &mut [[Self; P]; T],
+        from: usize,
+        steps: usize,
+        codes: [*const Line; P],
+        x: [*const i8; T],
+        factors: [Self; P],
+        by_token: bool,
+    ) {
+        let mut own = [[unsafe { Self::zero() }; P]; T];
+        unsafe {
+            if !by_token {
+                Self::dots::<SIGNED, T, P>(&mut own, from, from + steps, codes, x);
+            }
+            for t in 0..T {
+                if by_token {
+                    let own = own[t..].first_chunk_mut::<1>().expect("of this token");
+                    Self::dots::<SIGNED, 1, P>(own, from, from + steps, codes, [x[t]]);
                 }
-                let mut own = [[Self::zero(); P]; T];
-                Self::dots::<false, T, P>(&mut own, from, from + steps, codes, x);
                 for p in 0..P {
-                    let scale = Self::load((groups[p].scale as *const Line).cast());
-                    for t in 0..T {
-                        sums[t][p].add(own[t][p], scale);
+                    for v in 0..16 / Self::Part::ROWS {
+                        let sum = &mut sums[t][p].parts_mut()[v];
+                        *sum = sum.add(own[t][p].parts()[v], factors[p].parts()[v]);
                     }
                 }
             }
@@ -245,15 +230,6 @@ pub trait Ints: Copy {
                     }
                 }
             }
-        }
-    }
-
-    /// `Part::add`.
-    #[inline(always)]
-    unsafe fn add(&mut self, own: Self, scale: Self) {
-        for v in 0..16 / Self::Part::ROWS {
-            let sum = &mut self.parts_mut()[v];
-            unsafe { *sum = sum.add(own.parts()[v], scale.parts()[v]) }
         }
     }
 }
@@ -285,7 +261,7 @@ macro_rules! sixteen {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::super::x86::pinned;
-    use super::Part;
+    use super::{Part, inlined};
     use std::arch::x86_64::*;
 
     sixteen!(Avx2, __m256i, 2, 1);
@@ -307,13 +283,10 @@ mod x86 {
         const NARROW: bool = true;
         const UNSIGNED: bool = false;
 
-        #[inline(always)]
-        unsafe fn splat(x: i32) -> Self {
-            unsafe { _mm256_set1_epi32(x) }
-        }
-        #[inline(always)]
-        unsafe fn dot(self, codes: Self, x: Self) -> Self {
-            unsafe { pinned(_mm256_add_epi16(self, _mm256_maddubs_epi16(codes, x))) }
+        inlined! {
+            fn splat(x: i32) -> Self = _mm256_set1_epi32(x);
+            fn dot(self, codes: Self, x: Self) -> Self =
+                pinned(_mm256_add_epi16(self, _mm256_maddubs_epi16(codes, x)));
         }
         #[inline(always)]
         unsafe fn dot_signed(self, codes: Self, x: Self) -> Self {
@@ -322,29 +295,17 @@ mod x86 {
                 unsafe { _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(x, codes)) };
             unsafe { _mm256_add_epi16(self, products) }
         }
-        #[inline(always)]
-        unsafe fn add(self, dots: Self, factor: Self) -> Self {
-            unsafe { pinned(_mm256_add_epi32(self, _mm256_madd_epi16(dots, factor))) }
-        }
-        #[inline(always)]
-        unsafe fn factor(self, n: usize) -> Self {
-            unsafe { self.pair(n, n, 1) }
-        }
-        #[inline(always)]
-        unsafe fn pair(self, a: usize, b: usize, by: i16) -> Self {
-            unsafe {
+        inlined! {
+            fn add(self, dots: Self, factor: Self) -> Self =
+                pinned(_mm256_add_epi32(self, _mm256_madd_epi16(dots, factor)));
+            fn factor(self, n: usize) -> Self = self.pair(n, n, 1);
+            fn pair(self, a: usize, b: usize, by: i16) -> Self = {
                 let order = _mm256_broadcastsi128_si256(words(a, b));
                 let pair = _mm256_srai_epi16::<8>(_mm256_shuffle_epi8(self, order));
                 _mm256_mullo_epi16(pair, _mm256_set1_epi16(by))
-            }
-        }
-        #[inline(always)]
-        unsafe fn add_pairs(self, pairs: Self, x: Self) -> Self {
-            unsafe { self.add(pairs, x) }
-        }
-        #[inline(always)]
-        unsafe fn to_f32(self) -> __m256 {
-            unsafe { _mm256_cvtepi32_ps(self) }
+            };
+            fn add_pairs(self, pairs: Self, x: Self) -> Self = self.add(pairs, x);
+            fn to_f32(self) -> __m256 = _mm256_cvtepi32_ps(self);
         }
     }
 
@@ -354,44 +315,23 @@ mod x86 {
         const NARROW: bool = false;
         const UNSIGNED: bool = true;
 
-        #[inline(always)]
-        unsafe fn splat(x: i32) -> Self {
-            unsafe { _mm512_set1_epi32(x) }
-        }
-        #[inline(always)]
-        unsafe fn dot(self, codes: Self, x: Self) -> Self {
-            unsafe { _mm512_dpbusd_epi32(self, codes, x) }
-        }
-        #[inline(always)]
-        unsafe fn dot_signed(self, _: Self, _: Self) -> Self {
-            unreachable!("they are made unsigned")
-        }
-        #[inline(always)]
-        unsafe fn add(self, dots: Self, factor: Self) -> Self {
-            unsafe { _mm512_add_epi32(self, _mm512_mullo_epi32(dots, factor)) }
-        }
-        #[inline(always)]
-        unsafe fn factor(self, n: usize) -> Self {
-            unsafe {
+        inlined! {
+            fn splat(x: i32) -> Self = _mm512_set1_epi32(x);
+            fn dot(self, codes: Self, x: Self) -> Self = _mm512_dpbusd_epi32(self, codes, x);
+            fn dot_signed(self, _: Self, _: Self) -> Self = unreachable!("they are made unsigned");
+            fn add(self, dots: Self, factor: Self) -> Self =
+                _mm512_add_epi32(self, _mm512_mullo_epi32(dots, factor));
+            fn factor(self, n: usize) -> Self = {
                 let order = _mm512_broadcast_i32x4(words(n, n));
                 _mm512_srai_epi32::<24>(_mm512_shuffle_epi8(self, order))
-            }
-        }
-        #[inline(always)]
-        unsafe fn pair(self, a: usize, b: usize, by: i16) -> Self {
-            unsafe {
+            };
+            fn pair(self, a: usize, b: usize, by: i16) -> Self = {
                 let order = _mm512_broadcast_i32x4(words(a, b));
                 let pair = _mm512_srai_epi16::<8>(_mm512_shuffle_epi8(self, order));
                 _mm512_mullo_epi16(pair, _mm512_set1_epi16(by))
-            }
-        }
-        #[inline(always)]
-        unsafe fn add_pairs(self, pairs: Self, x: Self) -> Self {
-            unsafe { _mm512_dpwssd_epi32(self, pairs, x) }
-        }
-        #[inline(always)]
-        unsafe fn to_f32(self) -> __m512 {
-            unsafe { _mm512_cvtepi32_ps(self) }
+            };
+            fn add_pairs(self, pairs: Self, x: Self) -> Self = _mm512_dpwssd_epi32(self, pairs, x);
+            fn to_f32(self) -> __m512 = _mm512_cvtepi32_ps(self);
         }
     }
 }
@@ -399,7 +339,7 @@ mod x86 {
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
     use super::super::neon::dot;
-    use super::Part;
+    use super::{Part, inlined};
     use std::arch::aarch64::*;
 
     sixteen!(Neon, uint8x16_t, 4, 1);
@@ -416,51 +356,29 @@ mod aarch64 {
         const NARROW: bool = false;
         const UNSIGNED: bool = false;
 
-        #[inline(always)]
-        unsafe fn splat(x: i32) -> Self {
-            unsafe { vreinterpretq_u8_s32(vdupq_n_s32(x)) }
-        }
-        #[inline(always)]
-        unsafe fn dot(self, codes: Self, x: Self) -> Self {
-            unsafe { self.dot_signed(codes, x) }
-        }
-        #[inline(always)]
-        unsafe fn dot_signed(self, codes: Self, x: Self) -> Self {
-            unsafe {
+        inlined! {
+            fn splat(x: i32) -> Self = vreinterpretq_u8_s32(vdupq_n_s32(x));
+            fn dot(self, codes: Self, x: Self) -> Self = self.dot_signed(codes, x);
+            fn dot_signed(self, codes: Self, x: Self) -> Self = {
                 let (codes, x) = (vreinterpretq_s8_u8(codes), vreinterpretq_s8_u8(x));
                 vreinterpretq_u8_s32(dot(vreinterpretq_s32_u8(self), codes, x))
-            }
-        }
-        #[inline(always)]
-        unsafe fn add(self, dots: Self, factor: Self) -> Self {
-            unsafe {
+            };
+            fn add(self, dots: Self, factor: Self) -> Self = {
                 let [sum, dots, factor] = [self, dots, factor].map(|v| vreinterpretq_s32_u8(v));
                 vreinterpretq_u8_s32(vmlaq_s32(sum, dots, factor))
-            }
-        }
-        #[inline(always)]
-        unsafe fn factor(self, n: usize) -> Self {
-            unsafe { vreinterpretq_u8_s32(byte(self, n)) }
-        }
-        #[inline(always)]
-        unsafe fn pair(self, a: usize, b: usize, by: i16) -> Self {
-            unsafe {
+            };
+            fn factor(self, n: usize) -> Self = vreinterpretq_u8_s32(byte(self, n));
+            fn pair(self, a: usize, b: usize, by: i16) -> Self = {
                 let [a, b] = [a, b].map(|n| vreinterpretq_s16_s32(byte(self, n)));
                 vreinterpretq_u8_s16(vmulq_n_s16(vtrn1q_s16(a, b), by))
-            }
-        }
-        #[inline(always)]
-        unsafe fn add_pairs(self, pairs: Self, x: Self) -> Self {
-            unsafe {
+            };
+            fn add_pairs(self, pairs: Self, x: Self) -> Self = {
                 let [pairs, x] = [pairs, x].map(|v| vreinterpretq_s16_u8(v));
                 let low = vmull_s16(vget_low_s16(pairs), vget_low_s16(x));
                 let both = vpaddq_s32(low, vmull_high_s16(pairs, x));
                 vreinterpretq_u8_s32(vaddq_s32(vreinterpretq_s32_u8(self), both))
-            }
-        }
-        #[inline(always)]
-        unsafe fn to_f32(self) -> float32x4_t {
-            unsafe { vcvtq_f32_s32(vreinterpretq_s32_u8(self)) }
+            };
+            fn to_f32(self) -> float32x4_t = vcvtq_f32_s32(vreinterpretq_s32_u8(self));
         }
     }
 }

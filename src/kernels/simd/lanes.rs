@@ -5,6 +5,7 @@
 
 #![allow(clippy::missing_safety_doc)] // said above, once
 
+use super::dispatch::inlined;
 #[cfg(target_arch = "aarch64")]
 pub use super::lanes_neon::Neon;
 #[cfg(target_arch = "x86_64")]
@@ -68,33 +69,18 @@ pub trait Lanes: Copy {
     fn fetch(from: *const u8) {
         Self::Part::fetch(from);
     }
-    #[inline(always)]
-    unsafe fn map(self, f: impl Fn(Self::Part) -> Self::Part) -> Self {
-        unsafe { Self::of(|i| f(self.parts()[i])) }
-    }
-    #[inline(always)]
-    unsafe fn with(self, other: Self, f: impl Fn(Self::Part, Self::Part) -> Self::Part) -> Self {
-        unsafe { Self::of(|i| f(self.parts()[i], other.parts()[i])) }
-    }
-    #[inline(always)]
-    unsafe fn splat(x: f32) -> Self {
-        unsafe { Self::of(|_| Self::Part::splat(x)) }
-    }
-    #[inline(always)]
-    unsafe fn load(from: *const f32) -> Self {
-        unsafe { Self::of(|i| Self::Part::load(from.add(i * Self::Part::WIDTH))) }
-    }
-    #[inline(always)]
-    unsafe fn load_f16(from: *const u16) -> Self {
-        unsafe { Self::of(|i| Self::Part::load_f16(from.add(i * Self::Part::WIDTH))) }
-    }
-    #[inline(always)]
-    unsafe fn load_bf16(from: *const u16) -> Self {
-        unsafe { Self::of(|i| Self::Part::load_bf16(from.add(i * Self::Part::WIDTH))) }
-    }
-    #[inline(always)]
-    unsafe fn load_i8(from: *const i8) -> Self {
-        unsafe { Self::of(|i| Self::Part::load_i8(from.add(i * Self::Part::WIDTH))) }
+    inlined! {
+        fn map(self, f: impl Fn(Self::Part) -> Self::Part) -> Self = Self::of(|i| f(self.parts()[i]));
+        fn with(self, other: Self, f: impl Fn(Self::Part, Self::Part) -> Self::Part) -> Self =
+            Self::of(|i| f(self.parts()[i], other.parts()[i]));
+        fn splat(x: f32) -> Self = Self::of(|_| Self::Part::splat(x));
+        fn load(from: *const f32) -> Self = Self::of(|i| Self::Part::load(from.add(i * Self::Part::WIDTH)));
+        fn load_f16(from: *const u16) -> Self =
+            Self::of(|i| Self::Part::load_f16(from.add(i * Self::Part::WIDTH)));
+        fn load_bf16(from: *const u16) -> Self =
+            Self::of(|i| Self::Part::load_bf16(from.add(i * Self::Part::WIDTH)));
+        fn load_i8(from: *const i8) -> Self =
+            Self::of(|i| Self::Part::load_i8(from.add(i * Self::Part::WIDTH)));
     }
     #[inline(always)]
     unsafe fn load_split(high: *const i32, low: *const i32) -> Self {
@@ -107,49 +93,21 @@ pub trait Lanes: Copy {
             unsafe { part.store(to.add(i * Self::Part::WIDTH)) };
         }
     }
-    #[inline(always)]
-    unsafe fn store_i8(self, to: *mut i8, sums: &mut <Self::Part as Register>::Ints) {
-        unsafe { Self::Part::store_i8(self.parts(), to, sums) }
-    }
-    #[inline(always)]
-    unsafe fn add(self, other: Self) -> Self {
-        unsafe { self.with(other, |a, b| a.add(b)) }
-    }
-    #[inline(always)]
-    unsafe fn sub(self, other: Self) -> Self {
-        unsafe { self.with(other, |a, b| a.sub(b)) }
-    }
-    #[inline(always)]
-    unsafe fn mul(self, other: Self) -> Self {
-        unsafe { self.with(other, |a, b| a.mul(b)) }
-    }
-    #[inline(always)]
-    unsafe fn div(self, other: Self) -> Self {
-        unsafe { self.with(other, |a, b| a.div(b)) }
-    }
-    #[inline(always)]
-    unsafe fn fma(self, a: Self, b: Self) -> Self {
-        unsafe { Self::of(|i| self.parts()[i].fma(a.parts()[i], b.parts()[i])) }
-    }
-    #[inline(always)]
-    unsafe fn above(self, other: Self) -> Self {
-        unsafe { self.with(other, |a, b| a.above(b)) }
-    }
-    #[inline(always)]
-    unsafe fn less(self, bound: Self, yes: Self, no: Self) -> Self {
-        unsafe { Self::of(|i| self.parts()[i].less(bound.parts()[i], yes.parts()[i], no.parts()[i])) }
-    }
-    #[inline(always)]
-    unsafe fn abs(self) -> Self {
-        unsafe { self.map(|a| a.abs()) }
-    }
-    #[inline(always)]
-    unsafe fn round(self) -> Self {
-        unsafe { self.map(|a| a.round()) }
-    }
-    #[inline(always)]
-    unsafe fn power_of_two(self) -> Self {
-        unsafe { self.map(|a| a.power_of_two()) }
+    inlined! {
+        fn store_i8(self, to: *mut i8, sums: &mut <Self::Part as Register>::Ints) =
+            Self::Part::store_i8(self.parts(), to, sums);
+        fn add(self, other: Self) -> Self = self.with(other, |a, b| a.add(b));
+        fn sub(self, other: Self) -> Self = self.with(other, |a, b| a.sub(b));
+        fn mul(self, other: Self) -> Self = self.with(other, |a, b| a.mul(b));
+        fn div(self, other: Self) -> Self = self.with(other, |a, b| a.div(b));
+        fn fma(self, a: Self, b: Self) -> Self =
+            Self::of(|i| self.parts()[i].fma(a.parts()[i], b.parts()[i]));
+        fn above(self, other: Self) -> Self = self.with(other, |a, b| a.above(b));
+        fn less(self, bound: Self, yes: Self, no: Self) -> Self =
+            Self::of(|i| self.parts()[i].less(bound.parts()[i], yes.parts()[i], no.parts()[i]));
+        fn abs(self) -> Self = self.map(|a| a.abs());
+        fn round(self) -> Self = self.map(|a| a.round());
+        fn power_of_two(self) -> Self = self.map(|a| a.power_of_two());
     }
     #[inline(always)]
     unsafe fn largest(self) -> f32 {

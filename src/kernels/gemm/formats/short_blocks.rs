@@ -1,6 +1,8 @@
 //! Blocks of 32 to 128 columns behind one f16 scale: ggml's Q4_0 to Q8_0, Q1_0 and Q2_0 (github.com/ggml-org/ggml,
 //! ggml-quants.c).
 
+#![allow(clippy::needless_range_loop)] // fixed ranges keep codes in registers
+
 use crate::kernels::simd::bytes::Bytes;
 
 /// A type whose blocks begin with an f16 scale and, where it has MINIMUMS, an f16 minimum; then, where it has FIFTHS, a bit

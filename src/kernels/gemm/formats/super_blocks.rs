@@ -1,5 +1,7 @@
 //! Super-blocks of 256 columns: ggml's K-quants (github.com/ggml-org/ggml, ggml-quants.c).
 
+#![allow(clippy::needless_range_loop)] // fixed ranges keep codes in registers
+
 use crate::kernels::simd::bytes::{Bytes, Portable};
 
 /// A type of super-blocks: its weights are `d * scale * (code - OFFSET)`, or `d * scale * code - dmin * minimum` where it

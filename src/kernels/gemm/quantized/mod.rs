@@ -150,12 +150,6 @@ impl<'a> Task<'a> {
         let (values, scales, sums) = self.x.row(t);
         (&values[32 * blocks.start..32 * blocks.end], &scales[blocks.clone()], &sums[blocks])
     }
-
-    /// The same of `T` tokens from `first` on.
-    #[inline]
-    pub fn tokens<const T: usize>(&self, first: usize, blocks: Range<usize>) -> [Row<'a>; T] {
-        std::array::from_fn(|t| self.token(first + t, blocks.clone()))
-    }
 }
 
 /// Buffers of what `Arranged` holds; they grow to the largest product and stay.

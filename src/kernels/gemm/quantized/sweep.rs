@@ -186,9 +186,9 @@ unsafe fn tile_in<I: Ints, F: Short, const T: usize>(step: Step, partial: &mut [
                 }
             }
             if F::SIGNED && !I::Part::UNSIGNED {
-                I::add_signed_lines(&mut dots, steps, [codes.as_ptr()], at);
+                I::add_lines::<true, T, 1>(&mut dots, steps, 1, [codes.as_ptr()], at);
             } else {
-                I::add_lines(&mut dots, parts, steps, [codes.as_ptr()], at);
+                I::add_lines::<false, T, 1>(&mut dots, parts, steps, [codes.as_ptr()], at);
             }
             let own = I::Lanes::load(scales.0.as_ptr().cast());
             for t in 0..T {

@@ -179,7 +179,7 @@ unsafe fn tile_in<I: Ints, K: Kind, const T: usize>(step: Step, partial: &mut [L
             for t in 0..T {
                 at[t] = x[t].add(4 * LINES * b);
             }
-            I::add_lines(&mut sums, 1, codes.len(), [codes.as_ptr()], at);
+            I::add_lines::<false, T, 1>(&mut sums, 1, codes.len(), [codes.as_ptr()], at);
             if K::SCALED {
                 let scale = I::Lanes::load(scales[start / 256 + b].as_ptr());
                 for t in 0..T {
