@@ -75,6 +75,7 @@ fn weight_type(field: &str, value: i32) -> Result<WeightType> {
             (BN_WEIGHTS_Q8_0, WeightType::Q8_0),
             (BN_WEIGHTS_Q4_0, WeightType::Q4_0),
             (BN_WEIGHTS_TERNARY, WeightType::Ternary),
+            (BN_WEIGHTS_INT8, WeightType::Int8),
         ],
     )
 }

@@ -5,6 +5,7 @@ pub mod dense;
 pub mod formats;
 #[cfg(test)]
 pub(super) mod golden_tests;
+pub mod int8;
 pub mod matrix;
 pub mod quantized;
 pub mod ternary;

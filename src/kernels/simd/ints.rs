@@ -60,7 +60,7 @@ pub trait Ints: Copy {
         codes: [*const Line; P],
         x: [*const i8; T],
     );
-    /// The same of `lines` lines of int8, unless UNSIGNED.
+    /// The same of `lines` lines of int8, which all count 128 more than they are where UNSIGNED.
     unsafe fn add_signed_lines<const T: usize, const P: usize>(
         sums: &mut [[Self; P]; T],
         lines: usize,
@@ -345,12 +345,26 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn add_signed_lines<const T: usize, const P: usize>(
-            _: &mut [[Self; P]; T],
-            _: usize,
-            _: [*const Line; P],
-            _: [*const i8; T],
+            sums: &mut [[Self; P]; T],
+            lines: usize,
+            codes: [*const Line; P],
+            x: [*const i8; T],
         ) {
-            unreachable!("they are made unsigned");
+            unsafe {
+                let turned = _mm512_set1_epi8(-128);
+                for line in 0..lines {
+                    let mut w = [turned; P];
+                    for p in 0..P {
+                        w[p] = _mm512_xor_si512(load(&*codes[p].add(line)), turned);
+                    }
+                    for t in 0..T {
+                        let x = wide(x[t].add(4 * line));
+                        for p in 0..P {
+                            sums[t][p].0 = _mm512_dpbusd_epi32(sums[t][p].0, w[p], x);
+                        }
+                    }
+                }
+            }
         }
         #[inline(always)]
         unsafe fn zero() -> Self {

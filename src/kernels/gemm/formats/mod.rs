@@ -4,6 +4,7 @@ pub(in crate::kernels) mod decode;
 pub(in crate::kernels) mod short_blocks;
 pub(in crate::kernels) mod super_blocks;
 
+use crate::kernels::gemm::int8;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::lanes::{self, Element, Lanes};
 use crate::kernels::{DType, Isa, Matrix};
@@ -15,6 +16,9 @@ use std::ops::Range;
 /// that `pack::prepare` turns into others.
 pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
     assert_eq!(out.len(), m.cols, "a dequantized row is as long as its source");
+    if m.dtype == DType::Int8 {
+        return int8::dequantize(m, row, out);
+    }
     let source = packed_row(m, row);
     match m.dtype {
         DType::F32 => widen::<lanes::F32>(isa, source, out, source.as_ptr()),

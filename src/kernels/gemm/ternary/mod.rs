@@ -28,7 +28,7 @@ pub(super) const TASK_ROWS: usize = 32;
 const SMALL: usize = 1 << 18;
 
 /// Columns that an activation row is padded to, with zeros.
-const WIDTH: usize = 128;
+pub(super) const WIDTH: usize = 128;
 
 /// Tokens' int8 activations, `[rows.len(), cols]`, each row with its scale and sum. `cols` is `padded` of the weights'
 /// columns; what is behind those is zero.

@@ -5,7 +5,7 @@ use super::{Machine, SIDE};
 use crate::kernels::DType;
 use crate::kernels::gemm::formats::short_blocks::{Pairs, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 use crate::kernels::gemm::formats::super_blocks::{Super, packed, with_super};
-use crate::kernels::gemm::{quantized, ternary};
+use crate::kernels::gemm::{int8, quantized, ternary};
 use crate::kernels::pool::buffer::Line;
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::simd::amx;
@@ -26,6 +26,9 @@ macro_rules! with_instructions {
 }
 
 with_instructions! {
+    pub unsafe fn int8(task: &int8::Task, scratch: &mut Vec<Line>) {
+        super::int8::product::<Amx>(task, scratch)
+    }
     pub unsafe fn arrange_supers(x: &BlockActivations, group: usize, out: &mut [Line]) {
         super::supers::arrange_group::<Amx>(x, group, out)
     }

@@ -19,6 +19,7 @@ macro_rules! on_machine {
 }
 
 pub mod blocks;
+pub mod int8;
 pub mod supers;
 pub mod ternary;
 
