@@ -43,7 +43,8 @@ pub struct bn_model_config {
     pub threads: u32,
     /// What attention and feed-forward weights become while loading, `BN_WEIGHTS_*`. Only F32,
     /// F16 and BF16 weights can become something else than `BN_WEIGHTS_KEEP` (default), and only
-    /// those of BitNet models `BN_WEIGHTS_TERNARY`.
+    /// those of BitNet models `BN_WEIGHTS_TERNARY`. Q4_0 to Q8_0 and Q4_K to Q6_K weights can
+    /// become `BN_WEIGHTS_INT8` too.
     pub weight_type: i32,
     /// The same for the embedding, without `BN_WEIGHTS_TERNARY`.
     pub embedding_type: i32,

@@ -68,8 +68,8 @@ pub const BN_WEIGHTS_Q8_0: i32 = 1;
 pub const BN_WEIGHTS_Q4_0: i32 = 2;
 /// -1, 0 and 1 with a scale, as in BitNet b1.58.
 pub const BN_WEIGHTS_TERNARY: i32 = 3;
-/// int8, with a scale for each row. Activations become int8 with a scale for each token, so products are faster, most of
-/// all of long prompts, and less precise than with BN_WEIGHTS_Q8_0.
+/// 8 bits, with a scale for each row; activations get one for each token. Faster than
+/// `BN_WEIGHTS_Q8_0` for prompts, and less precise.
 pub const BN_WEIGHTS_INT8: i32 = 4;
 
 /// Half precision.

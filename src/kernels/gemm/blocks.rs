@@ -68,6 +68,11 @@ impl<'a, T> SharedOut<'a, T> {
         Self { start: out.as_mut_ptr(), len: out.len(), borrow: PhantomData }
     }
 
+    /// Where it begins: nothing to read from.
+    pub fn start(&self) -> *const T {
+        self.start
+    }
+
     /// A part of the output. Panics where `range` does not lie in it.
     ///
     /// # Safety

@@ -162,6 +162,12 @@ pub(super) struct Task<'a> {
 }
 
 impl Task<'_> {
+    /// Where the outputs of token `t` for a panel go, which need not be there.
+    #[inline(always)]
+    pub fn place(&self, t: usize, panel: usize) -> *const f32 {
+        self.out.start().wrapping_add(t * self.stride + self.column + panel * SIDE)
+    }
+
     /// Writes the outputs of token `t` for a panel's rows, as many as there are.
     #[inline(always)]
     pub fn write(&self, t: usize, panel: usize, values: &[f32; SIDE]) {

@@ -119,6 +119,7 @@ impl At<'_> {
         let lines = |p: usize| task.weights.panel(panel + p)[..each].as_ptr().cast::<u8>();
         let (x, w) = ([tokens(0), tokens(G - 1)], [lines(0), lines(P - 1)]);
         let sums: *mut u8 = partial[..G].as_mut_ptr().cast();
+        let (first, last) = (group * SIDE, steps.end * DEPTH == task.x.cols);
         // SAFETY (of all): tiles of these lines, and of sums.
         unsafe {
             if steps.start == 0 {
@@ -143,6 +144,13 @@ impl At<'_> {
                 if *group == 0 {
                     for p in 0..P {
                         M::fetch(w[p].wrapping_add(at + AHEAD), 1024);
+                    }
+                }
+                if last {
+                    // Outputs are far apart, and none of them is in the caches.
+                    for t in 0..4 * G {
+                        let t = first + (step % 4) * 4 * G + t;
+                        M::fetch(task.place(t, *panel).cast(), P * 64 + 64);
                     }
                 }
                 tiles.load::<6>(w[0].add(at), 64);
@@ -170,7 +178,7 @@ impl At<'_> {
             if P == 2 && G == 2 {
                 tiles.store::<3>(sums.add(3072), 64);
             }
-            if steps.end * DEPTH == task.x.cols {
+            if last {
                 self.finish::<M, P>(partial);
             }
         }
