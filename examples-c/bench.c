@@ -67,8 +67,8 @@ static bn_engine *start(uint32_t batch, uint32_t engine_threads) {
     bn_engine_config config;
     bn_engine *engine = NULL;
     check(bn_engine_config_init(&config, sizeof config), "config", NULL);
-    if (model != NULL) config.model_path = BN_TEXT(model);
     if (weight_type != BN_WEIGHTS_KEEP) config.model = requantized();
+    else if (model != NULL) config.model_path = BN_TEXT(model);
     config.threads = engine_threads;
     config.instructions = instructions;
     config.kv_type = kv_type;
