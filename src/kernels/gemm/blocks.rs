@@ -26,14 +26,6 @@ pub struct Part<'a> {
     pub column: usize,
 }
 
-/// The matrices of 1 to MOST parts, the first one repeated behind the last. Panics for other counts.
-pub(in crate::kernels) fn matrices_of<'a>(parts: &[Part<'a>]) -> [&'a Matrix; MOST] {
-    assert!((1..=MOST).contains(&parts.len()), "a product needs 1 to {MOST} matrices, not {}", parts.len());
-    let mut matrices = [parts[0].matrix; MOST];
-    matrices.iter_mut().zip(parts).for_each(|(to, part)| *to = part.matrix);
-    matrices
-}
-
 /// Blocks of at most `height` rows in all of `weights`; none spans two matrices.
 pub fn block_count(weights: &[&Matrix], height: usize) -> usize {
     weights.iter().map(|m| m.rows.div_ceil(height)).sum()

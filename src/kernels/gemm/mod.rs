@@ -2,6 +2,7 @@
 
 pub mod blocks;
 pub mod dense;
+mod driver;
 pub mod formats;
 #[cfg(test)]
 pub(super) mod golden_tests;

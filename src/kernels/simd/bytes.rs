@@ -1,107 +1,90 @@
-//! 32 bytes as one value, so that a type's decoder is written once.
+//! A register of bytes, so that a type's decoder is written once. Its 32-bit lanes are rows, of which there are ROWS.
 //!
 //! All functions need the instructions of their type; they are inlined into functions that have them.
 
 #![allow(clippy::missing_safety_doc)] // said above, once
 
-/// In two halves of 16, which nothing crosses.
+use crate::kernels::pool::buffer::Line;
+
 pub trait Bytes: Copy {
-    /// 16 at each.
-    unsafe fn halves(a: *const u8, b: *const u8) -> Self;
+    const ROWS: usize;
+    unsafe fn load(from: *const u8) -> Self;
     unsafe fn store(self, to: *mut u8);
+    /// Of 16 bytes at `at` from each of ROWS addresses the first four, the next four, and so on.
+    unsafe fn columns(rows: &[*const u8], at: usize) -> [Self; 4];
     unsafe fn or(self, other: Self) -> Self;
-    /// Each byte's bits, `N` places further down, under `mask`.
+    /// Each byte's bits, `N` places further down, under `mask`, which leaves out what comes from another byte.
     unsafe fn right<const N: i32>(self, mask: u8) -> Self;
     /// Further up.
     unsafe fn left<const N: i32>(self, mask: u8) -> Self;
-    /// 32-bit lanes of four rows to columns, in each half.
-    unsafe fn transpose(rows: [Self; 4]) -> [Self; 4];
-    /// Byte `n` of each 32-bit lane, sign-extended, as the lane.
-    unsafe fn byte_as_i32(self, n: usize) -> Self;
-    /// The same as both i16 of the lane.
-    unsafe fn byte_as_i16s(self, n: usize) -> Self;
-    /// Bytes 2n and 2n + 1 of each 32-bit lane, sign-extended, as its two i16.
-    unsafe fn pair_as_i16s(self, n: usize) -> Self;
-    /// Of each half `mask` where one of the sixteen bits at `a`, or at `b`, is set, lowest first; 0 elsewhere.
-    unsafe fn bits(a: *const u8, b: *const u8, mask: u8) -> Self;
+    /// Bits 4n to 4n + 3 of each lane as its four bytes: 16, or 0.
+    unsafe fn sixteens(self, n: usize) -> Self;
     /// Each byte's highest bit turned.
     unsafe fn flip(self) -> Self;
-    /// i16 by i16.
-    unsafe fn times(self, by: i16) -> Self;
-
-    /// 32 at `from`.
-    #[inline(always)]
-    unsafe fn load(from: *const u8) -> Self {
-        unsafe { Self::halves(from, from.add(16)) }
-    }
+    /// `by` taken from each byte; what is below zero wraps.
+    unsafe fn less(self, by: u8) -> Self;
 }
 
-/// Any processor's.
+/// Writes rows `ROWS * part ..` of a line of sixteen.
+///
+/// # Safety
+/// `B`'s instructions are there; the line has so many parts.
+#[inline(always)]
+pub unsafe fn put<B: Bytes>(line: &mut Line, part: usize, v: B) {
+    // SAFETY: the caller's promise.
+    unsafe { v.store(line.0.as_mut_ptr().add(4 * B::ROWS * part)) }
+}
+
+/// Any processor's: one row.
 #[derive(Clone, Copy)]
-pub struct Portable([u8; 32]);
+pub struct Portable(pub u32);
 
 impl Portable {
-    fn map(self, f: impl Fn(u8) -> u8) -> Self {
-        Self(self.0.map(f))
+    fn mask(byte: u8) -> u32 {
+        u32::from_ne_bytes([byte; 4])
     }
-
-    /// Each 32-bit lane.
-    fn lanes(self, f: impl Fn([u8; 4]) -> [u8; 4]) -> Self {
-        let mut out = self;
-        out.0.as_chunks_mut::<4>().0.iter_mut().for_each(|lane| *lane = f(*lane));
-        out
-    }
-}
-
-fn i16s(a: i16, b: i16) -> [u8; 4] {
-    let ([a, b], [c, d]) = (a.to_le_bytes(), b.to_le_bytes());
-    [a, b, c, d]
 }
 
 // SAFETY of all blocks: the caller has the bytes.
 impl Bytes for Portable {
-    unsafe fn halves(a: *const u8, b: *const u8) -> Self {
-        unsafe { Self(std::array::from_fn(|i| if i < 16 { *a.add(i) } else { *b.add(i - 16) })) }
+    const ROWS: usize = 1;
+
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> Self {
+        unsafe { Self(u32::from_le(from.cast::<u32>().read_unaligned())) }
     }
+    #[inline(always)]
     unsafe fn store(self, to: *mut u8) {
-        unsafe { to.cast::<[u8; 32]>().write_unaligned(self.0) }
+        unsafe { to.cast::<u32>().write_unaligned(self.0.to_le()) }
     }
+    #[inline(always)]
+    unsafe fn columns(rows: &[*const u8], at: usize) -> [Self; 4] {
+        unsafe { [0, 4, 8, 12].map(|n| Self::load(rows[0].add(at + n))) }
+    }
+    #[inline(always)]
     unsafe fn or(self, other: Self) -> Self {
-        Self(std::array::from_fn(|i| self.0[i] | other.0[i]))
+        Self(self.0 | other.0)
     }
+    #[inline(always)]
     unsafe fn right<const N: i32>(self, mask: u8) -> Self {
-        self.map(|b| b >> N & mask)
+        Self(self.0 >> N & Self::mask(mask))
     }
+    #[inline(always)]
     unsafe fn left<const N: i32>(self, mask: u8) -> Self {
-        self.map(|b| b << N & mask)
+        Self(self.0 << N & Self::mask(mask))
     }
-    unsafe fn transpose(rows: [Self; 4]) -> [Self; 4] {
-        std::array::from_fn(|n| {
-            Self(std::array::from_fn(|i| rows[i % 16 / 4].0[i / 16 * 16 + 4 * n + i % 4]))
-        })
+    #[inline(always)]
+    unsafe fn sixteens(self, n: usize) -> Self {
+        let bits = self.0 >> (4 * n);
+        Self((bits & 1 | (bits & 2) << 7 | (bits & 4) << 14 | (bits & 8) << 21) << 4)
     }
-    unsafe fn byte_as_i32(self, n: usize) -> Self {
-        self.lanes(|lane| (lane[n] as i8 as i32).to_le_bytes())
-    }
-    unsafe fn byte_as_i16s(self, n: usize) -> Self {
-        self.lanes(|lane| i16s(lane[n] as i8 as i16, lane[n] as i8 as i16))
-    }
-    unsafe fn pair_as_i16s(self, n: usize) -> Self {
-        self.lanes(|lane| i16s(lane[2 * n] as i8 as i16, lane[2 * n + 1] as i8 as i16))
-    }
-    unsafe fn bits(a: *const u8, b: *const u8, mask: u8) -> Self {
-        unsafe {
-            let bits = |at: *const u8, i: usize| *at.add(i / 8) >> (i % 8) & 1;
-            Self(std::array::from_fn(|i| mask * if i < 16 { bits(a, i) } else { bits(b, i - 16) }))
-        }
-    }
+    #[inline(always)]
     unsafe fn flip(self) -> Self {
-        self.map(|b| b ^ 128)
+        Self(self.0 ^ Self::mask(128))
     }
-    unsafe fn times(self, by: i16) -> Self {
-        self.lanes(|[a, b, c, d]| {
-            i16s(i16::from_le_bytes([a, b]).wrapping_mul(by), i16::from_le_bytes([c, d]).wrapping_mul(by))
-        })
+    #[inline(always)]
+    unsafe fn less(self, by: u8) -> Self {
+        Self(u32::from_ne_bytes(self.0.to_ne_bytes().map(|b| b.wrapping_sub(by))))
     }
 }
 
@@ -110,25 +93,22 @@ mod x86 {
     use super::Bytes;
     use std::arch::x86_64::*;
 
-    /// In each lane, what `shuffle_epi8` takes as an order: byte `n` of the four as the i16's upper bytes, 0 below.
+    /// For each of the four bytes of a lane the one that holds its bit, and this bit.
     #[inline(always)]
-    unsafe fn words(first: u8, second: u8) -> __m256i {
+    unsafe fn nibble(n: usize) -> [__m128i; 2] {
         unsafe {
-            let lane = i32::from_le_bytes([0x80, first, 0x80, second]);
-            let fours = _mm_setr_epi8(0, 0, 0, 0, 0, 4, 0, 4, 0, 8, 0, 8, 0, 12, 0, 12);
-            _mm256_broadcastsi128_si256(_mm_add_epi8(_mm_set1_epi32(lane), fours))
+            let order = _mm_add_epi32(
+                _mm_set1_epi8((n / 2) as i8),
+                _mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12),
+            );
+            [order, _mm_set1_epi32(if n.is_multiple_of(2) { 0x08040201 } else { 0x80402010u32 as i32 })]
         }
     }
 
     // SAFETY of all blocks: the caller has AVX2, and the bytes.
     impl Bytes for __m256i {
-        #[inline(always)]
-        unsafe fn halves(a: *const u8, b: *const u8) -> Self {
-            unsafe {
-                let a = _mm256_castsi128_si256(_mm_loadu_si128(a.cast()));
-                _mm256_inserti128_si256::<1>(a, _mm_loadu_si128(b.cast()))
-            }
-        }
+        const ROWS: usize = 8;
+
         #[inline(always)]
         unsafe fn load(from: *const u8) -> Self {
             unsafe { _mm256_loadu_si256(from.cast()) }
@@ -138,21 +118,13 @@ mod x86 {
             unsafe { _mm256_storeu_si256(to.cast(), self) }
         }
         #[inline(always)]
-        unsafe fn or(self, other: Self) -> Self {
-            unsafe { _mm256_or_si256(self, other) }
-        }
-        // Shifts of 16-bit lanes: what crosses from byte to byte falls to the mask.
-        #[inline(always)]
-        unsafe fn right<const N: i32>(self, mask: u8) -> Self {
-            unsafe { _mm256_and_si256(_mm256_srli_epi16::<N>(self), _mm256_set1_epi8(mask as i8)) }
-        }
-        #[inline(always)]
-        unsafe fn left<const N: i32>(self, mask: u8) -> Self {
-            unsafe { _mm256_and_si256(_mm256_slli_epi16::<N>(self), _mm256_set1_epi8(mask as i8)) }
-        }
-        #[inline(always)]
-        unsafe fn transpose(v: [Self; 4]) -> [Self; 4] {
+        unsafe fn columns(rows: &[*const u8], at: usize) -> [Self; 4] {
             unsafe {
+                let mut v = [_mm256_setzero_si256(); 4];
+                for r in 0..4 {
+                    let low = _mm256_castsi128_si256(_mm_loadu_si128(rows[r].add(at).cast()));
+                    v[r] = _mm256_inserti128_si256::<1>(low, _mm_loadu_si128(rows[r + 4].add(at).cast()));
+                }
                 let [a, b] = [_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpacklo_epi32(v[2], v[3])];
                 let [c, d] = [_mm256_unpackhi_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[2], v[3])];
                 [
@@ -164,27 +136,23 @@ mod x86 {
             }
         }
         #[inline(always)]
-        unsafe fn byte_as_i32(self, n: usize) -> Self {
-            unsafe { _mm256_srai_epi32::<24>(_mm256_shuffle_epi8(self, words(n as u8, n as u8))) }
+        unsafe fn or(self, other: Self) -> Self {
+            unsafe { _mm256_or_si256(self, other) }
         }
         #[inline(always)]
-        unsafe fn byte_as_i16s(self, n: usize) -> Self {
-            unsafe { _mm256_srai_epi16::<8>(_mm256_shuffle_epi8(self, words(n as u8, n as u8))) }
+        unsafe fn right<const N: i32>(self, mask: u8) -> Self {
+            unsafe { _mm256_and_si256(_mm256_srli_epi16::<N>(self), _mm256_set1_epi8(mask as i8)) }
         }
         #[inline(always)]
-        unsafe fn pair_as_i16s(self, n: usize) -> Self {
-            let n = 2 * n as u8;
-            unsafe { _mm256_srai_epi16::<8>(_mm256_shuffle_epi8(self, words(n, n + 1))) }
+        unsafe fn left<const N: i32>(self, mask: u8) -> Self {
+            unsafe { _mm256_and_si256(_mm256_slli_epi16::<N>(self), _mm256_set1_epi8(mask as i8)) }
         }
         #[inline(always)]
-        unsafe fn bits(a: *const u8, b: *const u8, mask: u8) -> Self {
+        unsafe fn sixteens(self, n: usize) -> Self {
             unsafe {
-                let word = |at: *const u8| _mm_set1_epi16(at.cast::<i16>().read_unaligned());
-                let both = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(word(a)), word(b));
-                let order = _mm256_broadcastsi128_si256(_mm_set_epi64x(0x0101010101010101, 0));
-                let each = _mm256_set1_epi64x(0x8040201008040201u64 as i64);
-                let set = _mm256_and_si256(_mm256_shuffle_epi8(both, order), each);
-                _mm256_and_si256(_mm256_cmpeq_epi8(set, each), _mm256_set1_epi8(mask as i8))
+                let [order, bits] = nibble(n).map(|v| _mm256_broadcastsi128_si256(v));
+                let set = _mm256_and_si256(_mm256_shuffle_epi8(self, order), bits);
+                _mm256_and_si256(_mm256_cmpeq_epi8(set, bits), _mm256_set1_epi8(16))
             }
         }
         #[inline(always)]
@@ -192,8 +160,74 @@ mod x86 {
             unsafe { _mm256_xor_si256(self, _mm256_set1_epi8(-128)) }
         }
         #[inline(always)]
-        unsafe fn times(self, by: i16) -> Self {
-            unsafe { _mm256_mullo_epi16(self, _mm256_set1_epi16(by)) }
+        unsafe fn less(self, by: u8) -> Self {
+            unsafe { _mm256_sub_epi8(self, _mm256_set1_epi8(by as i8)) }
+        }
+    }
+
+    // SAFETY of all blocks: the caller has AVX-512 F, BW and VL, and the bytes.
+    impl Bytes for __m512i {
+        const ROWS: usize = 16;
+
+        #[inline(always)]
+        unsafe fn load(from: *const u8) -> Self {
+            unsafe { _mm512_loadu_si512(from.cast()) }
+        }
+        #[inline(always)]
+        unsafe fn store(self, to: *mut u8) {
+            unsafe { _mm512_storeu_si512(to.cast(), self) }
+        }
+        #[inline(always)]
+        unsafe fn columns(rows: &[*const u8], at: usize) -> [Self; 4] {
+            unsafe {
+                let mut v = [_mm512_setzero_si512(); 4];
+                for r in 0..4 {
+                    let low = _mm512_castsi128_si512(_mm_loadu_si128(rows[r].add(at).cast()));
+                    let low = _mm512_inserti32x4::<1>(low, _mm_loadu_si128(rows[r + 4].add(at).cast()));
+                    let low = _mm512_inserti32x4::<2>(low, _mm_loadu_si128(rows[r + 8].add(at).cast()));
+                    v[r] = _mm512_inserti32x4::<3>(low, _mm_loadu_si128(rows[r + 12].add(at).cast()));
+                }
+                let [a, b] = [_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpacklo_epi32(v[2], v[3])];
+                let [c, d] = [_mm512_unpackhi_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[2], v[3])];
+                [
+                    _mm512_unpacklo_epi64(a, b),
+                    _mm512_unpackhi_epi64(a, b),
+                    _mm512_unpacklo_epi64(c, d),
+                    _mm512_unpackhi_epi64(c, d),
+                ]
+            }
+        }
+        #[inline(always)]
+        unsafe fn or(self, other: Self) -> Self {
+            unsafe { _mm512_or_si512(self, other) }
+        }
+        #[inline(always)]
+        unsafe fn right<const N: i32>(self, mask: u8) -> Self {
+            unsafe {
+                _mm512_and_si512(_mm512_srl_epi16(self, _mm_cvtsi32_si128(N)), _mm512_set1_epi8(mask as i8))
+            }
+        }
+        #[inline(always)]
+        unsafe fn left<const N: i32>(self, mask: u8) -> Self {
+            unsafe {
+                _mm512_and_si512(_mm512_sll_epi16(self, _mm_cvtsi32_si128(N)), _mm512_set1_epi8(mask as i8))
+            }
+        }
+        #[inline(always)]
+        unsafe fn sixteens(self, n: usize) -> Self {
+            unsafe {
+                let [order, bits] = nibble(n).map(|v| _mm512_broadcast_i32x4(v));
+                let set = _mm512_test_epi8_mask(_mm512_shuffle_epi8(self, order), bits);
+                _mm512_maskz_mov_epi8(set, _mm512_set1_epi8(16))
+            }
+        }
+        #[inline(always)]
+        unsafe fn flip(self) -> Self {
+            unsafe { _mm512_xor_si512(self, _mm512_set1_epi8(-128)) }
+        }
+        #[inline(always)]
+        unsafe fn less(self, by: u8) -> Self {
+            unsafe { _mm512_sub_epi8(self, _mm512_set1_epi8(by as i8)) }
         }
     }
 }
@@ -201,98 +235,54 @@ mod x86 {
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
     use super::Bytes;
+    use crate::kernels::simd::neon::transpose;
     use std::arch::aarch64::*;
 
-    /// Two registers.
-    #[derive(Clone, Copy)]
-    pub struct Neon(pub [uint8x16_t; 2]);
-
-    impl Neon {
-        #[inline(always)]
-        unsafe fn i32s(self, f: impl Fn(int32x4_t) -> int32x4_t) -> Self {
-            unsafe { Self(self.0.map(|v| vreinterpretq_u8_s32(f(vreinterpretq_s32_u8(v))))) }
-        }
-    }
-
     // SAFETY of all blocks: every aarch64 that std runs on has NEON; the caller has the bytes.
-    impl Bytes for Neon {
+    impl Bytes for uint8x16_t {
+        const ROWS: usize = 4;
+
         #[inline(always)]
-        unsafe fn halves(a: *const u8, b: *const u8) -> Self {
-            unsafe { Self([vld1q_u8(a), vld1q_u8(b)]) }
+        unsafe fn load(from: *const u8) -> Self {
+            unsafe { vld1q_u8(from) }
         }
         #[inline(always)]
         unsafe fn store(self, to: *mut u8) {
-            unsafe {
-                vst1q_u8(to, self.0[0]);
-                vst1q_u8(to.add(16), self.0[1]);
-            }
+            unsafe { vst1q_u8(to, self) }
+        }
+        #[inline(always)]
+        unsafe fn columns(rows: &[*const u8], at: usize) -> [Self; 4] {
+            unsafe { transpose([0, 1, 2, 3].map(|r| vld1q_u8(rows[r].add(at)))) }
         }
         #[inline(always)]
         unsafe fn or(self, other: Self) -> Self {
-            unsafe { Self([vorrq_u8(self.0[0], other.0[0]), vorrq_u8(self.0[1], other.0[1])]) }
+            unsafe { vorrq_u8(self, other) }
         }
         #[inline(always)]
         unsafe fn right<const N: i32>(self, mask: u8) -> Self {
-            unsafe { Self(self.0.map(|v| vandq_u8(vshlq_u8(v, vdupq_n_s8(-N as i8)), vdupq_n_u8(mask)))) }
+            unsafe { vandq_u8(vshlq_u8(self, vdupq_n_s8(-N as i8)), vdupq_n_u8(mask)) }
         }
         #[inline(always)]
         unsafe fn left<const N: i32>(self, mask: u8) -> Self {
-            unsafe { Self(self.0.map(|v| vandq_u8(vshlq_n_u8::<N>(v), vdupq_n_u8(mask)))) }
+            unsafe { vandq_u8(vshlq_n_u8::<N>(self), vdupq_n_u8(mask)) }
         }
         #[inline(always)]
-        unsafe fn transpose(rows: [Self; 4]) -> [Self; 4] {
+        unsafe fn sixteens(self, n: usize) -> Self {
             unsafe {
-                let low = crate::kernels::simd::neon::transpose(rows.map(|row| row.0[0]));
-                let high = crate::kernels::simd::neon::transpose(rows.map(|row| row.0[1]));
-                std::array::from_fn(|n| Self([low[n], high[n]]))
-            }
-        }
-        #[inline(always)]
-        unsafe fn byte_as_i32(self, n: usize) -> Self {
-            unsafe { self.i32s(|v| vshrq_n_s32::<24>(vshlq_s32(v, vdupq_n_s32(24 - 8 * n as i32)))) }
-        }
-        #[inline(always)]
-        unsafe fn byte_as_i16s(self, n: usize) -> Self {
-            unsafe {
-                self.byte_as_i32(n).i32s(|v| {
-                    let v = vreinterpretq_s16_s32(v);
-                    vreinterpretq_s32_s16(vtrn1q_s16(v, v))
-                })
-            }
-        }
-        #[inline(always)]
-        unsafe fn pair_as_i16s(self, n: usize) -> Self {
-            unsafe {
-                let pair = |at: usize| {
-                    let first = vreinterpretq_s16_u8(self.byte_as_i32(2 * n).0[at]);
-                    let second = vreinterpretq_s16_u8(self.byte_as_i32(2 * n + 1).0[at]);
-                    vreinterpretq_u8_s16(vtrn1q_s16(first, second))
-                };
-                Self([pair(0), pair(1)])
-            }
-        }
-        #[inline(always)]
-        unsafe fn bits(a: *const u8, b: *const u8, mask: u8) -> Self {
-            unsafe {
-                let each = vreinterpretq_u8_u64(vdupq_n_u64(0x8040_2010_0804_0201));
-                let of = |at: *const u8| {
-                    let spread = vcombine_u8(vld1_dup_u8(at), vld1_dup_u8(at.add(1)));
-                    vandq_u8(vtstq_u8(spread, each), vdupq_n_u8(mask))
-                };
-                Self([of(a), of(b)])
+                let lanes = vcreate_u8(0x0404_0404_0000_0000);
+                let lanes = vcombine_u8(lanes, vadd_u8(lanes, vdup_n_u8(8)));
+                let bytes = vqtbl1q_u8(self, vaddq_u8(lanes, vdupq_n_u8((n / 2) as u8)));
+                let bits = if n.is_multiple_of(2) { 0x0804_0201 } else { 0x8040_2010 };
+                vandq_u8(vtstq_u8(bytes, vreinterpretq_u8_u32(vdupq_n_u32(bits))), vdupq_n_u8(16))
             }
         }
         #[inline(always)]
         unsafe fn flip(self) -> Self {
-            unsafe { Self(self.0.map(|v| veorq_u8(v, vdupq_n_u8(128)))) }
+            unsafe { veorq_u8(self, vdupq_n_u8(128)) }
         }
         #[inline(always)]
-        unsafe fn times(self, by: i16) -> Self {
-            unsafe {
-                self.i32s(|v| vreinterpretq_s32_s16(vmulq_s16(vreinterpretq_s16_s32(v), vdupq_n_s16(by))))
-            }
+        unsafe fn less(self, by: u8) -> Self {
+            unsafe { vsubq_u8(self, vdupq_n_u8(by)) }
         }
     }
 }
-#[cfg(target_arch = "aarch64")]
-pub use aarch64::Neon;

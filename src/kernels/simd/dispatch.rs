@@ -67,3 +67,17 @@ macro_rules! scalar {
     };
 }
 pub(in crate::kernels) use scalar;
+
+/// `$call` with the number for `$t`, a constant, where it is one of those; else `$other`.
+macro_rules! by_count {
+    ($count:expr, $t:ident in $($n:literal)*, $call:expr, else $other:expr) => {
+        match $count {
+            $($n => {
+                const $t: usize = $n;
+                $call
+            })*
+            _ => $other,
+        }
+    };
+}
+pub(in crate::kernels) use by_count;

@@ -1,13 +1,13 @@
-//! Sixteen i32, a lane for each of sixteen weight rows, to which products of int8 are added up.
+//! Sums of products of int8: an i32 lane for each of some weight rows.
 //!
-//! Codes lie in lines: four columns of sixteen rows, row by row. They are unsigned, below 128; activations are int8. Sums
-//! of integers are exact, whatever their order.
+//! Codes are registers of `Bytes`: four columns of each row. They are unsigned, below 128, or int8; activations are int8.
+//! Sums of integers are exact, whatever their order.
 
 #![allow(clippy::missing_safety_doc)] // as in `lanes`
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
 use super::bytes::Bytes;
-use super::lanes::Lanes;
+use super::lanes::{Lanes, Register};
 use crate::kernels::pool::buffer::Line;
 
 #[cfg(target_arch = "aarch64")]
@@ -15,560 +15,459 @@ pub use aarch64::Neon;
 #[cfg(target_arch = "x86_64")]
 pub use x86::{Avx2, Avx512};
 
+/// A register of sums, or of codes.
+pub trait Part: Bytes {
+    type Floats: Register;
+    /// `dot` adds up i16, two for each row, until `add` widens them.
+    const NARROW: bool;
+    /// Codes of eight bits have to be unsigned, 128 more than they stand for.
+    const UNSIGNED: bool;
+    /// What `add` widens them with.
+    const ONE: i32 = 0x0001_0001;
+    unsafe fn splat(x: i32) -> Self;
+    /// With unsigned codes times four values, the same in all lanes.
+    unsafe fn dot(self, codes: Self, x: Self) -> Self;
+    /// The same with int8, unless UNSIGNED.
+    unsafe fn dot_signed(self, codes: Self, x: Self) -> Self;
+    /// With what `dot` made of zeros, times a `factor`.
+    unsafe fn add(self, dots: Self, factor: Self) -> Self;
+    /// Byte `n` of each lane, an int8.
+    unsafe fn factor(self, n: usize) -> Self;
+    /// Bytes `a` and `b` of each lane, int8, times `by`, as its two i16.
+    unsafe fn pair(self, a: usize, b: usize, by: i16) -> Self;
+    /// With two i16 of each row times two i16.
+    unsafe fn add_pairs(self, pairs: Self, x: Self) -> Self;
+    unsafe fn to_f32(self) -> Self::Floats;
+}
+
+/// A register of floats, for as many rows as one of sums.
+pub type Floats<I> = <<I as Ints>::Part as Part>::Floats;
+
+/// Four bytes as a number.
+#[inline(always)]
+pub unsafe fn four<T>(from: *const T) -> i32 {
+    // SAFETY: the caller has them.
+    unsafe { from.cast::<i32>().read_unaligned() }
+}
+
 /// A group's lines of codes, of four columns each, and what its products are multiplied with.
 #[derive(Clone, Copy)]
 pub struct Group<'a> {
     /// The first of the lines.
     pub codes: *const Line,
-    /// Of each row, as i32 or, unless WIDE, twice as i16.
+    /// `Part::factor` of each row.
     pub scale: &'a Line,
 }
 
+/// Sixteen rows.
+#[derive(Clone, Copy)]
+pub struct Sixteen<P, const N: usize>([P; N]);
+
+/// What kernels are generic over: `Sixteen` of some register. Codes lie in lines: four columns of sixteen rows, row by row.
 pub trait Ints: Copy {
-    type Lanes: Lanes;
-    type Bytes: Bytes;
-    /// A group's scales are i32.
-    const WIDE: bool;
+    type Part: Part;
+    type Lanes: Lanes<Part = <Self::Part as Part>::Floats>;
     /// Sixteens of rows whose sums fit the registers, with four tokens.
     const PANELS: usize;
-    /// Codes of eight bits have to be unsigned, 128 more than they stand for, and no others may be signed.
-    const UNSIGNED: bool;
-    unsafe fn zero() -> Self;
+    fn parts(&self) -> &[Self::Part];
+    fn parts_mut(&mut self) -> &mut [Self::Part];
     unsafe fn splat(x: i32) -> Self;
-    /// Sixteen.
-    unsafe fn load(from: *const i32) -> Self;
-    unsafe fn store(self, to: *mut i32);
     /// A number that compilers should not know: they would write out a loop, and run out of registers.
+    #[inline(always)]
     fn opaque(n: usize) -> usize {
-        n
+        if Self::Part::NARROW { std::hint::black_box(n) } else { n }
     }
-    unsafe fn to_f32(self) -> Self::Lanes;
-    /// Adds scale * (codes · x) of `T` tokens and `P` panels. The products of `steps` of the lines fit an i16, two for
-    /// each row.
-    unsafe fn add_group<const T: usize, const P: usize>(
+
+    // SAFETY of all blocks: the caller has the instructions, the lines and the columns.
+
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        unsafe { Self::splat(0) }
+    }
+    /// Sixteen.
+    #[inline(always)]
+    unsafe fn load(from: *const i32) -> Self {
+        unsafe {
+            let mut all = Self::zero();
+            for (v, part) in all.parts_mut().iter_mut().enumerate() {
+                *part = Self::Part::load(from.add(v * Self::Part::ROWS).cast());
+            }
+            all
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut i32) {
+        for (v, part) in self.parts().iter().enumerate() {
+            unsafe { part.store(to.add(v * Self::Part::ROWS).cast()) }
+        }
+    }
+    #[inline(always)]
+    unsafe fn to_f32(self) -> Self::Lanes {
+        unsafe { Self::Lanes::of(|v| self.parts()[v].to_f32()) }
+    }
+
+    /// `dot`, or `dot_signed` if that is not UNSIGNED, of lines `from..to`, of `P` panels and `T` tokens.
+    #[inline(always)]
+    unsafe fn dots<const SIGNED: bool, const T: usize, const P: usize>(
         sums: &mut [[Self; P]; T],
-        lines: usize,
-        steps: usize,
-        groups: [Group; P],
+        from: usize,
+        to: usize,
+        codes: [*const Line; P],
         x: [*const i8; T],
-    );
+    ) {
+        unsafe {
+            for i in from..to {
+                let mut w = [Self::zero(); P];
+                for p in 0..P {
+                    w[p] = Self::load(codes[p].add(i).cast());
+                    if SIGNED && Self::Part::UNSIGNED {
+                        w[p].parts_mut().iter_mut().for_each(|part| *part = part.flip());
+                    }
+                }
+                for t in 0..T {
+                    let x = Self::Part::splat(four(x[t].add(4 * i)));
+                    for p in 0..P {
+                        for v in 0..16 / Self::Part::ROWS {
+                            let (sum, w) = (&mut sums[t][p].parts_mut()[v], w[p].parts()[v]);
+                            *sum = if SIGNED && !Self::Part::UNSIGNED {
+                                sum.dot_signed(w, x)
+                            } else {
+                                sum.dot(w, x)
+                            };
+                        }
+                    }
+                }
+            }
+        }
+    }
+
     /// Adds codes · x of `parts * steps` lines. The products of `steps` of them fit an i16, two for each row.
+    #[inline(always)]
     unsafe fn add_lines<const T: usize, const P: usize>(
         sums: &mut [[Self; P]; T],
         parts: usize,
         steps: usize,
         codes: [*const Line; P],
         x: [*const i8; T],
-    );
+    ) {
+        unsafe {
+            if !Self::Part::NARROW {
+                return Self::dots::<false, T, P>(sums, 0, parts * steps, codes, x);
+            }
+            for part in 0..parts {
+                let mut own = [[Self::zero(); P]; T];
+                Self::dots::<false, T, P>(&mut own, steps * part, steps * (part + 1), codes, x);
+                for t in 0..T {
+                    for p in 0..P {
+                        sums[t][p].add(own[t][p], Self::splat(Self::Part::ONE));
+                    }
+                }
+            }
+        }
+    }
+
     /// The same of `lines` lines of int8, which all count 128 more than they are where UNSIGNED.
+    #[inline(always)]
     unsafe fn add_signed_lines<const T: usize, const P: usize>(
         sums: &mut [[Self; P]; T],
         lines: usize,
         codes: [*const Line; P],
         x: [*const i8; T],
-    );
+    ) {
+        unsafe {
+            if !Self::Part::NARROW {
+                return Self::dots::<true, T, P>(sums, 0, lines, codes, x);
+            }
+            for i in 0..lines {
+                for p in 0..P {
+                    let w = Self::load(codes[p].add(i).cast());
+                    for t in 0..T {
+                        let x = Self::Part::splat(four(x[t].add(4 * i)));
+                        for v in 0..16 / Self::Part::ROWS {
+                            let own = Self::Part::splat(0).dot_signed(w.parts()[v], x);
+                            let sum = &mut sums[t][p].parts_mut()[v];
+                            *sum = sum.add(own, Self::Part::splat(Self::Part::ONE));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds scale * (codes · x) of `T` tokens and `P` panels. The products of `steps` of the lines fit an i16, two for
+    /// each row.
+    #[inline(always)]
+    unsafe fn add_group<const T: usize, const P: usize>(
+        sums: &mut [[Self; P]; T],
+        lines: usize,
+        steps: usize,
+        groups: [Group; P],
+        x: [*const i8; T],
+    ) {
+        unsafe {
+            let mut codes = [std::ptr::null(); P];
+            for p in 0..P {
+                codes[p] = groups[p].codes;
+            }
+            let steps = if Self::Part::NARROW { steps } else { lines };
+            for from in (0..lines).step_by(steps) {
+                if steps == 2 {
+                    // Registers hold two lines of codes, but not these and all sums: token by token.
+                    for t in 0..T {
+                        let mut own = [[Self::zero(); P]; 1];
+                        Self::dots::<false, 1, P>(&mut own, from, from + 2, codes, [x[t]]);
+                        for p in 0..P {
+                            sums[t][p].add(own[0][p], Self::load((groups[p].scale as *const Line).cast()));
+                        }
+                    }
+                    continue;
+                }
+                let mut own = [[Self::zero(); P]; T];
+                Self::dots::<false, T, P>(&mut own, from, from + steps, codes, x);
+                for p in 0..P {
+                    let scale = Self::load((groups[p].scale as *const Line).cast());
+                    for t in 0..T {
+                        sums[t][p].add(own[t][p], scale);
+                    }
+                }
+            }
+        }
+    }
+
     /// Adds what two i16 of each row and two i16 of each token multiply to.
+    #[inline(always)]
     unsafe fn add_pairs<const T: usize, const P: usize>(
         sums: &mut [[Self; P]; T],
         pairs: [&Line; P],
         x: [*const i16; T],
-    );
+    ) {
+        unsafe {
+            for p in 0..P {
+                let w = Self::load((pairs[p] as *const Line).cast());
+                for t in 0..T {
+                    let x = Self::Part::splat(four(x[t]));
+                    for v in 0..16 / Self::Part::ROWS {
+                        let sum = &mut sums[t][p].parts_mut()[v];
+                        *sum = sum.add_pairs(w.parts()[v], x);
+                    }
+                }
+            }
+        }
+    }
+
+    /// `Part::add`.
+    #[inline(always)]
+    unsafe fn add(&mut self, own: Self, scale: Self) {
+        for v in 0..16 / Self::Part::ROWS {
+            let sum = &mut self.parts_mut()[v];
+            unsafe { *sum = sum.add(own.parts()[v], scale.parts()[v]) }
+        }
+    }
+}
+
+macro_rules! sixteen {
+    ($name:ident, $part:ty, $n:literal, $panels:literal) => {
+        pub type $name = super::Sixteen<$part, $n>;
+        impl super::Ints for $name {
+            type Part = $part;
+            type Lanes = super::super::lanes::$name;
+            const PANELS: usize = $panels;
+            #[inline(always)]
+            fn parts(&self) -> &[$part] {
+                &self.0
+            }
+            #[inline(always)]
+            fn parts_mut(&mut self) -> &mut [$part] {
+                &mut self.0
+            }
+            #[inline(always)]
+            unsafe fn splat(x: i32) -> Self {
+                // SAFETY: the caller has the instructions.
+                unsafe { super::Sixteen([<$part as super::Part>::splat(x); $n]) }
+            }
+        }
+    };
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::super::{lanes, x86::pinned};
-    use super::{Group, Ints, Lanes, Line};
+    use super::super::x86::pinned;
+    use super::Part;
     use std::arch::x86_64::*;
 
-    /// Two registers of AVX2.
-    #[derive(Clone, Copy)]
-    pub struct Avx2([__m256i; 2]);
+    sixteen!(Avx2, __m256i, 2, 1);
+    sixteen!(Avx512, __m512i, 1, 2);
 
+    /// In each lane, what `shuffle_epi8` takes as an order: each of two bytes as an i16's upper one, 0 below.
     #[inline(always)]
-    unsafe fn half(line: &Line, v: usize) -> __m256i {
-        // SAFETY: 32 bytes at 32 v of 64.
-        unsafe { _mm256_load_si256(line.0.as_ptr().add(32 * v).cast()) }
-    }
-
-    /// Four bytes in each lane.
-    #[inline(always)]
-    unsafe fn four<T>(at: *const T) -> __m256i {
-        // SAFETY: the caller has them.
-        unsafe { _mm256_set1_epi32(at.cast::<i32>().read_unaligned()) }
-    }
-
-    /// Pairs of products of `steps` lines from `line` on.
-    #[inline(always)]
-    unsafe fn narrow<const T: usize>(
-        line: usize,
-        steps: usize,
-        codes: *const Line,
-        x: [*const i8; T],
-    ) -> [[__m256i; 2]; T] {
-        // SAFETY: the caller has the instructions, the lines and the columns.
+    unsafe fn words(first: usize, second: usize) -> __m128i {
         unsafe {
-            let mut narrow = [[_mm256_setzero_si256(); 2]; T];
-            for i in line..line + steps {
-                let codes = &*codes.add(i);
-                let w = [half(codes, 0), half(codes, 1)];
-                for t in 0..T {
-                    let x = four(x[t].add(4 * i));
-                    for v in 0..2 {
-                        let products = _mm256_maddubs_epi16(w[v], x);
-                        narrow[t][v] = pinned(_mm256_add_epi16(narrow[t][v], products));
-                    }
-                }
-            }
-            narrow
+            let lane = i32::from_le_bytes([0x80, first as u8, 0x80, second as u8]);
+            let fours = _mm_setr_epi8(0, 0, 0, 0, 0, 4, 0, 4, 0, 8, 0, 8, 0, 12, 0, 12);
+            _mm_add_epi8(_mm_set1_epi32(lane), fours)
         }
     }
 
-    impl Avx2 {
-        #[inline(always)]
-        unsafe fn add(&mut self, v: usize, products: __m256i, scale: __m256i) {
-            // SAFETY: the caller has the instructions.
-            unsafe { self.0[v] = pinned(_mm256_add_epi32(self.0[v], _mm256_madd_epi16(products, scale))) }
-        }
-
-        /// Two lines are added before they are widened, in one expression, which compilers keep in registers.
-        #[inline(always)]
-        unsafe fn add_two<const T: usize, const P: usize>(
-            sums: &mut [[Self; P]; T],
-            lines: usize,
-            groups: [Group; P],
-            x: [*const i8; T],
-        ) {
-            // SAFETY: the caller has the instructions and the columns.
-            unsafe {
-                for line in (0..lines).step_by(2) {
-                    for p in 0..P {
-                        let Group { codes, scale } = groups[p];
-                        let (one, two) = (&*codes.add(line), &*codes.add(line + 1));
-                        let w = [[half(one, 0), half(two, 0)], [half(one, 1), half(two, 1)]];
-                        for t in 0..T {
-                            let x = [four(x[t].add(4 * line)), four(x[t].add(4 * line + 4))];
-                            for v in 0..2 {
-                                let pair = [
-                                    _mm256_maddubs_epi16(w[v][0], x[0]),
-                                    _mm256_maddubs_epi16(w[v][1], x[1]),
-                                ];
-                                sums[t][p].add(v, _mm256_add_epi16(pair[0], pair[1]), half(scale, v));
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    // SAFETY of all blocks: the caller has the instructions, the lines and the columns.
-    impl Ints for Avx2 {
-        type Lanes = lanes::Avx2;
-        type Bytes = __m256i;
-        const WIDE: bool = false;
-        const PANELS: usize = 1;
+    // SAFETY of all blocks: the caller has AVX2.
+    impl Part for __m256i {
+        type Floats = __m256;
+        const NARROW: bool = true;
         const UNSIGNED: bool = false;
 
         #[inline(always)]
-        fn opaque(n: usize) -> usize {
-            std::hint::black_box(n)
-        }
-        #[inline(always)]
         unsafe fn splat(x: i32) -> Self {
-            unsafe { Self([_mm256_set1_epi32(x); 2]) }
+            unsafe { _mm256_set1_epi32(x) }
         }
         #[inline(always)]
-        unsafe fn load(from: *const i32) -> Self {
-            unsafe { Self([_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(8).cast())]) }
+        unsafe fn dot(self, codes: Self, x: Self) -> Self {
+            unsafe { pinned(_mm256_add_epi16(self, _mm256_maddubs_epi16(codes, x))) }
         }
         #[inline(always)]
-        unsafe fn store(self, to: *mut i32) {
+        unsafe fn dot_signed(self, codes: Self, x: Self) -> Self {
+            // -128 is 128 as an unsigned number.
+            let products =
+                unsafe { _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(x, codes)) };
+            unsafe { _mm256_add_epi16(self, products) }
+        }
+        #[inline(always)]
+        unsafe fn add(self, dots: Self, factor: Self) -> Self {
+            unsafe { pinned(_mm256_add_epi32(self, _mm256_madd_epi16(dots, factor))) }
+        }
+        #[inline(always)]
+        unsafe fn factor(self, n: usize) -> Self {
+            unsafe { self.pair(n, n, 1) }
+        }
+        #[inline(always)]
+        unsafe fn pair(self, a: usize, b: usize, by: i16) -> Self {
             unsafe {
-                _mm256_storeu_si256(to.cast(), self.0[0]);
-                _mm256_storeu_si256(to.add(8).cast(), self.0[1]);
+                let order = _mm256_broadcastsi128_si256(words(a, b));
+                let pair = _mm256_srai_epi16::<8>(_mm256_shuffle_epi8(self, order));
+                _mm256_mullo_epi16(pair, _mm256_set1_epi16(by))
             }
         }
         #[inline(always)]
-        unsafe fn add_lines<const T: usize, const P: usize>(
-            sums: &mut [[Self; P]; T],
-            parts: usize,
-            steps: usize,
-            codes: [*const Line; P],
-            x: [*const i8; T],
-        ) {
-            for (p, part) in (0..P).flat_map(|p| (0..parts).map(move |part| (p, part))) {
-                unsafe {
-                    let narrow = narrow(steps * part, steps, codes[p], x);
-                    for t in 0..T {
-                        for v in 0..2 {
-                            sums[t][p].add(v, narrow[t][v], _mm256_set1_epi16(1));
-                        }
-                    }
-                }
-            }
+        unsafe fn add_pairs(self, pairs: Self, x: Self) -> Self {
+            unsafe { self.add(pairs, x) }
         }
         #[inline(always)]
-        unsafe fn add_signed_lines<const T: usize, const P: usize>(
-            sums: &mut [[Self; P]; T],
-            lines: usize,
-            codes: [*const Line; P],
-            x: [*const i8; T],
-        ) {
-            for p in 0..P {
-                for line in 0..lines {
-                    unsafe {
-                        let codes = &*codes[p].add(line);
-                        let w = [half(codes, 0), half(codes, 1)];
-                        for t in 0..T {
-                            let x = four(x[t].add(4 * line));
-                            for v in 0..2 {
-                                // -128 is 128 as an unsigned number.
-                                let products =
-                                    _mm256_maddubs_epi16(_mm256_abs_epi8(w[v]), _mm256_sign_epi8(x, w[v]));
-                                sums[t][p].add(v, products, _mm256_set1_epi16(1));
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        #[inline(always)]
-        unsafe fn zero() -> Self {
-            unsafe { Self([_mm256_setzero_si256(); 2]) }
-        }
-        #[inline(always)]
-        unsafe fn to_f32(self) -> lanes::Avx2 {
-            unsafe { lanes::Avx2::of(|v| _mm256_cvtepi32_ps(self.0[v])) }
-        }
-        #[inline(always)]
-        unsafe fn add_group<const T: usize, const P: usize>(
-            sums: &mut [[Self; P]; T],
-            lines: usize,
-            steps: usize,
-            groups: [Group; P],
-            x: [*const i8; T],
-        ) {
-            if steps == 2 {
-                return unsafe { Self::add_two(sums, lines, groups, x) };
-            }
-            for p in 0..P {
-                for line in (0..lines).step_by(steps) {
-                    unsafe {
-                        let narrow = narrow(line, steps, groups[p].codes, x);
-                        for v in 0..2 {
-                            let scale = half(groups[p].scale, v);
-                            for t in 0..T {
-                                sums[t][p].add(v, narrow[t][v], scale);
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        #[inline(always)]
-        unsafe fn add_pairs<const T: usize, const P: usize>(
-            sums: &mut [[Self; P]; T],
-            pairs: [&Line; P],
-            x: [*const i16; T],
-        ) {
-            for p in 0..P {
-                unsafe {
-                    let w = [half(pairs[p], 0), half(pairs[p], 1)];
-                    for t in 0..T {
-                        let x = four(x[t]);
-                        for v in 0..2 {
-                            sums[t][p].add(v, w[v], x);
-                        }
-                    }
-                }
-            }
+        unsafe fn to_f32(self) -> __m256 {
+            unsafe { _mm256_cvtepi32_ps(self) }
         }
     }
 
-    /// A register of AVX-512 VNNI.
-    #[derive(Clone, Copy)]
-    pub struct Avx512(__m512i);
-
-    #[inline(always)]
-    unsafe fn load(line: &Line) -> __m512i {
-        // SAFETY: 64 bytes.
-        unsafe { _mm512_load_si512(line.0.as_ptr().cast()) }
-    }
-
-    /// Four bytes in each lane.
-    #[inline(always)]
-    unsafe fn wide<T>(at: *const T) -> __m512i {
-        // SAFETY: the caller has them.
-        unsafe { _mm512_set1_epi32(at.cast::<i32>().read_unaligned()) }
-    }
-
-    // SAFETY of all blocks: as above.
-    impl Ints for Avx512 {
-        type Lanes = lanes::Avx512;
-        type Bytes = __m256i;
-        const WIDE: bool = true;
-        const PANELS: usize = 2;
+    // SAFETY of all blocks: the caller has AVX-512 F, BW, VL and VNNI.
+    impl Part for __m512i {
+        type Floats = __m512;
+        const NARROW: bool = false;
         const UNSIGNED: bool = true;
 
         #[inline(always)]
         unsafe fn splat(x: i32) -> Self {
-            unsafe { Self(_mm512_set1_epi32(x)) }
+            unsafe { _mm512_set1_epi32(x) }
         }
         #[inline(always)]
-        unsafe fn load(from: *const i32) -> Self {
-            unsafe { Self(_mm512_loadu_si512(from.cast())) }
+        unsafe fn dot(self, codes: Self, x: Self) -> Self {
+            unsafe { _mm512_dpbusd_epi32(self, codes, x) }
         }
         #[inline(always)]
-        unsafe fn store(self, to: *mut i32) {
-            unsafe { _mm512_storeu_si512(to.cast(), self.0) }
+        unsafe fn dot_signed(self, _: Self, _: Self) -> Self {
+            unreachable!("they are made unsigned")
         }
         #[inline(always)]
-        unsafe fn add_lines<const T: usize, const P: usize>(
-            sums: &mut [[Self; P]; T],
-            parts: usize,
-            steps: usize,
-            codes: [*const Line; P],
-            x: [*const i8; T],
-        ) {
-            for line in 0..parts * steps {
-                unsafe {
-                    let w = codes.map(|codes| load(&*codes.add(line)));
-                    for t in 0..T {
-                        let x = wide(x[t].add(4 * line));
-                        for p in 0..P {
-                            sums[t][p].0 = _mm512_dpbusd_epi32(sums[t][p].0, w[p], x);
-                        }
-                    }
-                }
-            }
+        unsafe fn add(self, dots: Self, factor: Self) -> Self {
+            unsafe { _mm512_add_epi32(self, _mm512_mullo_epi32(dots, factor)) }
         }
         #[inline(always)]
-        unsafe fn add_signed_lines<const T: usize, const P: usize>(
-            sums: &mut [[Self; P]; T],
-            lines: usize,
-            codes: [*const Line; P],
-            x: [*const i8; T],
-        ) {
+        unsafe fn factor(self, n: usize) -> Self {
             unsafe {
-                let turned = _mm512_set1_epi8(-128);
-                for line in 0..lines {
-                    let mut w = [turned; P];
-                    for p in 0..P {
-                        w[p] = _mm512_xor_si512(load(&*codes[p].add(line)), turned);
-                    }
-                    for t in 0..T {
-                        let x = wide(x[t].add(4 * line));
-                        for p in 0..P {
-                            sums[t][p].0 = _mm512_dpbusd_epi32(sums[t][p].0, w[p], x);
-                        }
-                    }
-                }
+                let order = _mm512_broadcast_i32x4(words(n, n));
+                _mm512_srai_epi32::<24>(_mm512_shuffle_epi8(self, order))
             }
         }
         #[inline(always)]
-        unsafe fn zero() -> Self {
-            unsafe { Self(_mm512_setzero_si512()) }
-        }
-        #[inline(always)]
-        unsafe fn to_f32(self) -> lanes::Avx512 {
-            unsafe { lanes::Avx512::of(|_| _mm512_cvtepi32_ps(self.0)) }
-        }
-        #[inline(always)]
-        unsafe fn add_group<const T: usize, const P: usize>(
-            sums: &mut [[Self; P]; T],
-            lines: usize,
-            _: usize,
-            groups: [Group; P],
-            x: [*const i8; T],
-        ) {
+        unsafe fn pair(self, a: usize, b: usize, by: i16) -> Self {
             unsafe {
-                let mut own = [[_mm512_setzero_si512(); P]; T];
-                for line in 0..lines {
-                    let w = groups.map(|group| load(&*group.codes.add(line)));
-                    for t in 0..T {
-                        let x = wide(x[t].add(4 * line));
-                        for p in 0..P {
-                            own[t][p] = _mm512_dpbusd_epi32(own[t][p], w[p], x);
-                        }
-                    }
-                }
-                for p in 0..P {
-                    let scale = load(groups[p].scale);
-                    for t in 0..T {
-                        let scaled = _mm512_mullo_epi32(own[t][p], scale);
-                        sums[t][p].0 = _mm512_add_epi32(sums[t][p].0, scaled);
-                    }
-                }
+                let order = _mm512_broadcast_i32x4(words(a, b));
+                let pair = _mm512_srai_epi16::<8>(_mm512_shuffle_epi8(self, order));
+                _mm512_mullo_epi16(pair, _mm512_set1_epi16(by))
             }
         }
         #[inline(always)]
-        unsafe fn add_pairs<const T: usize, const P: usize>(
-            sums: &mut [[Self; P]; T],
-            pairs: [&Line; P],
-            x: [*const i16; T],
-        ) {
-            unsafe {
-                let w = pairs.map(|pair| load(pair));
-                for t in 0..T {
-                    let x = wide(x[t]);
-                    for p in 0..P {
-                        sums[t][p].0 = _mm512_dpwssd_epi32(sums[t][p].0, w[p], x);
-                    }
-                }
-            }
+        unsafe fn add_pairs(self, pairs: Self, x: Self) -> Self {
+            unsafe { _mm512_dpwssd_epi32(self, pairs, x) }
+        }
+        #[inline(always)]
+        unsafe fn to_f32(self) -> __m512 {
+            unsafe { _mm512_cvtepi32_ps(self) }
         }
     }
 }
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
-    use super::super::neon::dot_lane;
-    use super::super::{bytes, lanes};
-    use super::{Group, Ints, Lanes, Line};
+    use super::super::neon::dot;
+    use super::Part;
     use std::arch::aarch64::*;
 
-    /// Four registers of NEON with its dot products.
-    #[derive(Clone, Copy)]
-    pub struct Neon([int32x4_t; 4]);
+    sixteen!(Neon, uint8x16_t, 4, 1);
 
-    /// Adds the products of lines `4 n ..` of two quarters of the rows, from `v` on.
+    /// Byte `n` of each lane, sign-extended, as the lane.
     #[inline(always)]
-    unsafe fn add_lines<const T: usize>(
-        own: &mut [[int32x4_t; 2]; T],
-        lines: &[Line; 4],
-        v: usize,
-        x: [int8x16_t; T],
-    ) {
-        macro_rules! line {
-            ($n:literal) => {
-                for q in 0..2 {
-                    // SAFETY: 16 bytes at 16 (v + q) of 64.
-                    unsafe {
-                        let w = vld1q_s8(lines[$n].0.as_ptr().add(16 * (v + q)).cast());
-                        for t in 0..T {
-                            own[t][q] = dot_lane::<$n>(own[t][q], w, x[t]);
-                        }
-                    }
-                }
-            };
-        }
-        line!(0);
-        line!(1);
-        line!(2);
-        line!(3);
+    unsafe fn byte(v: uint8x16_t, n: usize) -> int32x4_t {
+        unsafe { vshrq_n_s32::<24>(vshlq_s32(vreinterpretq_s32_u8(v), vdupq_n_s32(24 - 8 * n as i32))) }
     }
 
-    // SAFETY of all blocks: the caller has the instructions, the lines and the columns.
-    impl Ints for Neon {
-        type Lanes = lanes::Neon;
-        type Bytes = bytes::Neon;
-        const WIDE: bool = true;
-        const PANELS: usize = 1;
+    // SAFETY of all blocks: the caller has NEON and its dot products.
+    impl Part for uint8x16_t {
+        type Floats = float32x4_t;
+        const NARROW: bool = false;
         const UNSIGNED: bool = false;
 
         #[inline(always)]
         unsafe fn splat(x: i32) -> Self {
-            unsafe { Self([vdupq_n_s32(x); 4]) }
+            unsafe { vreinterpretq_u8_s32(vdupq_n_s32(x)) }
         }
         #[inline(always)]
-        unsafe fn load(from: *const i32) -> Self {
-            unsafe { Self(std::array::from_fn(|v| vld1q_s32(from.add(4 * v)))) }
+        unsafe fn dot(self, codes: Self, x: Self) -> Self {
+            unsafe { self.dot_signed(codes, x) }
         }
         #[inline(always)]
-        unsafe fn store(self, to: *mut i32) {
-            (0..4).for_each(|v| unsafe { vst1q_s32(to.add(4 * v), self.0[v]) });
-        }
-        #[inline(always)]
-        unsafe fn add_lines<const T: usize, const P: usize>(
-            sums: &mut [[Self; P]; T],
-            parts: usize,
-            steps: usize,
-            codes: [*const Line; P],
-            x: [*const i8; T],
-        ) {
-            unsafe { Self::add_signed_lines(sums, parts * steps, codes, x) }
-        }
-        #[inline(always)]
-        unsafe fn add_signed_lines<const T: usize, const P: usize>(
-            sums: &mut [[Self; P]; T],
-            lines: usize,
-            codes: [*const Line; P],
-            x: [*const i8; T],
-        ) {
-            for p in 0..P {
-                for v in [0, 2] {
-                    unsafe {
-                        let mut own = [[vdupq_n_s32(0); 2]; T];
-                        for t in 0..T {
-                            own[t] = [sums[t][p].0[v], sums[t][p].0[v + 1]];
-                        }
-                        for n in 0..lines / 4 {
-                            let lines = &*codes[p].add(4 * n).cast::<[Line; 4]>();
-                            add_lines(&mut own, lines, v, x.map(|x| vld1q_s8(x.add(16 * n))));
-                        }
-                        for t in 0..T {
-                            [sums[t][p].0[v], sums[t][p].0[v + 1]] = own[t];
-                        }
-                    }
-                }
+        unsafe fn dot_signed(self, codes: Self, x: Self) -> Self {
+            unsafe {
+                let (codes, x) = (vreinterpretq_s8_u8(codes), vreinterpretq_s8_u8(x));
+                vreinterpretq_u8_s32(dot(vreinterpretq_s32_u8(self), codes, x))
             }
         }
         #[inline(always)]
-        unsafe fn zero() -> Self {
-            unsafe { Self([vdupq_n_s32(0); 4]) }
-        }
-        #[inline(always)]
-        unsafe fn to_f32(self) -> lanes::Neon {
-            unsafe { lanes::Neon::of(|v| vcvtq_f32_s32(self.0[v])) }
-        }
-        #[inline(always)]
-        unsafe fn add_group<const T: usize, const P: usize>(
-            sums: &mut [[Self; P]; T],
-            lines: usize,
-            _: usize,
-            groups: [Group; P],
-            x: [*const i8; T],
-        ) {
-            for p in 0..P {
-                let Group { codes, scale } = groups[p];
-                // Half of the rows at a time: their products and what is multiplied are all registers.
-                for v in [0, 2] {
-                    unsafe {
-                        let mut own = [[vdupq_n_s32(0); 2]; T];
-                        for n in 0..lines / 4 {
-                            let lines = &*codes.add(4 * n).cast::<[Line; 4]>();
-                            add_lines(&mut own, lines, v, x.map(|x| vld1q_s8(x.add(16 * n))));
-                        }
-                        for q in 0..2 {
-                            let scale = vld1q_s32(scale.0.as_ptr().cast::<i32>().add(4 * (v + q)));
-                            for t in 0..T {
-                                sums[t][p].0[v + q] = vmlaq_s32(sums[t][p].0[v + q], own[t][q], scale);
-                            }
-                        }
-                    }
-                }
+        unsafe fn add(self, dots: Self, factor: Self) -> Self {
+            unsafe {
+                let [sum, dots, factor] = [self, dots, factor].map(|v| vreinterpretq_s32_u8(v));
+                vreinterpretq_u8_s32(vmlaq_s32(sum, dots, factor))
             }
         }
         #[inline(always)]
-        unsafe fn add_pairs<const T: usize, const P: usize>(
-            sums: &mut [[Self; P]; T],
-            pairs: [&Line; P],
-            x: [*const i16; T],
-        ) {
-            for p in 0..P {
-                for v in 0..4 {
-                    unsafe {
-                        let w = vld1q_s16(pairs[p].0.as_ptr().cast::<i16>().add(8 * v));
-                        for t in 0..T {
-                            let x = vreinterpretq_s16_s32(vdupq_n_s32(x[t].cast::<i32>().read_unaligned()));
-                            let low = vmull_s16(vget_low_s16(w), vget_low_s16(x));
-                            let both = vpaddq_s32(low, vmull_high_s16(w, x));
-                            sums[t][p].0[v] = vaddq_s32(sums[t][p].0[v], both);
-                        }
-                    }
-                }
+        unsafe fn factor(self, n: usize) -> Self {
+            unsafe { vreinterpretq_u8_s32(byte(self, n)) }
+        }
+        #[inline(always)]
+        unsafe fn pair(self, a: usize, b: usize, by: i16) -> Self {
+            unsafe {
+                let [a, b] = [a, b].map(|n| vreinterpretq_s16_s32(byte(self, n)));
+                vreinterpretq_u8_s16(vmulq_n_s16(vtrn1q_s16(a, b), by))
             }
+        }
+        #[inline(always)]
+        unsafe fn add_pairs(self, pairs: Self, x: Self) -> Self {
+            unsafe {
+                let [pairs, x] = [pairs, x].map(|v| vreinterpretq_s16_u8(v));
+                let low = vmull_s16(vget_low_s16(pairs), vget_low_s16(x));
+                let both = vpaddq_s32(low, vmull_high_s16(pairs, x));
+                vreinterpretq_u8_s32(vaddq_s32(vreinterpretq_s32_u8(self), both))
+            }
+        }
+        #[inline(always)]
+        unsafe fn to_f32(self) -> float32x4_t {
+            unsafe { vcvtq_f32_s32(vreinterpretq_s32_u8(self)) }
         }
     }
 }

@@ -22,6 +22,8 @@ pub trait Register: Copy {
     unsafe fn splat(x: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
     unsafe fn load_f16(from: *const u16) -> Self;
+    /// The f16 at `at` from each of WIDTH addresses.
+    unsafe fn halves(rows: &[*const u8], at: usize) -> Self;
     unsafe fn load_bf16(from: *const u16) -> Self;
     unsafe fn load_i8(from: *const i8) -> Self;
     unsafe fn store(self, to: *mut f32);

@@ -31,6 +31,13 @@ impl Register for float32x4_t {
         unsafe { halves(vld1_u16(from)) }
     }
     #[inline(always)]
+    unsafe fn halves(rows: &[*const u8], at: usize) -> Self {
+        unsafe {
+            let four = [0, 1, 2, 3].map(|r| rows[r].add(at).cast::<u16>().read_unaligned());
+            Self::load_f16(four.as_ptr())
+        }
+    }
+    #[inline(always)]
     unsafe fn load_bf16(from: *const u16) -> Self {
         unsafe { vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(from))) }
     }

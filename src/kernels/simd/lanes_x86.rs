@@ -11,6 +11,16 @@ pub type Avx512 = Sixteen<__m512, 1>;
 
 const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 
+/// Two bytes at `at` from each of eight addresses.
+#[inline(always)]
+unsafe fn words(rows: &[*const u8], at: usize) -> __m128i {
+    // SAFETY: the caller has them.
+    unsafe {
+        let word = |r: usize| rows[r].add(at).cast::<i16>().read_unaligned();
+        _mm_setr_epi16(word(0), word(1), word(2), word(3), word(4), word(5), word(6), word(7))
+    }
+}
+
 // SAFETY of all blocks: the caller has the instructions, and elements for all lanes.
 impl Register for __m256 {
     type Ints = __m256i;
@@ -32,6 +42,10 @@ impl Register for __m256 {
     #[inline(always)]
     unsafe fn load_f16(from: *const u16) -> Self {
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn halves(rows: &[*const u8], at: usize) -> Self {
+        unsafe { _mm256_cvtph_ps(words(rows, at)) }
     }
     #[inline(always)]
     unsafe fn load_bf16(from: *const u16) -> Self {
@@ -146,6 +160,10 @@ impl Register for __m512 {
     #[inline(always)]
     unsafe fn load_f16(from: *const u16) -> Self {
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn halves(rows: &[*const u8], at: usize) -> Self {
+        unsafe { _mm512_cvtph_ps(_mm256_set_m128i(words(&rows[8..], at), words(rows, at))) }
     }
     #[inline(always)]
     unsafe fn load_bf16(from: *const u16) -> Self {

@@ -4,73 +4,45 @@ mod simd;
 #[cfg(test)]
 mod tests;
 
-use crate::kernels::gemm::blocks::{Part, SharedOut, block_count, matrices_of, nth_block};
-use crate::kernels::gemm::formats::{dequantize_row, packed_rows};
+use crate::kernels::gemm::blocks::Part;
+use crate::kernels::gemm::driver::{self, Product};
+use crate::kernels::gemm::formats::dequantize_row;
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::norm::tree_sum;
-use crate::kernels::{Isa, Matrix, Pool};
-use std::cell::RefCell;
-use std::ops::Range;
+use crate::kernels::simd::lanes::{BF16, F16, F32};
+use crate::kernels::{DType, Isa, Pool};
 
 /// Partial sums of a dot product: element i goes to lane i % LANES, whatever the instruction set.
 pub(in crate::kernels) const LANES: usize = 16;
 /// Weight rows of a task.
 const TASK_ROWS: usize = 24;
-/// Below this many multiplications waking others takes longer than the work.
-const SMALL: usize = 1 << 17;
-
-/// Where dot products go: token, first row, values.
-pub(in crate::kernels) type Put<'a> = &'a dyn Fn(usize, usize, &[f32]);
-
-thread_local! {
-    /// Some f32 weight rows.
-    static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
-}
+/// Some rows, and activations `[tokens, cols]`.
+type Task<'a> = driver::Task<'a, [f32]>;
 
 /// `out[t, column + i] = x[t] · w[i]` for the rows `i` of each of `parts`; other columns of `out` stay as they are.
 ///
 /// `x` is `[tokens, cols]`, `out` `[tokens, stride]`, each matrix has `cols` columns. Weights become f32 first;
 /// every dot product is added up in the one order of `dot`, whatever else is computed with it.
 pub fn matmul(pool: &Pool, isa: Isa, x: &[f32], cols: usize, parts: &[Part], stride: usize, out: &mut [f32]) {
-    let weights = &matrices_of(parts)[..parts.len()];
-    assert!(cols > 0 && weights.iter().all(|m| m.cols == cols), "a product of {cols} columns");
+    assert!(cols > 0 && parts.iter().all(|p| p.matrix.cols == cols), "a product of {cols} columns");
+    assert!(x.len().is_multiple_of(cols), "activations are [tokens, {cols}]");
     let tokens = x.len() / cols;
-    assert_eq!(x.len(), tokens * cols, "activations are [tokens, {cols}]");
-    assert_eq!(out.len(), tokens * stride, "a product is [tokens, stride]");
-    assert!(parts.iter().all(|p| p.column + p.matrix.rows <= stride), "a matrix past the end of the rows");
-    let outputs = tokens * weights.iter().map(|m| m.rows).sum::<usize>();
-    let small = outputs.saturating_mul(cols) < SMALL;
-    let out = SharedOut::new(out);
-    let one = |n: usize| {
-        let block = nth_block(weights, TASK_ROWS, n);
-        let (first, end) = (block.rows.start, block.rows.end);
-        let column = parts[block.matrix].column + first;
-        product(isa, weights[block.matrix], first..end, x, &|t, r, dots| {
-            let at = t * stride + column + r;
-            // SAFETY: the columns lie in this task's own row block, blocks do not overlap, and the slice ends here.
-            unsafe { out.slice(at..at + dots.len()) }.copy_from_slice(dots);
-        });
-    };
-    let tasks = block_count(weights, TASK_ROWS);
-    let bytes = weights.iter().map(|m| m.data.len()).sum();
-    if small { (0..tasks).for_each(one) } else { pool.run_in_order(tasks, bytes, tokens, &one) }
+    let product = Product { pool, x, tokens, parts, stride, height: TASK_ROWS, depth: None };
+    product.run(out, &|task, scratch| match task.dtype {
+        _ if isa == Isa::Scalar => reference(isa, task, &mut scratch.floats),
+        DType::F32 => simd::product::<F32>(isa, task, &mut scratch.floats),
+        DType::F16 => simd::product::<F16>(isa, task, &mut scratch.floats),
+        DType::BF16 => simd::product::<BF16>(isa, task, &mut scratch.floats),
+        _ => reference(isa, task, &mut scratch.floats),
+    });
 }
 
-/// Dot products `[tokens, rows]` with `rows` of `m`, at most TASK_ROWS, handed to `put` in parts of one token: its
-/// number, that of the first row (from 0), and the parts' values.
-fn product(isa: Isa, m: &Matrix, rows: Range<usize>, x: &[f32], put: Put) {
-    SCRATCH.with_borrow_mut(|scratch| {
-        let (bytes, stride) = packed_rows(m, rows.clone());
-        let w = simd::PackedRows { bytes, stride, rows: rows.len(), cols: m.cols };
-        if isa != Isa::Scalar && simd::product(isa, m.dtype, w, x, grown(scratch, simd::SCRATCH), put) {
-            return;
-        }
-        let w = grown(scratch, m.cols);
-        for (r, row) in rows.enumerate() {
-            dequantize_row(isa, m, row, w);
-            x.chunks_exact(m.cols).enumerate().for_each(|(t, x)| put(t, r, &[dot(x, w)]));
-        }
-    });
+fn reference(isa: Isa, task: &Task, w: &mut Vec<f32>) {
+    let w = grown(w, task.matrix.cols);
+    for row in 0..task.rows {
+        dequantize_row(isa, task.matrix, task.first + row, w);
+        task.x.chunks_exact(w.len()).enumerate().for_each(|(t, x)| task.write(t, row, &[dot(x, w)]));
+    }
 }
 
 /// LANES running sums by fused multiply-add, then halves added until one is left.

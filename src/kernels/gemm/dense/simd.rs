@@ -6,12 +6,13 @@
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
-use super::{LANES, Put, add_tail};
+use super::{LANES, Task, add_tail};
+use crate::kernels::Isa;
 use crate::kernels::gemm::formats::{last_of, widen};
+use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::norm::tree_sum;
 use crate::kernels::simd::dispatch::by_isa;
-use crate::kernels::simd::lanes::{BF16, Element, F16, F32, Lanes, Register};
-use crate::kernels::{DType, Isa};
+use crate::kernels::simd::lanes::{Element, Lanes, Register};
 use std::ops::Range;
 
 /// Tokens that one widening of a row serves in registers.
@@ -26,63 +27,33 @@ const PART: usize = 512;
 const BLOCK: usize = 128;
 const PANEL: usize = ROWS * PART;
 const SUMS: usize = BLOCK * ROWS * LANES;
-/// Floats that `product` needs, and to align them.
-pub const SCRATCH: usize = PANEL + SUMS + LANES;
-
-/// Some rows of a matrix as the file packs them.
-#[derive(Clone, Copy)]
-pub struct PackedRows<'a> {
-    pub bytes: &'a [u8],
-    /// Bytes from row to row.
-    pub stride: usize,
-    pub rows: usize,
-    pub cols: usize,
-}
-
-impl<'a> PackedRows<'a> {
-    fn row(&self, row: usize) -> &'a [u8] {
-        &self.bytes[row * self.stride..(row + 1) * self.stride]
-    }
-}
-
-/// Dot products of all tokens of `x` with all rows, handed to `put`. False, and nothing done, for a type that is no
-/// `Element`. `scratch` has SCRATCH floats.
-pub fn product(isa: Isa, dtype: DType, w: PackedRows, x: &[f32], scratch: &mut [f32], put: Put) -> bool {
-    match dtype {
-        DType::F32 => product_of::<F32>(isa, w, x, scratch, put),
-        DType::F16 => product_of::<F16>(isa, w, x, scratch, put),
-        DType::BF16 => product_of::<BF16>(isa, w, x, scratch, put),
-        _ => return false,
-    }
-    true
-}
-
-fn product_of<E: Element>(isa: Isa, w: PackedRows, x: &[f32], scratch: &mut [f32], put: Put) {
-    assert!(
-        w.stride == w.cols * E::BYTES && w.bytes.len() == w.rows * w.stride && x.len().is_multiple_of(w.cols)
-    );
-    if x.len() <= FUSED * w.cols { fused::<E>(isa, w, x, put) } else { swept::<E>(isa, w, x, scratch, put) }
+/// Dot products of all tokens with all rows, whose elements are `E`.
+pub fn product<E: Element>(isa: Isa, task: &Task, scratch: &mut Vec<f32>) {
+    let cols = task.matrix.cols;
+    assert!(task.row_bytes == cols * E::BYTES && task.packed.len() == task.rows * task.row_bytes);
+    assert!(task.x.len().is_multiple_of(cols));
+    if task.x.len() <= FUSED * cols { fused::<E>(isa, task) } else { swept::<E>(isa, task, scratch) }
 }
 
 by_isa!(
     /// Of 1 to FUSED tokens.
-    fn fused<E: Element>(w: PackedRows, x: &[f32], put: Put) = fused_in_lanes::<lanes>
+    fn fused<E: Element>(task: &Task) = fused_in_lanes::<lanes>
 );
 
 #[inline(always)]
-unsafe fn fused_in_lanes<L: Lanes, E: Element>(w: PackedRows, x: &[f32], put: Put) {
+unsafe fn fused_in_lanes<L: Lanes, E: Element>(task: &Task) {
     // Sums of AVX2 and NEON take several registers each.
     let many = L::SUMS >= 16;
     // SAFETY: the caller has the instructions.
     unsafe {
-        match (x.len() / w.cols, many) {
-            (1, _) => strips::<L, E, 4, 1>(w, x, put),
-            (2, true) => strips::<L, E, 4, 2>(w, x, put),
-            (2, false) => strips::<L, E, 2, 2>(w, x, put),
-            (3, true) => strips::<L, E, 4, 3>(w, x, put),
-            (3, false) => strips::<L, E, 2, 3>(w, x, put),
-            (FUSED, true) => strips::<L, E, 4, FUSED>(w, x, put),
-            (FUSED, false) => strips::<L, E, 1, FUSED>(w, x, put),
+        match (task.x.len() / task.matrix.cols, many) {
+            (1, _) => strips::<L, E, 4, 1>(task),
+            (2, true) => strips::<L, E, 4, 2>(task),
+            (2, false) => strips::<L, E, 2, 2>(task),
+            (3, true) => strips::<L, E, 4, 3>(task),
+            (3, false) => strips::<L, E, 2, 3>(task),
+            (FUSED, true) => strips::<L, E, 4, FUSED>(task),
+            (FUSED, false) => strips::<L, E, 1, FUSED>(task),
             _ => {}
         }
     }
@@ -90,29 +61,30 @@ unsafe fn fused_in_lanes<L: Lanes, E: Element>(w: PackedRows, x: &[f32], put: Pu
 
 /// All rows, R at a time while there are as many.
 #[inline(always)]
-unsafe fn strips<L: Lanes, E: Element, const R: usize, const N: usize>(w: PackedRows, x: &[f32], put: Put) {
-    let x: [&[f32]; N] = std::array::from_fn(|t| &x[t * w.cols..(t + 1) * w.cols]);
-    let whole = w.rows / R * R;
+unsafe fn strips<L: Lanes, E: Element, const R: usize, const N: usize>(task: &Task) {
+    let cols = task.matrix.cols;
+    let x: [&[f32]; N] = std::array::from_fn(|t| &task.x[t * cols..(t + 1) * cols]);
+    let whole = task.rows / R * R;
     // SAFETY (of both): the caller has the instructions.
     for first in (0..whole).step_by(R) {
-        let dots = unsafe { strip::<L, E, R, N>(w, first, x) };
-        dots.iter().enumerate().for_each(|(t, dots)| put(t, first, dots));
+        let dots = unsafe { strip::<L, E, R, N>(task, first, x) };
+        dots.iter().enumerate().for_each(|(t, dots)| task.write(t, first, dots));
     }
-    for row in whole..w.rows {
-        let dots = unsafe { strip::<L, E, 1, N>(w, row, x) };
-        dots.iter().enumerate().for_each(|(t, dots)| put(t, row, dots));
+    for row in whole..task.rows {
+        let dots = unsafe { strip::<L, E, 1, N>(task, row, x) };
+        dots.iter().enumerate().for_each(|(t, dots)| task.write(t, row, dots));
     }
 }
 
 /// R rows with N tokens.
 #[inline(always)]
 unsafe fn strip<L: Lanes, E: Element, const R: usize, const N: usize>(
-    w: PackedRows,
+    task: &Task,
     first: usize,
     x: [&[f32]; N],
 ) -> [[f32; R]; N] {
-    let rows: [&[u8]; R] = std::array::from_fn(|r| w.row(first + r));
-    let whole = w.cols / LANES * LANES;
+    let rows: [&[u8]; R] = task.group(first);
+    let whole = task.matrix.cols / LANES * LANES;
     let mut lanes = [[[0.0; LANES]; R]; N];
     // SAFETY: k + 16 <= cols, which each row and token has; the caller has the instructions. What is fetched need not be.
     unsafe {
@@ -121,7 +93,7 @@ unsafe fn strip<L: Lanes, E: Element, const R: usize, const N: usize>(
             for r in 0..R {
                 let at = rows[r].as_ptr().add(k * E::BYTES);
                 // The row that comes at its place.
-                L::fetch(at.wrapping_add(R * w.stride));
+                L::fetch(at.wrapping_add(R * task.row_bytes));
                 let weights = E::load::<L>(at);
                 for t in 0..N {
                     sums[t][r] = L::load(x[t].as_ptr().add(k)).fma(weights, sums[t][r]);
@@ -147,22 +119,24 @@ unsafe fn strip<L: Lanes, E: Element, const R: usize, const N: usize>(
 
 /// ROWS rows are widened in parts that stay in the first cache, and swept over up to BLOCK tokens. Lanes are apart to
 /// the end, their sums wait in memory between the parts.
-fn swept<E: Element>(isa: Isa, w: PackedRows, x: &[f32], scratch: &mut [f32], put: Put) {
-    let cols = w.cols;
+fn swept<E: Element>(isa: Isa, task: &Task, scratch: &mut Vec<f32>) {
+    let cols = task.matrix.cols;
+    let scratch = grown(scratch, PANEL + SUMS + LANES);
     // Whole cache lines, or half of all loads take two.
     let start = scratch.as_ptr().align_offset(64).min(LANES);
     let (panel, sums) = scratch[start..start + PANEL + SUMS].split_at_mut(PANEL);
-    for first in (0..w.rows).step_by(ROWS) {
-        let count = ROWS.min(w.rows - first);
-        for (b, x) in x.chunks(BLOCK * cols).enumerate() {
+    for first in (0..task.rows).step_by(ROWS) {
+        let count = ROWS.min(task.rows - first);
+        for (b, x) in task.x.chunks(BLOCK * cols).enumerate() {
             let sums = &mut sums.as_chunks_mut::<LANES>().0[..x.len() / cols * ROWS];
             sums.as_flattened_mut().fill(0.0);
             for from in (0..cols).step_by(PART) {
                 let columns = from..cols.min(from + PART);
                 for (r, out) in panel.chunks_exact_mut(PART).take(count).enumerate() {
-                    let row = w.row(first + r);
+                    let row = task.row(first + r);
                     // The row's next part, or the first one of the row that comes at its place.
-                    let next = if columns.end < cols { columns.end * E::BYTES } else { ROWS * w.stride };
+                    let next =
+                        if columns.end < cols { columns.end * E::BYTES } else { ROWS * task.row_bytes };
                     let next = row.as_ptr().wrapping_add(next);
                     let source = &row[columns.start * E::BYTES..columns.end * E::BYTES];
                     widen::<E>(isa, source, &mut out[..columns.len()], next);
@@ -171,7 +145,7 @@ fn swept<E: Element>(isa: Isa, w: PackedRows, x: &[f32], scratch: &mut [f32], pu
             }
             for (t, sums) in sums.chunks_exact(ROWS).enumerate() {
                 let dots: [f32; ROWS] = std::array::from_fn(|r| tree_sum(&sums[r]));
-                put(b * BLOCK + t, first, &dots[..count]);
+                task.write(b * BLOCK + t, first, &dots[..count]);
             }
         }
     }

@@ -4,8 +4,9 @@
 //! (github.com/ggml-org/ggml, ggml-quants.c).
 
 use super::f16_at;
-use super::super_blocks::{Super, packed, with_super};
-use crate::kernels::simd::bytes::{Bytes, Portable};
+use super::short_blocks::{Short, column, with_short};
+use super::super_blocks::{Super, columns, scales, with_super};
+use crate::kernels::simd::bytes::Portable;
 use crate::kernels::{Arithmetic, DType};
 
 /// A block's weights as integers: weight i is `values[i] * scales[i / 16] * d - mins[i / 16] * min`. A block of 32 has
@@ -22,53 +23,43 @@ pub(in crate::kernels) struct Codes {
 
 /// The block of `dtype`, as its file packs it. Panics for types without such blocks.
 pub(in crate::kernels) fn decode(dtype: DType, block: &[u8]) -> Codes {
-    let mut codes = Codes { values: [0; 256], scales: [1; 16], mins: [0; 16], d: 0.0, min: None };
-    if dtype.arithmetic() == Arithmetic::Blocks256 {
-        return with_super!(dtype, K => decode_super::<K>(block));
+    match dtype.arithmetic() {
+        Arithmetic::Blocks256 => with_super!(dtype, K => decode_super::<K>(block)),
+        _ => with_short!(dtype, F => decode_short::<F>(block)),
     }
-    codes.d = f16_at(block);
-    codes.min = matches!(dtype, DType::Q4_1 | DType::Q5_1).then(|| f16_at(&block[2..]));
-    match dtype {
-        DType::Q8_0 => codes.values.iter_mut().zip(&block[2..]).for_each(|(v, b)| *v = *b as i8),
-        DType::Q4_0 => nibbles(&block[2..], None, -8, &mut codes.values),
-        DType::Q4_1 => nibbles(&block[4..], None, 0, &mut codes.values),
-        DType::Q5_0 => nibbles(&block[6..], Some(&block[2..6]), -16, &mut codes.values),
-        DType::Q5_1 => nibbles(&block[8..], Some(&block[4..8]), 0, &mut codes.values),
-        DType::Q1_0 => {
-            for (eight, b) in codes.values.as_chunks_mut::<8>().0.iter_mut().zip(&block[2..]) {
-                *eight = std::array::from_fn(|k| (b >> k & 1) as i8 * 2 - 1);
-            }
-        }
-        DType::Q2_0 | DType::Q2_0_128 => {
-            for (four, b) in codes.values.as_chunks_mut::<4>().0.iter_mut().zip(&block[2..]) {
-                *four = [0, 2, 4, 6].map(|shift| (b >> shift & 3) as i8 - 1);
-            }
-        }
-        other => panic!("{other:?} is no type of blocks with integers"),
-    }
-    codes
 }
 
-/// 32 elements of 4 bits, with fifth bits or without.
-fn nibbles(packed: &[u8], high: Option<&[u8]>, offset: i8, values: &mut [i8; 256]) {
-    for (j, value) in values[..32].iter_mut().enumerate() {
-        let fifth = high.map_or(0, |high| high[j / 8] >> (j % 8) & 1);
-        *value = (packed[j % 16] >> (4 * (j / 16)) & 15 | fifth << 4) as i8 + offset;
+fn decode_short<F: Short>(block: &[u8]) -> Codes {
+    assert_eq!(block.len(), F::BYTES, "a whole block");
+    let mut values = [0; 256];
+    // SAFETY: a whole block.
+    let words = unsafe { F::words(&[block.as_ptr()], 0) };
+    for (n, values) in values.as_chunks_mut::<32>().0[..F::COUNT].iter_mut().enumerate() {
+        // SAFETY: any processor has the instructions.
+        for (k, Portable(codes)) in unsafe { F::codes(&words, n) }.into_iter().enumerate() {
+            for (i, code) in codes.to_le_bytes().into_iter().enumerate() {
+                values[column(F::BITS, 4 * k + i)] = code as i8 - F::OFFSET as i8;
+            }
+        }
     }
+    let min = F::MINIMUMS.then(|| f16_at(&block[2..]));
+    Codes { values, scales: [1; 16], mins: [0; 16], d: f16_at(block), min }
 }
 
 fn decode_super<K: Super>(block: &[u8]) -> Codes {
-    assert_eq!(block.len(), K::BYTES, "a whole block");
-    let [scales, mins] = K::scales(block);
+    let [scales, mins] = scales::<K>(block);
     let mut values = [0; 256];
-    // SAFETY: a whole block is read, eight times 32 bytes are written.
-    unsafe {
-        for (k, codes) in K::codes::<Portable>(packed::<K, _>(block.as_ptr())).into_iter().enumerate() {
-            codes.store(values.as_mut_ptr().add(32 * k).cast());
+    for j in 0..8 {
+        // SAFETY (of both): a whole block, as `scales` has seen; any processor has the instructions.
+        let packed = unsafe { columns::<K, Portable>(&[block.as_ptr()], 0, j / 4) }[j % 4];
+        for (k, Portable(codes)) in unsafe { K::codes(packed) }.into_iter().enumerate() {
+            for (i, code) in codes.to_le_bytes().into_iter().enumerate() {
+                values[32 * k + 4 * j + i] = code as i8 - K::OFFSET as i8;
+            }
         }
     }
     Codes {
-        values: values.map(|code: i8| code - K::OFFSET as i8),
+        values,
         scales: scales.map(|scale| scale as i8),
         mins,
         d: f16_at(&block[K::D..]),

@@ -39,9 +39,13 @@ pub(in crate::kernels) fn packed_row(m: &Matrix, row: usize) -> &[u8] {
     &rows[m.dtype.row_prefix()..]
 }
 
-/// The bytes of some rows, and of each one; prefixes included.
+/// The bytes of some rows, and of each one; prefixes included. Those of `Int8` begin with a panel, and are whole ones.
 pub(in crate::kernels) fn packed_rows(m: &Matrix, rows: Range<usize>) -> (&[u8], usize) {
     assert!(rows.end <= m.rows, "row {} of a matrix of {} rows", rows.end - 1, m.rows);
+    if m.dtype == DType::Int8 {
+        let (panel, end) = (int8::panel_lines(m.cols) * 64, rows.end.div_ceil(int8::SIDE));
+        return (&m.data[rows.start / int8::SIDE * panel..end * panel], panel / int8::SIDE);
+    }
     let (elements, bytes) = m.dtype.block();
     assert!(
         m.cols.is_multiple_of(elements) || m.dtype == DType::Ternary,

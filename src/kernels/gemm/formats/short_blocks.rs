@@ -1,187 +1,146 @@
 //! Blocks of 32 to 128 columns behind one f16 scale: ggml's Q4_0 to Q8_0, Q1_0 and Q2_0 (github.com/ggml-org/ggml,
 //! ggml-quants.c).
 
-use crate::kernels::pool::buffer::Line;
 use crate::kernels::simd::bytes::Bytes;
 
-/// A type whose blocks begin with an f16 scale and, where it has minimums, an f16 minimum. Its weights are
-/// `d * (code - OFFSET)`, or `d * code + min`.
-pub trait Short {
-    const BYTES: usize;
-    /// How many times 32 columns a block has.
-    const COUNT: usize = 1;
-    const MINIMUMS: bool = false;
-    const OFFSET: i32 = 0;
-    /// Codes are int8. Others are unsigned, below 128.
-    const SIGNED: bool = false;
-    /// Times four columns whose pairs of products with int8 fit an i16: 2 * largest code * 127 each.
-    const STEPS: usize;
-
-    /// Codes of half of the rows in lines: line 8 i + k has four columns of the i-th 32, those that values 4 k to 4 k + 3 of
-    /// the activations are for.
-    ///
-    /// # Safety
-    /// `B`'s instructions are there; BYTES bytes can be read at each of `blocks`; there are 8 COUNT lines.
-    unsafe fn lines<B: Bytes>(blocks: &[*const u8; 8], half: usize, lines: &mut [Line]);
-}
-
-/// A type with blocks of 32.
-pub trait Pairs: Short {
-    /// Columns 0 to 15 of the blocks at `a` and at `b`, then columns 16 to 31.
-    ///
-    /// # Safety
-    /// `B`'s instructions are there; both blocks can be read.
-    unsafe fn pair<B: Bytes>(a: *const u8, b: *const u8) -> [B; 2];
-}
-
-/// Half of a line.
+/// A type whose blocks begin with an f16 scale and, where it has MINIMUMS, an f16 minimum; then, where it has FIFTHS, a bit
+/// for each of 32 columns. Its weights are `d * (code - OFFSET)`, or `d * code + min`.
 ///
-/// # Safety
-/// `B`'s instructions are there; `half` is 0 or 1.
-#[inline(always)]
-pub unsafe fn put<B: Bytes>(line: &mut Line, half: usize, v: B) {
-    // SAFETY: the caller's promise; 32 bytes.
-    unsafe { v.store(line.0.as_mut_ptr().add(32 * half)) }
-}
+/// Codes of BITS bits stand in little-endian words of four bytes. Of 4 and 8 bits those that a word has at the same place of
+/// each byte are of neighboring columns, the same places of all words follow each other. Fewer bits are in the order of
+/// columns, byte by byte; activations for them come in the order of the other ones (`planes`).
+pub trait Short {
+    const BITS: usize;
+    const OFFSET: i32;
+    const MINIMUMS: bool;
+    const FIFTHS: bool;
+    /// How many times 32 columns a block has.
+    const COUNT: usize;
+    /// Codes are int8. Others are unsigned, below 128.
+    const SIGNED: bool = Self::BITS == 8;
+    /// Where the codes begin.
+    const CODES: usize = 2 + 2 * Self::MINIMUMS as usize + 4 * Self::FIFTHS as usize;
+    const BYTES: usize = Self::CODES + 4 * Self::BITS * Self::COUNT;
+    /// Times four columns whose pairs of products with int8 fit an i16: 2 * largest code * 127 each.
+    const STEPS: usize = if Self::SIGNED { 1 } else { 8 >> Self::FIFTHS as usize };
 
-/// `Short::lines` of `Pairs`.
-#[inline(always)]
-unsafe fn transposed<F: Pairs, B: Bytes>(blocks: &[*const u8; 8], half: usize, lines: &mut [Line]) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let mut rows = [F::pair::<B>(blocks[0], blocks[4]); 4];
-        for r in 1..4 {
-            rows[r] = F::pair(blocks[r], blocks[r + 4]);
+    /// All words of the block at `at` of each of ROWS rows; and the fifth bits, if there are some.
+    ///
+    /// # Safety
+    /// `B`'s instructions are there; the blocks can be read.
+    #[inline(always)]
+    unsafe fn words<B: Bytes>(rows: &[*const u8], at: usize) -> ([B; 8], B) {
+        let at = at + Self::CODES;
+        // SAFETY: the caller's promise. Behind fifth bits there are sixteen bytes.
+        unsafe {
+            let [a, b, c, d] = B::columns(rows, at);
+            let mut words = [a, b, c, d, a, b, c, d];
+            if Self::BITS * Self::COUNT == 8 {
+                let [a, b, c, d] = B::columns(rows, at + 16);
+                (words[4], words[5], words[6], words[7]) = (a, b, c, d);
+            }
+            (words, if Self::FIFTHS { B::columns(rows, at - 4)[0] } else { a })
         }
-        for side in 0..2 {
-            let columns = B::transpose([rows[0][side], rows[1][side], rows[2][side], rows[3][side]]);
-            for j in 0..4 {
-                put(&mut lines[4 * side + j], half, columns[j]);
+    }
+
+    /// Codes of the `n`-th 32 columns: of columns 0 to 3 of each row, 4 to 7, and so on.
+    ///
+    /// # Safety
+    /// `B`'s instructions are there.
+    #[inline(always)]
+    unsafe fn codes<B: Bytes>((words, fifths): &([B; 8], B), n: usize) -> [B; 8] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match Self::BITS {
+                8 => *words,
+                4 => {
+                    let mut codes = [words[0]; 8];
+                    for w in 0..4 {
+                        (codes[w], codes[4 + w]) = (words[w].right::<0>(15), words[w].right::<4>(15));
+                    }
+                    if Self::FIFTHS {
+                        for k in 0..8 {
+                            codes[k] = codes[k].or(fifths.sixteens(k));
+                        }
+                    }
+                    codes
+                }
+                2 => {
+                    let (a, b) = (words[2 * n], words[2 * n + 1]);
+                    [
+                        a.right::<0>(3),
+                        b.right::<0>(3),
+                        a.right::<2>(3),
+                        b.right::<2>(3),
+                        a.right::<4>(3),
+                        b.right::<4>(3),
+                        a.right::<6>(3),
+                        b.right::<6>(3),
+                    ]
+                }
+                // 0 and 2, so that these types too are 1 less.
+                _ => {
+                    let a = words[n];
+                    [
+                        a.left::<1>(2),
+                        a.right::<0>(2),
+                        a.right::<1>(2),
+                        a.right::<2>(2),
+                        a.right::<3>(2),
+                        a.right::<4>(2),
+                        a.right::<5>(2),
+                        a.right::<6>(2),
+                    ]
+                }
             }
         }
     }
 }
 
-macro_rules! pairs {
-    ($(#[$doc:meta])* $name:ident, $bytes:literal, steps $steps:literal, {$($more:tt)*}, |$a:ident, $b:ident| $pair:expr) => {
-        $(#[$doc])*
-        #[allow(non_camel_case_types)] // the names that files and their users know
-        pub struct $name;
-        impl Short for $name {
-            const BYTES: usize = $bytes;
-            const STEPS: usize = $steps;
-            $($more)*
+macro_rules! short {
+    ($($(#[$doc:meta])* $name:ident: $count:literal of $bits:literal bits, fifths $fifths:literal, offset $offset:literal,
+        minimums $minimums:literal;)*) => {
+        $(
+            $(#[$doc])*
+            #[allow(non_camel_case_types)] // the names that files and their users know
+            pub struct $name;
+            impl Short for $name {
+                const BITS: usize = $bits;
+                const COUNT: usize = $count;
+                const FIFTHS: bool = $fifths;
+                const OFFSET: i32 = $offset;
+                const MINIMUMS: bool = $minimums;
+            }
+        )*
 
-            #[inline(always)]
-            unsafe fn lines<B: Bytes>(blocks: &[*const u8; 8], half: usize, lines: &mut [Line]) {
-                // SAFETY: the caller's promise.
-                unsafe { transposed::<Self, B>(blocks, half, lines) }
-            }
-        }
-        impl Pairs for $name {
-            #[inline(always)]
-            unsafe fn pair<B: Bytes>($a: *const u8, $b: *const u8) -> [B; 2] {
-                // SAFETY: what is read lies in the blocks' BYTES bytes.
-                unsafe { $pair }
-            }
+        /// `$call` with the `Short` of a type for `$f`.
+        macro_rules! with_short {
+            ($dtype:expr, $f:ident => $call:expr) => {
+                match $dtype {
+                    $($crate::kernels::DType::$name => {
+                        type $f = $crate::kernels::gemm::formats::short_blocks::$name;
+                        $call
+                    })*
+                    other => panic!("{other:?} has no short blocks"),
+                }
+            };
         }
     };
 }
 
-pairs!(Q8_0, 34, steps 1, { const SIGNED: bool = true; }, |a, b| {
-    [B::halves(a.add(2), b.add(2)), B::halves(a.add(18), b.add(18))]
-});
-pairs!(Q4_0, 18, steps 8, { const OFFSET: i32 = 8; }, |a, b| nibbles(B::halves(a.add(2), b.add(2))));
-pairs!(Q4_1, 20, steps 8, { const MINIMUMS: bool = true; }, |a, b| nibbles(B::halves(a.add(4), b.add(4))));
-pairs!(
-    /// As Q4_0, with the fifth bits of all columns in four bytes behind the scale.
-    Q5_0, 22, steps 4, { const OFFSET: i32 = 16; }, |a, b| fifth(a.add(2), b.add(2))
-);
-pairs!(Q5_1, 24, steps 4, { const MINIMUMS: bool = true; }, |a, b| fifth(a.add(4), b.add(4)));
-
-/// The low four bits of each byte, and the high ones.
-#[inline(always)]
-unsafe fn nibbles<B: Bytes>(v: B) -> [B; 2] {
-    // SAFETY: the caller's promise.
-    unsafe { [v.right::<0>(15), v.right::<4>(15)] }
-}
-
-/// Nibbles with fifth bits, which stand before them.
-#[inline(always)]
-unsafe fn fifth<B: Bytes>(a: *const u8, b: *const u8) -> [B; 2] {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let [low, high] = nibbles(B::halves(a.add(4), b.add(4)));
-        [low.or(B::bits(a, b, 16)), high.or(B::bits(a.add(2), b.add(2), 16))]
-    }
-}
-
-/// `COUNT` times 32 columns of `BITS` bits, low bits first. Four bytes hold 32 columns, or 16 of two bits; shifted and
-/// masked, they are the codes of four of these at once, if the activations stand in that order.
-pub struct Planes<const BITS: usize, const COUNT: usize>;
-
-impl<const BITS: usize, const COUNT: usize> Short for Planes<BITS, COUNT> {
-    const BYTES: usize = 2 + 4 * BITS * COUNT;
-    const COUNT: usize = COUNT;
-    /// Codes of one bit are 0 and 2, so that these types too are 1 less.
-    const OFFSET: i32 = 1;
-    const STEPS: usize = 8;
-
-    #[inline(always)]
-    unsafe fn lines<B: Bytes>(blocks: &[*const u8; 8], half: usize, lines: &mut [Line]) {
-        for quad in 0..BITS * COUNT / 4 {
-            let at = 2 + 16 * quad;
-            // SAFETY: sixteen bytes at `at` of each block; 8 / BITS lines of each four of them.
-            unsafe {
-                let mut rows = [B::halves(blocks[0].add(at), blocks[4].add(at)); 4];
-                for r in 1..4 {
-                    rows[r] = B::halves(blocks[r].add(at), blocks[r + 4].add(at));
-                }
-                let words = B::transpose(rows);
-                for n in 0..4 {
-                    let lines = &mut lines[(4 * quad + n) * (8 / BITS)..];
-                    if BITS == 1 {
-                        put(&mut lines[0], half, words[n].left::<1>(2));
-                        put(&mut lines[1], half, words[n].right::<0>(2));
-                        put(&mut lines[2], half, words[n].right::<1>(2));
-                        put(&mut lines[3], half, words[n].right::<2>(2));
-                        put(&mut lines[4], half, words[n].right::<3>(2));
-                        put(&mut lines[5], half, words[n].right::<4>(2));
-                        put(&mut lines[6], half, words[n].right::<5>(2));
-                        put(&mut lines[7], half, words[n].right::<6>(2));
-                    } else {
-                        put(&mut lines[0], half, words[n].right::<0>(3));
-                        put(&mut lines[1], half, words[n].right::<2>(3));
-                        put(&mut lines[2], half, words[n].right::<4>(3));
-                        put(&mut lines[3], half, words[n].right::<6>(3));
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// `$call` with the `Short` of a type for `$f`.
-macro_rules! with_short {
-    ($dtype:expr, $f:ident => $call:expr) => {{
-        use $crate::kernels::gemm::formats::short_blocks as types;
-        macro_rules! with {
-            ($t:ty) => {{
-                type $f = $t;
-                $call
-            }};
-        }
-        match $dtype {
-            $crate::kernels::DType::Q8_0 => with!(types::Q8_0),
-            $crate::kernels::DType::Q4_0 => with!(types::Q4_0),
-            $crate::kernels::DType::Q4_1 => with!(types::Q4_1),
-            $crate::kernels::DType::Q5_0 => with!(types::Q5_0),
-            $crate::kernels::DType::Q5_1 => with!(types::Q5_1),
-            $crate::kernels::DType::Q1_0 => with!(types::Planes<1, 4>),
-            $crate::kernels::DType::Q2_0 => with!(types::Planes<2, 2>),
-            $crate::kernels::DType::Q2_0_128 => with!(types::Planes<2, 4>),
-            other => panic!("{other:?} has no short blocks"),
-        }
-    }};
+short! {
+    Q8_0: 1 of 8 bits, fifths false, offset 0, minimums false;
+    Q4_0: 1 of 4 bits, fifths false, offset 8, minimums false;
+    Q4_1: 1 of 4 bits, fifths false, offset 0, minimums true;
+    Q5_0: 1 of 4 bits, fifths true, offset 16, minimums false;
+    Q5_1: 1 of 4 bits, fifths true, offset 0, minimums true;
+    Q1_0: 4 of 1 bits, fifths false, offset 1, minimums false;
+    Q2_0: 2 of 2 bits, fifths false, offset 1, minimums false;
+    Q2_0_128: 4 of 2 bits, fifths false, offset 1, minimums false;
 }
 pub(in crate::kernels) use with_short;
+
+/// Which of 32 columns is the `i`-th in the order of `Short::codes`.
+pub const fn column(bits: usize, i: usize) -> usize {
+    if bits > 2 { i } else { (i / 4 % bits * 4 + i % 4) * (8 / bits) + i / 4 / bits }
+}

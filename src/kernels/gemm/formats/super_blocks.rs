@@ -1,6 +1,6 @@
 //! Super-blocks of 256 columns: ggml's K-quants (github.com/ggml-org/ggml, ggml-quants.c).
 
-use crate::kernels::simd::bytes::Bytes;
+use crate::kernels::simd::bytes::{Bytes, Portable};
 
 /// A type of super-blocks: its weights are `d * scale * (code - OFFSET)`, or `d * scale * code - dmin * minimum` where it
 /// has MINIMA, with scales and minima of each 16 columns.
@@ -19,30 +19,55 @@ pub trait Super {
     /// What codes are more than the integers they stand for.
     const OFFSET: i16;
 
-    /// Scales, as i8, and minima of each 16 columns.
-    fn scales(block: &[u8]) -> [[u8; 16]; 2];
+    /// Where the sixteen bytes are that hold scales and minima.
+    const SCALES: usize;
 
-    /// Codes of columns 32k.., byte by byte, from what lies at PACKED.
+    /// Scales, as i8, and minima, of groups of columns, from what lies at SCALES: byte after byte of each lane.
+    ///
+    /// # Safety
+    /// `B`'s instructions are there.
+    unsafe fn scales<B: Bytes>(packed: [B; 4]) -> [[B; 4]; 2];
+
+    /// Codes of some of columns 32k.., byte by byte, from the same of what lies at PACKED.
     ///
     /// # Safety
     /// `B`'s instructions are there.
     unsafe fn codes<B: Bytes>(packed: [B; 6]) -> [B; 8];
 }
 
-/// What lies at PACKED.
+/// Bytes `16 side ..` of what lies at PACKED of the block at `at` of each of ROWS rows: four, the next four, and so on.
 ///
 /// # Safety
-/// `B`'s instructions are there; `K::BYTES` bytes can be read at `block`.
+/// `B`'s instructions are there; the blocks can be read.
 #[inline(always)]
-pub unsafe fn packed<K: Super, B: Bytes>(block: *const u8) -> [B; 6] {
+pub unsafe fn columns<K: Super, B: Bytes>(rows: &[*const u8], at: usize, side: usize) -> [[B; 6]; 4] {
     // SAFETY: the caller's promise.
     unsafe {
-        let mut packed = [B::load(block.add(K::PACKED[0])); 6];
-        for (v, at) in K::PACKED.iter().enumerate() {
-            packed[v] = B::load(block.add(*at));
+        let mut columns = B::columns(rows, at + 16 * side + K::PACKED[0]).map(|first| [first; 6]);
+        for v in 1..K::PACKED.len() {
+            let four = B::columns(rows, at + 16 * side + K::PACKED[v]);
+            for j in 0..4 {
+                columns[j][v] = four[j];
+            }
         }
-        packed
+        columns
     }
+}
+
+/// Scales, as i8, and minima of each 16 columns of a block.
+#[inline(always)]
+pub fn scales<K: Super>(block: &[u8]) -> [[u8; 16]; 2] {
+    assert_eq!(block.len(), K::BYTES, "a whole block");
+    // SAFETY: sixteen bytes of a block.
+    let both = unsafe { K::scales(Portable::columns(&[block.as_ptr()], K::SCALES)) };
+    both.map(|words| {
+        let mut all = [0; 16];
+        for (n, byte) in all.iter_mut().enumerate() {
+            let group = 4 * n / K::GROUP;
+            *byte = (words[group / 4].0 >> (8 * (group % 4))) as u8;
+        }
+        all
+    })
 }
 
 /// `$call` with the `Super` of a type of super-blocks for `$k`.
@@ -69,7 +94,8 @@ pub(in crate::kernels) use with_super;
 
 macro_rules! super_block {
     ($(#[$doc:meta])* $name:ident, $bytes:literal, $packed:expr, steps $steps:literal, group $group:literal,
-     d $d:literal $min:literal, offset $offset:literal, |$block:ident| $scales:expr, |$p:ident| $codes:expr) => {
+     d $d:literal $min:literal, offset $offset:literal, scales at $at:literal, |$w:ident| $scales:expr,
+     |$p:ident| $codes:expr) => {
         $(#[$doc])*
         #[allow(non_camel_case_types)] // the names that files and their users know
         pub struct $name;
@@ -81,10 +107,15 @@ macro_rules! super_block {
             const D: usize = $d;
             const MIN: usize = $min;
             const OFFSET: i16 = $offset;
+            const SCALES: usize = $at;
 
             #[inline(always)]
-            fn scales($block: &[u8]) -> [[u8; 16]; 2] {
-                $scales
+            unsafe fn scales<B: Bytes>($w: [B; 4]) -> [[B; 4]; 2] {
+                // SAFETY: the caller's promise.
+                #[allow(unused_unsafe)] // of Q6_K
+                unsafe {
+                    $scales
+                }
             }
 
             #[inline(always)]
@@ -98,28 +129,23 @@ macro_rules! super_block {
 
 super_block!(
     /// 16 bytes of 4-bit scales and minima, 64 bytes of 2-bit elements, two f16.
-    Q2_K, 84, [16, 48], steps 4, group 4, d 80 82, offset 0,
-    |block| {
-        let packed = u128::from_le_bytes(first(block));
-        let low = u128::from_ne_bytes([15; 16]);
-        [(packed & low).to_le_bytes(), (packed >> 4 & low).to_le_bytes()]
-    },
+    Q2_K, 84, [16, 48], steps 4, group 4, d 80 82, offset 0, scales at 0,
+    |w| [four(w, |w| w.right::<0>(15)), four(w, |w| w.right::<4>(15))],
     |p| pairs(p)
 );
 super_block!(
     /// 32 bytes of third bits, 64 bytes of 2-bit elements, 12 bytes of 6-bit scales, an f16.
-    Q3_K, 110, [32, 64, 0], steps 4, group 4, d 108 108, offset 4,
-    |block| {
-        // Low halves of the 16 scales, then the high two bits of each in four words.
-        let [a, b, c] = words(&block[96..]);
-        let low = [a, b, a >> 4, b >> 4];
-        let mut six = [0; 4];
-        for i in 0..4 {
-            six[i] = low[i] & 0x0f0f_0f0f | (c >> (2 * i) & 0x0303_0303) << 4;
-        }
-        let mut scales = bytes(six);
-        scales.iter_mut().for_each(|scale| *scale = scale.wrapping_sub(32));
-        [scales; 2]
+    Q3_K, 110, [32, 64, 0], steps 4, group 4, d 108 108, offset 4, scales at 92,
+    |w| {
+        // Low halves of the 16 scales, then the high two bits of each in four words; 32 too large.
+        let [_, a, b, c] = w;
+        let scales = [
+            a.right::<0>(15).or(c.left::<4>(48)),
+            b.right::<0>(15).or(c.left::<2>(48)),
+            a.right::<4>(15).or(c.right::<0>(48)),
+            b.right::<4>(15).or(c.right::<2>(48)),
+        ];
+        [four(scales, |w| w.less(32)); 2]
     },
     |p| {
         let m = p[2];
@@ -132,11 +158,11 @@ super_block!(
 );
 super_block!(
     /// Two f16, 12 bytes of 6-bit scales and minima of 32 elements each, 128 bytes of 4-bit elements.
-    Q4_K, 144, [16, 48, 80, 112], steps 8, group 8, d 0 2, offset 0, |block| six_bits(&block[4..]), |p| nibbles(p)
+    Q4_K, 144, [16, 48, 80, 112], steps 8, group 8, d 0 2, offset 0, scales at 0, |w| six_bits(w), |p| nibbles(p)
 );
 super_block!(
     /// As Q4_K, with 32 bytes of fifth bits before the elements.
-    Q5_K, 176, [48, 80, 112, 144, 16], steps 4, group 8, d 0 2, offset 0, |block| six_bits(&block[4..]),
+    Q5_K, 176, [48, 80, 112, 144, 16], steps 4, group 8, d 0 2, offset 0, scales at 0, |w| six_bits(w),
     |p| {
         let h = p[4];
         let fifth = [
@@ -148,8 +174,8 @@ super_block!(
 );
 super_block!(
     /// 128 bytes of low 4 bits, 64 bytes of high 2, 16 int8 scales, an f16.
-    Q6_K, 210, [0, 32, 64, 96, 128, 160], steps 2, group 4, d 208 208, offset 32,
-    |block| [first(&block[192..]); 2],
+    Q6_K, 210, [0, 32, 64, 96, 128, 160], steps 2, group 4, d 208 208, offset 32, scales at 192,
+    |w| [w; 2],
     |p| {
         let [a, b, c, d, h, i] = p;
         let low = [
@@ -164,47 +190,21 @@ super_block!(
     }
 );
 
+/// The same done with each.
 #[inline(always)]
-fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    *bytes.first_chunk().expect("a whole block")
+unsafe fn four<B: Bytes>(w: [B; 4], one: impl Fn(B) -> B) -> [B; 4] {
+    [one(w[0]), one(w[1]), one(w[2]), one(w[3])]
 }
 
+/// Scales and minima of each 32 columns: six bits packed in 12 bytes, behind two f16.
 #[inline(always)]
-fn words(bytes: &[u8]) -> [u32; 3] {
-    let bytes: [u8; 12] = first(bytes);
-    [
-        u32::from_le_bytes(first(&bytes)),
-        u32::from_le_bytes(first(&bytes[4..])),
-        u32::from_le_bytes(first(&bytes[8..])),
-    ]
-}
-
-#[inline(always)]
-fn bytes(words: [u32; 4]) -> [u8; 16] {
-    let mut all = [0; 16];
-    for (bytes, word) in all.as_chunks_mut::<4>().0.iter_mut().zip(words) {
-        *bytes = word.to_le_bytes();
+unsafe fn six_bits<B: Bytes>([_, a, b, c]: [B; 4]) -> [[B; 4]; 2] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let scales = [a.right::<0>(63), c.right::<0>(15).or(a.right::<2>(48))];
+        let minima = [b.right::<0>(63), c.right::<4>(15).or(b.right::<2>(48))];
+        [[scales[0], scales[1], scales[0], scales[1]], [minima[0], minima[1], minima[0], minima[1]]]
     }
-    all
-}
-
-/// Scales and minima of each 32 columns, six bits packed in 12 bytes, for each 16 columns.
-#[inline(always)]
-fn six_bits(packed: &[u8]) -> [[u8; 16]; 2] {
-    let [a, b, c] = words(packed);
-    let (high_a, high_b) = (a >> 2 & 0x3030_3030, b >> 2 & 0x3030_3030);
-    [twice(a & 0x3f3f_3f3f, c & 0x0f0f_0f0f | high_a), twice(b & 0x3f3f_3f3f, c >> 4 & 0x0f0f_0f0f | high_b)]
-}
-
-/// Each byte two times.
-#[inline(always)]
-fn twice(low: u32, high: u32) -> [u8; 16] {
-    let mut words = [0; 4];
-    for (i, word) in words.iter_mut().enumerate() {
-        let two = if i < 2 { low } else { high } >> (16 * (i % 2)) & 0xffff;
-        *word = (two & 0xff | (two & 0xff00) << 8) * 0x0101;
-    }
-    bytes(words)
 }
 
 /// Two bits at a time of two vectors, low ones first.

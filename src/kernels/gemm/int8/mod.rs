@@ -11,14 +11,15 @@
 mod tests;
 
 use crate::base::{Bytes, Error, Result};
-use crate::kernels::gemm::blocks::{Part, RowBlock, SharedOut, block_count, matrices_of, nth_block};
+use crate::kernels::gemm::blocks::Part;
+use crate::kernels::gemm::driver::{self, Product, Scratch};
 use crate::kernels::gemm::ternary::{Activations, padded};
 #[cfg(any(test, target_arch = "x86_64"))]
 use crate::kernels::gemm::tiles;
 use crate::kernels::pack::{for_rows, zeroed};
 use crate::kernels::pool::buffer::Line;
 use crate::kernels::simd::dispatch::by_isa;
-use crate::kernels::simd::ints::Ints;
+use crate::kernels::simd::ints::{Ints, Part as _};
 use crate::kernels::simd::lanes::Lanes;
 use crate::kernels::{DType, Isa, Matrix, Pool};
 use std::cell::RefCell;
@@ -30,8 +31,6 @@ pub const SIDE: usize = 16;
 const TILE: usize = 4;
 /// Weight rows of a task.
 const TASK_ROWS: usize = 2 * SIDE;
-/// Below this many multiplications waking others takes longer than the work.
-const SMALL: usize = 1 << 18;
 /// Most columns of a matrix: no sum of products is beyond an i32.
 const MAX_COLS: usize = (1 << 31) / (127 * 127);
 
@@ -79,7 +78,7 @@ pub fn pack(
 
 /// Row `row` of such a matrix as f32.
 pub fn dequantize(m: &Matrix, row: usize, out: &mut [f32]) {
-    let panel = Panels::new(m).panel(row / SIDE);
+    let panel = panel(&m.data, panel_lines(m.cols), row / SIDE);
     let at = 4 * (row % SIDE);
     let scale = panel[panel.len() - 1].floats()[row % SIDE];
     for (out, line) in out.chunks_mut(4).zip(panel) {
@@ -87,24 +86,40 @@ pub fn dequantize(m: &Matrix, row: usize, out: &mut [f32]) {
     }
 }
 
-/// A matrix's panels.
-#[derive(Clone, Copy)]
-pub(super) struct Panels<'a> {
-    lines: &'a [Line],
-    each: usize,
+/// What tasks know of the activations.
+pub(super) struct Rows<'a> {
+    pub x: &'a Activations<'a>,
+    /// What `arrange` made of them.
+    pub arranged: &'a [Line],
 }
 
-impl<'a> Panels<'a> {
-    /// Panics where the bytes are not those of lines, which `pack` makes.
-    fn new(m: &'a Matrix) -> Self {
-        // SAFETY: a Line is any 64 bytes.
-        let (before, lines, behind) = unsafe { m.data.align_to::<Line>() };
-        assert!(m.dtype == DType::Int8 && before.is_empty() && behind.is_empty(), "whole lines");
-        Self { lines, each: panel_lines(m.cols) }
+/// Whole panels.
+pub(super) type Task<'a> = driver::Task<'a, Rows<'a>>;
+
+/// The lines of panel `n` of `packed`, `each` of them. Panics where the bytes are not those of lines, which `pack` makes.
+#[inline]
+pub(super) fn panel(packed: &[u8], each: usize, n: usize) -> &[Line] {
+    let bytes = &packed[64 * each * n..64 * each * (n + 1)];
+    assert!(bytes.as_ptr().cast::<Line>().is_aligned(), "whole lines");
+    // SAFETY: a Line is any 64 bytes.
+    unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), each) }
+}
+
+impl Task<'_> {
+    /// The lines of the task's panel `n`.
+    #[inline]
+    pub fn panel(&self, n: usize) -> &[Line] {
+        panel(self.packed, self.x.x.cols / 4 + 1, n)
     }
 
-    pub fn panel(&self, n: usize) -> &'a [Line] {
-        &self.lines[n * self.each..(n + 1) * self.each]
+    /// Writes the outputs of token `t` for a panel's rows, as many as there are.
+    #[inline(always)]
+    pub fn write_panel(&self, t: usize, panel: usize, values: &[f32; SIDE]) {
+        let row = panel * SIDE;
+        match self.rows - row {
+            0..SIDE => self.write(t, row, &values[..self.rows - row]),
+            _ => self.write(t, row, values),
+        }
     }
 }
 
@@ -114,84 +129,31 @@ impl<'a> Panels<'a> {
 pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, parts: &[Part], stride: usize, out: &mut [f32]) {
     let tokens = x.rows.len();
     assert_eq!(x.values.len(), tokens * x.cols, "activations are [tokens, cols]");
-    assert_eq!(out.len(), tokens * stride, "a product is [tokens, stride]");
-    for Part { matrix: m, column } in parts {
-        let fits = m.dtype == DType::Int8 && padded(m.cols) == x.cols && column + m.rows <= stride;
+    for Part { matrix: m, .. } in parts {
+        let fits = m.dtype == DType::Int8 && padded(m.cols) == x.cols;
         assert!(fits, "a product of {:?}, {} columns", m.dtype, m.cols);
     }
-    let weights = &matrices_of(parts)[..parts.len()];
-    let outputs = tokens * weights.iter().map(|m| m.rows).sum::<usize>();
-    let small = outputs.saturating_mul(x.cols) < SMALL;
-    let out = SharedOut::new(out);
     ARRANGED.with_borrow_mut(|arranged| {
-        let arranged = arrange(pool, isa, x, arranged);
-        let height = task_rows(isa, tokens, weights, pool.threads());
-        let one = |n: usize| {
-            let RowBlock { matrix, rows, .. } = nth_block(weights, height, n);
-            let Part { matrix: m, column } = parts[matrix];
-            let task = Task { x, arranged, weights: Panels::new(m), column, rows, out: &out, stride };
-            SCRATCH.with_borrow_mut(|scratch| run(isa, &task, scratch));
-        };
-        let piece = |tasks: Range<usize>| {
-            #[cfg(target_arch = "x86_64")]
-            let _tiles = tiles::configured(tiles::int8::pays(isa, tokens), tiles::int8::DEPTH);
-            tasks.for_each(one);
-        };
-        let tasks = block_count(weights, height);
-        let bytes = weights.iter().map(|m| m.data.len()).sum();
-        if small { piece(0..tasks) } else { pool.run_pieces(tasks, bytes, tokens, &piece) }
+        let x = &Rows { x, arranged: arrange(pool, isa, x, arranged) };
+        let (height, depth) = shape(isa, tokens, parts, pool.threads());
+        let product = Product { pool, x, tokens, parts, stride, height, depth };
+        product.run(out, &|task, scratch| run(isa, task, scratch));
     });
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
     static ARRANGED: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Some rows of one matrix, whole panels, to be multiplied with all tokens.
-pub(super) struct Task<'a> {
-    pub x: &'a Activations<'a>,
-    /// What `arrange` made of the activations.
-    pub arranged: &'a [Line],
-    pub weights: Panels<'a>,
-    /// Column of the output where the matrix begins.
-    column: usize,
-    pub rows: Range<usize>,
-    out: &'a SharedOut<'a>,
-    stride: usize,
-}
-
-impl Task<'_> {
-    /// Where the outputs of token `t` for a panel go, which need not be there.
-    #[inline(always)]
-    pub fn place(&self, t: usize, panel: usize) -> *const f32 {
-        self.out.start().wrapping_add(t * self.stride + self.column + panel * SIDE)
-    }
-
-    /// Writes the outputs of token `t` for a panel's rows, as many as there are.
-    #[inline(always)]
-    pub fn write(&self, t: usize, panel: usize, values: &[f32; SIDE]) {
-        let row = panel * SIDE;
-        let count = SIDE.min(self.rows.end - row);
-        assert!(row >= self.rows.start && t < self.x.rows.len());
-        let at = t * self.stride + self.column + row;
-        // SAFETY: the columns lie in this task's own rows, tasks have rows of their own, and the slice ends here.
-        let out = unsafe { self.out.slice(at..at + count) };
-        match count {
-            SIDE => out.copy_from_slice(values),
-            _ => out.copy_from_slice(&values[..count]),
-        }
-    }
-}
-
-/// Weight rows of each task, whole panels.
+/// Weight rows of each task, whole panels, and the depth of tiles where there are some.
 #[cfg_attr(not(any(test, target_arch = "x86_64")), expect(unused_variables))]
-fn task_rows(isa: Isa, tokens: usize, weights: &[&Matrix], threads: usize) -> usize {
+fn shape(isa: Isa, tokens: usize, parts: &[Part], threads: usize) -> (usize, Option<usize>) {
     #[cfg(any(test, target_arch = "x86_64"))]
     if tiles::int8::pays(isa, tokens) {
-        return tiles::int8::task_rows(weights.iter().map(|m| m.rows).sum(), threads);
+        let rows = parts.iter().map(|part| part.matrix.rows).sum();
+        return (tiles::int8::task_rows(rows, threads), Some(tiles::int8::DEPTH));
     }
-    TASK_ROWS
+    (TASK_ROWS, None)
 }
 
 /// Activations in the order of tiles, where there are some.
@@ -205,17 +167,17 @@ fn arrange<'a>(pool: &Pool, isa: Isa, x: &Activations, lines: &'a mut Vec<Line>)
 }
 
 #[cfg_attr(not(any(test, target_arch = "x86_64")), expect(unused_variables))]
-fn run(isa: Isa, task: &Task, scratch: &mut Vec<Line>) {
-    let (first, end, tokens) = (task.rows.start / SIDE, task.rows.end.div_ceil(SIDE), task.x.rows.len());
+fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
+    let (panels, tokens) = (0..task.rows.div_ceil(SIDE), task.x.x.rows.len());
     #[cfg(any(test, target_arch = "x86_64"))]
     if tiles::int8::pays(isa, tokens) {
-        // SAFETY: such a set stands for a machine that has tiles; `matmul` configures them.
-        return unsafe { tiles::int8::run(task, scratch) };
+        // SAFETY: such a set stands for a machine that has tiles; the driver configures them.
+        return unsafe { tiles::int8::run(task, &mut scratch.partial) };
     }
     if isa == Isa::Scalar {
-        return (first..end).for_each(|panel| reference(task, panel));
+        return panels.for_each(|panel| reference(task, panel));
     }
-    sweep(isa, task, first..end)
+    sweep(isa, task, panels)
 }
 
 by_isa!(
@@ -225,7 +187,7 @@ by_isa!(
 
 #[inline(always)]
 unsafe fn sweep_in<I: Ints>(task: &Task, panels: Range<usize>) {
-    let tokens = task.x.rows.len();
+    let tokens = task.x.x.rows.len();
     for panel in panels.clone().step_by(I::PANELS) {
         for t in (0..tokens).step_by(TILE * I::PANELS) {
             let here = (tokens - t).min(TILE * I::PANELS);
@@ -259,46 +221,46 @@ unsafe fn some_tokens<I: Ints, const P: usize>(task: &Task, panel: usize, first:
 /// The outputs of `T` tokens from `first` on for `P` panels.
 #[inline(always)]
 unsafe fn tile<I: Ints, const T: usize, const P: usize>(task: &Task, panel: usize, first: usize) {
-    let lines = task.x.cols / 4;
+    let lines = task.x.x.cols / 4;
     let (mut codes, mut x) = ([std::ptr::null(); P], [std::ptr::null(); T]);
     for p in 0..P {
-        codes[p] = task.weights.panel(panel + p)[..lines].as_ptr();
+        codes[p] = task.panel(panel + p)[..lines].as_ptr();
     }
     // SAFETY: so many lines, and a line of scales behind them; four columns of each token for each line; the caller has
     // the instructions.
     unsafe {
         let mut sums = [[I::zero(); P]; T];
         for t in 0..T {
-            x[t] = task.x.row(first + t).as_ptr();
-            if I::UNSIGNED {
-                sums[t] = [I::splat(task.x.rows[first + t].sum.wrapping_mul(-128)); P];
+            x[t] = task.x.x.row(first + t).as_ptr();
+            if I::Part::UNSIGNED {
+                sums[t] = [I::splat(task.x.x.rows[first + t].sum.wrapping_mul(-128)); P];
             }
         }
         I::add_signed_lines(&mut sums, lines, codes, x);
         for t in 0..T {
-            let inverse = I::Lanes::splat(1.0 / task.x.rows[first + t].scale);
+            let inverse = I::Lanes::splat(1.0 / task.x.x.rows[first + t].scale);
             for p in 0..P {
                 let scales = I::Lanes::load(codes[p].add(lines).cast());
                 let mut values = [0.0; SIDE];
                 sums[t][p].to_f32().mul(scales.mul(inverse)).store(values.as_mut_ptr());
-                task.write(first + t, panel + p, &values);
+                task.write_panel(first + t, panel + p, &values);
             }
         }
     }
 }
 
 fn reference(task: &Task, panel: usize) {
-    let (codes, scales) = task.weights.panel(panel).split_at(task.x.cols / 4);
+    let (codes, scales) = task.panel(panel).split_at(task.x.x.cols / 4);
     let scales = scales[0].floats();
-    for (t, token) in task.x.rows.iter().enumerate() {
+    for (t, token) in task.x.x.rows.iter().enumerate() {
         let mut sums = [0i32; SIDE];
-        for (line, x) in codes.iter().zip(task.x.row(t).as_chunks::<4>().0) {
+        for (line, x) in codes.iter().zip(task.x.x.row(t).as_chunks::<4>().0) {
             for (sum, w) in sums.iter_mut().zip(line.0.as_chunks::<4>().0) {
                 *sum += w.iter().zip(x).map(|(w, x)| *w as i8 as i32 * *x as i32).sum::<i32>();
             }
         }
         let inverse = 1.0 / token.scale;
         let values = std::array::from_fn(|r| sums[r] as f32 * (scales[r] * inverse));
-        task.write(t, panel, &values);
+        task.write_panel(t, panel, &values);
     }
 }

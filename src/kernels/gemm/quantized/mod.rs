@@ -4,15 +4,8 @@
 //! `scalar::run` says what is done with them. Integer sums are exact; each block adds to the running f32 sum by one fused
 //! multiply-add, and by a second one where its type has minimums; blocks follow each other as their columns do.
 
-#[cfg(target_arch = "x86_64")]
-pub(super) mod avx2;
-#[cfg(target_arch = "x86_64")]
-mod avx512;
-#[cfg(target_arch = "x86_64")]
-mod few_planes;
+mod few;
 mod k;
-#[cfg(target_arch = "aarch64")]
-mod neon;
 #[cfg(target_arch = "x86_64")]
 mod pairs_avx2;
 mod planes;
@@ -20,22 +13,22 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
-use crate::kernels::gemm::blocks::{Part, RowBlock, SharedOut, block_count, matrices_of, nth_block};
-use crate::kernels::gemm::formats::packed_rows;
+use crate::kernels::gemm::blocks::Part;
+pub(super) use crate::kernels::gemm::driver::Scratch;
+use crate::kernels::gemm::driver::{self, Product};
 use crate::kernels::gemm::formats::short_blocks::with_short;
 use crate::kernels::gemm::matrix::Arithmetic;
 #[cfg(any(test, target_arch = "x86_64"))]
 use crate::kernels::gemm::tiles;
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
-use crate::kernels::{DType, Isa, Matrix, Pool};
+use crate::kernels::simd::dispatch::by_count;
+use crate::kernels::{DType, Isa, Pool};
 use std::cell::RefCell;
 use std::ops::Range;
 
 /// Weight rows of one task.
 const TASK_ROWS: usize = 32;
-/// Below this many multiplications waking others takes longer than the work.
-const SMALL: usize = 1 << 18;
 
 /// Columns of an activation block for such weights; None for types that are multiplied otherwise.
 pub fn block_of(dtype: DType) -> Option<usize> {
@@ -51,13 +44,10 @@ pub fn block_of(dtype: DType) -> Option<usize> {
 /// `out` is `[tokens, stride]`; each matrix is of a type whose `block_of` is `x.block`, and has `x.cols` columns.
 pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], stride: usize, out: &mut [f32]) {
     let tokens = x.tokens();
-    assert!(
-        x.values.len() == tokens * x.cols && out.len() == tokens * stride,
-        "a product is [tokens, stride]"
-    );
-    for Part { matrix: m, column } in parts {
+    assert_eq!(x.values.len(), tokens * x.cols, "activations are [tokens, cols]");
+    for Part { matrix: m, .. } in parts {
         assert!(
-            block_of(m.dtype) == Some(x.block) && m.cols == x.cols && column + m.rows <= stride,
+            block_of(m.dtype) == Some(x.block) && m.cols == x.cols,
             "a product of {:?}, {} columns, with {} in blocks of {}",
             m.dtype,
             m.cols,
@@ -65,29 +55,14 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
             x.block
         );
     }
-    let weights = &matrices_of(parts)[..parts.len()];
-    let outputs = tokens * weights.iter().map(|m| m.rows).sum::<usize>();
-    let small = outputs.saturating_mul(x.cols) < SMALL;
-    let out = SharedOut::new(out);
-    with_arranged(pool, isa, x, weights, |arranged| {
-        let one = |n: usize| {
-            let RowBlock { matrix, rows, .. } = nth_block(weights, TASK_ROWS, n);
-            let Part { matrix: m, column } = parts[matrix];
-            let (packed, row_bytes) = packed_rows(m, rows.clone());
-            let column = column + rows.start;
-            let x = in_order(&arranged, m.dtype).unwrap_or(x);
-            let task =
-                Task { x, dtype: m.dtype, packed, row_bytes, rows: rows.len(), column, out: &out, stride };
-            SCRATCH.with_borrow_mut(|scratch| run(isa, &task, &arranged, scratch));
-        };
-        let piece = |tasks: Range<usize>| {
-            #[cfg(target_arch = "x86_64")]
-            let _tiles = tiles::configured(arranged.tiles.is_some(), tiles::depth(x.block));
-            tasks.for_each(one);
-        };
-        let tasks = block_count(weights, TASK_ROWS);
-        let bytes = weights.iter().map(|m| m.data.len()).sum();
-        if small { piece(0..tasks) } else { pool.run_pieces(tasks, bytes, tokens, &piece) }
+    with_arranged(pool, isa, x, parts, |arranged| {
+        #[cfg(target_arch = "x86_64")]
+        let depth = arranged.tiles.map(|_| tiles::depth(x.block));
+        #[cfg(not(target_arch = "x86_64"))]
+        let depth = None;
+        Product { pool, x, tokens, parts, stride, height: TASK_ROWS, depth }.run(out, &|task, scratch| {
+            run(isa, &task.with(in_order(&arranged, task.dtype).unwrap_or(x)), &arranged, scratch)
+        })
     });
 }
 
@@ -106,13 +81,13 @@ fn with_arranged(
     pool: &Pool,
     isa: Isa,
     x: &BlockActivations,
-    weights: &[&Matrix],
+    parts: &[Part],
     product: impl FnOnce(Arranged),
 ) {
     if isa == Isa::Scalar {
         return product(Arranged::default());
     }
-    let some = |of: &dyn Fn(DType) -> bool| weights.iter().any(|m| of(m.dtype));
+    let some = |of: &dyn Fn(DType) -> bool| parts.iter().any(|p| of(p.matrix.dtype));
     ARRANGED.with_borrow_mut(|buffers| {
         let mut arranged = Arranged::default();
         #[cfg(any(test, target_arch = "x86_64"))]
@@ -161,68 +136,25 @@ fn run(isa: Isa, task: &Task, arranged: &Arranged, scratch: &mut Scratch) {
             unsafe { tiles::run(task, arranged, scratch) }
         }
         Arithmetic::Blocks256 => k::run(isa, task, scratch),
-        _ if special(isa, task, arranged, scratch) => {}
-        _ => with_short!(task.dtype, F => sweep::sweep::<F>(isa, task, scratch)),
-    }
-}
-
-/// Forms of one instruction set and one arithmetic; false, and nothing done, where there is none.
-#[cfg(target_arch = "x86_64")]
-fn special(isa: Isa, task: &Task, arranged: &Arranged, scratch: &mut Scratch) -> bool {
-    // SAFETY (of all): such a set stands for a machine that has the instructions.
-    match arranged.pairs {
-        Some(pairs) if task.dtype == DType::Q8_0 => {
-            unsafe { pairs_avx2::run(task, pairs, scratch) };
-            true
+        #[cfg(target_arch = "x86_64")]
+        _ if arranged.pairs.is_some() && task.dtype == DType::Q8_0 => {
+            let pairs = arranged.pairs.expect("as just seen");
+            // SAFETY: such a set stands for a machine that has AVX2.
+            unsafe { pairs_avx2::run(task, pairs, scratch) }
         }
-        _ if isa.has_avx512() => unsafe { avx512::run(task) },
-        _ => unsafe { avx2::run(task) },
+        _ => with_short!(task.dtype, F => match task.x.tokens() {
+            tokens if tokens > few::most::<F>() => sweep::sweep::<F>(isa, task, scratch),
+            tokens => by_count!(tokens, T in 1 2 3 4 5 6 7 8, few::few::<F, T>(isa, task), else ()),
+        }),
     }
 }
 
-#[cfg(target_arch = "aarch64")]
-fn special(_: Isa, task: &Task, _: &Arranged, _: &mut Scratch) -> bool {
-    // SAFETY: `Isa::Neon` stands for a machine that has NEON and its dot products.
-    unsafe { neon::run(task) }
-}
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn special(_: Isa, _: &Task, _: &Arranged, _: &mut Scratch) -> bool {
-    false
-}
-
-/// Some rows of one matrix, to be multiplied with all tokens.
-pub(super) struct Task<'a> {
-    pub x: &'a BlockActivations<'a>,
-    pub dtype: DType,
-    /// The rows as the file packs them, one behind the other, and how many bytes each one has.
-    pub packed: &'a [u8],
-    pub row_bytes: usize,
-    pub rows: usize,
-    /// Column of the output where the first row goes.
-    column: usize,
-    out: &'a SharedOut<'a>,
-    stride: usize,
-}
+pub(super) type Task<'a> = driver::Task<'a, BlockActivations<'a>>;
 
 /// A token's values, scales and sums.
 type Row<'a> = (&'a [i8], &'a [f32], &'a [i16]);
 
 impl<'a> Task<'a> {
-    /// Row `row` of the task's.
-    pub fn row(&self, row: usize) -> &'a [u8] {
-        &self.packed[row * self.row_bytes..(row + 1) * self.row_bytes]
-    }
-
-    // This and what follows are no closures of the kernels: of functions with more features than `array::from_fn` has,
-    // compilers leave those as calls, which takes a tenth of a product's time.
-
-    /// `N` rows from `first` on; where the task has no more, its last one stands for them.
-    #[inline]
-    pub fn group<const N: usize>(&self, first: usize) -> [&'a [u8]; N] {
-        std::array::from_fn(|r| self.row((first + r).min(self.rows - 1)))
-    }
-
     /// Token `t`'s values, scales and sums of some blocks of 32 columns.
     #[inline(always)]
     pub fn token(&self, t: usize, blocks: Range<usize>) -> Row<'a> {
@@ -235,27 +167,6 @@ impl<'a> Task<'a> {
     pub fn tokens<const T: usize>(&self, first: usize, blocks: Range<usize>) -> [Row<'a>; T] {
         std::array::from_fn(|t| self.token(first + t, blocks.clone()))
     }
-
-    /// Writes the outputs of token `t` for the rows of the task that begin at `row`.
-    pub fn write(&self, t: usize, row: usize, values: &[f32]) {
-        assert!(row + values.len() <= self.rows);
-        let at = t * self.stride + self.column + row;
-        // SAFETY: the columns lie in this task's own rows, tasks have rows of their own, and the slice ends here.
-        unsafe { self.out.slice(at..at + values.len()) }.copy_from_slice(values);
-    }
-}
-
-/// A thread's buffers; they grow to what the widest tasks take and stay.
-#[derive(Default)]
-pub(super) struct Scratch {
-    /// Codes of a group of rows, one a byte.
-    pub codes: Vec<Line>,
-    /// Scales, and minimums, of a group of rows.
-    pub scales: Vec<Line>,
-    /// Sums of each token with a group of rows so far: floats.
-    pub partial: Vec<Line>,
-    /// Sums of each token with one row so far, of the reference.
-    pub sums: Vec<f32>,
 }
 
 /// Buffers of what `Arranged` holds; they grow to the largest product and stay.
@@ -270,9 +181,6 @@ struct Buffers {
 thread_local! {
     /// Of the thread that asks for a product.
     static ARRANGED: RefCell<Buffers> = RefCell::default();
-    static SCRATCH: RefCell<Scratch> = const {
-        RefCell::new(Scratch { codes: Vec::new(), scales: Vec::new(), partial: Vec::new(), sums: Vec::new() })
-    };
 }
 
 mod scalar {
@@ -283,7 +191,7 @@ mod scalar {
     pub fn run(task: &Task, scratch: &mut Scratch) {
         let (x, tokens) = (task.x, task.x.tokens());
         let (elements, bytes) = task.dtype.block();
-        let sums = grown(&mut scratch.sums, tokens);
+        let sums = grown(&mut scratch.floats, tokens);
         for row in 0..task.rows {
             sums.fill(0.0);
             for (n, block) in task.row(row).chunks_exact(bytes).enumerate() {

@@ -8,7 +8,6 @@
 // Tiles of registers are indexed by constants; iterators over several of them hide which.
 #![allow(clippy::needless_range_loop)]
 
-use super::avx2::halves;
 use super::sweep::{ROWS as LANES, SWEPT};
 use super::{Scratch, Task};
 use crate::kernels::Pool;
@@ -16,7 +15,8 @@ use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::gemm::formats::short_blocks::{Q8_0, Short};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
-use crate::kernels::simd::x86::{fetch, load};
+use crate::kernels::simd::lanes::Register;
+use crate::kernels::simd::x86::fetch;
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
@@ -139,13 +139,10 @@ fn transpose(w: [&[u8]; LANES], start: usize, codes: &mut [Line], scales: &mut [
         for v in 0..2 {
             // SAFETY: block b of each row; 32 bytes at 32 v of each line's 64.
             unsafe {
-                let blocks = std::array::from_fn(|r| w[8 * v + r].as_ptr().add(b * Q8_0::BYTES));
-                let mut rows = [_mm256_setzero_si256(); 8];
-                for r in 0..8 {
-                    rows[r] = load(blocks[r].add(2));
-                }
+                let blocks: [_; 8] = std::array::from_fn(|r| w[8 * v + r].as_ptr().add(b * Q8_0::BYTES));
                 let mut sum = _mm256_setzero_si256();
-                for (lines, column) in codes.as_chunks_mut::<2>().0.iter_mut().zip(columns(rows)) {
+                for (lines, column) in codes.as_chunks_mut::<2>().0.iter_mut().zip(Q8_0::words(&blocks, 0).0)
+                {
                     let even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(column));
                     let odd = _mm256_srai_epi16::<8>(column);
                     sum = _mm256_sub_epi32(sum, _mm256_madd_epi16(even, odd));
@@ -153,32 +150,10 @@ fn transpose(w: [&[u8]; LANES], start: usize, codes: &mut [Line], scales: &mut [
                     _mm256_store_si256(lines[1].0.as_mut_ptr().add(32 * v).cast(), odd);
                 }
                 _mm256_store_si256(sums.0.as_mut_ptr().add(32 * v).cast(), sum);
-                _mm256_store_ps(scales.0.as_mut_ptr().add(32 * v).cast(), halves(blocks)[0]);
+                _mm256_store_ps(scales.0.as_mut_ptr().add(32 * v).cast(), __m256::halves(&blocks, 0));
             }
         }
     }
-}
-
-/// Rows of eight 32-bit lanes to columns.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn columns(v: [__m256i; 8]) -> [__m256i; 8] {
-    let pairs: [[__m256i; 2]; 4] =
-        [0, 2, 4, 6].map(|n| [_mm256_unpacklo_epi32(v[n], v[n + 1]), _mm256_unpackhi_epi32(v[n], v[n + 1])]);
-    // Columns c and c + 4 of four rows.
-    let fours: [[__m256i; 4]; 2] = [0, 2].map(|n| {
-        let [[a, b], [c, d]] = [pairs[n], pairs[n + 1]];
-        [
-            _mm256_unpacklo_epi64(a, c),
-            _mm256_unpackhi_epi64(a, c),
-            _mm256_unpacklo_epi64(b, d),
-            _mm256_unpackhi_epi64(b, d),
-        ]
-    });
-    std::array::from_fn(|c| {
-        let (a, b) = (fours[0][c % 4], fours[1][c % 4]);
-        if c < 4 { _mm256_permute2x128_si256::<0x20>(a, b) } else { _mm256_permute2x128_si256::<0x31>(a, b) }
-    })
 }
 
 /// Transposed codes of blocks `start..` and the tokens `first..` that they meet.

@@ -1,6 +1,7 @@
-//! Activations for weights of one and two bits (`short_blocks::Planes`), in the order in which those are unpacked.
+//! Activations for weights of one and two bits (`short_blocks`), in the order in which those are unpacked.
 
 use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::gemm::formats::short_blocks::column;
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::simd::dispatch::by_isa;
@@ -18,8 +19,7 @@ pub fn bits(dtype: DType) -> Option<usize> {
     }
 }
 
-/// `x` with the columns of each 32 in the order in which weights of `bits` bits are unpacked: those of the lowest bits of
-/// each of four bytes, those of the next bits, and so on.
+/// `x` with the columns of each 32 in the order in which weights of `bits` bits are unpacked.
 pub fn arrange<'a>(
     pool: &Pool,
     isa: Isa,
@@ -46,10 +46,10 @@ by_isa!(fn arrange_row(bits: usize, x: &[[i8; 32]], to: &mut [[i8; 32]]) = arran
 #[inline(always)]
 fn arrange_loop(bits: usize, x: &[[i8; 32]], to: &mut [[i8; 32]]) {
     for (x, to) in x.iter().zip(to) {
-        if bits == 1 {
-            (0..32).for_each(|i| to[i] = x[8 * (i % 4) + i / 4]);
-        } else {
-            (0..32).for_each(|i| to[i] = x[i / 16 * 16 + 4 * (i % 4) + i % 16 / 4]);
+        // Of constants compilers make shuffles.
+        match bits {
+            1 => (0..32).for_each(|i| to[i] = x[column(1, i)]),
+            _ => (0..32).for_each(|i| to[i] = x[column(2, i)]),
         }
     }
 }

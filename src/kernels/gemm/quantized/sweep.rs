@@ -6,9 +6,9 @@ use super::{Scratch, Task};
 use crate::kernels::Isa;
 use crate::kernels::gemm::formats::short_blocks::Short;
 use crate::kernels::pool::buffer::{Line, grown};
-use crate::kernels::simd::bytes::Bytes;
-use crate::kernels::simd::dispatch::by_isa;
-use crate::kernels::simd::ints::Ints;
+use crate::kernels::simd::bytes::{Bytes, put};
+use crate::kernels::simd::dispatch::{by_count, by_isa};
+use crate::kernels::simd::ints::{Floats, Ints, Part};
 use crate::kernels::simd::lanes::{Lanes, Register};
 
 /// Weight rows of a panel.
@@ -41,16 +41,7 @@ pub fn sweep<F: Short>(isa: Isa, task: &Task, scratch: &mut Scratch) {
                 for (n, partial) in partial.chunks_mut(at_once).enumerate() {
                     let next = (late && n == 0).then_some(next);
                     let step = Step { task, codes, scales, start, first: begin + n * at_once, next };
-                    match partial.len() {
-                        1 => tile::<F, 1>(isa, step, partial),
-                        2 => tile::<F, 2>(isa, step, partial),
-                        3 => tile::<F, 3>(isa, step, partial),
-                        4 => tile::<F, 4>(isa, step, partial),
-                        5 => tile::<F, 5>(isa, step, partial),
-                        6 => tile::<F, 6>(isa, step, partial),
-                        7 => tile::<F, 7>(isa, step, partial),
-                        _ => tile::<F, 8>(isa, step, partial),
-                    }
+                    by_count!(partial.len(), T in 1 2 3 4 5 6 7 8, tile::<F, T>(isa, step, partial), else unreachable!());
                 }
             }
             for (t, partial) in partial.iter().enumerate() {
@@ -95,32 +86,23 @@ unsafe fn fill_in<I: Ints, F: Short>(
         if let Some(next) = next {
             fetch::<I, F>(next, b);
         }
-        // SAFETY: block b of each row, as just checked; the caller has the instructions.
-        unsafe {
-            let mut blocks = rows;
-            let (mut d, mut min) = ([0; ROWS], [0; ROWS]);
-            for r in 0..ROWS {
-                blocks[r] = rows[r].add(b * F::BYTES);
-                d[r] = blocks[r].cast::<u16>().read_unaligned();
-                if F::MINIMUMS {
-                    min[r] = blocks[r].add(2).cast::<u16>().read_unaligned();
-                }
-            }
-            let d = I::Lanes::load_f16(d.as_ptr());
-            for two in scales.as_chunks_mut::<2>().0 {
-                d.store(two[0].0.as_mut_ptr().cast());
-                if F::MINIMUMS {
-                    I::Lanes::load_f16(min.as_ptr()).store(two[1].0.as_mut_ptr().cast());
-                }
-            }
-            for (half, blocks) in blocks.as_chunks::<8>().0.iter().enumerate() {
-                F::lines::<I::Bytes>(blocks, half, codes);
-            }
-            if F::SIGNED && I::UNSIGNED {
-                for line in &mut *codes {
-                    for half in [0, 32] {
-                        let at = line.0.as_mut_ptr().add(half);
-                        I::Bytes::load(at).flip().store(at);
+        let at = b * F::BYTES;
+        for part in 0..ROWS / I::Part::ROWS {
+            let rows = &rows[part * I::Part::ROWS..];
+            // SAFETY: block b of each row, as just checked; as many of a line; the caller has the instructions.
+            unsafe {
+                let d = Floats::<I>::halves(rows, at);
+                let words = F::words::<I::Part>(rows, at);
+                for n in 0..F::COUNT {
+                    let to = |line: &mut Line| line.0.as_mut_ptr().cast::<f32>().add(part * I::Part::ROWS);
+                    d.store(to(&mut scales[2 * n]));
+                    if F::MINIMUMS {
+                        Floats::<I>::halves(rows, at + 2).store(to(&mut scales[2 * n + 1]));
+                    }
+                    let lines = F::codes(&words, n);
+                    for k in 0..8 {
+                        let line = if F::SIGNED && I::Part::UNSIGNED { lines[k].flip() } else { lines[k] };
+                        put(&mut codes[8 * n + k], part, line);
                     }
                 }
             }
@@ -132,7 +114,7 @@ unsafe fn fill_in<I: Ints, F: Short>(
 #[inline(always)]
 fn fetch<I: Ints, F: Short>(next: *const u8, b: usize) {
     let next = next.wrapping_add(ROWS * b * F::BYTES);
-    (0..ROWS * F::BYTES).step_by(64).for_each(|at| <I::Lanes as Lanes>::Part::fetch(next.wrapping_add(at)));
+    (0..ROWS * F::BYTES).step_by(64).for_each(|at| Floats::<I>::fetch(next.wrapping_add(at)));
 }
 
 /// Unpacked rows of blocks `start`.. and the tokens `first`.. that they meet.
@@ -159,7 +141,7 @@ unsafe fn tile_in<I: Ints, F: Short, const T: usize>(step: Step, partial: &mut [
     for t in 0..T {
         x[t] = step.task.token(step.first + t, step.start..step.start + step.codes.len() / 8);
     }
-    let offset = if F::SIGNED && I::UNSIGNED { 128 } else { F::OFFSET };
+    let offset = if F::SIGNED && I::Part::UNSIGNED { 128 } else { F::OFFSET };
     let lines = step.codes.as_chunks::<8>().0.iter().zip(step.scales.as_chunks::<2>().0);
     // SAFETY: 32 values of block b of each token, its scale and sum; lines are sixteen floats; the caller has the
     // instructions.
@@ -182,7 +164,7 @@ unsafe fn tile_in<I: Ints, F: Short, const T: usize>(step: Step, partial: &mut [
                     dots[t][0] = I::splat(-offset * (*x[t].2.get_unchecked(b) as i32));
                 }
             }
-            if F::SIGNED && !I::UNSIGNED {
+            if F::SIGNED && !I::Part::UNSIGNED {
                 I::add_signed_lines(&mut dots, steps, [codes.as_ptr()], at);
             } else {
                 I::add_lines(&mut dots, parts, steps, [codes.as_ptr()], at);

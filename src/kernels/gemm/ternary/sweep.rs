@@ -5,9 +5,8 @@
 
 use super::{Scratch, Task};
 use crate::kernels::Isa;
-use crate::kernels::gemm::formats::short_blocks::put;
 use crate::kernels::pool::buffer::{Line, grown};
-use crate::kernels::simd::bytes::Bytes;
+use crate::kernels::simd::bytes::{Bytes, put};
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::ints::Ints;
 use crate::kernels::simd::lanes::Lanes;
@@ -112,24 +111,22 @@ unsafe fn unpack_in<I: Ints, K: Kind>(w: [&[u8]; ROWS], start: usize, codes: &mu
         // As much of the next rows as is used of these: memory is fastest in its own order.
         let next = w[0].as_ptr().wrapping_add(ROWS * (w[0].len() + at));
         (0..ROWS * 32 + 64).step_by(64).for_each(|line| I::Lanes::fetch(next.wrapping_add(line)));
-        for half in 0..2 {
+        let mut rows = [std::ptr::null(); ROWS];
+        for r in 0..ROWS {
+            rows[r] = w[r].as_ptr();
+        }
+        for part in 0..ROWS / I::Part::ROWS {
             for side in 0..2 {
                 // SAFETY: at + 32 <= bytes, which every row has; the caller has the instructions.
                 unsafe {
-                    let at = at + 16 * side;
-                    let row = |r: usize| w[8 * half + r].as_ptr().add(at);
-                    let mut rows = [I::Bytes::halves(row(0), row(4)); 4];
-                    for r in 1..4 {
-                        rows[r] = I::Bytes::halves(row(r), row(r + 4));
-                    }
-                    let columns = I::Bytes::transpose(rows);
+                    let columns = I::Part::columns(&rows[part * I::Part::ROWS..], at + 16 * side);
                     for j in 0..4 {
                         let line = 4 * side + j;
                         let place = |k: usize| 8 * if K::SCALED { k } else { 3 - k } + line;
-                        put(&mut codes[place(0)], half, columns[j].right::<0>(3));
-                        put(&mut codes[place(1)], half, columns[j].right::<2>(3));
-                        put(&mut codes[place(2)], half, columns[j].right::<4>(3));
-                        put(&mut codes[place(3)], half, columns[j].right::<6>(3));
+                        put(&mut codes[place(0)], part, columns[j].right::<0>(3));
+                        put(&mut codes[place(1)], part, columns[j].right::<2>(3));
+                        put(&mut codes[place(2)], part, columns[j].right::<4>(3));
+                        put(&mut codes[place(3)], part, columns[j].right::<6>(3));
                     }
                 }
             }

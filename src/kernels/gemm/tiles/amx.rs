@@ -3,8 +3,8 @@
 use super::supers::CODE_LINES;
 use super::{Machine, SIDE};
 use crate::kernels::DType;
-use crate::kernels::gemm::formats::short_blocks::{Pairs, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
-use crate::kernels::gemm::formats::super_blocks::{Super, packed, with_super};
+use crate::kernels::gemm::formats::short_blocks::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Short};
+use crate::kernels::gemm::formats::super_blocks::{Super, scales, with_super};
 use crate::kernels::gemm::{int8, quantized, ternary};
 use crate::kernels::pool::buffer::Line;
 use crate::kernels::rows::quantize_blocks::BlockActivations;
@@ -53,20 +53,25 @@ pub struct Amx;
 
 /// `Machine::decode` of a type.
 #[inline(always)]
-unsafe fn rows<F: Pairs>(from: *const u8, stride: usize, count: usize, depth: usize, to: *mut [u8; 32]) {
-    for r in (0..count).step_by(2) {
-        // The last of an odd number is there twice.
-        let second = (r + 1).min(count - 1);
+unsafe fn rows<F: Short>(from: *const u8, stride: usize, count: usize, depth: usize, to: *mut [u8; 32]) {
+    for r in 0..count {
         for b in 0..depth {
-            // SAFETY: a block of two rows; sixteen rows of each of `depth` blocks.
+            // SAFETY: a block of a row; sixteen rows of each of `depth` blocks.
             unsafe {
-                let block = |r: usize| from.add(r * stride + b * F::BYTES);
-                let [low, high] = F::pair::<__m256i>(block(r), block(second));
-                let offset = _mm256_set1_epi8(F::OFFSET as i8);
-                let (low, high) = (_mm256_sub_epi8(low, offset), _mm256_sub_epi8(high, offset));
-                let to = to.add(b * SIDE);
-                _mm256_storeu_si256(to.add(r).cast(), _mm256_permute2x128_si256::<0x20>(low, high));
-                _mm256_storeu_si256(to.add(second).cast(), _mm256_permute2x128_si256::<0x31>(low, high));
+                let block = from.add(r * stride + b * F::BYTES);
+                let codes = match F::BITS {
+                    8 => _mm256_loadu_si256(block.add(F::CODES).cast()),
+                    _ => {
+                        let packed = _mm_loadu_si128(block.add(F::CODES).cast());
+                        let both = _mm256_set_m128i(_mm_srli_epi16::<4>(packed), packed);
+                        _mm256_and_si256(both, _mm256_set1_epi8(15))
+                    }
+                };
+                let fifths =
+                    if F::FIFTHS { block.add(F::CODES - 4).cast::<u32>().read_unaligned() } else { 0 };
+                let codes = _mm256_or_si256(codes, _mm256_maskz_mov_epi8(fifths, _mm256_set1_epi8(16)));
+                let signed = _mm256_sub_epi8(codes, _mm256_set1_epi8(F::OFFSET as i8));
+                _mm256_storeu_si256(to.add(b * SIDE + r).cast(), signed);
             }
         }
     }
@@ -79,8 +84,12 @@ unsafe fn super_rows<K: Super>(from: *const u8, stride: usize, count: usize, to:
         // SAFETY (of all): a block of a row; halves of lines, and a line.
         unsafe {
             let block = from.add(r * stride);
-            let codes = K::codes::<__m256i>(packed::<K, _>(block));
-            let [scales, minimums] = K::scales(std::slice::from_raw_parts(block, K::BYTES));
+            let mut packed = [_mm256_setzero_si256(); 6];
+            for (packed, at) in packed.iter_mut().zip(K::PACKED) {
+                *packed = _mm256_loadu_si256(block.add(*at).cast());
+            }
+            let codes = K::codes(packed);
+            let [scales, minimums] = scales::<K>(std::slice::from_raw_parts(block, K::BYTES));
             let (scales, minimums) = (loaded(&scales), loaded(&minimums));
             let scales = _mm512_castsi256_si512(_mm256_cvtepi8_epi16(scales));
             for (k, codes) in codes.into_iter().enumerate() {

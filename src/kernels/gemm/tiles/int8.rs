@@ -60,7 +60,7 @@ pub fn arrange<'a>(pool: &Pool, x: &Activations, lines: &'a mut Vec<Line>) -> &'
 /// `task` with any number of tokens.
 ///
 /// # Safety
-/// `Isa::Amx` is available, this thread has tiles of `DEPTH`, and `arrange` has made `task.arranged`.
+/// `Isa::Amx` is available, this thread has tiles of `DEPTH`, and `arrange` has made `task.x.arranged`.
 pub unsafe fn run(task: &Task, scratch: &mut Vec<Line>) {
     // SAFETY: the caller's promise.
     unsafe { on_machine!(int8, product(task, scratch)) }
@@ -72,20 +72,20 @@ type Sums = [[Line; SIDE]; 2];
 /// `task` with any number of tokens.
 #[inline(always)]
 pub unsafe fn product<M: Machine>(task: &Task, scratch: &mut Vec<Line>) {
-    let groups = task.x.rows.len().div_ceil(SIDE);
+    let groups = task.x.x.rows.len().div_ceil(SIDE);
     let partial = grown(scratch, groups * 2 * SIDE).as_chunks_mut::<SIDE>().0.as_chunks_mut::<2>().0;
-    let steps = task.x.cols / DEPTH;
+    let steps = task.x.x.cols / DEPTH;
     let span = if groups > 2 { SPAN } else { steps };
-    let panels = task.rows.start / SIDE..task.rows.end.div_ceil(SIDE);
+    let panels = task.rows.div_ceil(SIDE);
     // SAFETY (of all): the caller's promise.
     unsafe {
         let mut tiles = M::Tiles::new(DEPTH);
-        for panel in panels.clone().step_by(2) {
+        for panel in (0..panels).step_by(2) {
             for start in (0..steps).step_by(span) {
                 let steps = start..steps.min(start + span);
                 for (n, partial) in partial.chunks_mut(2).enumerate() {
                     let at = At { task, panel, group: 2 * n, steps: steps.clone() };
-                    match (panels.end - panel, partial.len()) {
+                    match (panels - panel, partial.len()) {
                         (1, 1) => at.multiply::<M, 1, 1>(&mut tiles, partial),
                         (1, _) => at.multiply::<M, 1, 2>(&mut tiles, partial),
                         (_, 1) => at.multiply::<M, 2, 1>(&mut tiles, partial),
@@ -114,12 +114,12 @@ impl At<'_> {
         partial: &mut [Sums],
     ) {
         let Self { task, panel, group, steps } = self;
-        let each = task.x.cols / DEPTH * SIDE;
-        let tokens = |g: usize| task.arranged[(group + g) * each..][..each].as_ptr().cast::<u8>();
-        let lines = |p: usize| task.weights.panel(panel + p)[..each].as_ptr().cast::<u8>();
+        let each = task.x.x.cols / DEPTH * SIDE;
+        let tokens = |g: usize| task.x.arranged[(group + g) * each..][..each].as_ptr().cast::<u8>();
+        let lines = |p: usize| task.panel(panel + p)[..each].as_ptr().cast::<u8>();
         let (x, w) = ([tokens(0), tokens(G - 1)], [lines(0), lines(P - 1)]);
         let sums: *mut u8 = partial[..G].as_mut_ptr().cast();
-        let (first, last) = (group * SIDE, steps.end * DEPTH == task.x.cols);
+        let (first, last) = (group * SIDE, steps.end * DEPTH == task.x.x.cols);
         // SAFETY (of all): tiles of these lines, and of sums.
         unsafe {
             if steps.start == 0 {
@@ -150,7 +150,7 @@ impl At<'_> {
                     // Outputs are far apart, and none of them is in the caches.
                     for t in 0..4 * G {
                         let t = first + (step % 4) * 4 * G + t;
-                        M::fetch(task.place(t, *panel).cast(), P * 64 + 64);
+                        M::fetch(task.place(t, panel * SIDE), P * 64 + 64);
                     }
                 }
                 tiles.load::<6>(w[0].add(at), 64);
@@ -189,10 +189,10 @@ impl At<'_> {
     unsafe fn finish<M: Machine, const P: usize>(&self, partial: &[Sums]) {
         let Self { task, panel, group, .. } = self;
         for p in 0..P {
-            let scales = task.weights.panel(panel + p).last().expect("a line of scales");
+            let scales = task.panel(panel + p).last().expect("a line of scales");
             for (g, sums) in partial.iter().enumerate() {
                 let first = (group + g) * SIDE;
-                for (token, sums) in task.x.rows[first..].iter().take(SIDE).enumerate().zip(&sums[p]) {
+                for (token, sums) in task.x.x.rows[first..].iter().take(SIDE).enumerate().zip(&sums[p]) {
                     let (t, token) = token;
                     let mut values = [0.0; SIDE];
                     // SAFETY (of all): lines are sixteen numbers.
@@ -200,7 +200,7 @@ impl At<'_> {
                         let scales = M::mul(M::load(scales.0.as_ptr().cast()), M::splat(1.0 / token.scale));
                         M::store(M::mul(M::load_i32(sums.0.as_ptr().cast()), scales), values.as_mut_ptr());
                     }
-                    task.write(first + t, panel + p, &values);
+                    task.write_panel(first + t, panel + p, &values);
                 }
             }
         }

@@ -3,15 +3,14 @@
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
 use super::super::{Scratch, Task};
-use super::blocks_of;
+use super::{blocks_of, lows_of};
 use crate::kernels::Isa;
-use crate::kernels::gemm::formats::short_blocks::put;
-use crate::kernels::gemm::formats::super_blocks::Super;
+use crate::kernels::gemm::formats::super_blocks::{Super, columns};
 use crate::kernels::pool::buffer::{Line, grown};
-use crate::kernels::simd::bytes::Bytes;
-use crate::kernels::simd::dispatch::by_isa;
-use crate::kernels::simd::ints::{Group, Ints};
-use crate::kernels::simd::lanes::Lanes;
+use crate::kernels::simd::bytes::{Bytes, put};
+use crate::kernels::simd::dispatch::{by_count, by_isa};
+use crate::kernels::simd::ints::{Floats, Group, Ints, Part};
+use crate::kernels::simd::lanes::{Lanes, Register};
 
 /// Blocks of a row that a panel holds: two panels fill two thirds of the first cache.
 const BLOCKS: usize = 2;
@@ -32,7 +31,7 @@ const GROUPS: usize = 16;
 struct Panel {
     /// Four columns' codes.
     codes: [Line; FOURS * BLOCKS],
-    /// The scale of a group of columns: twice as i16, or once as i32 where the panel is `WIDE`.
+    /// The scale of a group of columns, as `Part::factor`.
     scales: [Line; GROUPS * BLOCKS],
     /// Two i16 of two times sixteen columns: minima, or scales times the negative offset.
     lows: [Line; GROUPS / 2 * BLOCKS],
@@ -119,12 +118,7 @@ pub fn sweep<K: Super>(isa: Isa, task: &Task, scratch: &mut Scratch) {
                         each,
                     };
                     let place = Place { task, token: start + n * TILE, block: from, blocks: count, ahead };
-                    match sums.len() {
-                        1 => tile::<K, 1>(isa, panels, place, sums),
-                        2 => tile::<K, 2>(isa, panels, place, sums),
-                        3 => tile::<K, 3>(isa, panels, place, sums),
-                        _ => tile::<K, TILE>(isa, panels, place, sums),
-                    }
+                    by_count!(sums.len(), T in 1 2 3 4, tile::<K, T>(isa, panels, place, sums), else unreachable!());
                 }
             }
             let rows = task.rows.min(first + PANELS * ROWS) - first;
@@ -284,86 +278,41 @@ unsafe fn fill_in<I: Ints, K: Super>(
             && (from + count) * K::BYTES <= task.row_bytes
             && task.packed.len() >= task.rows * task.row_bytes
     );
-    for b in 0..count {
-        let mut blocks: [&[u8]; ROWS] = [&[]; ROWS];
-        let (mut d, mut min) = ([0; ROWS], [0; ROWS]);
-        for r in 0..ROWS {
-            let row = (first + r).min(task.rows - 1);
-            let block = &task.packed[row * task.row_bytes + (from + b) * K::BYTES..][..K::BYTES];
-            blocks[r] = block;
-            d[r] = u16::from_le_bytes([block[K::D], block[K::D + 1]]);
-            min[r] = u16::from_le_bytes([block[K::MIN], block[K::MIN + 1]]);
-        }
-        // SAFETY: the caller has the instructions; arrays of sixteen.
-        unsafe {
-            I::Lanes::load_f16(d.as_ptr()).store(panel.d[b].as_mut_ptr());
-            let min = I::Lanes::load_f16(min.as_ptr()).mul(I::Lanes::splat(-1.0));
-            min.store(panel.min[b].as_mut_ptr());
-            for (half, blocks) in blocks.as_chunks::<8>().0.iter().enumerate() {
-                panel.fill_codes::<I, K>(*blocks, b, half);
-                panel.fill_scales::<I, K>(*blocks, b, half);
-            }
-        }
+    let mut rows = [task.packed.as_ptr(); ROWS];
+    for r in 0..ROWS {
+        rows[r] = rows[r].wrapping_add((first + r).min(task.rows - 1) * task.row_bytes);
+    }
+    for (b, part) in (0..count).flat_map(|b| (0..ROWS / I::Part::ROWS).map(move |part| (b, part))) {
+        // SAFETY: the caller has the instructions; a block of each row, as just checked.
+        unsafe { panel.fill::<I, K>(&rows[part * I::Part::ROWS..], (from + b) * K::BYTES, b, part) };
     }
 }
 
 impl Panel {
-    /// Of block `b`, one of BLOCKS, half of the rows.
+    /// Of block `b`, one of BLOCKS, part of the rows, whose blocks are at `at`.
     #[inline(always)]
-    unsafe fn fill_codes<I: Ints, K: Super>(&mut self, blocks: [&[u8]; 8], b: usize, half: usize) {
-        // SAFETY: the caller has the instructions; 32 bytes from each of PACKED on lie in a block.
+    unsafe fn fill<I: Ints, K: Super>(&mut self, rows: &[*const u8], at: usize, b: usize, part: usize) {
+        // SAFETY: the caller's promise; part of a line, or of sixteen floats.
         unsafe {
-            let zero = I::Bytes::load([0; 32].as_ptr());
-            let mut columns = [[zero; 6]; 8];
-            for (v, at) in K::PACKED.iter().enumerate() {
-                for side in 0..2 {
-                    let mut rows = [zero; 4];
-                    for r in 0..4 {
-                        let at = at + 16 * side;
-                        rows[r] =
-                            I::Bytes::halves(blocks[r].as_ptr().add(at), blocks[r + 4].as_ptr().add(at));
-                    }
-                    let four = I::Bytes::transpose(rows);
-                    for j in 0..4 {
-                        columns[4 * side + j][v] = four[j];
+            let first = part * I::Part::ROWS;
+            Floats::<I>::halves(rows, at + K::D).store(self.d[b].as_mut_ptr().add(first));
+            let min = Floats::<I>::halves(rows, at + K::MIN).mul(Register::splat(-1.0));
+            min.store(self.min[b].as_mut_ptr().add(first));
+            for side in 0..2 {
+                let packed = columns::<K, I::Part>(rows, at, side);
+                for j in 0..4 {
+                    let codes = K::codes(packed[j]);
+                    for k in 0..8 {
+                        put(&mut self.codes[FOURS * b + 8 * k + 4 * side + j], part, codes[k]);
                     }
                 }
             }
-            for j in 0..8 {
-                let codes = K::codes(columns[j]);
-                for k in 0..8 {
-                    put(&mut self.codes[FOURS * b + 8 * k + j], half, codes[k]);
-                }
+            let [scales, minima] = K::scales(I::Part::columns(rows, at + K::SCALES));
+            for group in 0..FOURS / K::GROUP {
+                put(&mut self.scales[GROUPS * b + group], part, scales[group / 4].factor(group % 4));
             }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn fill_scales<I: Ints, K: Super>(&mut self, blocks: [&[u8]; 8], b: usize, half: usize) {
-        let mut of_rows = [[[0; 16]; 2]; 8];
-        for r in 0..8 {
-            of_rows[r] = K::scales(blocks[r]);
-        }
-        // SAFETY: the caller has the instructions; arrays of sixteen.
-        unsafe {
-            let (mut scales, mut minima) =
-                ([I::Bytes::load([0; 32].as_ptr()); 4], [I::Bytes::load([0; 32].as_ptr()); 4]);
-            for r in 0..4 {
-                let (a, b) = (&of_rows[r], &of_rows[r + 4]);
-                scales[r] = I::Bytes::halves(a[0].as_ptr(), b[0].as_ptr());
-                minima[r] = I::Bytes::halves(a[1].as_ptr(), b[1].as_ptr());
-            }
-            let (scales, minima) = (I::Bytes::transpose(scales), I::Bytes::transpose(minima));
-            for line in 0..FOURS / K::GROUP {
-                let group = line * K::GROUP / 4;
-                let four = scales[group / 4];
-                let scale = if I::WIDE { four.byte_as_i32(group % 4) } else { four.byte_as_i16s(group % 4) };
-                put(&mut self.scales[GROUPS * b + line], half, scale);
-            }
-            for p in 0..GROUPS / 2 {
-                let low = minima[p / 2].pair_as_i16s(p % 2);
-                let low = if K::MINIMA { low } else { low.times(-K::OFFSET) };
-                put(&mut self.lows[GROUPS / 2 * b + p], half, low);
+            for n in 0..GROUPS / 2 {
+                put(&mut self.lows[GROUPS / 2 * b + n], part, lows_of::<K, _>(minima, n));
             }
         }
     }

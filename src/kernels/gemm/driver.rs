@@ -1,0 +1,156 @@
+//! A product divided into tasks: some weight rows of one matrix with all tokens.
+
+use crate::kernels::gemm::blocks::{Part, SharedOut};
+use crate::kernels::gemm::formats::packed_rows;
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::gemm::tiles;
+use crate::kernels::pool::buffer::Line;
+use crate::kernels::{DType, Matrix, Pool};
+use std::cell::RefCell;
+use std::ops::Range;
+
+/// Below this many multiplications waking others takes longer than the work.
+const SMALL: usize = 1 << 18;
+
+/// `out[t, column + i] = x[t] · w[i]` for the rows `i` of each of `parts`; other columns of `out` stay as they are.
+pub struct Product<'a, X: ?Sized> {
+    pub pool: &'a Pool,
+    /// What tasks know of the activations.
+    pub x: &'a X,
+    pub tokens: usize,
+    pub parts: &'a [Part<'a>],
+    /// Columns of `out`, which is `[tokens, stride]`.
+    pub stride: usize,
+    /// Weight rows of a task at most.
+    pub height: usize,
+    /// Bytes that matrix tiles multiply, where tasks use tiles.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub depth: Option<usize>,
+}
+
+impl<X: Sync + ?Sized> Product<'_, X> {
+    /// Calls `one` for each task, on the pool where that pays. Panics where `out` has another length or too few columns.
+    pub fn run(&self, out: &mut [f32], one: &(dyn Fn(&Task<X>, &mut Scratch) + Sync)) {
+        let &Self { tokens, parts, stride, height, .. } = self;
+        assert_eq!(out.len(), tokens * stride, "a product is [tokens, stride]");
+        assert!(
+            parts.iter().all(|p| p.column + p.matrix.rows <= stride),
+            "a matrix past the end of the rows"
+        );
+        let out = &SharedOut::new(out);
+        let task = |n: usize| SCRATCH.with_borrow_mut(|scratch| one(&self.task(n, out), scratch));
+        let piece = |tasks: Range<usize>| {
+            #[cfg(target_arch = "x86_64")]
+            let _tiles = self.depth.and_then(|depth| tiles::configured(true, depth));
+            tasks.for_each(task);
+        };
+        let sum = |of: fn(&Matrix) -> usize| parts.iter().map(|p| of(p.matrix)).sum::<usize>();
+        let tasks = parts.iter().map(|p| p.matrix.rows.div_ceil(height)).sum();
+        if tokens.saturating_mul(sum(|m| m.rows * m.cols)) < SMALL {
+            piece(0..tasks)
+        } else {
+            self.pool.run_pieces(tasks, sum(|m| m.data.len()), tokens, &piece)
+        }
+    }
+
+    /// No task has rows of two matrices.
+    fn task<'a>(&'a self, mut n: usize, out: &'a SharedOut<'a>) -> Task<'a, X> {
+        for Part { matrix, column } in self.parts {
+            let here = matrix.rows.div_ceil(self.height);
+            if n < here {
+                let first = n * self.height;
+                let rows = self.height.min(matrix.rows - first);
+                let (packed, row_bytes) = packed_rows(matrix, first..first + rows);
+                let (x, column) = (self.x, column + first);
+                let at = Place { column, out, stride: self.stride };
+                return Task { x, matrix, dtype: matrix.dtype, packed, row_bytes, first, rows, at };
+            }
+            n -= here;
+        }
+        panic!("no task {n} past the last");
+    }
+}
+
+/// Some rows of one matrix, to be multiplied with all tokens.
+pub struct Task<'a, X: ?Sized> {
+    pub x: &'a X,
+    pub matrix: &'a Matrix,
+    pub dtype: DType,
+    /// The rows as the file packs them, one behind the other, and how many bytes each one has.
+    pub packed: &'a [u8],
+    pub row_bytes: usize,
+    /// The matrix's row that is the first of the task.
+    pub first: usize,
+    pub rows: usize,
+    at: Place<'a>,
+}
+
+impl<X: ?Sized> Clone for Task<'_, X> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<X: ?Sized> Copy for Task<'_, X> {}
+
+/// Where the outputs of a task go.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    column: usize,
+    out: &'a SharedOut<'a>,
+    stride: usize,
+}
+
+impl<'a, X: ?Sized> Task<'a, X> {
+    /// The same rows with activations in another order.
+    pub fn with(&self, x: &'a X) -> Self {
+        Self { x, ..*self }
+    }
+
+    /// Row `row` of the task's.
+    pub fn row(&self, row: usize) -> &'a [u8] {
+        &self.packed[row * self.row_bytes..(row + 1) * self.row_bytes]
+    }
+
+    // No closure of the kernels: of functions with more features than `array::from_fn` has, compilers leave those as calls,
+    // which takes a tenth of a product's time.
+
+    /// `N` rows from `first` on; where the task has no more, its last one stands for them.
+    #[inline]
+    pub fn group<const N: usize>(&self, first: usize) -> [&'a [u8]; N] {
+        std::array::from_fn(|r| self.row((first + r).min(self.rows - 1)))
+    }
+
+    /// Where the outputs of token `t` for the rows that begin at `row` go: to be fetched. They need not be there.
+    #[inline(always)]
+    pub fn place(&self, t: usize, row: usize) -> *const u8 {
+        self.at.out.start().wrapping_add(t * self.at.stride + self.at.column + row).cast()
+    }
+
+    /// Writes the outputs of token `t` for the rows of the task that begin at `row`.
+    pub fn write(&self, t: usize, row: usize, values: &[f32]) {
+        assert!(row + values.len() <= self.rows);
+        let at = t * self.at.stride + self.at.column + row;
+        // SAFETY: the columns lie in this task's own rows, tasks have rows of their own, and the slice ends here.
+        unsafe { self.at.out.slice(at..at + values.len()) }.copy_from_slice(values);
+    }
+}
+
+/// A thread's buffers; they grow to what the widest tasks take and stay.
+#[derive(Default)]
+pub struct Scratch {
+    /// Codes of a group of rows.
+    pub codes: Vec<Line>,
+    /// Scales, and minimums, of a group of rows.
+    pub scales: Vec<Line>,
+    /// Sums of each token with a group of rows so far.
+    pub partial: Vec<Line>,
+    /// Rows, or sums, of the reference.
+    pub floats: Vec<f32>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = const {
+        RefCell::new(Scratch { codes: Vec::new(), scales: Vec::new(), partial: Vec::new(), floats: Vec::new() })
+    };
+}

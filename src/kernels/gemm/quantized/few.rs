@@ -1,0 +1,132 @@
+//! Few tokens with short blocks: a register's lanes of rows are read as they lie, and unpacked in registers.
+
+#![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
+
+use super::Task;
+use crate::kernels::gemm::formats::short_blocks::Short;
+use crate::kernels::simd::bytes::Bytes;
+use crate::kernels::simd::dispatch::by_isa;
+use crate::kernels::simd::ints::{Floats, Ints, Part, four};
+use crate::kernels::simd::lanes::Register;
+use std::hint::black_box;
+
+/// Bytes behind the next rows that are asked for while rows are read as they lie.
+const AHEAD: usize = 4096;
+
+/// Tokens up to which this is faster than rows that are unpacked once. Where codes fill their bytes, that pays later; and
+/// where many stand in a byte, to unpack them is little.
+pub const fn most<F: Short>() -> usize {
+    match F::BITS {
+        8 => 4,
+        4 => 3,
+        _ => 8,
+    }
+}
+
+/// ROWS rows from `first` on; where the task has no more, its last one stands for them.
+#[inline(always)]
+pub fn rows_at<I: Ints>(task: &Task, first: usize) -> [*const u8; 16] {
+    let mut rows = [task.packed.as_ptr(); 16];
+    for r in 0..I::Part::ROWS {
+        rows[r] = rows[r].wrapping_add((first + r).min(task.rows - 1) * task.row_bytes);
+    }
+    rows
+}
+
+/// Asks for as much of the next rows, from byte `at` of each on, as is used of ROWS rows from `first` on, or for the
+/// `n`-th `N`th of it: memory is fastest in its own order.
+#[inline(always)]
+pub fn fetch<I: Ints, const N: usize>(task: &Task, first: usize, at: usize, bytes: usize, n: usize) {
+    let next = AHEAD + (first + I::Part::ROWS) * task.row_bytes + I::Part::ROWS * at;
+    let next = task.packed.as_ptr().wrapping_add(next + I::Part::ROWS * bytes / N * n);
+    (0..I::Part::ROWS * bytes / N).step_by(64).for_each(|at| Floats::<I>::fetch(next.wrapping_add(at)));
+}
+
+by_isa!(
+    /// `task`, whose tokens are `T`.
+    pub fn few<F: Short, const T: usize>(task: &Task) = few_in::<ints>
+);
+
+#[inline(always)]
+unsafe fn few_in<I: Ints, F: Short, const T: usize>(task: &Task) {
+    let mut x: [(&[i8], &[f32], &[i16]); T] = [(&[], &[], &[]); T];
+    for t in 0..T {
+        // A compiler that knows how far they are apart adds that up instead of keeping eight addresses.
+        x[t] = if T > 2 { black_box(task.x.row(t)) } else { task.x.row(t) };
+    }
+    assert!(
+        task.packed.len() == task.rows * task.row_bytes
+            && task.row_bytes * 32 * F::COUNT == task.x.cols * F::BYTES
+    );
+    let offset = if F::SIGNED && I::Part::UNSIGNED { 128 } else { F::OFFSET };
+    for first in (0..task.rows).step_by(I::Part::ROWS) {
+        // SAFETY (of all): the caller has the instructions; a block of each row, and its values of each token.
+        unsafe {
+            let rows = &rows_at::<I>(task, first)[..I::Part::ROWS];
+            let mut totals = [Floats::<I>::splat(0.0); T];
+            for n in 0..task.row_bytes / F::BYTES {
+                let at = n * F::BYTES;
+                fetch::<I, 1>(task, first, at, F::BYTES, 0);
+                let d = Floats::<I>::halves(rows, at);
+                let words = F::words::<I::Part>(rows, at);
+                for i in 0..F::COUNT {
+                    let b = n * F::COUNT + i;
+                    let (mut dots, mut values) = ([I::Part::splat(0); T], [std::ptr::null(); T]);
+                    for t in 0..T {
+                        values[t] = x[t].0.as_ptr().add(32 * b);
+                        if offset != 0 {
+                            dots[t] = I::Part::splat(-offset * *x[t].2.get_unchecked(b) as i32);
+                        }
+                    }
+                    add::<I, F, T>(F::codes(&words, i), values, &mut dots);
+                    for t in 0..T {
+                        let scale = *x[t].1.get_unchecked(b);
+                        totals[t] = dots[t].to_f32().fma(d.mul(Register::splat(scale)), totals[t]);
+                        if F::MINIMUMS {
+                            let sum = Floats::<I>::splat(scale * *x[t].2.get_unchecked(b) as f32);
+                            totals[t] = Floats::<I>::halves(rows, at + 2).fma(sum, totals[t]);
+                        }
+                    }
+                }
+            }
+            for t in 0..T {
+                let mut values = [0.0; 16];
+                totals[t].store(values.as_mut_ptr());
+                task.write(t, first, &values[..(task.rows - first).min(I::Part::ROWS)]);
+            }
+        }
+    }
+}
+
+/// Adds codes · x of 32 columns.
+#[inline(always)]
+unsafe fn add<I: Ints, F: Short, const T: usize>(
+    codes: [I::Part; 8],
+    x: [*const i8; T],
+    dots: &mut [I::Part; T],
+) {
+    let steps = if I::Part::NARROW { F::STEPS } else { 8 };
+    // Nor a loop: of many tokens compilers would keep it, and codes in memory.
+    macro_rules! line {
+        ($($k:literal)*) => {
+            let mut own = [I::Part::splat(0); T];
+            $(
+                let code = if F::SIGNED && I::Part::UNSIGNED { codes[$k].flip() } else { codes[$k] };
+                for t in 0..T {
+                    let x = I::Part::splat(four(x[t].add(4 * $k)));
+                    let sum = if I::Part::NARROW { &mut own[t] } else { &mut dots[t] };
+                    let signed = F::SIGNED && !I::Part::UNSIGNED;
+                    *sum = if signed { sum.dot_signed(code, x) } else { sum.dot(code, x) };
+                    if I::Part::NARROW && ($k + 1) % steps == 0 {
+                        dots[t] = dots[t].add(own[t], I::Part::splat(I::Part::ONE));
+                        own[t] = I::Part::splat(0);
+                    }
+                }
+            )*
+        };
+    }
+    // SAFETY: the caller has the instructions; 32 values at each x.
+    unsafe {
+        line!(0 1 2 3 4 5 6 7);
+    }
+}
