@@ -177,9 +177,6 @@ impl Linear<'_> {
     fn product(&self, x: &Rows, weights: &[&Matrix], prepared: &mut Prepared, out: &mut [f32]) {
         let Prepared { floats, ints } = prepared;
         let kind = weights[0].dtype.arithmetic();
-        if kind == Arithmetic::Ternary {
-            return ternary::matmul(self.pool, self.isa, &x.whole(ints), weights, out);
-        }
         if weights.iter().all(|m| m.dtype.arithmetic() == kind) {
             return self.of_kind(kind, x, weights, prepared, out);
         }
@@ -215,9 +212,10 @@ impl Linear<'_> {
         let (parts, stride) = (&parts[..count], column);
         match parts.first().map(|part| quantized::block_of(part.matrix.dtype)) {
             None => {}
-            _ if kind == Arithmetic::Int8 => {
+            _ if matches!(kind, Arithmetic::Ternary | Arithmetic::Int8) => {
                 let x = x.whole(&mut prepared.ints);
-                int8::matmul(self.pool, self.isa, &x, parts, stride, out);
+                let matmul = if kind == Arithmetic::Int8 { int8::matmul } else { ternary::matmul };
+                matmul(self.pool, self.isa, &x, parts, stride, out);
             }
             Some(Some(block)) => {
                 let x = x.blocks(block, &mut prepared.ints);

@@ -201,7 +201,7 @@ impl Bench<'_> {
             return self.measure(case, |n| int8::matmul(pool, isa, &x, &part(n), rows, &mut out));
         }
         self.measure(case, |n| {
-            ternary::matmul(pool, isa, &x, &[&matrices[n % matrices.len()]], &mut out);
+            ternary::matmul(pool, isa, &x, &part(n), rows, &mut out);
         });
     }
 

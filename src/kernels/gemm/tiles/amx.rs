@@ -3,6 +3,7 @@
 use super::supers::CODE_LINES;
 use super::{Machine, SIDE};
 use crate::kernels::DType;
+use crate::kernels::gemm::driver::Scratch;
 use crate::kernels::gemm::formats::short_blocks::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Short};
 use crate::kernels::gemm::formats::super_blocks::{Super, scales, with_super};
 use crate::kernels::gemm::{int8, quantized, ternary};
@@ -44,7 +45,7 @@ with_instructions! {
     pub unsafe fn blocks(task: &quantized::Task, arranged: &[Line], scratch: &mut quantized::Scratch) {
         super::blocks::product::<Amx>(task, arranged, scratch)
     }
-    pub unsafe fn ternary(task: &ternary::Task, scratch: &mut ternary::Scratch) {
+    pub unsafe fn ternary(task: &ternary::Task, scratch: &mut Scratch) {
         super::ternary::product::<Amx>(task, scratch)
     }
 }

@@ -7,8 +7,9 @@
 
 use super::{Machine, SIDE, modelled};
 use crate::kernels::gemm::blocks::SharedOut;
-use crate::kernels::gemm::ternary::{Activations, Scratch, Task};
-use crate::kernels::pool::buffer::{Line, grown};
+use crate::kernels::gemm::driver::Scratch;
+use crate::kernels::gemm::ternary::{Activations, Task};
+use crate::kernels::pool::buffer::{Line, floats, grown};
 use crate::kernels::simd::amx::Tiles;
 use crate::kernels::{DType, Isa, Pool};
 use std::ops::Range;
@@ -69,7 +70,7 @@ pub unsafe fn arrange(pool: &Pool, x: &Activations, out: &mut [Line]) {
 /// `task` with any number of tokens.
 ///
 /// # Safety
-/// `Isa::Amx` is available, this thread has tiles of `DEPTH`, and `arrange` has made `task.arranged`.
+/// `Isa::Amx` is available, this thread has tiles of `DEPTH`, and `arrange` has made `task.x.arranged`.
 pub unsafe fn run(task: &Task, scratch: &mut Scratch) {
     // SAFETY: the caller's promise.
     unsafe { on_machine!(ternary, product(task, scratch)) }
@@ -101,7 +102,7 @@ pub unsafe fn product<M: Machine>(task: &Task, scratch: &mut Scratch) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut tiles = M::Tiles::new(DEPTH);
-        if task.weights.dtype == DType::TQ2_0 {
+        if task.dtype == DType::TQ2_0 {
             Sweep::<M, true>::new(task, scratch, &mut tiles).all();
         } else {
             Sweep::<M, false>::new(task, scratch, &mut tiles).all();
@@ -144,7 +145,7 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
                 let row = task.x.rows[token];
                 put(&mut of_group[0], i, row.scale.to_ne_bytes());
                 if SCALED {
-                    for (line, sum) in of_group[1..].iter_mut().zip(task.sums(token)) {
+                    for (line, sum) in of_group[1..].iter_mut().zip(task.x.sums(token)) {
                         put(line, i, (-sum).to_ne_bytes());
                     }
                 } else {
@@ -157,7 +158,7 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
             tiles,
             steps,
             codes: codes.as_chunks_mut().0,
-            scales: grown(&mut scratch.scales, 4 * RING),
+            scales: floats(grown(&mut scratch.scales, 4 * RING)),
             tokens,
             partial: partial.as_chunks_mut().0,
         }
@@ -256,7 +257,7 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
     }
 
     fn passes(&self) -> Passes {
-        Passes(self.task.block.rows.clone())
+        Passes(0..self.task.rows)
     }
 
     /// Multiplies the codes of step `step`, and unpacks the next ones meanwhile. Of TQ2_0 these sums are for `add`.
@@ -300,12 +301,12 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
     /// Codes of step `step` of some rows, up to twice sixteen; those of others are nothing. All, in four parts.
     #[inline(always)]
     unsafe fn unpack(&mut self, rows: &Range<usize>, step: usize, turn: usize, parts: Range<usize>) {
-        let (weights, count) = (&self.task.weights, rows.len());
-        let row_bytes = weights.stride;
+        let (task, count) = (self.task, rows.len());
+        let row_bytes = task.row_bytes;
         let at = step * if SCALED { BYTES + 2 } else { BYTES };
         let len = BYTES.min(row_bytes - at);
-        let all = &weights.row(rows.start).as_ptr();
-        assert!(count <= 2 * SIDE && weights.row(rows.end - 1).len() == row_bytes);
+        let all = &task.row(rows.start).as_ptr();
+        assert!(count <= 2 * SIDE && task.row(rows.end - 1).len() == row_bytes);
         let (base, next) = (all.wrapping_add(at), all.wrapping_add(2 * SIDE * (row_bytes + at)));
         let codes = self.codes[turn % RING * 2..][..2].as_mut_ptr().cast::<Line>();
         for row in parts.start * SIDE / 2..count.min(parts.end * SIDE / 2) {
@@ -384,7 +385,7 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
     /// Adds the products of the `k`th quarter of a step's codes and tokens.
     #[inline(always)]
     unsafe fn multiply<const N: usize>(&mut self, group: usize, step: usize, turn: usize, k: usize) {
-        let tokens = |group: usize| &self.task.arranged[(group * self.steps + step) * LINES..][..LINES];
+        let tokens = |group: usize| &self.task.x.arranged[(group * self.steps + step) * LINES..][..LINES];
         let (a, b) = (tokens(group).as_ptr().cast::<u8>(), tokens(group + N - 1).as_ptr().cast::<u8>());
         let codes: *const u8 = self.codes[turn % RING * 2..][..2].as_ptr().cast();
         let at = 1024 * k;
@@ -429,7 +430,7 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
     /// Writes the outputs of sixteen tokens for some rows, up to sixteen, whose sums are `partial[at]`.
     #[inline(always)]
     unsafe fn finish(&mut self, rows: Range<usize>, group: usize, at: usize) {
-        let (x, weights) = (self.task.x, &self.task.weights);
+        let (x, task) = (self.task.x, self.task);
         let each = if SCALED { 1 + self.steps } else { 2 };
         // SAFETY (of all): lines are sixteen numbers.
         unsafe {
@@ -441,8 +442,8 @@ impl<'a, M: Machine, const SCALED: bool> Sweep<'a, M, SCALED> {
                     *value = M::div(M::load(sums.0.as_ptr().cast()), own);
                     continue;
                 }
-                if i == 0 || weights.dtype == DType::Ternary {
-                    scale = M::div(M::splat(weights.scale(rows.start + i.min(rows.len() - 1))), own);
+                if i == 0 || task.dtype == DType::Ternary {
+                    scale = M::div(M::splat(task.scale(rows.start + i.min(rows.len() - 1))), own);
                 }
                 *value = M::mul(M::load_i32(sums.0.as_ptr().cast()), scale);
             }
