@@ -231,6 +231,10 @@ unsafe fn tile<I: Ints, const T: usize, const P: usize>(task: &Task, panel: usiz
     unsafe {
         let mut sums = [[I::zero(); P]; T];
         for t in 0..T {
+            // Outputs of tokens are far apart, and not in the caches.
+            for at in 0..=P {
+                I::Lanes::fetch(task.place(first + t, panel * SIDE).wrapping_add(64 * at));
+            }
             x[t] = task.x.x.row(first + t).as_ptr();
             if I::Part::UNSIGNED {
                 sums[t] = [I::splat(task.x.x.rows[first + t].sum.wrapping_mul(-128)); P];

@@ -414,6 +414,10 @@ impl Step<'_> {
         let x = &task.x.arranged[start / LANES * lines..][..lines];
         let mut sums = [_mm512_setzero_si512(); T];
         let mut totals = [_mm512_setzero_ps(); T];
+        for t in 0..T {
+            // Outputs of tokens are far apart, and not in the caches.
+            fetch(task.place(start + t, first), 2 * 64);
+        }
         if !SCALED {
             let blocks = packed.as_chunks::<8>().0.iter().zip(x.as_chunks::<32>().0);
             for (n, (packed, x)) in blocks.enumerate() {
