@@ -142,8 +142,8 @@ impl At<'_> {
             for step in steps.clone() {
                 let at = step * 1024;
                 if *group == 0 {
-                    for p in 0..P {
-                        M::fetch(w[p].wrapping_add(at + AHEAD), 1024);
+                    for w in &w[..P] {
+                        M::fetch(w.wrapping_add(at + AHEAD), 1024);
                     }
                 }
                 if last {
