@@ -63,7 +63,8 @@ impl<X: Sync + ?Sized> Product<'_, X> {
                 let (packed, row_bytes) = packed_rows(matrix, first..first + rows);
                 let (x, column) = (self.x, column + first);
                 let at = Place { column, out, stride: self.stride };
-                return Task { x, matrix, dtype: matrix.dtype, packed, row_bytes, first, rows, at };
+                let behind = matrix.data.get(matrix.rows * row_bytes..).unwrap_or(&[]);
+                return Task { x, matrix, dtype: matrix.dtype, packed, row_bytes, behind, first, rows, at };
             }
             n -= here;
         }
@@ -79,6 +80,8 @@ pub struct Task<'a, X: ?Sized> {
     /// The rows as the file packs them, one behind the other, and how many bytes each one has.
     pub packed: &'a [u8],
     pub row_bytes: usize,
+    /// What stands behind all rows of the matrix: scales. To look it up for each row would take long.
+    pub behind: &'a [u8],
     /// The matrix's row that is the first of the task.
     pub first: usize,
     pub rows: usize,
