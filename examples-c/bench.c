@@ -1,13 +1,15 @@
 // How fast: prefill and decode by batch size, one after another against side by side against batched, and
 // (--echo) what the engine itself costs per token, without a model.
 //   bench [--json] [--echo | --load] [--threads N] [--prompt N] [--new N] [--repeat N] [--batches N,N,...]
-//         [--ids] [--together] [--instructions NAME] [--kv NAME] [model.gguf]
+//         [--ids] [--together] [--instructions NAME] [--kv NAME]
+//         [--weights NAME] [model.gguf]
 // --load: how long loading takes, and the memory at its peak, after it and after one request.
 // --repeat: medians of so many runs. --batches: these sizes, and nothing but them. --ids: prompts are ids from all over
 // the vocabulary, which needs no tokenizer. --together: all prompts of a batch go into its first step, as far as they
 // fit, instead of the first alone and the others behind it; then prefill and decode come after one another.
 // --instructions: scalar, avx2, avx-vnni, avx512-vnni, amx or neon instead of the best that the machine has.
 // --kv: f16, f32 or int8: what keys and values are stored in.
+// --weights: keep, q8_0, q4_0, ternary or int8: what attention and feed-forward weights become while loading.
 #include "bn_engine.h"
 
 #include <stdbool.h>
@@ -26,7 +28,7 @@ static int batch_count = 7;
     "to the park to play in the sun. 12+30=42. Ada 42, Tom 17, Mia 88. Tom? 17. "
 
 static const char *model; // NULL: the one inside the library
-static int32_t instructions = BN_INSTRUCTIONS_AUTO, kv_type = BN_KV_F16;
+static int32_t instructions = BN_INSTRUCTIONS_AUTO, kv_type = BN_KV_F16, weight_type = BN_WEIGHTS_KEEP;
 static uint32_t threads, prompt_tokens = 64, new_tokens = 64, repeats = 1;
 static bool json, spread_ids, together;
 
@@ -49,12 +51,24 @@ static double cpu_seconds(void) {
            (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
 }
 
+static bn_model *requantized(void) {
+    bn_error error = {.struct_size = sizeof error};
+    bn_model_config config;
+    bn_model *made = NULL;
+    check(bn_model_config_init(&config, sizeof config), "config", NULL);
+    if (model != NULL) config.path = BN_TEXT(model);
+    config.weight_type = weight_type;
+    check(bn_model_open(&config, &made, &error), "open", &error);
+    return made;
+}
+
 static bn_engine *start(uint32_t batch, uint32_t engine_threads) {
     bn_error error = {.struct_size = sizeof error};
     bn_engine_config config;
     bn_engine *engine = NULL;
     check(bn_engine_config_init(&config, sizeof config), "config", NULL);
-    if (model != NULL) config.model_path = BN_TEXT(model);
+    if (weight_type != BN_WEIGHTS_KEEP) config.model = requantized();
+    else if (model != NULL) config.model_path = BN_TEXT(model);
     config.threads = engine_threads;
     config.instructions = instructions;
     config.kv_type = kv_type;
@@ -66,6 +80,7 @@ static bn_engine *start(uint32_t batch, uint32_t engine_threads) {
         config.max_step_ms = 60000;
     }
     check(bn_engine_create(&config, &engine, &error), "create", &error);
+    check(bn_model_free(config.model), "free", NULL);
     return engine;
 }
 
@@ -341,6 +356,17 @@ static void instruction_set(const char *name) {
     exit(2);
 }
 
+static void weights_named(const char *name) {
+    static const char *const names[] = {"keep", "q8_0", "q4_0", "ternary", "int8"};
+    for (int32_t i = 0; name != NULL && i < (int32_t)(sizeof names / sizeof *names); i++) {
+        if (strcmp(name, names[i]) != 0) continue;
+        weight_type = i; // BN_WEIGHTS_*, in their order
+        return;
+    }
+    fprintf(stderr, "expected a type of weights: keep, q8_0, q4_0, ternary or int8\n");
+    exit(2);
+}
+
 static void kv_named(const char *name) {
     static const char *const names[] = {"f16", "f32", "int8"};
     for (int32_t i = 0; name != NULL && i < (int32_t)(sizeof names / sizeof *names); i++) {
@@ -354,7 +380,8 @@ static void kv_named(const char *name) {
 
 static int usage(void) {
     fprintf(stderr, "bench [--json] [--echo | --load] [--threads N] [--prompt N] [--new N] [--repeat N] "
-                    "[--batches N,N,...] [--ids] [--together] [--instructions NAME] [--kv NAME] [model]\n");
+                    "[--batches N,N,...] [--ids] [--together] [--instructions NAME] [--kv NAME] "
+                    "[--weights NAME] [model]\n");
     return 2;
 }
 
@@ -374,6 +401,7 @@ int main(int argc, char **argv) {
         else if (strcmp(argv[i], "--batches") == 0) batch_list(next), only_batches = true, i++;
         else if (strcmp(argv[i], "--instructions") == 0) instruction_set(next), i++;
         else if (strcmp(argv[i], "--kv") == 0) kv_named(next), i++;
+        else if (strcmp(argv[i], "--weights") == 0) weights_named(next), i++;
         else if (argv[i][0] == '-') return usage();
         else model = argv[i];
     }

@@ -203,6 +203,12 @@
 /** -1, 0 and 1 with a scale, as in BitNet b1.58. */
 #define BN_WEIGHTS_TERNARY (3)
 
+/**
+ * 8 bits, with a scale for each row; activations get one for each token. Faster than
+ * `BN_WEIGHTS_Q8_0` for prompts, and less precise.
+ */
+#define BN_WEIGHTS_INT8 (4)
+
 /** Half precision. */
 #define BN_KV_F16 (0)
 
@@ -527,7 +533,8 @@ typedef struct bn_model_config {
     /**
      * What attention and feed-forward weights become while loading, `BN_WEIGHTS_*`. Only F32,
      * F16 and BF16 weights can become something else than `BN_WEIGHTS_KEEP` (default), and only
-     * those of BitNet models `BN_WEIGHTS_TERNARY`.
+     * those of BitNet models `BN_WEIGHTS_TERNARY`. Q4_0 to Q8_0 and Q4_K to Q6_K weights can
+     * become `BN_WEIGHTS_INT8` too.
      */
     int32_t weight_type;
     /** The same for the embedding, without `BN_WEIGHTS_TERNARY`. */

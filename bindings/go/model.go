@@ -20,6 +20,7 @@ const (
 	WeightsQ8_0    WeightType = C.BN_WEIGHTS_Q8_0
 	WeightsQ4_0    WeightType = C.BN_WEIGHTS_Q4_0
 	WeightsTernary WeightType = C.BN_WEIGHTS_TERNARY
+	WeightsInt8    WeightType = C.BN_WEIGHTS_INT8
 )
 
 // ModelOptions say how to open a model.

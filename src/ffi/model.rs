@@ -43,7 +43,8 @@ pub struct bn_model_config {
     pub threads: u32,
     /// What attention and feed-forward weights become while loading, `BN_WEIGHTS_*`. Only F32,
     /// F16 and BF16 weights can become something else than `BN_WEIGHTS_KEEP` (default), and only
-    /// those of BitNet models `BN_WEIGHTS_TERNARY`.
+    /// those of BitNet models `BN_WEIGHTS_TERNARY`. Q4_0 to Q8_0 and Q4_K to Q6_K weights can
+    /// become `BN_WEIGHTS_INT8` too.
     pub weight_type: i32,
     /// The same for the embedding, without `BN_WEIGHTS_TERNARY`.
     pub embedding_type: i32,
@@ -75,6 +76,7 @@ fn weight_type(field: &str, value: i32) -> Result<WeightType> {
             (BN_WEIGHTS_Q8_0, WeightType::Q8_0),
             (BN_WEIGHTS_Q4_0, WeightType::Q4_0),
             (BN_WEIGHTS_TERNARY, WeightType::Ternary),
+            (BN_WEIGHTS_INT8, WeightType::Int8),
         ],
     )
 }

@@ -68,6 +68,9 @@ pub const BN_WEIGHTS_Q8_0: i32 = 1;
 pub const BN_WEIGHTS_Q4_0: i32 = 2;
 /// -1, 0 and 1 with a scale, as in BitNet b1.58.
 pub const BN_WEIGHTS_TERNARY: i32 = 3;
+/// 8 bits, with a scale for each row; activations get one for each token. Faster than
+/// `BN_WEIGHTS_Q8_0` for prompts, and less precise.
+pub const BN_WEIGHTS_INT8: i32 = 4;
 
 /// Half precision.
 pub const BN_KV_F16: i32 = 0;

@@ -14,9 +14,12 @@ pub enum WeightType {
     Q4_0,
     /// BitNet's: -1, 0, 1 and a scale; the projections of BitNet models only.
     Ternary,
+    /// int8 with a scale for each row, multiplied with int8 activations with a scale for each token.
+    Int8,
 }
 
-/// All of a file's own by default. Only F32, F16 and BF16 weights become something else.
+/// All of a file's own by default. Only F32, F16 and BF16 weights become something else; those in blocks of 4 bits or more
+/// may become `Int8`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadOptions {
     /// The projections of attention and feed-forward, in every layer.

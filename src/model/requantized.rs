@@ -90,13 +90,15 @@ impl Checkpoint for Requantized<'_> {
             WeightType::Q8_0 => DType::Q8_0,
             WeightType::Q4_0 => DType::Q4_0,
             WeightType::Ternary => DType::Ternary,
+            WeightType::Int8 => DType::Int8,
         };
         if matrix.dtype == to {
             return Ok(matrix);
         }
-        if !matches!(matrix.dtype, DType::F32 | DType::F16 | DType::BF16) {
+        if !may_become(to, matrix.dtype) {
+            let blocks = if to == DType::Int8 { ", and those in blocks of 4 bits or more," } else { "" };
             return Err(Error::unsupported(format!(
-                "{}: tensor '{tensor}' is {:?}; only F32, F16 and BF16 weights become {to:?} at load",
+                "{}: tensor '{tensor}' is {:?}; only F32, F16 and BF16 weights{blocks} become {to:?} at load",
                 self.what(),
                 matrix.dtype
             )));
@@ -137,6 +139,12 @@ impl Checkpoint for Requantized<'_> {
     fn other_bytes(&self) -> u64 {
         self.files.other_bytes()
     }
+}
+
+fn may_become(to: DType, from: DType) -> bool {
+    use DType::*;
+    let blocks = matches!(from, Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q4_K | Q5_K | Q6_K);
+    matches!(from, F32 | F16 | BF16) || to == Int8 && blocks
 }
 
 /// Floats that are -s, 0 and s already, as converters write ternary weights, keep their s: the rule by mean |w| would

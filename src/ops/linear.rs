@@ -6,7 +6,7 @@ use super::support::{f32s, f32s_mut, output, refused, rows};
 use super::{Activation, Norm, Projections};
 use crate::base::sync::Mutex;
 use crate::kernels::gemm::blocks::{MOST, Part, SharedOut};
-use crate::kernels::gemm::{dense, quantized, ternary};
+use crate::kernels::gemm::{dense, int8, quantized, ternary};
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::elementwise;
 use crate::kernels::{Arithmetic, Isa, Matrix, Pool};
@@ -177,9 +177,6 @@ impl Linear<'_> {
     fn product(&self, x: &Rows, weights: &[&Matrix], prepared: &mut Prepared, out: &mut [f32]) {
         let Prepared { floats, ints } = prepared;
         let kind = weights[0].dtype.arithmetic();
-        if kind == Arithmetic::Ternary {
-            return ternary::matmul(self.pool, self.isa, &x.ternary(ints), weights, out);
-        }
         if weights.iter().all(|m| m.dtype.arithmetic() == kind) {
             return self.of_kind(kind, x, weights, prepared, out);
         }
@@ -188,7 +185,7 @@ impl Linear<'_> {
         let source = Source::Rows(x.floats(floats));
         let x = Rows { pool, isa, source, norm: None, rows, cols };
         let mut again = Prepared { floats: Vec::new(), ints: std::mem::take(ints) };
-        for kind in [Arithmetic::Blocks32, Arithmetic::Blocks256, Arithmetic::Float] {
+        for kind in [Arithmetic::Int8, Arithmetic::Blocks32, Arithmetic::Blocks256, Arithmetic::Float] {
             self.of_kind(kind, &x, weights, &mut again, out);
         }
         *ints = again.ints;
@@ -215,6 +212,11 @@ impl Linear<'_> {
         let (parts, stride) = (&parts[..count], column);
         match parts.first().map(|part| quantized::block_of(part.matrix.dtype)) {
             None => {}
+            _ if matches!(kind, Arithmetic::Ternary | Arithmetic::Int8) => {
+                let x = x.whole(&mut prepared.ints);
+                let matmul = if kind == Arithmetic::Int8 { int8::matmul } else { ternary::matmul };
+                matmul(self.pool, self.isa, &x, parts, stride, out);
+            }
             Some(Some(block)) => {
                 let x = x.blocks(block, &mut prepared.ints);
                 quantized::matmul(self.pool, self.isa, &x, parts, stride, out);

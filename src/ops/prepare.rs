@@ -77,7 +77,7 @@ impl<'a> Rows<'a> {
     }
 
     /// In int8 with a scale for each row, which is `ternary::padded(cols)` wide and ends with zeros.
-    pub fn ternary<'p>(&self, to: &'p mut Ints) -> Activations<'p> {
+    pub fn whole<'p>(&self, to: &'p mut Ints) -> Activations<'p> {
         let (count, cols, width) = (self.rows, self.cols, ternary::padded(self.cols));
         let (int8, rows) = (grown(&mut to.int8, count * width), grown(&mut to.rows, count));
         let (values, scales) = (SharedOut::new(int8), SharedOut::new(rows));

@@ -287,7 +287,7 @@ fn options(weights: WeightType, embedding: WeightType, head: WeightType) -> Load
     LoadOptions { weights, embedding, head, ..LoadOptions::default() }
 }
 
-use WeightType::{Keep, Q4_0, Q8_0, Ternary};
+use WeightType::{Int8, Keep, Q4_0, Q8_0, Ternary};
 
 #[test]
 fn weights_become_smaller_and_stay_close() {
@@ -307,6 +307,40 @@ fn weights_become_smaller_and_stay_close() {
             before = (bytes, error);
         }
     }
+}
+
+/// A scale for each row and token, where Q8_0 has one for each 32 columns: further off, but not by much.
+#[test]
+fn weights_become_int8_and_stay_close() {
+    for (name, most) in [("llama-f32", 0.1), ("llama-bf16", 0.1), ("llama-sharded", 0.1), ("qwen2", 0.1)] {
+        let golden = golden(name);
+        let path = root().join(&golden.model).to_string_lossy().into_owned();
+        let error = |ty| {
+            let loaded = open(&path, &options(ty, ty, ty)).unwrap();
+            relative_error(&alone(&loaded, &golden.sequences, 16).concat(), &golden.logits)
+        };
+        let (int8, q8) = (error(Int8), error(Q8_0));
+        assert!(int8 > 0.0 && int8 < most && int8 < 1.5 * q8, "{name}: {int8}, and {q8} as Q8_0");
+    }
+}
+
+/// Weights in blocks too; a file that is ternary is refused.
+#[test]
+fn quantized_weights_become_int8() {
+    for name in ["type-q8_0", "type-q4_0", "type-q6_k", "type-q4_k"] {
+        let golden = golden(name);
+        let path = root().join(&golden.model).to_string_lossy().into_owned();
+        let run = |options| {
+            let loaded = open(&path, &options).unwrap();
+            alone(&loaded, &golden.sequences, 16).concat()
+        };
+        let (kept, int8) = (run(LoadOptions::default()), run(options(Int8, Keep, Int8)));
+        let error = relative_error(&int8, &kept);
+        assert!(error > 0.0 && error < 0.1, "{name}: {error}");
+    }
+    let path = root().join("tests/golden/models/bitnet-online").to_string_lossy().into_owned();
+    let error = open(&path, &options(Int8, Keep, Keep)).err().unwrap();
+    assert!(error.status == Status::Unsupported && error.message.contains("Int8"), "{error}");
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl Toy {
         toy
     }
 
-    fn all() -> [Self; 7] {
+    fn all() -> [Self; 8] {
         let shape = |heads, kv_heads, head_dim| AttentionShape::new(heads, kv_heads, head_dim);
         [
             Self::new(1, DType::I2S, shape(8, 2, 32), RopeStyle::Neox, Activation::Relu2),
@@ -82,6 +82,7 @@ impl Toy {
             Self::new(3, DType::Q8_0, shape(3, 1, 128), RopeStyle::Interleaved, Activation::SwiGlu),
             Self::new(4, DType::BF16, shape(6, 2, 12), RopeStyle::Neox, Activation::SwiGlu),
             Self::new(7, DType::Ternary, shape(6, 2, 12), RopeStyle::Neox, Activation::Relu2),
+            Self::new(8, DType::Int8, shape(4, 2, 16), RopeStyle::Neox, Activation::SwiGlu),
             Self::full(5, DType::I2S, shape(4, 2, 64), 19),
             Self::full(6, DType::F32, shape(4, 1, 32), 16),
         ]

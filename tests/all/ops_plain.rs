@@ -13,8 +13,17 @@ use candle_core::Tensor;
 use std::sync::Arc;
 
 const TOLERANCE: f32 = 1e-5;
-const TYPES: [DType; 8] =
-    [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q6_K, DType::TQ2_0, DType::I2S, DType::Ternary];
+const TYPES: [DType; 9] = [
+    DType::Int8,
+    DType::F32,
+    DType::F16,
+    DType::BF16,
+    DType::Q8_0,
+    DType::Q6_K,
+    DType::TQ2_0,
+    DType::I2S,
+    DType::Ternary,
+];
 
 fn fused() -> FusedOps {
     FusedOps::new(Pool::new(2).unwrap())
@@ -60,6 +69,7 @@ fn products_of_several_types() {
         [DType::Q8_0, DType::Q6_K, DType::F16],
         [DType::Q6_K, DType::Q8_0, DType::Q6_K],
         [DType::F32, DType::Q8_0, DType::BF16],
+        [DType::Int8, DType::Q8_0, DType::Int8],
     ] {
         let weights = [(types[0], 37), (types[1], 8), (types[2], 40)];
         let weights = weights.map(|(dtype, outputs)| random.matrix(dtype, outputs, 768));

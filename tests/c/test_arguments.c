@@ -143,8 +143,8 @@ TEST(model_config_ranges_are_refused_by_name) {
     BAD(log_level, -1);
     BAD(log_level, 5);
     BAD(weight_type, -1);
-    BAD(weight_type, BN_WEIGHTS_TERNARY + 1);
-    BAD(embedding_type, 4);
+    BAD(weight_type, BN_WEIGHTS_INT8 + 1);
+    BAD(embedding_type, BN_WEIGHTS_INT8 + 1);
     BAD(embedding_type, BN_WEIGHTS_TERNARY);
     BAD(head_type, -1);
     BAD(head_type, BN_WEIGHTS_TERNARY);

@@ -1,7 +1,8 @@
 //! docs/parity.md: how near our numbers are to each reference's, by architecture and format.
 
 use super::parity::{agreement, embedding_error};
-use super::{Embeddings, Golden, alone, index_case, load_file};
+use super::{Embeddings, Golden, alone, index_case, load_file, load_source, root};
+use bn_engine::model::{LoadOptions, Source, WeightType};
 use std::fmt::Write;
 
 const HEAD: &str = "# Parity
@@ -35,6 +36,21 @@ int8 in the same blocks, but with scales in f32, it is 0.7 times that noise (0.8
 |---|---|---|---|---|---|
 ";
 
+const REQUANTIZED: &str = "
+## Weights that become another type at load, against transformers
+
+The errors of projections and head in that type (`weight_type`, `head_type`), of these models with random weights. Q8_0 and
+Q4_0 round activations to int8 with a scale for 32 columns, int8 with one for a token: how much that costs depends on how
+unlike the columns of a real model's activations are. The limit of int8 is 1.5 times the error of Q8_0
+(`weights_become_int8_and_stay_close`).
+
+| model | Q8_0 | Q4_0 | int8 | argmax Q8_0 | Q4_0 | int8 |
+|---|---|---|---|---|---|---|
+";
+
+/// Of several architectures, in floats.
+const FLOATS: [&str; 6] = ["gemma3", "llama-bf16", "llama-f32", "llama-mqa", "mistral-window", "qwen2"];
+
 const POOLED: &str = "
 ## Embeddings, against transformers
 
@@ -60,6 +76,18 @@ fn by_name(golden: &Golden, architecture: &str) -> serde_json::Value {
     serde_json::json!({ "arch": architecture, "format": format, "reference": "", "covers": golden.source })
 }
 
+fn requantized(golden: &Golden) -> String {
+    let results = [WeightType::Q8_0, WeightType::Q4_0, WeightType::Int8].map(|ty| {
+        let options = LoadOptions { weights: ty, head: ty, ..LoadOptions::default() };
+        let path = root().join(&golden.model).to_string_lossy().into_owned();
+        let loaded = load_source(&Source::File(path), &options, 2).unwrap_or_else(|e| panic!("{ty:?}: {e}"));
+        agreement(golden, &alone(&loaded, &golden.sequences, 16))
+    });
+    let [q8, q4, int8] = results.map(|(error, ..)| number(error));
+    let [of_q8, of_q4, of_int8] = results.map(|(_, same, rows)| format!("{same}/{rows}"));
+    format!("| {} | {q8} | {q4} | {int8} | {of_q8} | {of_q4} | {of_int8} |\n", golden.case)
+}
+
 pub fn write(logits: &[Golden], embeddings: &[Embeddings]) -> String {
     let (mut exact, mut theirs, mut pooled) = (EXACT.to_owned(), THEIRS.to_owned(), POOLED.to_owned());
     for golden in logits {
@@ -82,6 +110,8 @@ pub fn write(logits: &[Golden], embeddings: &[Embeddings]) -> String {
         }
         .expect("text");
     }
+    let floats = logits.iter().filter(|golden| FLOATS.contains(&golden.case.as_str()));
+    let requantized: String = floats.map(requantized).collect();
     for golden in embeddings {
         let case = index_case(&golden.case).expect("a case");
         let (arch, format, covers) = (field(&case, "arch"), field(&case, "format"), field(&case, "covers"));
@@ -89,5 +119,5 @@ pub fn write(logits: &[Golden], embeddings: &[Embeddings]) -> String {
         let name = &golden.case;
         writeln!(pooled, "| {name} | {arch} | {format} | {covers} | {error} | {limit} |").expect("text");
     }
-    format!("{HEAD}{exact}{theirs}{pooled}")
+    format!("{HEAD}{exact}{theirs}{REQUANTIZED}{requantized}{pooled}")
 }

@@ -17,7 +17,7 @@ use bn_engine::kernels::attention::kv;
 use bn_engine::kernels::attention::{Context, Half, KvType, Paged, QUERIES, Scratch, Seen, TILE, stride};
 use bn_engine::kernels::gemm::blocks::{Part, SharedOut};
 use bn_engine::kernels::gemm::ternary::{self, Activations};
-use bn_engine::kernels::gemm::{dense, quantized};
+use bn_engine::kernels::gemm::{dense, int8, quantized};
 use bn_engine::kernels::rows::norm;
 use bn_engine::kernels::rows::quantize::{QuantRow, quantize_row};
 use bn_engine::kernels::rows::quantize_blocks::{BlockActivations, columns_of_sum, quantize_blocks};
@@ -37,9 +37,10 @@ const SHAPES: [(usize, usize); 8] = [
     (512, 2048),
 ];
 const QUICK_SHAPES: [(usize, usize); 2] = [(6912, 2560), (2048, 2048)];
-const TOKENS: [usize; 7] = [1, 2, 4, 8, 16, 32, 128];
+const TOKENS: [usize; 8] = [1, 2, 4, 8, 16, 32, 128, 512];
 const QUICK_TOKENS: [usize; 4] = [1, 8, 16, 32];
-const TYPES: [DType; 10] = [
+const TYPES: [DType; 11] = [
+    DType::Int8,
     DType::I2S,
     DType::TQ2_0,
     DType::Q1_0,
@@ -157,6 +158,7 @@ impl Bench<'_> {
             "{} {dtype:?}",
             match dtype.arithmetic() {
                 Arithmetic::Ternary => "ternary",
+                Arithmetic::Int8 => "rows",
                 Arithmetic::Float => "dense",
                 Arithmetic::Blocks32 | Arithmetic::Blocks256 => "quantized",
             }
@@ -196,7 +198,8 @@ impl Bench<'_> {
             let x = BlockActivations { values: &values, scales: &scales, sums: &sums, cols, block };
             return self.measure(case, |n| quantized::matmul(pool, isa, &x, &part(n), rows, &mut out));
         }
-        if !matrices[0].dtype.is_ternary() {
+        let kind = matrices[0].dtype.arithmetic();
+        if kind == Arithmetic::Float {
             return self.measure(case, |n| dense::matmul(pool, isa, &x, cols, &part(n), rows, &mut out));
         }
         let width = ternary::padded(cols);
@@ -205,8 +208,11 @@ impl Bench<'_> {
             *scale = quantize_row(isa, x, &mut values[..cols]);
         }
         let x = Activations { values: &values, rows: &scales, cols: width };
+        if kind == Arithmetic::Int8 {
+            return self.measure(case, |n| int8::matmul(pool, isa, &x, &part(n), rows, &mut out));
+        }
         self.measure(case, |n| {
-            ternary::matmul(pool, isa, &x, &[&matrices[n % matrices.len()]], &mut out);
+            ternary::matmul(pool, isa, &x, &part(n), rows, &mut out);
         });
     }
 

@@ -23,6 +23,7 @@ fn main() {
 mod bench {
     use bn_dev::{Options, SplitMix, machine, median, seconds};
     use bn_engine::base::Bytes;
+    use bn_engine::kernels::gemm::blocks::Part;
     use bn_engine::kernels::gemm::blocks::SharedOut;
     use bn_engine::kernels::gemm::ternary::{self, Activations};
     use bn_engine::kernels::rows::quantize::QuantRow;
@@ -76,8 +77,9 @@ mod bench {
                 let quant: Vec<_> =
                     values.chunks(width).map(|x| QuantRow { scale: 1.0, sum: sum(x) }).collect();
                 let x = Activations { values: &values, rows: &quant, cols: width };
+                let part = |n: usize| [Part { matrix: &codes[n % codes.len()], column: 0 }];
                 let (mut own, mut other) = (vec![0.0; tokens * height], vec![0.0; tokens * height]);
-                ternary::matmul(&pool, options.isa, &x, &[&codes[0]], &mut own);
+                ternary::matmul(&pool, options.isa, &x, &part(0), codes[0].rows, &mut own);
                 let mut scratch = Vec::new();
                 for lut in &tables {
                     lut.matmul(&pool, &x, 0, &mut scratch, &mut other);
@@ -89,7 +91,7 @@ mod bench {
                     match form {
                         0 | 1 => {
                             let isa = if form == 0 { Isa::Avx2 } else { options.isa };
-                            ternary::matmul(&pool, isa, &x, &[&codes[n % codes.len()]], &mut own)
+                            ternary::matmul(&pool, isa, &x, &part(n), codes[0].rows, &mut own)
                         }
                         _ => tables[form - 2].matmul(&pool, &x, n, &mut scratch, &mut other),
                     }

@@ -63,7 +63,8 @@ impl<X: Sync + ?Sized> Product<'_, X> {
                 let (packed, row_bytes) = packed_rows(matrix, first..first + rows);
                 let (x, column) = (self.x, column + first);
                 let at = Place { column, out, stride: self.stride };
-                return Task { x, matrix, dtype: matrix.dtype, packed, row_bytes, first, rows, at };
+                let behind = matrix.data.get(matrix.rows * row_bytes..).unwrap_or(&[]);
+                return Task { x, matrix, dtype: matrix.dtype, packed, row_bytes, behind, first, rows, at };
             }
             n -= here;
         }
@@ -79,6 +80,8 @@ pub struct Task<'a, X: ?Sized> {
     /// The rows as the file packs them, one behind the other, and how many bytes each one has.
     pub packed: &'a [u8],
     pub row_bytes: usize,
+    /// What stands behind all rows of the matrix: scales. To look it up for each row would take long.
+    pub behind: &'a [u8],
     /// The matrix's row that is the first of the task.
     pub first: usize,
     pub rows: usize,
@@ -119,6 +122,12 @@ impl<'a, X: ?Sized> Task<'a, X> {
     #[inline]
     pub fn group<const N: usize>(&self, first: usize) -> [&'a [u8]; N] {
         std::array::from_fn(|r| self.row((first + r).min(self.rows - 1)))
+    }
+
+    /// Where the outputs of token `t` for the rows that begin at `row` go: to be fetched. They need not be there.
+    #[inline(always)]
+    pub fn place(&self, t: usize, row: usize) -> *const u8 {
+        self.at.out.start().wrapping_add(t * self.at.stride + self.at.column + row).cast()
     }
 
     /// Writes the outputs of token `t` for the rows of the task that begin at `row`.

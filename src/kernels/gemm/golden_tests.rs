@@ -200,7 +200,8 @@ fn ternary_products_are_those_of_the_weights() {
             .collect();
         let mut out = vec![f32::NAN; 5 * m.rows];
         let x = ternary::Activations { values: &values, rows: &rows, cols: width };
-        ternary::matmul(&pool, isa(), &x, &[&m], &mut out);
+        let part = [Part { matrix: &m, column: 0 }];
+        ternary::matmul(&pool, isa(), &x, &part, m.rows, &mut out);
         for (t, out) in out.chunks_exact(m.rows).enumerate() {
             for (w, got) in case.values.chunks_exact(m.cols).zip(out) {
                 let x = &values[t * width..];

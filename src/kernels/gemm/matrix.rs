@@ -1,8 +1,9 @@
 //! A weight matrix as its file holds it.
 
+use super::{int8, ternary};
 use crate::base::{Bytes, Error, Result};
 
-/// How a weight's bytes are laid out; the numbers are GGUF's type ids, but for the last two (`file_id`).
+/// How a weight's bytes are laid out; the numbers are GGUF's type ids, but for the last three (`file_id`).
 #[allow(non_camel_case_types)] // the names that files and their users know
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
@@ -34,6 +35,8 @@ pub enum DType {
     /// ik_llama.cpp's ternary types, a scale for each row.
     IQ1_BN = 134,
     IQ2_BN = 135,
+    /// Our own: signed bytes, a scale for each row (layout in `int8`). No file has it.
+    Int8 = u32::MAX - 2,
     /// As Q2_0, a scale for each 128: an older fork's, whose files give it the same number.
     Q2_0_128 = u32::MAX - 1,
     /// Our own: rows of whole 128-blocks in I2_S's bit order, padded with code 1, which is zero; behind all codes an
@@ -46,6 +49,8 @@ pub enum DType {
 pub enum Arithmetic {
     /// Int8 activations with a scale for each token (`ternary`).
     Ternary,
+    /// The same activations, and int8 weights with a scale for each row (`int8`).
+    Int8,
     /// Int8 activations with a scale for each 32 columns (`quantized`).
     Blocks32,
     /// Int8 activations with a scale for each 256 columns (`quantized`).
@@ -73,7 +78,7 @@ impl DType {
         ]
     };
 
-    /// The type's number in a GGUF file; that of `Ternary` is none.
+    /// The type's number in a GGUF file; those of `Ternary` and `Int8` are none.
     pub fn file_id(self) -> u32 {
         match self {
             DType::Q2_0_128 => DType::Q2_0 as u32,
@@ -82,10 +87,12 @@ impl DType {
     }
 
     /// (elements per block, bytes per block); a row is a whole number of blocks, with what `row_prefix` says before
-    /// them. Of `Ternary` the last block of a row may be partly padding, of I2_S a row may end within a block.
+    /// them. Of `Ternary` the last block of a row may be partly padding, of I2_S a row may end within a block; of `Int8`
+    /// several rows lie together.
     pub fn block(self) -> (usize, usize) {
         match self {
             DType::F32 => (1, 4),
+            DType::Int8 => (1, 1),
             DType::F16 | DType::BF16 => (1, 2),
             DType::Q4_0 => (32, 18),
             DType::Q4_1 => (32, 20),
@@ -127,6 +134,7 @@ impl DType {
         use DType::*;
         match self {
             I2S | TQ2_0 | Ternary => Arithmetic::Ternary,
+            Int8 => Arithmetic::Int8,
             Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q1_0 | Q2_0 | Q2_0_128 => Arithmetic::Blocks32,
             Q2_K | Q3_K | Q4_K | Q5_K | Q6_K => Arithmetic::Blocks256,
             // The last five become others before they are multiplied.
@@ -143,6 +151,10 @@ impl DType {
             DType::I2S if n.is_multiple_of(elements) => (n / elements).checked_mul(bytes)?.checked_add(32),
             DType::I2S => None,
             DType::Ternary => (cols.div_ceil(elements) * bytes).checked_add(4)?.checked_mul(rows),
+            DType::Int8 => {
+                let lines = cols.checked_next_multiple_of(ternary::WIDTH)? / 4 + 1;
+                rows.div_ceil(int8::SIDE).checked_mul(lines)?.checked_mul(64)
+            }
             DType::TL1 if n.is_multiple_of(64) => Some(n / 4),
             // bitnet.cpp's own expression: all but 256 columns as 5 bits for three, those as 4 bits for two.
             DType::TL2 if n.is_multiple_of(64) && cols >= 256 => {

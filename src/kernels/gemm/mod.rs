@@ -6,6 +6,7 @@ mod driver;
 pub mod formats;
 #[cfg(test)]
 pub(super) mod golden_tests;
+pub mod int8;
 pub mod matrix;
 pub mod quantized;
 pub mod ternary;

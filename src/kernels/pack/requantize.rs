@@ -4,6 +4,7 @@
 use super::{for_rows, pack_ternary, reserve, tq2_0_block, zeroed};
 use crate::base::{Bytes, Error, Result};
 use crate::kernels::gemm::formats::{dequantize_row, row_scale};
+use crate::kernels::gemm::int8;
 use crate::kernels::{DType, Matrix, Pool, isa};
 use half::f16;
 
@@ -11,6 +12,7 @@ use half::f16;
 ///
 /// - Q8_0, Q4_0, TQ2_0: each block by itself, as ggml does. TQ2_0's scale is a block's largest magnitude, so its source
 ///   is to be ternary already;
+/// - `Int8`: a row by the largest magnitude in it, which becomes 127; the others to the nearest, halves to the even one;
 /// - `Ternary`, I2_S: weights of BitNet b1.58 in training, F32, F16 or BF16, are rounded to ternary ones with the mean
 ///   magnitude of the whole tensor for scale; a matrix that is ternary keeps its codes and scales, of which I2_S
 ///   holds only one.
@@ -25,6 +27,7 @@ pub fn quantize(pool: &Pool, source: &Matrix, to: DType) -> Result<Matrix> {
         DType::Q8_0 => by_blocks::<32, 34>(pool, source, to, q8_0),
         DType::Q4_0 => by_blocks::<32, 18>(pool, source, to, q4_0),
         DType::TQ2_0 => by_blocks::<256, 66>(pool, source, to, tq2_0),
+        DType::Int8 => int8(pool, source),
         DType::Ternary => ternary(pool, source),
         DType::I2S => i2s(pool, &ternary(pool, source)?),
         _ => Err(Error::unsupported(format!("{dtype:?} weights cannot be turned into {to:?}"))),
@@ -50,6 +53,19 @@ fn by_blocks<const N: usize, const B: usize>(
     };
     for_rows(pool, rows, stride, cols, &mut data, &per_row)?;
     Matrix::new(Bytes::new(data), to, rows, cols)
+}
+
+fn int8(pool: &Pool, source: &Matrix) -> Result<Matrix> {
+    int8::pack(pool, source.rows, source.cols, &|row, out| {
+        let mut weights: Vec<f32> = zeroed(source.cols)?;
+        finite_row(source, row, &mut weights)?;
+        let most = largest(&weights).abs();
+        // A cast makes a zero times what has overflowed 0.
+        let up = 127.0 * inverse(most);
+        let values = out.iter_mut().zip(&weights);
+        values.for_each(|(out, w)| *out = (w * up).round_ties_even().clamp(-127.0, 127.0) as i8);
+        Ok(most / 127.0)
+    })
 }
 
 /// A row's weights, all finite.

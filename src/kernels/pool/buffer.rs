@@ -22,6 +22,12 @@ impl Line {
     }
 }
 
+/// Lines as sixteen f32 each.
+pub fn floats(lines: &mut [Line]) -> &mut [[f32; 16]] {
+    // SAFETY: both are 64 bytes, of any contents; a Line is aligned for f32.
+    unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len()) }
+}
+
 impl Default for Line {
     fn default() -> Self {
         Self([0; 64])

@@ -107,7 +107,7 @@ pub trait Ints: Copy {
         unsafe { Self::Lanes::of(|v| self.parts()[v].to_f32()) }
     }
 
-    /// `dot`, or `dot_signed`, of lines `from..to`, of `P` panels and `T` tokens.
+    /// `dot`, or `dot_signed` if that is not UNSIGNED, of lines `from..to`, of `P` panels and `T` tokens.
     #[inline(always)]
     unsafe fn dots<const SIGNED: bool, const T: usize, const P: usize>(
         sums: &mut [[Self; P]; T],
@@ -121,13 +121,20 @@ pub trait Ints: Copy {
                 let mut w = [Self::zero(); P];
                 for p in 0..P {
                     w[p] = Self::load(codes[p].add(i).cast());
+                    if SIGNED && Self::Part::UNSIGNED {
+                        w[p].parts_mut().iter_mut().for_each(|part| *part = part.flip());
+                    }
                 }
                 for t in 0..T {
                     let x = Self::Part::splat(four(x[t].add(4 * i)));
                     for p in 0..P {
                         for v in 0..16 / Self::Part::ROWS {
                             let (sum, w) = (&mut sums[t][p].parts_mut()[v], w[p].parts()[v]);
-                            *sum = if SIGNED { sum.dot_signed(w, x) } else { sum.dot(w, x) };
+                            *sum = if SIGNED && !Self::Part::UNSIGNED {
+                                sum.dot_signed(w, x)
+                            } else {
+                                sum.dot(w, x)
+                            };
                         }
                     }
                 }
@@ -136,7 +143,7 @@ pub trait Ints: Copy {
     }
 
     /// Adds codes · x of `parts * steps` lines. The products of `steps` of them fit an i16, two for each row. Codes are int8
-    /// where they are SIGNED.
+    /// where they are SIGNED, and then count 128 more than they are if UNSIGNED.
     #[inline(always)]
     unsafe fn add_lines<const SIGNED: bool, const T: usize, const P: usize>(
         sums: &mut [[Self; P]; T],

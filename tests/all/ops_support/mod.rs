@@ -2,7 +2,8 @@
 #![allow(dead_code)]
 
 use bn_engine::base::Bytes;
-use bn_engine::kernels::{DType, Matrix};
+use bn_engine::kernels::gemm::int8;
+use bn_engine::kernels::{DType, Matrix, Pool};
 use bn_engine::ops::{Norm, Projections, RaggedBatch, Rope, RopeStyle, SeqRows};
 use candle_core::{Device, Tensor};
 use half::{bf16, f16};
@@ -45,6 +46,15 @@ impl Random {
     }
 
     pub fn matrix(&mut self, dtype: DType, rows: usize, cols: usize) -> Matrix {
+        if dtype == DType::Int8 {
+            let seed = self.next();
+            let fill = |row: usize, out: &mut [i8]| {
+                let mut own = Random(seed ^ row as u32);
+                out.iter_mut().for_each(|w| *w = (own.below(255) as i32 - 127) as i8);
+                Ok(0.002 + 0.001 * own.float())
+            };
+            return int8::pack(&Pool::new(1).unwrap(), rows, cols, &fill).unwrap();
+        }
         let (elements, _) = dtype.block();
         let mut data = Vec::new();
         let blocks =

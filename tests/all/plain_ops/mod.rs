@@ -62,6 +62,14 @@ fn element(m: &Matrix, i: usize) -> f32 {
             let scale = f32::from_le_bytes(bytes[end..end + 4].try_into().unwrap());
             scale * code(byte, 3 - column % 128 / 32)
         }
+        Kind::Int8 => {
+            // Panels of sixteen rows: four columns of each, one after the other, then their scales.
+            let (row, column, bytes_each) = (i / m.cols, i % m.cols, m.cols.div_ceil(128) * 128 * 16 + 64);
+            let panel = &bytes[row / 16 * bytes_each..][..bytes_each];
+            let at = bytes_each - 64 + row % 16 * 4;
+            let scale = f32::from_le_bytes(panel[at..at + 4].try_into().unwrap());
+            scale * (panel[column / 4 * 64 + row % 16 * 4 + column % 4] as i8) as f32
+        }
         other => panic!("no test has {other:?} weights here"),
     }
 }
@@ -107,7 +115,7 @@ fn linear(x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> candle_core
         let x = weights.norms.get(i).map_or_else(|| Ok(x.clone()), |norm| rms_norm(&x, norm))?;
         let w = dequantize(m)?.to_dtype(DType::F64)?.t()?;
         let y = match m.dtype.arithmetic() {
-            Arithmetic::Ternary => {
+            Arithmetic::Ternary | Arithmetic::Int8 => {
                 let (values, scale) = quantize(&x)?;
                 values.to_dtype(DType::F64)?.matmul(&w)?.broadcast_div(&scale.to_dtype(DType::F64)?)?
             }

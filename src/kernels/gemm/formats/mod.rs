@@ -4,6 +4,7 @@ pub(in crate::kernels) mod decode;
 pub(in crate::kernels) mod short_blocks;
 pub(in crate::kernels) mod super_blocks;
 
+use crate::kernels::gemm::int8;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::lanes::{self, Element, Lanes};
 use crate::kernels::{DType, Isa, Matrix};
@@ -15,6 +16,9 @@ use std::ops::Range;
 /// that `pack::prepare` turns into others.
 pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
     assert_eq!(out.len(), m.cols, "a dequantized row is as long as its source");
+    if m.dtype == DType::Int8 {
+        return int8::dequantize(m, row, out);
+    }
     let source = packed_row(m, row);
     match m.dtype {
         DType::F32 => widen::<lanes::F32>(isa, source, out, source.as_ptr()),
@@ -35,9 +39,13 @@ pub(in crate::kernels) fn packed_row(m: &Matrix, row: usize) -> &[u8] {
     &rows[m.dtype.row_prefix()..]
 }
 
-/// The bytes of some rows, and of each one; prefixes included.
+/// The bytes of some rows, and of each one; prefixes included. Those of `Int8` begin with a panel, and are whole ones.
 pub(in crate::kernels) fn packed_rows(m: &Matrix, rows: Range<usize>) -> (&[u8], usize) {
     assert!(rows.end <= m.rows, "row {} of a matrix of {} rows", rows.end - 1, m.rows);
+    if m.dtype == DType::Int8 {
+        let (panel, end) = (int8::panel_lines(m.cols) * 64, rows.end.div_ceil(int8::SIDE));
+        return (&m.data[rows.start / int8::SIDE * panel..end * panel], panel / int8::SIDE);
+    }
     let (elements, bytes) = m.dtype.block();
     assert!(
         m.cols.is_multiple_of(elements) || m.dtype == DType::Ternary,

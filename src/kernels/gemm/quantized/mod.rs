@@ -33,7 +33,7 @@ pub fn block_of(dtype: DType) -> Option<usize> {
     match dtype.arithmetic() {
         Arithmetic::Blocks32 => Some(32),
         Arithmetic::Blocks256 => Some(256),
-        Arithmetic::Ternary | Arithmetic::Float => None,
+        Arithmetic::Ternary | Arithmetic::Int8 | Arithmetic::Float => None,
     }
 }
 

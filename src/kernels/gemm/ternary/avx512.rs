@@ -11,7 +11,7 @@
 use super::x256::AHEAD;
 use super::{Activations, Scratch, TASK_ROWS, Task};
 use crate::kernels::gemm::blocks::SharedOut;
-use crate::kernels::pool::buffer::{Line, grown};
+use crate::kernels::pool::buffer::{Line, floats, grown};
 use crate::kernels::simd::x86::fetch;
 use crate::kernels::{DType, Pool};
 use std::arch::x86_64::*;
@@ -76,7 +76,7 @@ pub fn arrange(pool: &Pool, x: &Activations, out: &mut [Line]) {
 /// `task` with any number of tokens.
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
 pub fn run(task: &Task, scratch: &mut Scratch) {
-    let scaled = task.weights.dtype == DType::TQ2_0;
+    let scaled = task.dtype == DType::TQ2_0;
     let tokens = task.x.rows.len();
     if tokens >= SWEEP_TOKENS {
         return if scaled { sweep::<true>(task, scratch) } else { sweep::<false>(task, scratch) };
@@ -113,7 +113,7 @@ fn plane<const TQ2: bool>(packed: __m512i, k: usize) -> __m512i {
 /// All rows of `task` with `T` tokens from `start` on.
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
 fn few<const T: usize, const SCALED: bool>(task: &Task, start: usize) {
-    let rows = task.block.rows.clone();
+    let rows = 0..task.rows;
     let mut values = [[0.0; TASK_ROWS]; T];
     // As the lanes of a group's outputs, `[token, row]`.
     let token = |i: usize| task.x.rows[start + (i / ROWS).min(T - 1)];
@@ -124,12 +124,12 @@ fn few<const T: usize, const SCALED: bool>(task: &Task, start: usize) {
     for first in (0..rows.len()).step_by(ROWS) {
         // A group that the block cuts short repeats its last row; the surplus results are dropped.
         let row = |r: usize| (rows.start + first + r).min(rows.end - 1);
-        let w = [0, 1, 2, 3].map(|r| task.weights.row(row(r)));
+        let w = [0, 1, 2, 3].map(|r| task.row(row(r)));
         let all = if SCALED {
             _mm512_div_ps(few_scaled::<T>(task, w, start), scales)
         } else {
             let dots = _mm512_cvtepi32_ps(_mm512_sub_epi32(few_plain::<T>(task, w, start), sums));
-            let own = [0, 1, 2, 3].map(|r| task.weights.scale(row(r)));
+            let own = [0, 1, 2, 3].map(|r| task.scale(row(r)));
             // SAFETY: an array of four.
             let own = _mm512_broadcast_f32x4(unsafe { _mm_loadu_ps(own.as_ptr()) });
             _mm512_mul_ps(dots, _mm512_div_ps(own, scales))
@@ -189,7 +189,7 @@ unsafe fn multiply<const T: usize, const TQ2: bool>(
 fn few_plain<const T: usize>(task: &Task, w: [&[u8]; ROWS], start: usize) -> __m512i {
     let bytes = w[0].len();
     let stride = task.x.cols.div_ceil(256) * 4;
-    let x = &task.arranged[start * stride..(start + T) * stride];
+    let x = &task.x.arranged[start * stride..(start + T) * stride];
     assert!(w.iter().all(|w| w.len() == bytes) && stride * 16 >= bytes && bytes.is_multiple_of(32));
     let [a, b, c, d] = w.map(<[u8]>::as_ptr);
     let mut sums = [[_mm512_setzero_si512(); ROWS]; T];
@@ -222,8 +222,8 @@ fn few_plain<const T: usize>(task: &Task, w: [&[u8]; ROWS], start: usize) -> __m
 fn few_scaled<const T: usize>(task: &Task, w: [&[u8]; ROWS], start: usize) -> __m512 {
     let blocks = w[0].len() / 66;
     let stride = 4 * blocks;
-    let x = &task.arranged[start * stride..(start + T) * stride];
-    let sums: [&[i32]; T] = std::array::from_fn(|t| task.sums(start + t));
+    let x = &task.x.arranged[start * stride..(start + T) * stride];
+    let sums: [&[i32]; T] = std::array::from_fn(|t| task.x.sums(start + t));
     assert!(w.iter().all(|w| w.len() == 66 * blocks) && sums.iter().all(|sums| sums.len() == blocks));
     let [p, q, r, s] = w.map(<[u8]>::as_ptr);
     let mut totals = _mm512_setzero_ps();
@@ -338,9 +338,9 @@ unsafe fn transpose(rows: &[*const u8; LANES], at: usize, out: &mut [Line; 4]) {
 /// Transposes sixteen rows at a time and multiplies them with all tokens.
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
 fn sweep<const SCALED: bool>(task: &Task, scratch: &mut Scratch) {
-    let (cols, tokens, rows) = (task.x.cols, task.x.rows.len(), task.block.rows.clone());
+    let (cols, tokens, rows) = (task.x.cols, task.x.rows.len(), 0..task.rows);
     let packed = grown(&mut scratch.codes, cols / 16);
-    let scales = grown(&mut scratch.scales, if SCALED { cols / 256 } else { 1 });
+    let scales = floats(grown(&mut scratch.scales, if SCALED { cols / 256 } else { 1 }));
     for first in rows.clone().step_by(LANES) {
         // Of a group that the block cuts short the surplus results are dropped.
         let w = task.group::<LANES>(first);
@@ -411,9 +411,13 @@ impl Step<'_> {
         let tokens = task.x.rows.len();
         let token: [usize; T] = std::array::from_fn(|t| (start + t).min(tokens - 1));
         let lines = task.x.cols / 4;
-        let x = &task.arranged[start / LANES * lines..][..lines];
+        let x = &task.x.arranged[start / LANES * lines..][..lines];
         let mut sums = [_mm512_setzero_si512(); T];
         let mut totals = [_mm512_setzero_ps(); T];
+        for t in 0..T {
+            // Outputs of tokens are far apart, and not in the caches.
+            fetch(task.place(start + t, first), 2 * 64);
+        }
         if !SCALED {
             let blocks = packed.as_chunks::<8>().0.iter().zip(x.as_chunks::<32>().0);
             for (n, (packed, x)) in blocks.enumerate() {
@@ -422,7 +426,7 @@ impl Step<'_> {
             }
         } else {
             let blocks = packed.as_chunks::<16>().0.iter().zip(x.as_chunks::<64>().0).zip(scales);
-            let own = token.map(|t| task.sums(t));
+            let own = token.map(|t| task.x.sums(t));
             for (b, ((packed, x), scale)) in blocks.enumerate() {
                 self.prefetch_next(66 * b, 17);
                 block_dots(packed, x, &mut sums);
@@ -434,7 +438,7 @@ impl Step<'_> {
                 }
             }
         }
-        let count = LANES.min(task.block.rows.end - first);
+        let count = LANES.min(task.rows - first);
         for t in 0..T.min(tokens - start) {
             let row = task.x.rows[start + t];
             let scale = _mm512_set1_ps(row.scale);

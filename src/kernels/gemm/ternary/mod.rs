@@ -11,7 +11,8 @@ mod tests;
 mod x256;
 
 use crate::base::{Error, Result};
-use crate::kernels::gemm::blocks::{RowBlock, SharedOut, block_count, nth_block};
+use crate::kernels::gemm::blocks::Part;
+use crate::kernels::gemm::driver::{self, Product, Scratch};
 use crate::kernels::gemm::formats::{f16_at, packed_row, row_scale};
 #[cfg(any(test, target_arch = "x86_64"))]
 use crate::kernels::gemm::tiles;
@@ -24,11 +25,9 @@ use std::ops::Range;
 
 /// Weight rows of one task.
 pub(super) const TASK_ROWS: usize = 32;
-/// Below this many multiplications waking others takes longer than the work.
-const SMALL: usize = 1 << 18;
 
 /// Columns that an activation row is padded to, with zeros.
-const WIDTH: usize = 128;
+pub(super) const WIDTH: usize = 128;
 
 /// Tokens' int8 activations, `[rows.len(), cols]`, each row with its scale and sum. `cols` is `padded` of the weights'
 /// columns; what is behind those is zero.
@@ -89,17 +88,16 @@ fn has_three(bytes: &[u8]) -> bool {
     })
 }
 
-/// `out[t, i] = x[t] · w[i] / scale(t)` for the rows `i` of all of `weights`, side by side in their order.
+/// `out[t, column + i] = x[t] · w[i] / scale(t)` for the rows `i` of each of `parts`; other columns of `out` stay as they
+/// are.
 ///
-/// `out` is `[x.rows.len(), sum of rows]`, and each matrix a ternary one whose columns `padded` makes `x.cols`. The
+/// `out` is `[x.rows.len(), stride]`, and each matrix a ternary one whose columns `padded` makes `x.cols`. The
 /// integer dot products are exact. I2_S and `Ternary` give `dot * (weight scale / activation scale)`; TQ2_0 adds
 /// `block dot * block scale` block by block in f32 and divides by the activation scale.
-pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, weights: &[&Matrix], out: &mut [f32]) {
+pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, parts: &[Part], stride: usize, out: &mut [f32]) {
     let tokens = x.rows.len();
-    let stride: usize = weights.iter().map(|m| m.rows).sum();
     assert_eq!(x.values.len(), tokens * x.cols, "activations are [tokens, cols]");
-    assert_eq!(out.len(), tokens * stride, "a product is [tokens, sum of rows]");
-    for m in weights {
+    for Part { matrix: m, .. } in parts {
         assert!(
             m.dtype.is_ternary() && padded(m.cols) == x.cols,
             "a ternary product of {:?}, {} columns",
@@ -107,45 +105,79 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, weights: &[&Matrix], out: 
             m.cols
         );
     }
-    if out.is_empty() || x.cols == 0 {
+    if tokens == 0 || x.cols == 0 {
         return out.fill(0.0);
     }
-    let small = out.len().saturating_mul(x.cols) < SMALL;
-    let out = SharedOut::new(out);
     PREPARED.with_borrow_mut(|Prepared { sums, arranged }| {
         let arranged = arrange(pool, isa, x, arranged);
-        let scaled = weights.iter().any(|m| m.dtype == DType::TQ2_0);
+        let scaled = parts.iter().any(|part| part.matrix.dtype == DType::TQ2_0);
         let sums = grown(sums, if scaled { x.values.len() / 256 } else { 0 });
         if scaled {
             block_sums(isa, x.values, sums);
         }
-        let sums = &*sums;
-        let height = task_rows(isa, tokens, weights, pool.threads());
-        let one = |n: usize| {
-            let block = nth_block(weights, height, n);
-            let codes = Packed::new(weights[block.matrix]);
-            let task = Task { x, sums, arranged, weights: codes, block, out: &out, stride };
-            SCRATCH.with_borrow_mut(|scratch| run(isa, &task, scratch));
-        };
-        let piece = |tasks: Range<usize>| {
-            #[cfg(target_arch = "x86_64")]
-            let _tiles = tiles::configured(tiles::ternary::pays(isa, tokens), tiles::ternary::DEPTH);
-            tasks.for_each(one);
-        };
-        let tasks = block_count(weights, height);
-        let bytes = weights.iter().map(|m| m.data.len()).sum();
-        if small { piece(0..tasks) } else { pool.run_pieces(tasks, bytes, tokens, &piece) }
+        let Activations { values, rows, cols } = *x;
+        let x = &Tokens { values, rows, cols, sums, arranged };
+        let (height, depth) = shape(isa, tokens, parts, pool.threads());
+        let product = Product { pool, x, tokens, parts, stride, height, depth };
+        product.run(out, &|task, scratch| run(isa, task, scratch));
     });
 }
 
-/// Weight rows of each task.
+/// What tasks know of the activations.
+pub struct Tokens<'a> {
+    values: &'a [i8],
+    pub rows: &'a [QuantRow],
+    pub cols: usize,
+    /// `[tokens, cols / 256]` sums of the activations of each block, where weights are TQ2_0.
+    sums: &'a [i32],
+    /// What `arrange` made of the activations.
+    pub arranged: &'a [Line],
+}
+
+impl<'a> Tokens<'a> {
+    #[inline]
+    pub fn row(&self, t: usize) -> &'a [i8] {
+        &self.values[t * self.cols..(t + 1) * self.cols]
+    }
+
+    pub fn sums(&self, t: usize) -> &'a [i32] {
+        let blocks = self.cols / 256;
+        &self.sums[t * blocks..(t + 1) * blocks]
+    }
+
+    /// Some columns' values of `T` tokens from `first` on; no closure of the kernels, as in the driver.
+    #[inline]
+    pub fn values<const T: usize>(&self, first: usize, columns: Range<usize>) -> [&'a [i8]; T] {
+        std::array::from_fn(|t| &self.row(first + t)[columns.clone()])
+    }
+}
+
+pub(super) type Task<'a> = driver::Task<'a, Tokens<'a>>;
+
+impl Task<'_> {
+    /// Of a row of I2_S or `Ternary`, as `row_scale`.
+    #[inline]
+    pub fn scale(&self, row: usize) -> f32 {
+        let at = if self.dtype == DType::Ternary { 4 * (self.first + row) } else { 0 };
+        f32::from_le_bytes([self.behind[at], self.behind[at + 1], self.behind[at + 2], self.behind[at + 3]])
+    }
+
+    /// The scales of `N` rows of I2_S, as in `group`.
+    #[inline]
+    pub fn scales<const N: usize>(&self, first: usize) -> [f32; N] {
+        std::array::from_fn(|r| self.scale((first + r).min(self.rows - 1)))
+    }
+}
+
+/// Weight rows of each task, and the depth of tiles where there are some.
 #[cfg_attr(not(any(test, target_arch = "x86_64")), expect(unused_variables))]
-fn task_rows(isa: Isa, tokens: usize, weights: &[&Matrix], threads: usize) -> usize {
+fn shape(isa: Isa, tokens: usize, parts: &[Part], threads: usize) -> (usize, Option<usize>) {
     #[cfg(any(test, target_arch = "x86_64"))]
     if tiles::ternary::pays(isa, tokens) {
-        return tiles::ternary::task_rows(weights.iter().map(|m| m.rows).sum(), threads);
+        let rows = parts.iter().map(|part| part.matrix.rows).sum();
+        return (tiles::ternary::task_rows(rows, threads), Some(tiles::ternary::DEPTH));
     }
-    TASK_ROWS
+    (TASK_ROWS, None)
 }
 
 fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
@@ -154,7 +186,7 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
         #[cfg(any(test, target_arch = "x86_64"))]
         _ if tiles::ternary::pays(isa, task.x.rows.len()) => unsafe { tiles::ternary::run(task, scratch) },
         Isa::Scalar => scalar::run(task, scratch),
-        _ if sweep_pays(isa, task) => match task.weights.dtype {
+        _ if sweep_pays(isa, task) => match task.dtype {
             DType::TQ2_0 => sweep::sweep::<sweep::Scaled>(isa, task, scratch),
             _ => sweep::sweep::<sweep::Plain>(isa, task, scratch),
         },
@@ -178,7 +210,7 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
 
 /// Whether rows that are unpacked once are faster than rows that are read as they lie; the results are the same.
 fn sweep_pays(isa: Isa, task: &Task) -> bool {
-    let scaled = task.weights.dtype == DType::TQ2_0;
+    let scaled = task.dtype == DType::TQ2_0;
     match isa {
         // Where only whole rows have a scale, rows as they lie add up lanes but once a row.
         Isa::Avx2 => task.x.rows.len() >= if scaled { 8 } else { 16 },
@@ -209,109 +241,16 @@ fn arrange<'a>(pool: &Pool, isa: Isa, x: &Activations, lines: &'a mut Vec<Line>)
     }
 }
 
-/// A matrix's bytes, looked up once for a task.
-pub(super) struct Packed<'a> {
-    pub dtype: DType,
-    data: &'a [u8],
-    /// Bytes of a row.
-    pub stride: usize,
-    /// Where the scales begin, and how far they lie from each other.
-    scales: (usize, usize),
-}
-
-impl<'a> Packed<'a> {
-    fn new(m: &'a Matrix) -> Self {
-        let (elements, bytes) = m.dtype.block();
-        let stride = m.cols.div_ceil(elements) * bytes;
-        let step = if m.dtype == DType::Ternary { 4 } else { 0 };
-        Self { dtype: m.dtype, data: &m.data, stride, scales: (m.rows * stride, step) }
-    }
-
-    #[inline]
-    pub fn row(&self, row: usize) -> &'a [u8] {
-        &self.data[row * self.stride..(row + 1) * self.stride]
-    }
-
-    /// Of a row of I2_S or `Ternary`, as `row_scale`.
-    #[inline]
-    pub fn scale(&self, row: usize) -> f32 {
-        let at = self.scales.0 + row * self.scales.1;
-        f32::from_le_bytes([self.data[at], self.data[at + 1], self.data[at + 2], self.data[at + 3]])
-    }
-}
-
-/// Some rows of one matrix, to be multiplied with all tokens.
-pub(super) struct Task<'a> {
-    pub x: &'a Activations<'a>,
-    /// `[tokens, cols / 256]` sums of the activations of each block, where the weights are TQ2_0.
-    sums: &'a [i32],
-    /// What `arrange` made of the activations.
-    pub arranged: &'a [Line],
-    pub weights: Packed<'a>,
-    pub block: RowBlock,
-    out: &'a SharedOut<'a>,
-    stride: usize,
-}
-
-impl<'a> Task<'a> {
-    // This and what follows are no closures of the kernels: of functions with more features than `array::from_fn` has,
-    // compilers leave those as calls, which takes a tenth of a product's time.
-
-    /// `N` packed rows from `first` on; where the task has no more, its last one stands for them.
-    #[inline]
-    pub fn group<const N: usize>(&self, first: usize) -> [&'a [u8]; N] {
-        std::array::from_fn(|r| self.weights.row((first + r).min(self.block.rows.end - 1)))
-    }
-
-    /// The scales of `N` rows of I2_S, as in `group`.
-    #[inline]
-    pub fn scales<const N: usize>(&self, first: usize) -> [f32; N] {
-        std::array::from_fn(|r| self.weights.scale((first + r).min(self.block.rows.end - 1)))
-    }
-
-    /// Some columns' values of `T` tokens from `first` on.
-    #[inline]
-    pub fn values<const T: usize>(&self, first: usize, columns: Range<usize>) -> [&'a [i8]; T] {
-        std::array::from_fn(|t| &self.x.row(first + t)[columns.clone()])
-    }
-
-    pub fn sums(&self, t: usize) -> &[i32] {
-        let blocks = self.x.cols / 256;
-        &self.sums[t * blocks..(t + 1) * blocks]
-    }
-
-    /// Writes the outputs of token `t` for the weight rows that begin at `row`.
-    pub fn write(&self, t: usize, row: usize, values: &[f32]) {
-        assert!(row >= self.block.rows.start && row + values.len() <= self.block.rows.end);
-        let at = t * self.stride + self.block.column + row;
-        // SAFETY: the columns lie in this task's own row block, blocks do not overlap, and the slice ends here.
-        unsafe { self.out.slice(at..at + values.len()) }.copy_from_slice(values);
-    }
-}
-
-/// A thread's buffers; they grow to the largest matrix and stay.
-#[derive(Default)]
-pub(super) struct Scratch {
-    /// Codes of some rows, packed or not, in an order to be swept in.
-    pub codes: Vec<Line>,
-    /// Scales of sixteen rows, or of each of their blocks.
-    pub scales: Vec<[f32; 16]>,
-    /// What the columns of sixteen rows so far add up to, a line a token.
-    pub partial: Vec<Line>,
-}
-
 /// What the thread that asks for a product makes of its activations; it grows to the largest product and stays.
 #[derive(Default)]
 struct Prepared {
-    /// `Task::sums`.
+    /// `Tokens::sums`.
     sums: Vec<i32>,
-    /// `Task::arranged`.
+    /// `Tokens::arranged`.
     arranged: Vec<Line>,
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> =
-        const { RefCell::new(Scratch { codes: Vec::new(), scales: Vec::new(), partial: Vec::new() }) };
     static PREPARED: RefCell<Prepared> =
         const { RefCell::new(Prepared { sums: Vec::new(), arranged: Vec::new() }) };
 }
@@ -338,9 +277,9 @@ mod scalar {
         let lines = grown(&mut scratch.codes, cols / size_of::<Line>());
         // SAFETY: a Line is 64 bytes without gaps.
         let codes = unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast::<u8>(), cols) };
-        for row in task.block.rows.clone() {
-            let packed = task.weights.row(row);
-            let scaled = task.weights.dtype == DType::TQ2_0;
+        for row in 0..task.rows {
+            let packed = task.row(row);
+            let scaled = task.dtype == DType::TQ2_0;
             if scaled {
                 unpack_tq2_0(packed, codes)
             } else {
@@ -349,9 +288,9 @@ mod scalar {
             for (t, token) in task.x.rows.iter().enumerate() {
                 let x = task.x.row(t);
                 let value = if scaled {
-                    dot_scaled(codes, packed, x, task.sums(t)) / token.scale
+                    dot_scaled(codes, packed, x, task.x.sums(t)) / token.scale
                 } else {
-                    (dot(codes, x) - token.sum) as f32 * (task.weights.scale(row) / token.scale)
+                    (dot(codes, x) - token.sum) as f32 * (task.scale(row) / token.scale)
                 };
                 task.write(t, row, &[value]);
             }

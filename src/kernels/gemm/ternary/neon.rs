@@ -15,7 +15,7 @@ use std::arch::aarch64::*;
 /// `task` with up to three tokens.
 #[target_feature(enable = "neon,dotprod")]
 pub fn run(task: &Task) {
-    let scaled = task.weights.dtype == DType::TQ2_0;
+    let scaled = task.dtype == DType::TQ2_0;
     match (task.x.rows.len(), scaled) {
         (0, _) => {}
         (1, false) => few::<1, false>(task),
@@ -47,16 +47,16 @@ pub fn block_sums(values: &[i8], sums: &mut [i32]) {
 #[target_feature(enable = "neon,dotprod")]
 fn few<const T: usize, const SCALED: bool>(task: &Task) {
     let x: [&[i8]; T] = std::array::from_fn(|t| task.x.row(t));
-    for row in task.block.rows.clone() {
-        let packed = task.weights.row(row);
+    for row in 0..task.rows {
+        let packed = task.row(row);
         let mut values = [0.0; T];
         if SCALED {
-            let totals = packed_scaled(packed, x, std::array::from_fn(|t| task.sums(t)));
+            let totals = packed_scaled(packed, x, std::array::from_fn(|t| task.x.sums(t)));
             for t in 0..T {
                 values[t] = totals[t] / task.x.rows[t].scale;
             }
         } else {
-            let (dots, scale) = (packed_dots(packed, x), task.weights.scale(row));
+            let (dots, scale) = (packed_dots(packed, x), task.scale(row));
             for t in 0..T {
                 let token = task.x.rows[t];
                 values[t] = (dots[t] - token.sum) as f32 * (scale / token.scale);

@@ -5,7 +5,7 @@
 
 use super::{Scratch, Task};
 use crate::kernels::Isa;
-use crate::kernels::pool::buffer::{Line, grown};
+use crate::kernels::pool::buffer::{Line, floats, grown};
 use crate::kernels::simd::bytes::{Bytes, put};
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::ints::Ints;
@@ -38,10 +38,10 @@ impl Kind for Scaled {
 
 /// `task` with any number of tokens, with an instruction set that is not `Scalar`.
 pub fn sweep<K: Kind>(isa: Isa, task: &Task, scratch: &mut Scratch) {
-    let (cols, tokens, rows) = (task.x.cols, task.x.rows.len(), task.block.rows.clone());
+    let (cols, tokens, rows) = (task.x.cols, task.x.rows.len(), 0..task.rows);
     let codes = grown(&mut scratch.codes, DEPTH.min(cols) / 4);
     let partial = grown(&mut scratch.partial, tokens);
-    let scales = grown(&mut scratch.scales, if K::SCALED { cols / 256 } else { 1 });
+    let scales = floats(grown(&mut scratch.scales, if K::SCALED { cols / 256 } else { 1 }));
     for first in rows.clone().step_by(ROWS) {
         // Of a group that the block cuts short the surplus results are dropped.
         let w = task.group::<ROWS>(first);
@@ -172,7 +172,7 @@ unsafe fn tile_in<I: Ints, K: Kind, const T: usize>(step: Step, partial: &mut [L
         for (b, codes) in codes.chunks(LINES).enumerate() {
             if K::SCALED {
                 for t in 0..T {
-                    sums[t][0] = I::splat(-task.sums(first + t)[start / 256 + b]);
+                    sums[t][0] = I::splat(-task.x.sums(first + t)[start / 256 + b]);
                 }
             }
             let mut at = x;

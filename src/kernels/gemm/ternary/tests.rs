@@ -1,5 +1,6 @@
 use super::{Activations, matmul, padded, validate};
 use crate::base::{Bytes, Status};
+use crate::kernels::gemm::blocks::Part;
 use crate::kernels::gemm::formats::dequantize_row;
 use crate::kernels::gemm::tiles;
 use crate::kernels::rows::quantize::{QuantRow, quantize_row};
@@ -67,7 +68,12 @@ fn product(threads: usize, isa: Isa, values: &[i8], rows: &[QuantRow], weights: 
     let pool = Pool::new(threads).unwrap();
     let cols = padded(weights[0].cols);
     let mut out = vec![f32::NAN; rows.len() * weights.iter().map(|m| m.rows).sum::<usize>()];
-    matmul(&pool, isa, &Activations { values, rows, cols }, weights, &mut out);
+    let (mut stride, mut parts) = (0, Vec::new());
+    for matrix in weights {
+        parts.push(Part { matrix, column: stride });
+        stride += matrix.rows;
+    }
+    matmul(&pool, isa, &Activations { values, rows, cols }, &parts, stride, &mut out);
     out.iter().map(|v| v.to_bits()).collect()
 }
 
@@ -163,7 +169,8 @@ fn is_the_product_of_the_real_weights() {
         let rows: Vec<_> =
             x.chunks(512).zip(values.chunks_mut(512)).map(|(x, q)| quantize_row(isa(), x, q)).collect();
         let mut out = vec![0.0; 5 * 70];
-        matmul(&pool, isa(), &Activations { values: &values, rows: &rows, cols: 512 }, &[&m], &mut out);
+        let part = [Part { matrix: &m, column: 0 }];
+        matmul(&pool, isa(), &Activations { values: &values, rows: &rows, cols: 512 }, &part, 70, &mut out);
         let mut w = vec![0.0; 512];
         for i in 0..70 {
             dequantize_row(isa(), &m, i, &mut w);

@@ -32,7 +32,7 @@ macro_rules! kernels {
         /// `task` with any number of tokens.
         #[target_feature(enable = $features)]
         pub fn run(task: &Task) {
-            let scaled = task.weights.dtype == DType::TQ2_0;
+            let scaled = task.dtype == DType::TQ2_0;
             let tokens = task.x.rows.len();
             for first in (0..tokens).step_by(4) {
                 match (tokens - first, scaled) {
@@ -51,11 +51,11 @@ macro_rules! kernels {
         /// All rows of `task` with `T` tokens from `start` on, `N` rows at a time.
         #[target_feature(enable = $features)]
         fn rows<const T: usize, const N: usize, const SCALED: bool>(task: &Task, start: usize) {
-            let rows = task.block.rows.clone();
+            let rows = 0..task.rows;
             for first in rows.clone().step_by(ROWS) {
                 // Of a group that the block cuts short the surplus results are dropped.
                 let w = task.group::<ROWS>(first);
-                let x = task.values::<T>(start, 0..task.x.cols);
+                let x = task.x.values::<T>(start, 0..task.x.cols);
                 let values = match SCALED {
                     false => plain::<T, N>(task, first, w, x, start),
                     true => scaled::<T, N>(task, w, x, start),
@@ -129,7 +129,7 @@ macro_rules! kernels {
         ) -> [[f32; ROWS]; T] {
             let blocks = w[0].len() / 66;
             assert!(w.iter().all(|w| w.len() == 66 * blocks) && x.iter().all(|x| x.len() == 256 * blocks));
-            let sums: [&[i32]; T] = std::array::from_fn(|t| task.sums(start + t));
+            let sums: [&[i32]; T] = std::array::from_fn(|t| task.x.sums(start + t));
             assert!(sums.iter().all(|sums| sums.len() == blocks));
             let (w, x) = (w.map(<[u8]>::as_ptr), x.map(<[i8]>::as_ptr));
             let zero = _mm256_setzero_si256();

@@ -33,6 +33,7 @@ macro_rules! entry {
 }
 
 pub mod blocks;
+pub mod int8;
 pub mod supers;
 pub mod ternary;
 

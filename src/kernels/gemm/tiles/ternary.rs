@@ -6,8 +6,9 @@
 //! more sweep over a few steps at a time, whose codes stay in the first cache.
 
 use super::{SIDE, by_token, halves, in_groups, in_steps, modelled};
-use crate::kernels::gemm::ternary::{Activations, Scratch, Task};
-use crate::kernels::pool::buffer::{Line, grown};
+use crate::kernels::gemm::driver::Scratch;
+use crate::kernels::gemm::ternary::{Activations, Task};
+use crate::kernels::pool::buffer::{Line, floats, grown};
 use crate::kernels::simd::amx::{Set, Tiles};
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::ints::Ints;
@@ -88,7 +89,7 @@ unsafe fn product<S: Set>(task: &Task, scratch: &mut Scratch) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut tiles = S::Tiles::new(DEPTH);
-        if task.weights.dtype == DType::TQ2_0 {
+        if task.dtype == DType::TQ2_0 {
             Sweep::<S, true>::new(task, scratch, &mut tiles).all();
         } else {
             Sweep::<S, false>::new(task, scratch, &mut tiles).all();
@@ -131,7 +132,7 @@ impl<'a, S: Set, const SCALED: bool> Sweep<'a, S, SCALED> {
                 let row = task.x.rows[token];
                 put(&mut of_group[0], i, row.scale.to_ne_bytes());
                 if SCALED {
-                    for (line, sum) in of_group[1..].iter_mut().zip(task.sums(token)) {
+                    for (line, sum) in of_group[1..].iter_mut().zip(task.x.sums(token)) {
                         put(line, i, (-sum).to_ne_bytes());
                     }
                 } else {
@@ -144,7 +145,7 @@ impl<'a, S: Set, const SCALED: bool> Sweep<'a, S, SCALED> {
             tiles,
             steps,
             codes: codes.as_chunks_mut().0,
-            scales: grown(&mut scratch.scales, 4 * RING),
+            scales: floats(grown(&mut scratch.scales, 4 * RING)),
             tokens,
             partial: partial.as_chunks_mut().0,
         }
@@ -243,7 +244,7 @@ impl<'a, S: Set, const SCALED: bool> Sweep<'a, S, SCALED> {
     }
 
     fn passes(&self) -> Passes {
-        Passes(self.task.block.rows.clone())
+        Passes(0..self.task.rows)
     }
 
     /// Multiplies the codes of step `step`, and unpacks the next ones meanwhile. Of TQ2_0 these sums are for `add`.
@@ -287,12 +288,12 @@ impl<'a, S: Set, const SCALED: bool> Sweep<'a, S, SCALED> {
     /// Codes of step `step` of some rows, up to twice sixteen; those of others are nothing. All, in four parts.
     #[inline(always)]
     unsafe fn unpack(&mut self, rows: &Range<usize>, step: usize, turn: usize, parts: Range<usize>) {
-        let (weights, count) = (&self.task.weights, rows.len());
-        let row_bytes = weights.stride;
+        let (task, count) = (self.task, rows.len());
+        let row_bytes = task.row_bytes;
         let at = step * if SCALED { BYTES + 2 } else { BYTES };
         let len = BYTES.min(row_bytes - at);
-        let all = &weights.row(rows.start).as_ptr();
-        assert!(count <= 2 * SIDE && weights.row(rows.end - 1).len() == row_bytes);
+        let all = &task.row(rows.start).as_ptr();
+        assert!(count <= 2 * SIDE && task.row(rows.end - 1).len() == row_bytes);
         let (base, next) = (all.wrapping_add(at), all.wrapping_add(2 * SIDE * (row_bytes + at)));
         let codes = self.codes[turn % RING * 2..][..2].as_mut_ptr().cast::<Line>();
         for row in parts.start * SIDE / 2..count.min(parts.end * SIDE / 2) {
@@ -374,7 +375,7 @@ impl<'a, S: Set, const SCALED: bool> Sweep<'a, S, SCALED> {
     /// Adds the products of the `k`th quarter of a step's codes and tokens.
     #[inline(always)]
     unsafe fn multiply<const N: usize>(&mut self, group: usize, step: usize, turn: usize, k: usize) {
-        let tokens = |group: usize| &self.task.arranged[(group * self.steps + step) * LINES..][..LINES];
+        let tokens = |group: usize| &self.task.x.arranged[(group * self.steps + step) * LINES..][..LINES];
         let (a, b) = (tokens(group).as_ptr().cast::<u8>(), tokens(group + N - 1).as_ptr().cast::<u8>());
         let codes: *const u8 = self.codes[turn % RING * 2..][..2].as_ptr().cast();
         let at = 1024 * k;
@@ -419,7 +420,7 @@ impl<'a, S: Set, const SCALED: bool> Sweep<'a, S, SCALED> {
     /// Writes the outputs of sixteen tokens for some rows, up to sixteen, whose sums are `partial[at]`.
     #[inline(always)]
     unsafe fn finish(&mut self, rows: Range<usize>, group: usize, at: usize) {
-        let (x, weights) = (self.task.x, &self.task.weights);
+        let (x, task) = (self.task.x, self.task);
         let each = if SCALED { 1 + self.steps } else { 2 };
         // SAFETY (of all): lines are sixteen numbers.
         unsafe {
@@ -431,8 +432,8 @@ impl<'a, S: Set, const SCALED: bool> Sweep<'a, S, SCALED> {
                     S::Lanes::load(line).div(own).store(line);
                     continue;
                 }
-                if i == 0 || weights.dtype == DType::Ternary {
-                    scale = S::Lanes::splat(weights.scale(rows.start + i.min(rows.len() - 1))).div(own);
+                if i == 0 || task.dtype == DType::Ternary {
+                    scale = S::Lanes::splat(task.scale(rows.start + i.min(rows.len() - 1))).div(own);
                 }
                 S::Ints::load(line.cast()).to_f32().mul(scale).store(line);
             }

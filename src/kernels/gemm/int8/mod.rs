@@ -1,0 +1,270 @@
+//! Products of int8 activations and int8 weights, with a scale for each token and one for each row. Integers are exact, so
+//! order never shows.
+//!
+//! Weights are made at load, so they lie as every form reads them: sixteen rows are a panel, four columns of each row after
+//! the other (a line, as `simd::ints` has them), then a line with the rows' scales. Vector kernels multiply such lines with
+//! four columns of a token; sixteen lines are a right tile, and so many rows of activations a left one.
+
+#![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
+
+#[cfg(test)]
+mod tests;
+
+use crate::base::{Bytes, Error, Result};
+use crate::kernels::gemm::blocks::Part;
+use crate::kernels::gemm::driver::{self, Product, Scratch};
+use crate::kernels::gemm::ternary::{Activations, padded};
+#[cfg(any(test, target_arch = "x86_64"))]
+use crate::kernels::gemm::tiles;
+use crate::kernels::pack::{for_rows, zeroed};
+use crate::kernels::pool::buffer::Line;
+use crate::kernels::simd::dispatch::by_isa;
+use crate::kernels::simd::ints::{Ints, Part as _};
+use crate::kernels::simd::lanes::Lanes;
+use crate::kernels::{DType, Isa, Matrix, Pool};
+use std::cell::RefCell;
+use std::ops::Range;
+
+/// Rows of a panel.
+pub const SIDE: usize = 16;
+/// Tokens that share the loads of weights with one panel; with two panels twice as many fit the registers.
+const TILE: usize = 4;
+/// Weight rows of a task.
+const TASK_ROWS: usize = 2 * SIDE;
+/// Most columns of a matrix: no sum of products is beyond an i32.
+const MAX_COLS: usize = (1 << 31) / (127 * 127);
+
+/// Lines of a panel of `cols` columns.
+pub fn panel_lines(cols: usize) -> usize {
+    padded(cols) / 4 + 1
+}
+
+/// Lines that a matrix's bytes are.
+struct Lines(Vec<Line>);
+
+impl AsRef<[u8]> for Lines {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: a Line is 64 bytes without gaps.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), size_of_val(&self.0[..])) }
+    }
+}
+
+/// A matrix whose rows `fill` writes: a row's values, and its scale is the result. Zeros stand behind its columns, and for
+/// rows that a panel lacks. `Unsupported` where sums of so many columns may overflow.
+pub fn pack(
+    pool: &Pool,
+    rows: usize,
+    cols: usize,
+    fill: &(dyn Fn(usize, &mut [i8]) -> Result<f32> + Sync),
+) -> Result<Matrix> {
+    if cols > MAX_COLS {
+        return Err(Error::unsupported(format!("int8 weights of {cols} columns; {MAX_COLS} are the most")));
+    }
+    let (panels, lines) = (rows.div_ceil(SIDE), panel_lines(cols));
+    let mut data = zeroed(panels * lines)?;
+    for_rows(pool, panels, lines, 16 * cols, &mut data, &|panel, scratch: &mut [i8], out: &mut [Line]| {
+        let row = &mut scratch[..cols];
+        for r in 0..SIDE.min(rows - panel * SIDE) {
+            let scale = fill(panel * SIDE + r, row)?;
+            out[lines - 1].0[4 * r..][..4].copy_from_slice(&scale.to_le_bytes());
+            for (line, values) in out.iter_mut().zip(row.chunks(4)) {
+                line.0[4 * r..].iter_mut().zip(values).for_each(|(to, value)| *to = *value as u8);
+            }
+        }
+        Ok(())
+    })?;
+    Matrix::new(Bytes::new(Lines(data)), DType::Int8, rows, cols)
+}
+
+/// Row `row` of such a matrix as f32.
+pub fn dequantize(m: &Matrix, row: usize, out: &mut [f32]) {
+    let panel = panel(&m.data, panel_lines(m.cols), row / SIDE);
+    let at = 4 * (row % SIDE);
+    let scale = panel[panel.len() - 1].floats()[row % SIDE];
+    for (out, line) in out.chunks_mut(4).zip(panel) {
+        out.iter_mut().zip(&line.0[at..]).for_each(|(out, value)| *out = *value as i8 as f32 * scale);
+    }
+}
+
+/// What tasks know of the activations.
+pub(super) struct Rows<'a> {
+    pub x: &'a Activations<'a>,
+    /// What `arrange` made of them.
+    pub arranged: &'a [Line],
+}
+
+/// Whole panels.
+pub(super) type Task<'a> = driver::Task<'a, Rows<'a>>;
+
+/// The lines of panel `n` of `packed`, `each` of them. Panics where the bytes are not those of lines, which `pack` makes.
+#[inline]
+pub(super) fn panel(packed: &[u8], each: usize, n: usize) -> &[Line] {
+    let bytes = &packed[64 * each * n..64 * each * (n + 1)];
+    assert!(bytes.as_ptr().cast::<Line>().is_aligned(), "whole lines");
+    // SAFETY: a Line is any 64 bytes.
+    unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), each) }
+}
+
+impl Task<'_> {
+    /// The lines of the task's panel `n`.
+    #[inline]
+    pub fn panel(&self, n: usize) -> &[Line] {
+        panel(self.packed, self.x.x.cols / 4 + 1, n)
+    }
+
+    /// Writes the outputs of token `t` for a panel's rows, as many as there are.
+    #[inline(always)]
+    pub fn write_panel(&self, t: usize, panel: usize, values: &[f32; SIDE]) {
+        let row = panel * SIDE;
+        match self.rows - row {
+            0..SIDE => self.write(t, row, &values[..self.rows - row]),
+            _ => self.write(t, row, values),
+        }
+    }
+}
+
+/// `out[t, column + i] = x[t] · w[i] * (row scale / scale(t))` for the rows `i` of each of `parts`; other columns of `out`
+/// stay as they are. `out` is `[x.rows.len(), stride]`, and `x.cols` is `padded` of the matrices' columns. No activation is
+/// -128, which `quantize_row` makes of nothing.
+pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, parts: &[Part], stride: usize, out: &mut [f32]) {
+    let tokens = x.rows.len();
+    assert_eq!(x.values.len(), tokens * x.cols, "activations are [tokens, cols]");
+    for Part { matrix: m, .. } in parts {
+        let fits = m.dtype == DType::Int8 && padded(m.cols) == x.cols;
+        assert!(fits, "a product of {:?}, {} columns", m.dtype, m.cols);
+    }
+    ARRANGED.with_borrow_mut(|arranged| {
+        let x = &Rows { x, arranged: arrange(pool, isa, x, arranged) };
+        let (height, depth) = shape(isa, tokens, parts, pool.threads());
+        let product = Product { pool, x, tokens, parts, stride, height, depth };
+        product.run(out, &|task, scratch| run(isa, task, scratch));
+    });
+}
+
+thread_local! {
+    static ARRANGED: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Weight rows of each task, whole panels, and the depth of tiles where there are some.
+#[cfg_attr(not(any(test, target_arch = "x86_64")), expect(unused_variables))]
+fn shape(isa: Isa, tokens: usize, parts: &[Part], threads: usize) -> (usize, Option<usize>) {
+    #[cfg(any(test, target_arch = "x86_64"))]
+    if tiles::int8::pays(isa, tokens) {
+        let rows = parts.iter().map(|part| part.matrix.rows).sum();
+        return (tiles::int8::task_rows(rows, threads), Some(tiles::int8::DEPTH));
+    }
+    (TASK_ROWS, None)
+}
+
+/// Activations in the order of tiles, where there are some.
+#[cfg_attr(not(any(test, target_arch = "x86_64")), expect(unused_variables))]
+fn arrange<'a>(pool: &Pool, isa: Isa, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
+    #[cfg(any(test, target_arch = "x86_64"))]
+    if tiles::int8::pays(isa, x.rows.len()) {
+        return tiles::int8::arrange(pool, x, lines);
+    }
+    &[]
+}
+
+#[cfg_attr(not(any(test, target_arch = "x86_64")), expect(unused_variables))]
+fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
+    let (panels, tokens) = (0..task.rows.div_ceil(SIDE), task.x.x.rows.len());
+    #[cfg(any(test, target_arch = "x86_64"))]
+    if tiles::int8::pays(isa, tokens) {
+        // SAFETY: such a set stands for a machine that has tiles; the driver configures them.
+        return unsafe { tiles::int8::run(task, &mut scratch.partial) };
+    }
+    if isa == Isa::Scalar {
+        return panels.for_each(|panel| reference(task, panel));
+    }
+    sweep(isa, task, panels)
+}
+
+by_isa!(
+    /// Panels with all tokens.
+    fn sweep(task: &Task, panels: Range<usize>) = sweep_in::<ints>
+);
+
+#[inline(always)]
+unsafe fn sweep_in<I: Ints>(task: &Task, panels: Range<usize>) {
+    let tokens = task.x.x.rows.len();
+    for panel in panels.clone().step_by(I::PANELS) {
+        for t in (0..tokens).step_by(TILE * I::PANELS) {
+            let here = (tokens - t).min(TILE * I::PANELS);
+            // SAFETY (of both): the caller has the instructions.
+            match I::PANELS.min(panels.end - panel) {
+                2 => unsafe { some_tokens::<I, 2>(task, panel, t, here) },
+                _ => unsafe { some_tokens::<I, 1>(task, panel, t, here) },
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn some_tokens<I: Ints, const P: usize>(task: &Task, panel: usize, first: usize, tokens: usize) {
+    // SAFETY (of all): the caller has the instructions.
+    unsafe {
+        match tokens {
+            1 => tile::<I, 1, P>(task, panel, first),
+            2 => tile::<I, 2, P>(task, panel, first),
+            3 => tile::<I, 3, P>(task, panel, first),
+            4 => tile::<I, 4, P>(task, panel, first),
+            5 if I::PANELS == 2 => tile::<I, 5, P>(task, panel, first),
+            6 if I::PANELS == 2 => tile::<I, 6, P>(task, panel, first),
+            7 if I::PANELS == 2 => tile::<I, 7, P>(task, panel, first),
+            8 if I::PANELS == 2 => tile::<I, 8, P>(task, panel, first),
+            n => unreachable!("{n} tokens"),
+        }
+    }
+}
+
+/// The outputs of `T` tokens from `first` on for `P` panels.
+#[inline(always)]
+unsafe fn tile<I: Ints, const T: usize, const P: usize>(task: &Task, panel: usize, first: usize) {
+    let lines = task.x.x.cols / 4;
+    let (mut codes, mut x) = ([std::ptr::null(); P], [std::ptr::null(); T]);
+    for p in 0..P {
+        codes[p] = task.panel(panel + p)[..lines].as_ptr();
+    }
+    // SAFETY: so many lines, and a line of scales behind them; four columns of each token for each line; the caller has
+    // the instructions.
+    unsafe {
+        let mut sums = [[I::zero(); P]; T];
+        for t in 0..T {
+            // Outputs of tokens are far apart, and not in the caches.
+            for at in 0..=P {
+                I::Lanes::fetch(task.place(first + t, panel * SIDE).wrapping_add(64 * at));
+            }
+            x[t] = task.x.x.row(first + t).as_ptr();
+            if I::Part::UNSIGNED {
+                sums[t] = [I::splat(task.x.x.rows[first + t].sum.wrapping_mul(-128)); P];
+            }
+        }
+        I::add_lines::<true, T, P>(&mut sums, lines, 1, codes, x);
+        for t in 0..T {
+            let inverse = I::Lanes::splat(1.0 / task.x.x.rows[first + t].scale);
+            for p in 0..P {
+                let scales = I::Lanes::load(codes[p].add(lines).cast());
+                let mut values = [0.0; SIDE];
+                sums[t][p].to_f32().mul(scales.mul(inverse)).store(values.as_mut_ptr());
+                task.write_panel(first + t, panel + p, &values);
+            }
+        }
+    }
+}
+
+fn reference(task: &Task, panel: usize) {
+    let (codes, scales) = task.panel(panel).split_at(task.x.x.cols / 4);
+    let scales = scales[0].floats();
+    for (t, token) in task.x.x.rows.iter().enumerate() {
+        let mut sums = [0i32; SIDE];
+        for (line, x) in codes.iter().zip(task.x.x.row(t).as_chunks::<4>().0) {
+            for (sum, w) in sums.iter_mut().zip(line.0.as_chunks::<4>().0) {
+                *sum += w.iter().zip(x).map(|(w, x)| *w as i8 as i32 * *x as i32).sum::<i32>();
+            }
+        }
+        let inverse = 1.0 / token.scale;
+        let values = std::array::from_fn(|r| sums[r] as f32 * (scales[r] * inverse));
+        task.write_panel(t, panel, &values);
+    }
+}
