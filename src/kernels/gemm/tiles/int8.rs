@@ -4,8 +4,7 @@
 //! so many of a panel, and a row of sums is a token's outputs. Two panels meet all tokens, some columns at a time, whose
 //! weights stay in the first cache.
 
-use super::{SIDE, modelled};
-use crate::kernels::gemm::blocks::SharedOut;
+use super::{SIDE, in_groups, modelled};
 use crate::kernels::gemm::int8::Task;
 use crate::kernels::gemm::ternary::Activations;
 use crate::kernels::pool::buffer::{Line, grown};
@@ -21,8 +20,6 @@ pub const DEPTH: usize = 64;
 const SPAN: usize = 8;
 /// From this many tokens on tiles are faster.
 const TOKENS: usize = 8;
-/// Fewer activations than this are arranged faster than others are woken.
-const SMALL: usize = 1 << 17;
 /// How far ahead weights are asked for.
 const AHEAD: usize = 4 * 1024;
 
@@ -38,24 +35,16 @@ pub fn task_rows(rows: usize, threads: usize) -> usize {
 
 /// Activations as left tiles: of each sixteen tokens all steps, a line a token. Tokens that are missing are anything.
 pub fn arrange<'a>(pool: &Pool, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
-    let (groups, each) = (x.rows.len().div_ceil(SIDE), x.cols / DEPTH * SIDE);
-    let lines = grown(lines, groups * each);
-    let shared = SharedOut::new(lines);
-    let one = |group: usize| {
-        // SAFETY: each task has lines of its own.
-        let out = unsafe { shared.slice(group * each..(group + 1) * each) };
+    let each = x.cols / DEPTH * SIDE;
+    let lines = grown(lines, x.rows.len().div_ceil(SIDE) * each);
+    in_groups(pool, (x.rows.len(), x.values.len()), each, lines, &|group, out| {
         for t in 0..SIDE.min(x.rows.len() - group * SIDE) {
             let row = x.row(group * SIDE + t).as_chunks::<DEPTH>().0;
             for (line, values) in out[t..].iter_mut().step_by(SIDE).zip(row) {
                 line.0 = values.map(|value| value as u8);
             }
         }
-    };
-    if x.values.len() < SMALL {
-        (0..groups).for_each(one)
-    } else {
-        pool.run(groups, &one)
-    }
+    });
     lines
 }
 

@@ -95,7 +95,7 @@ pub fn depth(block: usize) -> usize {
 }
 
 /// Fewer activations than this are arranged faster than others are woken.
-const SMALL: usize = 1 << 16;
+const SMALL: usize = 1 << 17;
 
 /// Calls `one` for each sixteen of `tokens`, which have `values` activations, with their lines, `each` of `out`.
 fn in_groups(
