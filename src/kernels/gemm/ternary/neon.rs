@@ -6,10 +6,9 @@
 // Tiles of registers are indexed by constants; iterators over several of them hide which.
 #![allow(clippy::needless_range_loop)]
 
-use super::{Packed, Scratch, Task};
+use super::Task;
 use crate::kernels::DType;
-use crate::kernels::pool::buffer::{Line, grown};
-use crate::kernels::simd::neon::{dot, dot_lane, half, transpose};
+use crate::kernels::simd::neon::{dot, half};
 use std::arch::aarch64::*;
 
 /// `task` with up to three tokens.
