@@ -40,6 +40,30 @@ pub struct Engine {
     made_in: u32,
 }
 
+/// What an engine's threads share. A function of its own: hosts' stacks may be small, and this takes a part of one.
+#[inline(never)]
+fn share(config: &EngineConfig, loaded: Loaded, bytes: u64, claim: Claim, log: Log) -> Result<Arc<Shared>> {
+    let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
+    let bounds = Bounds {
+        requests: config.queue_capacity as usize,
+        queued_tokens: match config.queue_token_capacity {
+            0 => u64::MAX,
+            n => n,
+        },
+        bytes,
+        unread_bytes: config.max_unread_bytes,
+    };
+    let hub = Hub::new(next_salt(), bounds, signal);
+    Ok(Arc::new(Shared {
+        kv_events: KvEvents::new(config.kv_events_capacity as usize),
+        hub,
+        recorder: Recorder::new(claim),
+        log,
+        on_span: config.on_span.clone(),
+        loaded,
+    }))
+}
+
 impl Engine {
     /// Loads the model, where it is not open already, and starts the threads. Everything that can be refused is refused
     /// here.
@@ -79,28 +103,10 @@ impl Engine {
         memory: MemoryPlan,
         claim: Claim,
         log: Log,
-    ) -> Result<(Self, Core)> {
+    ) -> Result<(Self, Box<Core>)> {
         let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
         let (block_size, queue) = (config.kv_block_size as usize, config.queue_capacity as usize);
-        let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
-        let bounds = Bounds {
-            requests: queue,
-            queued_tokens: match config.queue_token_capacity {
-                0 => u64::MAX,
-                n => n,
-            },
-            bytes: memory.for_requests(),
-            unread_bytes: config.max_unread_bytes,
-        };
-        let hub = Hub::new(next_salt(), bounds, signal);
-        let shared = Arc::new(Shared {
-            kv_events: KvEvents::new(config.kv_events_capacity as usize),
-            hub,
-            recorder: Recorder::new(claim),
-            log,
-            on_span: config.on_span.clone(),
-            loaded,
-        });
+        let shared = share(config, loaded, memory.for_requests(), claim, log)?;
         let KvShape { layers, kv_heads, head_dim, .. } = shared.loaded.model.kv_shape();
         let kv = KvCache::new(memory.kv_type, layers, kv_heads, head_dim, memory.blocks, block_size)?;
         let mut scheduler = Scheduler::new(SchedulerConfig {
@@ -114,7 +120,7 @@ impl Engine {
             ageing_ns: config.priority_ageing_ms as u64 * 1_000_000,
         })?;
         shared.kv_events.begin(scheduler.cache_mut())?;
-        let core = Core::new(shared.clone(), ops, kv, scheduler, batch, tokens, queue)?;
+        let core = Box::new(Core::new(shared.clone(), ops, kv, scheduler, batch, tokens, queue)?);
         let engine = Self {
             shared,
             threads: Mutex::new(Vec::new()),
@@ -128,7 +134,7 @@ impl Engine {
         Ok((engine, core))
     }
 
-    fn start(&self, core: Core, sink: Option<EventSink>) -> Result<()> {
+    fn start(&self, core: Box<Core>, sink: Option<EventSink>) -> Result<()> {
         let mut handles = self.threads.lock();
         handles.push(threads::spawn("bn-engine".into(), move || core.main())?);
         if let Some(sink) = sink {
