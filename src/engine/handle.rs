@@ -103,7 +103,7 @@ impl Engine {
         memory: MemoryPlan,
         claim: Claim,
         log: Log,
-    ) -> Result<(Self, Box<Core>)> {
+    ) -> Result<(Self, Core)> {
         let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
         let (block_size, queue) = (config.kv_block_size as usize, config.queue_capacity as usize);
         let shared = share(config, loaded, memory.for_requests(), claim, log)?;
@@ -120,7 +120,7 @@ impl Engine {
             ageing_ns: config.priority_ageing_ms as u64 * 1_000_000,
         })?;
         shared.kv_events.begin(scheduler.cache_mut())?;
-        let core = Box::new(Core::new(shared.clone(), ops, kv, scheduler, batch, tokens, queue)?);
+        let core = Core::new(shared.clone(), ops, kv, scheduler, batch, tokens, queue)?;
         let engine = Self {
             shared,
             threads: Mutex::new(Vec::new()),
@@ -134,7 +134,7 @@ impl Engine {
         Ok((engine, core))
     }
 
-    fn start(&self, core: Box<Core>, sink: Option<EventSink>) -> Result<()> {
+    fn start(&self, core: Core, sink: Option<EventSink>) -> Result<()> {
         let mut handles = self.threads.lock();
         handles.push(threads::spawn("bn-engine".into(), move || core.main())?);
         if let Some(sink) = sink {

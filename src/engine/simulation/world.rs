@@ -66,7 +66,7 @@ impl World {
         Self {
             seed,
             setting,
-            core: Some(*core),
+            core: Some(core),
             host,
             rest: Rest::UntilCommand,
             until: u64::MAX,
