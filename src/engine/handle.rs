@@ -95,7 +95,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// All but the threads.
+    /// All but the threads. There is one core: a `Vec` of it can be refused its memory, which a box cannot, and keeps it off
+    /// the host's stack.
     pub(super) fn assemble(
         config: &EngineConfig,
         loaded: Loaded,
@@ -103,7 +104,7 @@ impl Engine {
         memory: MemoryPlan,
         claim: Claim,
         log: Log,
-    ) -> Result<(Self, Core)> {
+    ) -> Result<(Self, Vec<Core>)> {
         let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
         let (block_size, queue) = (config.kv_block_size as usize, config.queue_capacity as usize);
         let shared = share(config, loaded, memory.for_requests(), claim, log)?;
@@ -120,7 +121,10 @@ impl Engine {
             ageing_ns: config.priority_ageing_ms as u64 * 1_000_000,
         })?;
         shared.kv_events.begin(scheduler.cache_mut())?;
-        let core = Core::new(shared.clone(), ops, kv, scheduler, batch, tokens, queue)?;
+        let mut core = Vec::new();
+        let refused = |_| Error::out_of_memory("the engine's core", size_of::<Core>());
+        core.try_reserve_exact(1).map_err(refused)?;
+        core.push(Core::new(shared.clone(), ops, kv, scheduler, batch, tokens, queue)?);
         let engine = Self {
             shared,
             threads: Mutex::new(Vec::new()),
@@ -134,9 +138,9 @@ impl Engine {
         Ok((engine, core))
     }
 
-    fn start(&self, core: Core, sink: Option<EventSink>) -> Result<()> {
+    fn start(&self, core: Vec<Core>, sink: Option<EventSink>) -> Result<()> {
         let mut handles = self.threads.lock();
-        handles.push(threads::spawn("bn-engine".into(), move || core.main())?);
+        handles.push(threads::spawn("bn-engine".into(), move || core.into_iter().for_each(Core::main))?);
         if let Some(sink) = sink {
             let shared = self.shared.clone();
             // Where this fails, dropping the half-made engine ends the engine thread.

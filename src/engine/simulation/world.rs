@@ -58,15 +58,15 @@ impl World {
         loaded.model = Arc::new(Machine { echo: loaded.model });
         let (_, claim) = CLAIMS.claim(1, |_| Ok(0)).unwrap();
         let log = Log::new(None, 0).unwrap();
-        let (engine, core) =
+        let (engine, mut core) =
             Engine::assemble(&setting.config(), loaded, ops, setting.memory(), claim, log).unwrap();
-        let host = Host::new(engine, core.shared().clone(), rng, setting);
+        let host = Host::new(engine, core[0].shared().clone(), rng, setting);
         let host = Rc::new(RefCell::new(host));
         machine::set_host(Some(host.clone()));
         Self {
             seed,
             setting,
-            core: Some(core),
+            core: core.pop(),
             host,
             rest: Rest::UntilCommand,
             until: u64::MAX,
