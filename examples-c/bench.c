@@ -345,37 +345,33 @@ static void batch_list(const char *text) {
     exit(2);
 }
 
+// Which of `count` names it is; ends the process where it is none.
+static int32_t named(const char *name, const char *const *names, size_t count, const char *expected) {
+    for (size_t i = 0; name != NULL && i < count; i++) {
+        if (strcmp(name, names[i]) == 0) return (int32_t)i;
+    }
+    fprintf(stderr, "expected %s\n", expected);
+    exit(2);
+}
+
 static void instruction_set(const char *name) {
     static const char *const names[] = {"auto", "scalar", "avx2", "avx-vnni", "avx512-vnni", "neon", "amx"};
-    for (int32_t i = 0; name != NULL && i < (int32_t)(sizeof names / sizeof *names); i++) {
-        if (strcmp(name, names[i]) != 0) continue;
-        instructions = i; // BN_INSTRUCTIONS_*, in their order
-        return;
-    }
-    fprintf(stderr, "expected instructions auto, scalar, avx2, avx-vnni, avx512-vnni, neon or amx\n");
-    exit(2);
+    // BN_INSTRUCTIONS_*, in their order
+    instructions = named(name, names, sizeof names / sizeof *names,
+                         "instructions auto, scalar, avx2, avx-vnni, avx512-vnni, neon or amx");
 }
 
 static void weights_named(const char *name) {
     static const char *const names[] = {"keep", "q8_0", "q4_0", "ternary", "int8"};
-    for (int32_t i = 0; name != NULL && i < (int32_t)(sizeof names / sizeof *names); i++) {
-        if (strcmp(name, names[i]) != 0) continue;
-        weight_type = i; // BN_WEIGHTS_*, in their order
-        return;
-    }
-    fprintf(stderr, "expected a type of weights: keep, q8_0, q4_0, ternary or int8\n");
-    exit(2);
+    // BN_WEIGHTS_*, in their order
+    weight_type = named(name, names, sizeof names / sizeof *names,
+                        "a type of weights: keep, q8_0, q4_0, ternary or int8");
 }
 
 static void kv_named(const char *name) {
     static const char *const names[] = {"f16", "f32", "int8"};
-    for (int32_t i = 0; name != NULL && i < (int32_t)(sizeof names / sizeof *names); i++) {
-        if (strcmp(name, names[i]) != 0) continue;
-        kv_type = i; // BN_KV_*, in their order
-        return;
-    }
-    fprintf(stderr, "expected a KV type: f16, f32 or int8\n");
-    exit(2);
+    // BN_KV_*, in their order
+    kv_type = named(name, names, sizeof names / sizeof *names, "a KV type: f16, f32 or int8");
 }
 
 static int usage(void) {

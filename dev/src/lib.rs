@@ -41,7 +41,7 @@ impl Options {
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--quick" => options.quick = true,
-                "--turns" => options.turns = true,
+                "--turns" if target == "kernels" => options.turns = true,
                 "--json" => options.json = Some(args.next().unwrap_or_else(|| usage())),
                 "--only" => options.only.push(args.next().unwrap_or_else(|| usage())),
                 "--isa" => match args.next().and_then(|name| Isa::named(&name)) {

@@ -122,8 +122,7 @@ impl Engine {
         })?;
         shared.kv_events.begin(scheduler.cache_mut())?;
         let mut core = Vec::new();
-        let refused = |_| Error::out_of_memory("the engine's core", size_of::<Core>());
-        core.try_reserve_exact(1).map_err(refused)?;
+        reserve(&mut core, 1, "the engine's core")?;
         core.push(Core::new(shared.clone(), ops, kv, scheduler, batch, tokens, queue)?);
         let engine = Self {
             shared,

@@ -151,7 +151,7 @@ fn shape(isa: Isa, tokens: usize, parts: &[Part], threads: usize) -> (usize, Opt
     #[cfg(any(test, target_arch = "x86_64"))]
     if tiles::int8::pays(isa, tokens) {
         let rows = parts.iter().map(|part| part.matrix.rows).sum();
-        return (tiles::int8::task_rows(rows, threads), Some(tiles::int8::DEPTH));
+        return (tiles::task_rows(rows, threads), Some(tiles::int8::DEPTH));
     }
     (TASK_ROWS, None)
 }

@@ -175,7 +175,7 @@ fn shape(isa: Isa, tokens: usize, parts: &[Part], threads: usize) -> (usize, Opt
     #[cfg(any(test, target_arch = "x86_64"))]
     if tiles::ternary::pays(isa, tokens) {
         let rows = parts.iter().map(|part| part.matrix.rows).sum();
-        return (tiles::ternary::task_rows(rows, threads), Some(tiles::ternary::DEPTH));
+        return (tiles::task_rows(rows, threads), Some(tiles::ternary::DEPTH));
     }
     (TASK_ROWS, None)
 }

@@ -28,11 +28,6 @@ pub fn pays(isa: Isa, tokens: usize) -> bool {
     isa == Isa::Amx && (tokens >= TOKENS || modelled())
 }
 
-/// Weight rows of a task, the more the fewer threads share them: each begins with tiles that wait.
-pub fn task_rows(rows: usize, threads: usize) -> usize {
-    (rows / (8 * threads)).next_multiple_of(2 * SIDE).clamp(2 * SIDE, 8 * SIDE)
-}
-
 /// Activations as left tiles: of each sixteen tokens all steps, a line a token. Tokens that are missing are anything.
 pub fn arrange<'a>(pool: &Pool, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
     let each = x.cols / DEPTH * SIDE;

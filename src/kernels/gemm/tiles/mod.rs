@@ -94,6 +94,11 @@ pub fn depth(block: usize) -> usize {
     if block == 32 { blocks::DEPTH } else { supers::DEPTH }
 }
 
+/// Weight rows of a task with a scale a row, the more the fewer threads share them: each begins with tiles that wait.
+pub fn task_rows(rows: usize, threads: usize) -> usize {
+    (rows / (8 * threads)).next_multiple_of(2 * SIDE).clamp(2 * SIDE, 8 * SIDE)
+}
+
 /// Fewer activations than this are arranged faster than others are woken.
 const SMALL: usize = 1 << 17;
 

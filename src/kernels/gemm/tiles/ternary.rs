@@ -28,11 +28,6 @@ const RING: usize = 2;
 /// Bytes that tiles multiply.
 pub const DEPTH: usize = 64;
 
-/// Weight rows of a task, the more the fewer threads share them: each begins with tiles that wait for codes.
-pub fn task_rows(rows: usize, threads: usize) -> usize {
-    (rows / (8 * threads)).next_multiple_of(2 * SIDE).clamp(2 * SIDE, 8 * SIDE)
-}
-
 /// Lines that `arrange` fills.
 pub fn arranged_lines(x: &Activations) -> usize {
     x.rows.len().div_ceil(SIDE) * x.cols.div_ceil(STEP) * LINES
