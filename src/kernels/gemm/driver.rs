@@ -2,10 +2,10 @@
 
 use crate::kernels::gemm::blocks::{Part, SharedOut};
 use crate::kernels::gemm::formats::packed_rows;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(test, target_arch = "x86_64"))]
 use crate::kernels::gemm::tiles;
 use crate::kernels::pool::buffer::Line;
-use crate::kernels::{DType, Matrix, Pool};
+use crate::kernels::{DType, Isa, Matrix, Pool};
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -70,6 +70,27 @@ impl<X: Sync + ?Sized> Product<'_, X> {
         }
         panic!("no task {n} past the last");
     }
+}
+
+/// Weight rows of each task of a product with a scale a row, `rows` without matrix tiles, and the depth of these.
+#[cfg_attr(not(any(test, target_arch = "x86_64")), expect(unused_variables))]
+pub fn shape(
+    isa: Isa,
+    dtype: DType,
+    tokens: usize,
+    parts: &[Part],
+    (pool, rows): (&Pool, usize),
+) -> (usize, Option<usize>) {
+    #[cfg(any(test, target_arch = "x86_64"))]
+    if tiles::pays(isa, dtype, tokens) {
+        // The more the fewer threads share them: each task begins with tiles that wait.
+        let all: usize = parts.iter().map(|part| part.matrix.rows).sum();
+        return (
+            (all / (8 * pool.threads())).next_multiple_of(32).clamp(32, 128),
+            Some(tiles::ternary::DEPTH),
+        );
+    }
+    (rows, None)
 }
 
 /// Some rows of one matrix, to be multiplied with all tokens.

@@ -1,6 +1,6 @@
 //! A weight matrix as its file holds it.
 
-use super::{int8, ternary};
+use super::formats::panels;
 use crate::base::{Bytes, Error, Result};
 
 /// How a weight's bytes are laid out; the numbers are GGUF's type ids, but for the last three (`file_id`).
@@ -35,7 +35,7 @@ pub enum DType {
     /// ik_llama.cpp's ternary types, a scale for each row.
     IQ1_BN = 134,
     IQ2_BN = 135,
-    /// Our own: signed bytes, a scale for each row (layout in `int8`). No file has it.
+    /// Our own: signed bytes, a scale for each row (layout in `formats::panels`). No file has it.
     Int8 = u32::MAX - 2,
     /// As Q2_0, a scale for each 128: an older fork's, whose files give it the same number.
     Q2_0_128 = u32::MAX - 1,
@@ -152,8 +152,8 @@ impl DType {
             DType::I2S => None,
             DType::Ternary => (cols.div_ceil(elements) * bytes).checked_add(4)?.checked_mul(rows),
             DType::Int8 => {
-                let lines = cols.checked_next_multiple_of(ternary::WIDTH)? / 4 + 1;
-                rows.div_ceil(int8::SIDE).checked_mul(lines)?.checked_mul(64)
+                let lines = cols.checked_next_multiple_of(panels::WIDTH)? / 4 + 1;
+                rows.div_ceil(panels::SIDE).checked_mul(lines)?.checked_mul(64)
             }
             DType::TL1 if n.is_multiple_of(64) => Some(n / 4),
             // bitnet.cpp's own expression: all but 256 columns as 5 bits for three, those as 4 bits for two.

@@ -1,10 +1,10 @@
 //! One row of a weight matrix as f32: embedding look-up, and the dense product's weights.
 
 pub(in crate::kernels) mod decode;
+pub(in crate::kernels) mod panels;
 pub(in crate::kernels) mod short_blocks;
 pub(in crate::kernels) mod super_blocks;
 
-use crate::kernels::gemm::int8;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::lanes::{self, Element, Lanes};
 use crate::kernels::{DType, Isa, Matrix};
@@ -17,7 +17,7 @@ use std::ops::Range;
 pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
     assert_eq!(out.len(), m.cols, "a dequantized row is as long as its source");
     if m.dtype == DType::Int8 {
-        return int8::dequantize(m, row, out);
+        return panels::dequantize(m, row, out);
     }
     let source = packed_row(m, row);
     match m.dtype {
@@ -43,8 +43,8 @@ pub(in crate::kernels) fn packed_row(m: &Matrix, row: usize) -> &[u8] {
 pub(in crate::kernels) fn packed_rows(m: &Matrix, rows: Range<usize>) -> (&[u8], usize) {
     assert!(rows.end <= m.rows, "row {} of a matrix of {} rows", rows.end - 1, m.rows);
     if m.dtype == DType::Int8 {
-        let (panel, end) = (int8::panel_lines(m.cols) * 64, rows.end.div_ceil(int8::SIDE));
-        return (&m.data[rows.start / int8::SIDE * panel..end * panel], panel / int8::SIDE);
+        let (panel, end) = (panels::panel_lines(m.cols) * 64, rows.end.div_ceil(panels::SIDE));
+        return (&m.data[rows.start / panels::SIDE * panel..end * panel], panel / panels::SIDE);
     }
     let (elements, bytes) = m.dtype.block();
     assert!(

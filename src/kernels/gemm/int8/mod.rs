@@ -1,9 +1,8 @@
 //! Products of int8 activations and int8 weights, with a scale for each token and one for each row. Integers are exact, so
 //! order never shows.
 //!
-//! Weights are made at load, so they lie as every form reads them: sixteen rows are a panel, four columns of each row after
-//! the other (a line, as `simd::ints` has them), then a line with the rows' scales. Vector kernels multiply such lines with
-//! four columns of a token; sixteen lines are a right tile, and so many rows of activations a left one.
+//! Weights are made at load, so they lie as every form reads them, in panels (`formats::panels`). Vector kernels multiply
+//! their lines with four columns of a token; sixteen lines are a right tile, and so many rows of activations a left one.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
@@ -12,8 +11,9 @@ mod tests;
 
 use crate::base::{Bytes, Error, Result};
 use crate::kernels::gemm::blocks::Part;
-use crate::kernels::gemm::driver::{self, Product, Scratch};
-use crate::kernels::gemm::ternary::{Activations, padded};
+use crate::kernels::gemm::driver::{self, Product, Scratch, shape};
+use crate::kernels::gemm::formats::panels::{SIDE, padded, panel, panel_lines};
+use crate::kernels::gemm::ternary::Activations;
 #[cfg(any(test, target_arch = "x86_64"))]
 use crate::kernels::gemm::tiles;
 use crate::kernels::pack::{for_rows, zeroed};
@@ -25,19 +25,12 @@ use crate::kernels::{DType, Isa, Matrix, Pool};
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// Rows of a panel.
-pub const SIDE: usize = 16;
 /// Tokens that share the loads of weights with one panel; with two panels twice as many fit the registers.
 const TILE: usize = 4;
-/// Weight rows of a task.
+/// Weight rows of a task, whole panels.
 const TASK_ROWS: usize = 2 * SIDE;
 /// Most columns of a matrix: no sum of products is beyond an i32.
 const MAX_COLS: usize = (1 << 31) / (127 * 127);
-
-/// Lines of a panel of `cols` columns.
-pub fn panel_lines(cols: usize) -> usize {
-    padded(cols) / 4 + 1
-}
 
 /// Lines that a matrix's bytes are.
 struct Lines(Vec<Line>);
@@ -76,16 +69,6 @@ pub fn pack(
     Matrix::new(Bytes::new(Lines(data)), DType::Int8, rows, cols)
 }
 
-/// Row `row` of such a matrix as f32.
-pub fn dequantize(m: &Matrix, row: usize, out: &mut [f32]) {
-    let panel = panel(&m.data, panel_lines(m.cols), row / SIDE);
-    let at = 4 * (row % SIDE);
-    let scale = panel[panel.len() - 1].floats()[row % SIDE];
-    for (out, line) in out.chunks_mut(4).zip(panel) {
-        out.iter_mut().zip(&line.0[at..]).for_each(|(out, value)| *out = *value as i8 as f32 * scale);
-    }
-}
-
 /// What tasks know of the activations.
 pub(super) struct Rows<'a> {
     pub x: &'a Activations<'a>,
@@ -95,15 +78,6 @@ pub(super) struct Rows<'a> {
 
 /// Whole panels.
 pub(super) type Task<'a> = driver::Task<'a, Rows<'a>>;
-
-/// The lines of panel `n` of `packed`, `each` of them. Panics where the bytes are not those of lines, which `pack` makes.
-#[inline]
-pub(super) fn panel(packed: &[u8], each: usize, n: usize) -> &[Line] {
-    let bytes = &packed[64 * each * n..64 * each * (n + 1)];
-    assert!(bytes.as_ptr().cast::<Line>().is_aligned(), "whole lines");
-    // SAFETY: a Line is any 64 bytes.
-    unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), each) }
-}
 
 impl Task<'_> {
     /// The lines of the task's panel `n`.
@@ -135,7 +109,7 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, parts: &[Part], stride: us
     }
     ARRANGED.with_borrow_mut(|arranged| {
         let x = &Rows { x, arranged: arrange(pool, isa, x, arranged) };
-        let (height, depth) = shape(isa, tokens, parts, pool.threads());
+        let (height, depth) = shape(isa, DType::Int8, tokens, parts, (pool, TASK_ROWS));
         let product = Product { pool, x, tokens, parts, stride, height, depth };
         product.run(out, &|task, scratch| run(isa, task, scratch));
     });
@@ -143,17 +117,6 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, parts: &[Part], stride: us
 
 thread_local! {
     static ARRANGED: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Weight rows of each task, whole panels, and the depth of tiles where there are some.
-#[cfg_attr(not(any(test, target_arch = "x86_64")), expect(unused_variables))]
-fn shape(isa: Isa, tokens: usize, parts: &[Part], threads: usize) -> (usize, Option<usize>) {
-    #[cfg(any(test, target_arch = "x86_64"))]
-    if tiles::int8::pays(isa, tokens) {
-        let rows = parts.iter().map(|part| part.matrix.rows).sum();
-        return (tiles::task_rows(rows, threads), Some(tiles::int8::DEPTH));
-    }
-    (TASK_ROWS, None)
 }
 
 /// Activations in the order of tiles, where there are some.
@@ -172,7 +135,7 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     #[cfg(any(test, target_arch = "x86_64"))]
     if tiles::int8::pays(isa, tokens) {
         // SAFETY: such a set stands for a machine that has tiles; the driver configures them.
-        return unsafe { tiles::int8::run(task, &mut scratch.partial) };
+        return unsafe { tiles::int8::run(task, scratch) };
     }
     if isa == Isa::Scalar {
         return panels.for_each(|panel| reference(task, panel));

@@ -12,7 +12,8 @@ mod x256;
 
 use crate::base::{Error, Result};
 use crate::kernels::gemm::blocks::Part;
-use crate::kernels::gemm::driver::{self, Product, Scratch};
+use crate::kernels::gemm::driver::{self, Product, Scratch, shape};
+pub use crate::kernels::gemm::formats::panels::padded;
 use crate::kernels::gemm::formats::{f16_at, packed_row, row_scale};
 #[cfg(any(test, target_arch = "x86_64"))]
 use crate::kernels::gemm::tiles;
@@ -26,9 +27,6 @@ use std::ops::Range;
 /// Weight rows of one task.
 pub(super) const TASK_ROWS: usize = 32;
 
-/// Columns that an activation row is padded to, with zeros.
-pub(super) const WIDTH: usize = 128;
-
 /// Tokens' int8 activations, `[rows.len(), cols]`, each row with its scale and sum. `cols` is `padded` of the weights'
 /// columns; what is behind those is zero.
 #[derive(Clone, Copy)]
@@ -36,11 +34,6 @@ pub struct Activations<'a> {
     pub values: &'a [i8],
     pub rows: &'a [QuantRow],
     pub cols: usize,
-}
-
-/// The width of activation rows for weights of `cols` columns.
-pub fn padded(cols: usize) -> usize {
-    cols.next_multiple_of(WIDTH)
 }
 
 impl<'a> Activations<'a> {
@@ -117,7 +110,7 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, parts: &[Part], stride: us
         }
         let Activations { values, rows, cols } = *x;
         let x = &Tokens { values, rows, cols, sums, arranged };
-        let (height, depth) = shape(isa, tokens, parts, pool.threads());
+        let (height, depth) = shape(isa, DType::Ternary, tokens, parts, (pool, TASK_ROWS));
         let product = Product { pool, x, tokens, parts, stride, height, depth };
         product.run(out, &|task, scratch| run(isa, task, scratch));
     });
@@ -167,17 +160,6 @@ impl Task<'_> {
     pub fn scales<const N: usize>(&self, first: usize) -> [f32; N] {
         std::array::from_fn(|r| self.scale((first + r).min(self.rows - 1)))
     }
-}
-
-/// Weight rows of each task, and the depth of tiles where there are some.
-#[cfg_attr(not(any(test, target_arch = "x86_64")), expect(unused_variables))]
-fn shape(isa: Isa, tokens: usize, parts: &[Part], threads: usize) -> (usize, Option<usize>) {
-    #[cfg(any(test, target_arch = "x86_64"))]
-    if tiles::ternary::pays(isa, tokens) {
-        let rows = parts.iter().map(|part| part.matrix.rows).sum();
-        return (tiles::task_rows(rows, threads), Some(tiles::ternary::DEPTH));
-    }
-    (TASK_ROWS, None)
 }
 
 fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {

@@ -4,8 +4,12 @@
 //! need no decoding as the left tile: with few tokens they are multiplied where they lie, and tokens are the right one. A
 //! block is a step: a tile of sums, which become floats and are added to those of the blocks before, times both scales.
 //! Sixteen tokens with sixteen rows stay in registers meanwhile.
+//!
+//! This is not `sweep`'s form: there the sums of four blocks are stored together and totals go through memory, and sixteen
+//! or 32 tokens take 1.1 to 1.3 times as long (on an Emerald Rapids).
 
-use super::{SIDE, by_token, columns, halves, modelled};
+use super::{SIDE, by_token, columns, halves};
+use crate::kernels::DType;
 use crate::kernels::gemm::formats::short_blocks::with_short;
 use crate::kernels::gemm::quantized::sweep::fill_in;
 use crate::kernels::gemm::quantized::{Scratch, Task};
@@ -14,7 +18,6 @@ use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::simd::amx::{Set, Tiles};
 use crate::kernels::simd::ints::Ints;
 use crate::kernels::simd::lanes::Lanes;
-use crate::kernels::{DType, Isa};
 
 /// Bytes that tiles multiply: a block.
 pub const DEPTH: usize = 32;
@@ -30,21 +33,6 @@ const ADDED: usize = 3;
 /// Tiles of sums that there are, and room for.
 const RING: usize = 4;
 
-/// Whether `isa` multiplies so many tokens with such weights with tiles. Few tokens take as long as sixteen, and a few
-/// more than sixteen as long as 32: with the first numbers below tiles are 1.0 to 1.1 times as fast as AVX-512 (on an
-/// Emerald Rapids, weights from memory).
-pub fn pays(isa: Isa, dtype: DType, tokens: usize) -> bool {
-    let (one, two) = match dtype {
-        DType::Q8_0 => (6, 17),
-        DType::Q4_0 => (12, 17),
-        DType::Q4_1 | DType::Q5_0 | DType::Q5_1 => (12, 20),
-        DType::Q1_0 => (11, 17),
-        DType::Q2_0 | DType::Q2_0_128 => (12, 18),
-        _ => return false,
-    };
-    isa == Isa::Amx && (modelled() || (one..=SIDE).contains(&tokens) || tokens >= two)
-}
-
 /// Whether tokens are needed as right tiles too: decoding once pays with more.
 fn both(x: &BlockActivations) -> bool {
     x.tokens() <= 2 * SIDE
@@ -55,25 +43,9 @@ pub fn lines_of_group(x: &BlockActivations) -> usize {
     x.cols / DEPTH * (TOKEN_LINES + if both(x) { CODES } else { 0 })
 }
 
-entry!(
-    /// Copies sixteen tokens' activations, in blocks of 32, into the order of left tiles, and behind them of right ones where
-    /// those are needed.
-    ///
-    /// # Safety
-    /// `Isa::Amx` is available.
-    pub fn arrange(x: &BlockActivations, group: usize, out: &mut [Line]) = arrange_group
-);
-entry!(
-    /// `task` with any number of tokens.
-    ///
-    /// # Safety
-    /// `Isa::Amx` is available, this thread has tiles of `DEPTH`, and `arrange` has made `arranged`.
-    pub fn run(task: &Task, arranged: &[Line], scratch: &mut Scratch) = product
-);
-
 /// Of sixteen tokens `TOKEN_LINES` for each block, and what `both` says. Missing tokens repeat the last.
 #[inline(always)]
-unsafe fn arrange_group<S: Set>(x: &BlockActivations, group: usize, out: &mut [Line]) {
+pub unsafe fn arrange<S: Set>(x: &BlockActivations, group: usize, out: &mut [Line]) {
     let (left, right) = out.split_at_mut(x.cols / DEPTH * TOKEN_LINES);
     let mut rows = [x.values.as_ptr().cast(); SIDE];
     for (t, row) in rows.iter_mut().enumerate() {
@@ -98,7 +70,7 @@ unsafe fn arrange_group<S: Set>(x: &BlockActivations, group: usize, out: &mut [L
 
 /// `task` with any number of tokens.
 #[inline(always)]
-unsafe fn product<S: Set>(task: &Task, arranged: &[Line], scratch: &mut Scratch) {
+pub unsafe fn run<S: Set>(task: &Task, arranged: &[Line], scratch: &mut Scratch) {
     // SAFETY: the caller's promise.
     unsafe {
         match task.dtype {

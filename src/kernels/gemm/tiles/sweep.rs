@@ -1,0 +1,358 @@
+//! The sweep of weights over tokens, for all types but short blocks: which tiles hold what, what is decoded when, in which order sums
+//! are added up and outputs are written.
+//!
+//! A strip is sixteen weight rows, or twice as many. It meets as many tokens, a step of columns after the other. If these
+//! are all tokens, a step is decoded between the products of the one before, as what was just stored is no tile yet; else
+//! some steps are decoded together, and stay in the first cache while all tokens meet them. Sums are stored behind a step,
+//! and added behind the next one's products: both would wait.
+
+use super::{SIDE, by_token};
+use crate::kernels::gemm::driver::{Scratch, Task};
+use crate::kernels::pool::buffer::{Line, floats, grown};
+use crate::kernels::simd::amx::{Set, Tiles};
+use crate::kernels::simd::lanes::Lanes;
+use std::ops::Range;
+
+/// Steps that are decoded together, or one and the next.
+const SPAN: usize = 2;
+
+/// Sixteen rows of sixteen sums.
+pub type Tile = [Line; SIDE];
+
+/// A step of a strip and some tokens.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// First row of the strip.
+    pub row: usize,
+    /// First of the tokens' sixteens.
+    pub group: usize,
+    pub step: usize,
+    /// Number of this step among those that are decoded in turns.
+    turn: usize,
+    /// The first and the last one of those that these tokens meet now.
+    begins: bool,
+    ends: bool,
+}
+
+/// What the sweep has to know of a type of weights. All functions need the instructions of their set.
+#[allow(clippy::missing_safety_doc)] // said here, once
+pub trait Kind: Sized {
+    /// What tasks know of the activations.
+    type X<'a>;
+    /// Columns of a step, which has four parts.
+    const COLUMNS: usize;
+    /// Lines of a step of sixteen tokens, which the type's `arrange` makes.
+    const TOKENS: usize;
+    /// Lines of codes and of scales that `decode` makes of a step of a strip.
+    const CODES: usize;
+    const SCALES: usize;
+    /// Sixteens of a strip, and of tokens at once. Two are four tiles of sums: number 2 l + r is of left l and right r. One is
+    /// as many tiles as the type's products want.
+    const SIDES: usize = 2;
+    const SUMS: usize = 4;
+    /// Left tiles are tokens, and so are rows of sums; else weights.
+    const TOKENS_LEFT: bool;
+    /// A row's sums are integers and stay in tiles, else those of a step are made floats by `add`.
+    const WHOLE: bool;
+
+    fn tokens(x: &Self::X<'_>) -> usize;
+    /// Some parts of a row's steps, of the rows that there are. The others are anything.
+    #[inline(always)]
+    unsafe fn decode<S: Set>(
+        _: &Of<Self>,
+        _row: usize,
+        _: Range<usize>,
+        _codes: &mut [Line],
+        _scales: &mut [Line],
+    ) {
+    }
+    /// Adds the products of one part with `N` times sixteen tokens to tiles.
+    unsafe fn multiply<S: Set, const N: usize>(tiles: &mut S::Tiles, at: &At<Self>, part: usize);
+    /// Adds a step's sums to those of the steps before it, if it is not the first one.
+    #[inline(always)]
+    unsafe fn add<S: Set>(_: &At<Self>, _sums: &[Tile; 4], _totals: &mut [Tile]) {}
+    /// Makes outputs of a tile's sums.
+    #[inline(always)]
+    unsafe fn finish<S: Set>(_: &Of<Self>, _row: usize, _token: usize, _sums: &mut Tile) {}
+}
+
+/// A task with such weights.
+pub type Of<'a, K> = Task<'a, <K as Kind>::X<'a>>;
+
+/// What there is at a `Place`.
+pub struct At<'s, 'a, K: Kind> {
+    pub task: &'s Of<'a, K>,
+    pub place: Place,
+    /// A step of sixteen tokens, and of the next ones or the same again.
+    pub x: [&'s [Line]; 2],
+    pub codes: &'s [Line],
+    pub scales: &'s [Line],
+}
+
+/// Both sides of a product.
+struct Sides<'a, K: Kind> {
+    task: &'a Of<'a, K>,
+    arranged: &'a [Line],
+    steps: usize,
+    tokens: usize,
+    /// Of `SPAN` steps, and of twice as many.
+    codes: &'a mut [Line],
+    scales: &'a mut [Line],
+}
+
+struct Sweep<'a, S: Set, K: Kind> {
+    sides: Sides<'a, K>,
+    tiles: S::Tiles,
+    /// Tiles of the last step.
+    sums: &'a mut [Tile; 4],
+    /// Sums so far: for each `SIDES` of tokens the tiles of a strip.
+    totals: &'a mut [Tile],
+    /// What is to be added up, or to be written.
+    last: Option<Place>,
+}
+
+/// `task` with any number of tokens.
+///
+/// # Safety
+/// `S`'s instructions are there, this thread has tiles of the type's depth; `arranged` is what the type makes of `task.x`.
+#[inline(always)]
+pub unsafe fn run<'a, S: Set, K: Kind>(
+    task: &'a Task<'a, K::X<'a>>,
+    depth: usize,
+    arranged: &'a [Line],
+    scratch: &'a mut Scratch,
+) {
+    let (steps, tokens) = (task.matrix.cols.div_ceil(K::COLUMNS), K::tokens(task.x));
+    let groups = tokens.div_ceil(SIDE);
+    assert_eq!(arranged.len(), groups * steps * K::TOKENS, "tokens in order");
+    let tiles = 4 + groups.div_ceil(K::SIDES) * K::SIDES * K::SIDES;
+    let (sums, totals) = grown(&mut scratch.partial, tiles * SIDE).as_chunks_mut().0.split_at_mut(4);
+    let mut sweep = Sweep::<S, K> {
+        sides: Sides {
+            task,
+            arranged,
+            steps,
+            tokens,
+            codes: grown(&mut scratch.codes, SPAN * K::CODES),
+            scales: grown(&mut scratch.scales, 2 * SPAN * K::SCALES),
+        },
+        // SAFETY: the caller's promise.
+        tiles: unsafe { S::Tiles::new(depth) },
+        sums: sums.first_chunk_mut().expect("four"),
+        totals,
+        last: None,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { sweep.all() }
+}
+
+/// Does it with each tile of sums that is in use.
+macro_rules! each {
+    ($n:ident: $($number:literal)* => $t:ident, $call:expr) => {$(
+        if used::<K, $n>($number) {
+            const $t: usize = $number;
+            $call
+        }
+    )*};
+}
+
+/// Whether a tile has sums where there are `N` times sixteen tokens.
+#[inline(always)]
+fn used<K: Kind, const N: usize>(tile: usize) -> bool {
+    match (K::SIDES, N) {
+        (1, _) => tile < K::SUMS,
+        (_, 2) => true,
+        _ if K::TOKENS_LEFT => tile < 2,
+        _ => tile.is_multiple_of(2),
+    }
+}
+
+impl<'a, K: Kind> Sides<'a, K> {
+    #[inline(always)]
+    fn at<const N: usize>(&self, place: Place) -> At<'_, 'a, K> {
+        let mut x = [self.arranged; 2];
+        for (n, x) in x.iter_mut().enumerate() {
+            *x = &self.arranged[((place.group + n.min(N - 1)) * self.steps + place.step) * K::TOKENS..]
+                [..K::TOKENS];
+        }
+        let codes = &self.codes[place.turn % SPAN * K::CODES..][..K::CODES];
+        let scales = &self.scales[place.turn % (2 * SPAN) * K::SCALES..][..K::SCALES];
+        At { task: self.task, place, x, codes, scales }
+    }
+}
+
+impl<S: Set, K: Kind> Sweep<'_, S, K> {
+    #[inline(always)]
+    unsafe fn all(&mut self) {
+        let (rows, steps, groups) =
+            (self.sides.task.rows, self.sides.steps, self.sides.tokens.div_ceil(SIDE));
+        // Strips of sixteen rows always, as then two steps' codes fill the first cache.
+        let ahead = K::SIDES == 1 || groups <= 2;
+        let span = match ahead {
+            true if groups > K::SIDES => 1,
+            true => steps,
+            false => SPAN,
+        };
+        // SAFETY (of all): the caller's promise.
+        unsafe {
+            if ahead {
+                self.decode(0, 0..4, 0);
+            }
+            for (strip, row) in (0..rows).step_by(K::SIDES * SIDE).enumerate() {
+                for start in (0..steps).step_by(span) {
+                    let end = steps.min(start + span);
+                    if !ahead {
+                        self.behind(); // its scales make room
+                        self.decode(row, 4 * start..4 * end, 0);
+                    }
+                    for group in (0..groups).step_by(K::SIDES) {
+                        for step in start..end {
+                            let turn = if ahead { strip * steps + step } else { step - start };
+                            let place = Place {
+                                row,
+                                group,
+                                step,
+                                turn,
+                                begins: step == start,
+                                ends: step + 1 == end,
+                            };
+                            let two = K::SIDES == 2 && groups - group > 1;
+                            // Four copies: where nothing is decoded, compilers are not to prepare for it.
+                            match (ahead && group == 0, two) {
+                                (true, false) => self.turn::<1>(place, self.next(place)),
+                                (true, true) => self.turn::<2>(place, self.next(place)),
+                                (false, false) => self.turn::<1>(place, None),
+                                (false, true) => self.turn::<2>(place, None),
+                            }
+                        }
+                    }
+                }
+            }
+            self.behind();
+        }
+    }
+
+    /// The step behind another one, and the first row of its strip.
+    #[inline(always)]
+    fn next(&self, place: Place) -> Option<(usize, usize)> {
+        let (step, row) = (place.step + 1, place.row + K::SIDES * SIDE);
+        match step < self.sides.steps {
+            true => Some((place.row, step)),
+            false if row < self.sides.task.rows => Some((row, 0)),
+            false => None,
+        }
+    }
+
+    /// Multiplies a step; meanwhile decodes the next one.
+    #[inline(always)]
+    unsafe fn turn<const N: usize>(&mut self, place: Place, next: Option<(usize, usize)>) {
+        // SAFETY (of all): the caller's promise.
+        unsafe {
+            if !K::WHOLE || place.begins {
+                self.begin::<N>(place);
+            }
+            for part in 0..4 {
+                if let Some((row, step)) = next {
+                    self.decode(row, 4 * step + part..4 * step + part + 1, place.turn + 1);
+                }
+                if place.step + 1 == self.sides.steps {
+                    // Outputs are far apart, and none of them is in the caches.
+                    for t in SIDE * place.group + part * 4 * N..SIDE * place.group + (part + 1) * 4 * N {
+                        for line in 0..=K::SIDES {
+                            S::Lanes::fetch(self.sides.task.place(t, place.row).wrapping_add(64 * line));
+                        }
+                    }
+                }
+                K::multiply::<S, N>(&mut self.tiles, &self.sides.at::<N>(place), part);
+            }
+            self.behind();
+            if !K::WHOLE || place.ends {
+                self.keep::<N>(place);
+                self.last = Some(place);
+            }
+        }
+    }
+
+    /// Of the step of turn `turn`, or those from it on.
+    #[inline(always)]
+    unsafe fn decode(&mut self, row: usize, parts: Range<usize>, turn: usize) {
+        let codes = &mut self.sides.codes[turn % SPAN * K::CODES..];
+        let scales = &mut self.sides.scales[turn % (2 * SPAN) * K::SCALES..];
+        // SAFETY: the caller's promise.
+        unsafe { K::decode::<S>(self.sides.task, row, parts, codes, scales) }
+    }
+
+    #[inline(always)]
+    fn totals(&mut self, place: Place) -> &mut [Tile] {
+        &mut self.totals[place.group * K::SIDES..][..K::SIDES * K::SIDES]
+    }
+
+    /// Sums so far of whole rows, else none.
+    #[inline(always)]
+    unsafe fn begin<const N: usize>(&mut self, place: Place) {
+        let from: *const u8 = self.totals(place).as_ptr().cast();
+        // SAFETY (of all): four tiles of sums.
+        unsafe {
+            if K::WHOLE && place.step > 0 {
+                each!(N: 0 1 2 3 => T, self.tiles.load::<T>(from.add(1024 * T), 64));
+            } else {
+                each!(N: 0 1 2 3 => T, self.tiles.zero::<T>());
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn keep<const N: usize>(&mut self, place: Place) {
+        let to = if K::WHOLE { self.totals(place) } else { &mut self.sums[..] };
+        let to: *mut u8 = to.as_mut_ptr().cast();
+        // SAFETY (of all): room for four tiles.
+        unsafe {
+            each!(N: 0 1 2 3 => T, self.tiles.store::<T>(to.add(1024 * T), 64));
+        }
+    }
+
+    /// Adds up what was kept last. Behind a row's last step writes the outputs.
+    #[inline(always)]
+    unsafe fn behind(&mut self) {
+        let Some(place) = self.last.take() else { return };
+        let first = place.group * K::SIDES;
+        // SAFETY (of all): the caller's promise.
+        unsafe {
+            if !K::WHOLE {
+                let totals = &mut self.totals[first..][..K::SIDES * K::SIDES];
+                K::add::<S>(&self.sides.at::<1>(place), self.sums, totals);
+            }
+            if place.step + 1 < self.sides.steps {
+                return;
+            }
+            for i in 0..K::SIDES * K::SIDES {
+                let (left, right) = (i / K::SIDES, i % K::SIDES);
+                let (panel, group) = if K::TOKENS_LEFT { (right, left) } else { (left, right) };
+                let (row, token) = (place.row + SIDE * panel, (place.group + group) * SIDE);
+                if row < self.sides.task.rows && token < self.sides.tokens {
+                    K::finish::<S>(self.sides.task, row, token, &mut self.totals[first + i]);
+                    self.write(row, token, first + i);
+                }
+            }
+        }
+    }
+
+    /// Outputs of some tokens for some rows, up to sixteen of each.
+    #[inline(always)]
+    unsafe fn write(&mut self, row: usize, token: usize, i: usize) {
+        let (task, count) = (self.sides.task, SIDE.min(self.sides.task.rows - row));
+        let (tokens, outputs) = (SIDE.min(self.sides.tokens - token), &mut self.totals[i]);
+        if !K::TOKENS_LEFT {
+            let write = |t: usize, values: &[f32]| task.write(token + t, row, values);
+            // SAFETY: the caller's promise.
+            return unsafe { by_token::<S>(outputs, tokens, count, write) };
+        }
+        for (t, values) in floats(outputs).iter().enumerate().take(tokens) {
+            match count {
+                // A copy of known length.
+                SIDE => task.write(token + t, row, values),
+                _ => task.write(token + t, row, &values[..count]),
+            }
+        }
+    }
+}
