@@ -1,77 +1,68 @@
-//! The ternary product with more than a few tokens: sixteen rows are transposed and unpacked once, some columns at a
-//! time, and swept over all tokens. `scalar` says what it computes.
+//! The ternary product with more than a few tokens: panels of sixteen rows are transposed and unpacked once, some columns at
+//! a time, and swept over all tokens. `scalar` says what it computes.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
-use super::{Scratch, Task};
+use super::{Kind, Scratch, Task};
 use crate::kernels::Isa;
 use crate::kernels::pool::buffer::{Line, floats, grown};
 use crate::kernels::simd::bytes::{Bytes, put};
-use crate::kernels::simd::dispatch::by_isa;
-use crate::kernels::simd::ints::Ints;
+use crate::kernels::simd::dispatch::{by_count, by_isa};
+use crate::kernels::simd::ints::{Ints, Part};
 use crate::kernels::simd::lanes::Lanes;
 
-/// Weight rows that are unpacked together.
+/// Weight rows of a panel.
 const ROWS: usize = 16;
-/// Columns that are unpacked at once: their codes take half of the first-level cache. A multiple of 256.
+/// Columns that panels hold, all together: their codes take half of the first-level cache. A multiple of 512.
 const DEPTH: usize = 1024;
-/// Tokens that share the loads of codes.
-const TILE: usize = 4;
 /// Lines of 256 columns, whose products, 2 * 2 * 128 each, an i16 holds.
 const LINES: usize = 64;
 
-/// How rows are packed.
-pub trait Kind {
-    /// As TQ2_0, with scales of each 256 columns; else as I2_S, with one for the row.
-    const SCALED: bool;
-}
-
-pub struct Plain;
-pub struct Scaled;
-
-impl Kind for Plain {
-    const SCALED: bool = false;
-}
-impl Kind for Scaled {
-    const SCALED: bool = true;
-}
-
 /// `task` with any number of tokens, with an instruction set that is not `Scalar`.
 pub fn sweep<K: Kind>(isa: Isa, task: &Task, scratch: &mut Scratch) {
-    let (cols, tokens, rows) = (task.x.cols, task.x.rows.len(), 0..task.rows);
-    let codes = grown(&mut scratch.codes, DEPTH.min(cols) / 4);
-    let partial = grown(&mut scratch.partial, tokens);
-    let scales = floats(grown(&mut scratch.scales, if K::SCALED { cols / 256 } else { 1 }));
-    for first in rows.clone().step_by(ROWS) {
-        // Of a group that the block cuts short the surplus results are dropped.
-        let w = task.group::<ROWS>(first);
-        for (b, scales) in scales.iter_mut().enumerate() {
-            if K::SCALED {
-                block_scales(isa, w, b, scales)
-            } else {
-                *scales = task.scales(first)
-            };
-        }
-        for (partial, token) in partial.iter_mut().zip(task.x.rows) {
-            *partial = if K::SCALED { Line::default() } else { Line::of_i32(-token.sum) };
-        }
-        for start in (0..cols).step_by(DEPTH) {
-            let codes = &mut codes[..DEPTH.min(cols - start) / 4];
-            unpack::<K>(isa, w, start, codes);
-            for (n, partial) in partial.chunks_mut(TILE).enumerate() {
-                let step = Step { task, codes, scales, start, first: n * TILE };
-                match partial.len() {
-                    1 => tile::<K, 1>(isa, step, partial),
-                    2 => tile::<K, 2>(isa, step, partial),
-                    3 => tile::<K, 3>(isa, step, partial),
-                    _ => tile::<K, TILE>(isa, step, partial),
+    let (cols, tokens) = (task.x.cols, task.x.rows.len());
+    // Panels that share the loads of tokens, and tokens that share those of codes, at most.
+    let (most, at_once) = if isa.has_avx512() { (2, 8) } else { (1, 4) };
+    let at_once = tokens.div_ceil(tokens.div_ceil(at_once));
+    let depth = (DEPTH / most).min(cols);
+    let codes = grown(&mut scratch.codes, most * depth / 4);
+    let partial = grown(&mut scratch.partial, most * tokens);
+    let blocks = if K::SCALED { cols / 256 } else { 1 };
+    let scales = floats(grown(&mut scratch.scales, most * blocks));
+    for first in (0..task.rows).step_by(most * ROWS) {
+        let panels = most.min((task.rows - first).div_ceil(ROWS));
+        // Of a panel that the task cuts short the surplus results are dropped.
+        let rows = |panel: usize| task.group::<ROWS>((first + panel * ROWS).min(task.rows - 1));
+        for p in 0..panels {
+            for (b, scales) in scales[p * blocks..][..blocks].iter_mut().enumerate() {
+                match K::SCALED {
+                    true => block_scales(isa, rows(p), b, scales),
+                    false => task.scales(first + p * ROWS, scales),
                 }
             }
         }
-        for (t, partial) in partial.iter().enumerate() {
-            let mut values = [0.0; ROWS];
-            finish::<K>(isa, partial, &scales[0], task.x.rows[t].scale, &mut values);
-            task.write(t, first, &values[..ROWS.min(rows.end - first)]);
+        let partial = &mut partial[..panels * tokens];
+        for (partial, token) in partial.chunks_exact_mut(panels).zip(task.x.rows) {
+            partial.fill(if K::SCALED { Line::default() } else { Line::of_i32(-token.sum) });
+        }
+        for start in (0..cols).step_by(depth) {
+            let lines = depth.min(cols - start) / 4;
+            for p in 0..panels {
+                let next = task.packed.as_ptr().wrapping_add((first + (most + p) * ROWS) * task.row_bytes);
+                unpack::<K>(isa, rows(p), next, start, &mut codes[p * lines..][..lines]);
+            }
+            for (n, partial) in partial.chunks_mut(at_once * panels).enumerate() {
+                let codes = &codes[..panels * lines];
+                let step = Step { task, codes, scales, panels, start, first: n * at_once };
+                by_count!(partial.len() / panels, T in 1 2 3 4 5 6 7 8, tile::<K, T>(isa, step, partial), else unreachable!());
+            }
+        }
+        for (t, partial) in partial.chunks_exact(panels).enumerate() {
+            for (p, partial) in partial.iter().enumerate() {
+                let (mut values, first) = ([0.0; ROWS], first + p * ROWS);
+                finish::<K>(isa, partial, &scales[p * blocks], task.x.rows[t].scale, &mut values);
+                task.write(t, first, &values[..ROWS.min(task.rows - first)]);
+            }
         }
     }
 }
@@ -93,27 +84,27 @@ unsafe fn scales_in<L: Lanes>(w: [&[u8]; ROWS], b: usize, to: &mut [f32; ROWS]) 
 }
 
 by_isa!(
-    /// Columns `start..` of packed rows as codes: line n holds those of four columns, `start + 4 n ..`, row by row.
-    fn unpack<K: Kind>(w: [&[u8]; ROWS], start: usize, codes: &mut [Line]) = unpack_in::<ints>
+    /// Columns `start..` of packed rows as codes: line n holds those of four columns, `start + 4 n ..`, row by row. The
+    /// rows at `next`, which need not be anybody's, are asked for.
+    fn unpack<K: Kind>(w: [&[u8]; ROWS], next: *const u8, start: usize, codes: &mut [Line]) = unpack_in::<ints>
 );
 
 #[inline(always)]
-unsafe fn unpack_in<I: Ints, K: Kind>(w: [&[u8]; ROWS], start: usize, codes: &mut [Line]) {
+unsafe fn unpack_in<I: Ints, K: Kind>(w: [&[u8]; ROWS], next: *const u8, start: usize, codes: &mut [Line]) {
     let end = start + 4 * codes.len();
     let bytes = if K::SCALED { end.div_ceil(256) * 66 } else { end / 4 };
     assert!(start.is_multiple_of(256) && end.is_multiple_of(128));
-    for w in w {
-        assert!(w.len() >= bytes);
+    let mut rows = [std::ptr::null(); ROWS];
+    for r in 0..ROWS {
+        assert!(w[r].len() >= bytes);
+        rows[r] = w[r].as_ptr();
     }
     for (n, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let block = start / 128 + n;
         let at = if K::SCALED { block / 2 * 66 + block % 2 * 32 } else { block * 32 };
         // As much of the next rows as is used of these: memory is fastest in its own order.
-        let next = w[0].as_ptr().wrapping_add(ROWS * (w[0].len() + at));
-        (0..ROWS * 32 + 64).step_by(64).for_each(|line| I::Lanes::fetch(next.wrapping_add(line)));
-        let mut rows = [std::ptr::null(); ROWS];
-        for r in 0..ROWS {
-            rows[r] = w[r].as_ptr();
+        for line in (0..ROWS * 32 + 64).step_by(64) {
+            I::Lanes::fetch(next.wrapping_add(ROWS * at + line));
         }
         for part in 0..ROWS / I::Part::ROWS {
             for side in 0..2 {
@@ -138,60 +129,77 @@ unsafe fn unpack_in<I: Ints, K: Kind>(w: [&[u8]; ROWS], start: usize, codes: &mu
 #[derive(Clone, Copy)]
 struct Step<'a> {
     task: &'a Task<'a>,
+    /// Panel by panel.
     codes: &'a [Line],
-    /// Of each block of TQ2_0.
+    /// Of each block of TQ2_0, panel by panel.
     scales: &'a [[f32; ROWS]],
+    panels: usize,
     start: usize,
     first: usize,
 }
 
 by_isa!(
-    /// Adds to what `T` tokens have so far, a line each: i32, or f32 of TQ2_0.
+    /// Adds to what `T` tokens have so far, for each a line of each panel: i32, or f32 of TQ2_0.
     fn tile<K: Kind, const T: usize>(step: Step, partial: &mut [Line]) = tile_in::<ints>
 );
 
 #[inline(always)]
 unsafe fn tile_in<I: Ints, K: Kind, const T: usize>(step: Step, partial: &mut [Line]) {
-    let Step { task, codes, scales, start, first } = step;
-    let partial = partial.first_chunk_mut::<T>().expect("a line for each token");
-    let mut x = [std::ptr::null(); T];
+    // SAFETY: the caller has the instructions.
+    unsafe {
+        match step.panels {
+            1 if T <= 4 || I::PANELS == 2 => add::<I, K, T, 1>(step, partial),
+            2 if I::PANELS == 2 => add::<I, K, T, 2>(step, partial),
+            panels => unreachable!("{panels} panels, {T} tokens"),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn add<I: Ints, K: Kind, const T: usize, const P: usize>(step: Step, partial: &mut [Line]) {
+    let Step { task, codes, scales, start, first, .. } = step;
+    let (lines, blocks) = (codes.len() / P, scales.len() / I::PANELS);
+    let partial = partial.as_chunks_mut::<P>().0.first_chunk_mut::<T>().expect("lines for each token");
+    let (mut x, mut panels) = ([std::ptr::null(); T], [codes.as_ptr(); P]);
     for t in 0..T {
-        x[t] = task.x.row(first + t)[start..start + 4 * codes.len()].as_ptr();
+        x[t] = task.x.row(first + t)[start..start + 4 * lines].as_ptr();
     }
     // SAFETY: four values for each line of codes at each x; a line is sixteen numbers; the caller has the instructions.
     unsafe {
-        let mut sums = [[I::zero(); 1]; T];
-        let mut totals = [I::Lanes::splat(0.0); T];
-        for t in 0..T {
-            if K::SCALED {
-                totals[t] = I::Lanes::load(partial[t].0.as_ptr().cast());
-            } else {
-                sums[t][0] = I::load(partial[t].0.as_ptr().cast());
-            }
+        for p in 0..P {
+            panels[p] = panels[p].add(p * lines);
         }
-        for (b, codes) in codes.chunks(LINES).enumerate() {
-            if K::SCALED {
-                for t in 0..T {
-                    sums[t][0] = I::splat(-task.x.sums(first + t)[start / 256 + b]);
-                }
-            }
-            let mut at = x;
+        let mut sums = [[I::zero(); P]; T];
+        for from in (0..lines).step_by(LINES) {
+            let count = LINES.min(lines - from);
             for t in 0..T {
-                at[t] = x[t].add(4 * LINES * b);
-            }
-            I::add_lines::<false, T, 1>(&mut sums, 1, codes.len(), [codes.as_ptr()], at);
-            if K::SCALED {
-                let scale = I::Lanes::load(scales[start / 256 + b].as_ptr());
-                for t in 0..T {
-                    totals[t] = totals[t].add(sums[t][0].to_f32().mul(scale));
+                for p in 0..P {
+                    if K::SCALED {
+                        sums[t][p] = I::splat(-task.x.sums(first + t)[(start + 4 * from) / 256]);
+                    } else if from == 0 {
+                        sums[t][p] = I::load(partial[t][p].0.as_ptr().cast());
+                    }
                 }
             }
-        }
-        for t in 0..T {
-            if K::SCALED {
-                totals[t].store(partial[t].0.as_mut_ptr().cast());
-            } else {
-                sums[t][0].store(partial[t].0.as_mut_ptr().cast());
+            let (mut at, mut w) = (x, panels);
+            for t in 0..T {
+                at[t] = x[t].add(4 * from);
+            }
+            for p in 0..P {
+                w[p] = panels[p].add(from);
+            }
+            I::add_lines::<false, T, P>(&mut sums, 1, count, w, at);
+            for t in 0..T {
+                for p in 0..P {
+                    let to = &mut partial[t][p];
+                    if K::SCALED {
+                        let scale = I::Lanes::load(scales[p * blocks + (start + 4 * from) / 256].as_ptr());
+                        let so_far = I::Lanes::load(to.0.as_ptr().cast());
+                        so_far.add(sums[t][p].to_f32().mul(scale)).store(to.0.as_mut_ptr().cast());
+                    } else if from + count == lines {
+                        sums[t][p].store(to.0.as_mut_ptr().cast());
+                    }
+                }
             }
         }
     }
