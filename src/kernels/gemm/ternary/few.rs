@@ -6,8 +6,7 @@
 //! a TQ2_0 block.
 //!
 //! Of four codes in a byte the second and fourth stay two bits up, which saves shifts: the sums of their products are
-//! four times too large, and are kept apart. AVX2's are of i16 lanes. A pair of products, of a code up to 2 four times too
-//! large, is at most 2·8·128 = 2048 in magnitude, and the 16 of a SPAN add up to -32768..=32512.
+//! four times too large, and are kept apart.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
@@ -19,8 +18,6 @@ use crate::kernels::simd::dispatch::by_count;
 use crate::kernels::simd::ints::Part;
 use crate::kernels::simd::lanes::Register;
 
-/// Bytes of a row whose products lanes hold.
-const SPAN: usize = 256;
 /// Bytes behind the next rows that are asked for while rows are read as they lie.
 const AHEAD: usize = 4096;
 
@@ -121,9 +118,6 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
         let mut totals = [Floats::<S>::splat(0.0); T];
         for b in 0..blocks {
             let mut all = [[S::Part::splat(0); 8]; T];
-            if K::SCALED && start == 0 {
-                fetch::<S>(next, S::Part::ROWS * task.row_bytes + S::Part::ROWS * 66 * b, S::Part::ROWS * 66);
-            }
             for n in (0..S::Part::ROWS / S::HELD).step_by(N) {
                 let mut step = Step { rows: [[std::ptr::null(); 2]; N], x, bytes: each, next: None };
                 let row = n / 4 * 4 * S::HELD + n % 4;
@@ -131,10 +125,14 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
                     step.rows[i] = [rows[row + i].add(66 * b), rows[row + i + 4 * (S::HELD - 1)].add(66 * b)];
                 }
                 for t in 0..T {
-                    step.x[t] = x[t].add(256 * b);
+                    step.x[t] = std::hint::black_box(x[t].add(256 * b));
                 }
-                if !K::SCALED && start == 0 {
-                    step.next = Some(next.wrapping_add((n + N) * S::HELD * task.row_bytes));
+                if start == 0 {
+                    let at = match K::SCALED {
+                        true => S::Part::ROWS * (task.row_bytes + 66 * b) + n * S::HELD * 66,
+                        false => (n + N) * S::HELD * task.row_bytes,
+                    };
+                    step.next = Some(next.wrapping_add(at));
                 }
                 step.add::<S, K>(&mut all, n);
             }
@@ -161,10 +159,12 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
     }
 }
 
-/// Asks for the cache lines of `bytes` at `at` of `from`.
+/// Asks for the cache lines of `bytes` at `from`.
 #[inline(always)]
-fn fetch<S: Set>(from: *const u8, at: usize, bytes: usize) {
-    (at..at + bytes).step_by(64).for_each(|at| Floats::<S>::fetch(from.wrapping_add(at)));
+fn fetch<S: Set>(from: *const u8, bytes: usize) {
+    for line in 0..bytes.div_ceil(64) {
+        Floats::<S>::fetch(from.wrapping_add(64 * line));
+    }
 }
 
 /// Some bytes of `N` registers' rows, and the values of `T` tokens that they meet.
@@ -184,12 +184,12 @@ impl<const T: usize, const N: usize> Step<T, N> {
         unsafe {
             let zero = S::Part::splat(0);
             let mut wide = [[zero; N]; T];
-            for span in (0..self.bytes).step_by(SPAN) {
-                if let Some(next) = self.next {
-                    fetch::<S>(next, N * S::HELD * span, N * S::HELD * SPAN);
-                }
+            for span in (0..self.bytes).step_by(S::SPAN) {
                 let mut sums = [[[zero; 2]; N]; T];
-                for at in (span..self.bytes.min(span + SPAN)).step_by(32) {
+                for at in (span..self.bytes.min(span.saturating_add(S::SPAN))).step_by(32) {
+                    if let Some(next) = self.next {
+                        fetch::<S>(next.wrapping_add(N * S::HELD * at), N * S::HELD * 32);
+                    }
                     for part in (0..32).step_by(S::BYTES) {
                         self.multiply::<S, K>(at, part, &mut sums);
                     }
@@ -228,7 +228,8 @@ impl<const T: usize, const N: usize> Step<T, N> {
                     for k in 0..4 {
                         let column = 32 * if K::SCALED { k } else { 3 - k } + part;
                         let x = S::values(self.x[t].add(4 * at + column));
-                        sums[t][i][k % 2] = S::dot(sums[t][i][k % 2], planes[k], x);
+                        let sum = &mut sums[t][i][k % 2];
+                        *sum = S::dot(*sum, planes[k], x);
                     }
                 }
             }

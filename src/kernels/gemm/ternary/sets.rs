@@ -24,6 +24,8 @@ pub trait Set {
     /// Registers of rows that meet one token at a time, two tokens, and so on: more hide the latency of `dot`, fewer are
     /// what memory likes best.
     const AT_ONCE: [usize; TOKENS];
+    /// Bytes of a row whose products lanes hold.
+    const SPAN: usize = usize::MAX;
     /// BYTES of each row.
     unsafe fn bytes(row: *const u8, other: *const u8) -> Self::Part;
     /// BYTES values of a token, for each row.
@@ -48,7 +50,7 @@ mod x86 {
 
     /// A set of 256-bit registers.
     macro_rules! set {
-        ($name:ident, $at_once:expr, |$sum:ident, $codes:ident, $x:ident| $dot:expr, |$ones:ident, $fours:ident| $total:expr) => {
+        ($name:ident, $at_once:expr, $span:expr, |$sum:ident, $codes:ident, $x:ident| $dot:expr, |$ones:ident, $fours:ident| $total:expr) => {
             pub struct $name;
 
             impl Set for $name {
@@ -56,6 +58,7 @@ mod x86 {
                 const BYTES: usize = 32;
                 const HELD: usize = 1;
                 const AT_ONCE: [usize; TOKENS] = $at_once;
+                const SPAN: usize = $span;
                 inlined! {
                     fn bytes(row: *const u8, _: *const u8) -> __m256i = load(row);
                     fn values(x: *const i8) -> __m256i = load(x);
@@ -76,13 +79,15 @@ mod x86 {
     }
 
     // SAFETY of all blocks: the caller has the instructions and the bytes.
-    set!(Avx2, [1; 4], |sum, codes, x| sum.dot(codes, x), |ones, fours| {
+    set!(Avx2, [1; 4], 256, |sum, codes, x| sum.dot(codes, x), |ones, fours| {
+        // Exact: a pair of products is at most 2·8·128 = 2048 in magnitude, and the 16 of a SPAN add up to -32768..=32512.
         let sums = _mm256_add_epi16(ones, _mm256_srai_epi16::<2>(fours));
         _mm256_madd_epi16(sums, _mm256_set1_epi16(1))
     });
     set!(
         AvxVnni,
         [4, 2, 1, 1],
+        usize::MAX,
         |sum, codes, x| pinned(_mm256_dpbusd_avx_epi32(sum, codes, x)),
         |ones, fours| _mm256_add_epi32(ones, _mm256_srai_epi32::<2>(fours))
     );
@@ -91,6 +96,7 @@ mod x86 {
     set!(
         AvxVnniAsAvx512,
         AvxVnni::AT_ONCE,
+        usize::MAX,
         |sum, codes, x| pinned(_mm256_dpbusd_epi32(sum, codes, x)),
         |ones, fours| AvxVnni::total(ones, fours)
     );
