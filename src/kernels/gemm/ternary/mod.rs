@@ -213,13 +213,14 @@ impl Kind for Scaled {
 
 /// Whether rows that are unpacked once are faster than rows that are read as they lie; the results are the same.
 fn sweep_pays(isa: Isa, task: &Task) -> bool {
-    let scaled = task.dtype == DType::TQ2_0;
+    let (tokens, scaled) = (task.x.rows.len(), task.dtype == DType::TQ2_0);
     match isa {
-        // Where only whole rows have a scale, rows as they lie add up lanes but once a row.
-        Isa::Avx2 => task.x.rows.len() >= if scaled { 8 } else { 16 },
-        Isa::Neon => task.x.rows.len() >= 4,
-        Isa::Avx512Vnni | Isa::Amx => task.x.rows.len() >= 8,
-        _ => false,
+        Isa::Neon => tokens >= 4,
+        // Where only whole rows have a scale, rows as they lie add up lanes but once a row; the sweep's dot products are
+        // AVX2's.
+        Isa::AvxVnni => tokens >= 5 && scaled,
+        Isa::Avx512Vnni | Isa::Amx => tokens >= if scaled { 5 } else { 8 },
+        _ => tokens >= 5,
     }
 }
 

@@ -8,8 +8,8 @@ use crate::kernels::Isa;
 use crate::kernels::pool::buffer::{Line, floats, grown};
 use crate::kernels::simd::bytes::{Bytes, put};
 use crate::kernels::simd::dispatch::{by_count, by_isa};
-use crate::kernels::simd::ints::{Ints, Part};
-use crate::kernels::simd::lanes::Lanes;
+use crate::kernels::simd::ints::{Floats, Ints, Part};
+use crate::kernels::simd::lanes::{Lanes, Register};
 
 /// Weight rows of a panel.
 const ROWS: usize = 16;
@@ -31,86 +31,73 @@ pub fn sweep<K: Kind>(isa: Isa, task: &Task, scratch: &mut Scratch) {
     let scales = floats(grown(&mut scratch.scales, most * blocks));
     for first in (0..task.rows).step_by(most * ROWS) {
         let panels = most.min((task.rows - first).div_ceil(ROWS));
-        // Of a panel that the task cuts short the surplus results are dropped.
-        let rows = |panel: usize| task.group::<ROWS>((first + panel * ROWS).min(task.rows - 1));
-        for p in 0..panels {
-            for (b, scales) in scales[p * blocks..][..blocks].iter_mut().enumerate() {
-                match K::SCALED {
-                    true => block_scales(isa, rows(p), b, scales),
-                    false => task.scales(first + p * ROWS, scales),
-                }
-            }
-        }
         let partial = &mut partial[..panels * tokens];
         for (partial, token) in partial.chunks_exact_mut(panels).zip(task.x.rows) {
             partial.fill(if K::SCALED { Line::default() } else { Line::of_i32(-token.sum) });
         }
         for start in (0..cols).step_by(depth) {
-            let lines = depth.min(cols - start) / 4;
-            for p in 0..panels {
-                let next = task.packed.as_ptr().wrapping_add((first + (most + p) * ROWS) * task.row_bytes);
-                unpack::<K>(isa, rows(p), next, start, &mut codes[p * lines..][..lines]);
+            let codes = &mut codes[..panels * depth.min(cols - start) / 4];
+            let each = codes.chunks_exact_mut(codes.len() / panels).zip(scales.chunks_exact_mut(blocks));
+            for (p, (codes, scales)) in each.enumerate() {
+                unpack::<K>(isa, task, first + p * ROWS, start, codes, scales);
             }
             for (n, partial) in partial.chunks_mut(at_once * panels).enumerate() {
-                let codes = &codes[..panels * lines];
-                let step = Step { task, codes, scales, panels, start, first: n * at_once };
+                let step = Step { task, codes, scales, blocks, panels, start, first: n * at_once };
                 by_count!(partial.len() / panels, T in 1 2 3 4 5 6 7 8, tile::<K, T>(isa, step, partial), else unreachable!());
             }
         }
-        for (t, partial) in partial.chunks_exact(panels).enumerate() {
-            for (p, partial) in partial.iter().enumerate() {
-                let (mut values, first) = ([0.0; ROWS], first + p * ROWS);
-                finish::<K>(isa, partial, &scales[p * blocks], task.x.rows[t].scale, &mut values);
-                task.write(t, first, &values[..ROWS.min(task.rows - first)]);
-            }
-        }
+        finish::<K>(isa, task, first, panels, scales, partial);
     }
 }
 
 by_isa!(
-    /// The scales of block `b` of TQ2_0 rows.
-    fn block_scales(w: [&[u8]; ROWS], b: usize, to: &mut [f32; ROWS]) = scales_in::<lanes>
+    /// Of `ROWS` rows of the task from `first` on, the last of which stands for those behind it, columns `start..` as codes:
+    /// line n holds those of four columns, `start + 4 n ..`, row by row. And their `scales`: of blocks, or of the rows.
+    fn unpack<K: Kind>(task: &Task, first: usize, start: usize, codes: &mut [Line], scales: &mut [[f32; ROWS]])
+        = unpack_in::<ints>
 );
 
 #[inline(always)]
-unsafe fn scales_in<L: Lanes>(w: [&[u8]; ROWS], b: usize, to: &mut [f32; ROWS]) {
-    let mut halves = [0; ROWS];
-    for r in 0..ROWS {
-        let half = &w[r][66 * b + 64..];
-        halves[r] = u16::from_le_bytes([half[0], half[1]]);
-    }
-    // SAFETY: sixteen each; the caller has the instructions.
-    unsafe { L::load_f16(halves.as_ptr()).store(to.as_mut_ptr()) }
-}
-
-by_isa!(
-    /// Columns `start..` of packed rows as codes: line n holds those of four columns, `start + 4 n ..`, row by row. The
-    /// rows at `next`, which need not be anybody's, are asked for.
-    fn unpack<K: Kind>(w: [&[u8]; ROWS], next: *const u8, start: usize, codes: &mut [Line]) = unpack_in::<ints>
-);
-
-#[inline(always)]
-unsafe fn unpack_in<I: Ints, K: Kind>(w: [&[u8]; ROWS], next: *const u8, start: usize, codes: &mut [Line]) {
+unsafe fn unpack_in<I: Ints, K: Kind>(
+    task: &Task,
+    first: usize,
+    start: usize,
+    codes: &mut [Line],
+    scales: &mut [[f32; ROWS]],
+) {
     let end = start + 4 * codes.len();
-    let bytes = if K::SCALED { end.div_ceil(256) * 66 } else { end / 4 };
-    assert!(start.is_multiple_of(256) && end.is_multiple_of(128));
-    let mut rows = [std::ptr::null(); ROWS];
+    assert!(
+        start.is_multiple_of(256)
+            && end.is_multiple_of(128)
+            && task.packed.len() == task.rows * task.row_bytes
+    );
+    assert!(end <= task.x.cols && task.row_bytes == K::row_bytes(task.x.cols));
+    let mut rows = [task.packed.as_ptr(); ROWS];
     for r in 0..ROWS {
-        assert!(w[r].len() >= bytes);
-        rows[r] = w[r].as_ptr();
+        rows[r] = rows[r].wrapping_add((first + r).min(task.rows - 1) * task.row_bytes);
     }
+    if !K::SCALED && start == 0 {
+        task.scales(first, &mut scales[0]);
+    }
+    // Past those that are unpacked together.
+    let next = rows[0].wrapping_add(I::PANELS * ROWS * task.row_bytes);
     for (n, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let block = start / 128 + n;
         let at = if K::SCALED { block / 2 * 66 + block % 2 * 32 } else { block * 32 };
         // As much of the next rows as is used of these: memory is fastest in its own order.
-        for line in (0..ROWS * 32 + 64).step_by(64) {
-            I::Lanes::fetch(next.wrapping_add(ROWS * at + line));
+        for line in 0..(ROWS * 32 + 64) / 64 {
+            I::Lanes::fetch(next.wrapping_add(ROWS * at + 64 * line));
         }
         for part in 0..ROWS / I::Part::ROWS {
-            for side in 0..2 {
-                // SAFETY: at + 32 <= bytes, which every row has; the caller has the instructions.
-                unsafe {
-                    let columns = I::Part::columns(&rows[part * I::Part::ROWS..], at + 16 * side);
+            let rows = &rows[part * I::Part::ROWS..];
+            // SAFETY: 32 bytes at `at` of each row, and two behind a block's; the caller has the instructions.
+            unsafe {
+                if K::SCALED && block % 2 == 1 {
+                    let to = scales[block / 2].as_mut_ptr().add(part * I::Part::ROWS);
+                    Floats::<I>::halves(rows, at + 32).store(to);
+                }
+                for side in 0..2 {
+                    let columns = I::Part::columns(rows, at + 16 * side);
                     for j in 0..4 {
                         let line = 4 * side + j;
                         let place = |k: usize| 8 * if K::SCALED { k } else { 3 - k } + line;
@@ -133,6 +120,7 @@ struct Step<'a> {
     codes: &'a [Line],
     /// Of each block of TQ2_0, panel by panel.
     scales: &'a [[f32; ROWS]],
+    blocks: usize,
     panels: usize,
     start: usize,
     first: usize,
@@ -157,12 +145,12 @@ unsafe fn tile_in<I: Ints, K: Kind, const T: usize>(step: Step, partial: &mut [L
 
 #[inline(always)]
 unsafe fn add<I: Ints, K: Kind, const T: usize, const P: usize>(step: Step, partial: &mut [Line]) {
-    let Step { task, codes, scales, start, first, .. } = step;
-    let (lines, blocks) = (codes.len() / P, scales.len() / I::PANELS);
+    let Step { task, codes, scales, blocks, start, first, .. } = step;
+    let lines = codes.len() / P;
     let partial = partial.as_chunks_mut::<P>().0.first_chunk_mut::<T>().expect("lines for each token");
     let (mut x, mut panels) = ([std::ptr::null(); T], [codes.as_ptr(); P]);
     for t in 0..T {
-        x[t] = task.x.row(first + t)[start..start + 4 * lines].as_ptr();
+        x[t] = std::hint::black_box(task.x.row(first + t)[start..start + 4 * lines].as_ptr());
     }
     // SAFETY: four values for each line of codes at each x; a line is sixteen numbers; the caller has the instructions.
     unsafe {
@@ -206,26 +194,34 @@ unsafe fn add<I: Ints, K: Kind, const T: usize, const P: usize>(step: Step, part
 }
 
 by_isa!(
-    /// The outputs of a token of some scale from what all its columns add up to; `scales` are those of rows.
-    fn finish<K: Kind>(partial: &Line, scales: &[f32; ROWS], token: f32, values: &mut [f32; ROWS])
+    /// Writes the outputs for the rows from `first` on; `partial` is what all columns add up to.
+    fn finish<K: Kind>(task: &Task, first: usize, panels: usize, scales: &[[f32; ROWS]], partial: &mut [Line])
         = finish_in::<ints>
 );
 
 #[inline(always)]
 unsafe fn finish_in<I: Ints, K: Kind>(
-    partial: &Line,
-    scales: &[f32; ROWS],
-    token: f32,
-    values: &mut [f32; ROWS],
+    task: &Task,
+    first: usize,
+    panels: usize,
+    scales: &[[f32; ROWS]],
+    partial: &mut [Line],
 ) {
-    // SAFETY: sixteen numbers each; the caller has the instructions.
-    unsafe {
-        let (at, token) = (partial.0.as_ptr(), I::Lanes::splat(token));
-        let value = if K::SCALED {
-            I::Lanes::load(at.cast()).div(token)
-        } else {
-            I::load(at.cast()).to_f32().mul(I::Lanes::load(scales.as_ptr()).div(token))
-        };
-        value.store(values.as_mut_ptr());
+    for (t, partial) in partial.chunks_exact_mut(panels).enumerate() {
+        for (line, scale) in partial.iter_mut().zip(scales) {
+            let at = line.0.as_mut_ptr();
+            // SAFETY: sixteen numbers each; the caller has the instructions.
+            unsafe {
+                let token = I::Lanes::splat(task.x.rows[t].scale);
+                let value = match K::SCALED {
+                    true => I::Lanes::load(at.cast()).div(token),
+                    false => I::load(at.cast()).to_f32().mul(I::Lanes::load(scale.as_ptr()).div(token)),
+                };
+                value.store(at.cast());
+            }
+        }
+        // Of a panel that the task cuts short the surplus results are dropped.
+        let values = floats(partial).as_flattened();
+        task.write(t, first, &values[..values.len().min(task.rows - first)]);
     }
 }
