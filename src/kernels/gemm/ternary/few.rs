@@ -136,10 +136,19 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
                 }
                 step.add::<S, K>(&mut all, n);
             }
+            let mut scale = Floats::<S>::splat(1.0);
+            if K::SCALED {
+                scale = Floats::<S>::halves(&rows, 66 * b + 64);
+            }
             for t in 0..T {
-                let dots = S::add(lanes::<S, K>(&all[t]), S::Part::splat(-sums[t][b])).to_f32();
+                // Lanes of a TQ2_0 block are at most 8192 in magnitude, of 32 products; of two, 16384.
+                let mut dots = fours::<S>(&all[t][..4], K::SCALED);
+                if S::Part::ROWS > 4 {
+                    dots = S::rows(dots, fours::<S>(&all[t][4..], K::SCALED));
+                }
+                let dots = S::add(dots, S::Part::splat(-sums[t][b])).to_f32();
                 totals[t] = match K::SCALED {
-                    true => totals[t].add(dots.mul(Floats::<S>::halves(&rows, 66 * b + 64))),
+                    true => totals[t].add(dots.mul(scale)),
                     false => dots,
                 };
             }
@@ -177,15 +186,15 @@ struct Step<const T: usize, const N: usize> {
 }
 
 impl<const T: usize, const N: usize> Step<T, N> {
-    /// Writes the sums from `all[t][n]` on, in the lanes of each register.
+    /// Writes the sums of products, in lanes, from `all[t][n]` on.
     #[inline(always)]
     unsafe fn add<S: Set, K: Kind>(&self, all: &mut [[S::Part; 8]; T], n: usize) {
         // SAFETY: the caller has the instructions, bytes and values.
         unsafe {
-            let zero = S::Part::splat(0);
-            let mut wide = [[zero; N]; T];
+            // Not in `all`, which is memory.
+            let mut wide = [[S::Part::splat(0); N]; T];
             for span in (0..self.bytes).step_by(S::SPAN) {
-                let mut sums = [[[zero; 2]; N]; T];
+                let mut sums = [[[S::Part::splat(0); 2]; N]; T];
                 for at in (span..self.bytes.min(span.saturating_add(S::SPAN))).step_by(32) {
                     if let Some(next) = self.next {
                         fetch::<S>(next.wrapping_add(N * S::HELD * at), N * S::HELD * 32);
@@ -202,9 +211,7 @@ impl<const T: usize, const N: usize> Step<T, N> {
                 }
             }
             for t in 0..T {
-                for i in 0..N {
-                    all[t][n + i] = wide[t][i];
-                }
+                all[t][n..n + N].copy_from_slice(&wide[t]);
             }
         }
     }
@@ -237,24 +244,9 @@ impl<const T: usize, const N: usize> Step<T, N> {
     }
 }
 
-/// The sum of all lanes of each row. Of a TQ2_0 block's, lanes are at most 8192 in magnitude: of 256 products with -128 at
-/// most; of two, 16384.
+/// The sums of two and two lanes of four registers, then of two and two of those.
 #[inline(always)]
-unsafe fn lanes<S: Set, K: Kind>(v: &[S::Part; 8]) -> S::Part {
+unsafe fn fours<S: Set>(v: &[S::Part], small: bool) -> S::Part {
     // SAFETY: the caller has the instructions.
-    unsafe {
-        let low = fours::<S, K>([v[0], v[1], v[2], v[3]]);
-        if S::Part::ROWS == 4 { low } else { S::rows(low, fours::<S, K>([v[4], v[5], v[6], v[7]])) }
-    }
-}
-
-#[inline(always)]
-unsafe fn fours<S: Set, K: Kind>([a, b, c, d]: [S::Part; 4]) -> S::Part {
-    // SAFETY: the caller has the instructions.
-    unsafe {
-        match K::SCALED {
-            true => S::pairs::<true>(S::pairs::<true>(a, b), S::pairs::<true>(c, d)),
-            false => S::pairs::<false>(S::pairs::<false>(a, b), S::pairs::<false>(c, d)),
-        }
-    }
+    unsafe { S::pairs(S::pairs(v[0], v[1], small), S::pairs(v[2], v[3], small), small) }
 }

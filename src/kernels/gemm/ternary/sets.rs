@@ -35,8 +35,8 @@ pub trait Set {
     /// As i32, what `dot` made of `ones` and a quarter of `fours`, which was made of multiples of four.
     unsafe fn total(ones: Self::Part, fours: Self::Part) -> Self::Part;
     unsafe fn add(a: Self::Part, b: Self::Part) -> Self::Part;
-    /// Of each four lanes of `a` the sums of two and two, then those of `b`. They all fit an i16 if SMALL.
-    unsafe fn pairs<const SMALL: bool>(a: Self::Part, b: Self::Part) -> Self::Part;
+    /// Of each four lanes of `a` the sums of two and two, then those of `b`. All lanes fit an i16 if `small`.
+    unsafe fn pairs(a: Self::Part, b: Self::Part, small: bool) -> Self::Part;
     /// From fours of lanes of four rows each, row by row all lanes of a row added up.
     unsafe fn rows(a: Self::Part, b: Self::Part) -> Self::Part;
 }
@@ -65,7 +65,7 @@ mod x86 {
                     fn dot($sum: __m256i, $codes: __m256i, $x: __m256i) -> __m256i = $dot;
                     fn total($ones: __m256i, $fours: __m256i) -> __m256i = $total;
                     fn add(a: __m256i, b: __m256i) -> __m256i = _mm256_add_epi32(a, b);
-                    fn pairs<const SMALL: bool>(a: __m256i, b: __m256i) -> __m256i = match SMALL {
+                    fn pairs(a: __m256i, b: __m256i, small: bool) -> __m256i = match small {
                         true => _mm256_madd_epi16(_mm256_packs_epi32(a, b), _mm256_set1_epi16(1)),
                         false => _mm256_hadd_epi32(a, b),
                     };
@@ -116,7 +116,7 @@ mod x86 {
             fn total(ones: __m512i, fours: __m512i) -> __m512i =
                 _mm512_add_epi32(ones, _mm512_srai_epi32::<2>(fours));
             fn add(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi32(a, b);
-            fn pairs<const SMALL: bool>(a: __m512i, b: __m512i) -> __m512i = match SMALL {
+            fn pairs(a: __m512i, b: __m512i, small: bool) -> __m512i = match small {
                 true => _mm512_madd_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16(1)),
                 false => {
                     let [a, b] = [_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)];
@@ -156,7 +156,7 @@ mod aarch64 {
             };
             fn add(a: uint8x16_t, b: uint8x16_t) -> uint8x16_t =
                 vreinterpretq_u8_u32(vaddq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)));
-            fn pairs<const SMALL: bool>(a: uint8x16_t, b: uint8x16_t) -> uint8x16_t =
+            fn pairs(a: uint8x16_t, b: uint8x16_t, _: bool) -> uint8x16_t =
                 vreinterpretq_u8_u32(vpaddq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)));
             fn rows(_: uint8x16_t, _: uint8x16_t) -> uint8x16_t = unreachable!("four lanes, four rows");
         }

@@ -8,7 +8,7 @@ use crate::kernels::Isa;
 use crate::kernels::pool::buffer::{Line, floats, grown};
 use crate::kernels::simd::bytes::{Bytes, put};
 use crate::kernels::simd::dispatch::{by_count, by_isa};
-use crate::kernels::simd::ints::{Floats, Ints, Part};
+use crate::kernels::simd::ints::{Floats, Ints};
 use crate::kernels::simd::lanes::{Lanes, Register};
 
 /// Weight rows of a panel.
