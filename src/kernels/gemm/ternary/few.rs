@@ -17,6 +17,7 @@ use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::by_count;
 use crate::kernels::simd::ints::Part;
 use crate::kernels::simd::lanes::Register;
+use std::hint::black_box;
 
 /// Bytes behind the next rows that are asked for while rows are read as they lie.
 const AHEAD: usize = 4096;
@@ -77,7 +78,7 @@ compiled! { neon, Neon, "neon,dotprod"; }
 unsafe fn tile_in<S: Set, K: Kind, const T: usize>(task: &Task, start: usize) {
     assert!(task.packed.len() == task.rows * task.row_bytes && task.row_bytes == K::row_bytes(task.x.cols));
     for first in (0..task.rows).step_by(S::Part::ROWS) {
-        // SAFETY: the caller has the instructions; the row has so many bytes as was just looked at.
+        // SAFETY: the caller has the instructions; rows are as long as was just looked at.
         let totals = unsafe {
             by_count!(S::AT_ONCE[T - 1], N in 1 2 4, group::<S, K, T, N>(task, first, start), else unreachable!())
         };
@@ -125,7 +126,8 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
                     step.rows[i] = [rows[row + i].add(66 * b), rows[row + i + 4 * (S::HELD - 1)].add(66 * b)];
                 }
                 for t in 0..T {
-                    step.x[t] = std::hint::black_box(x[t].add(256 * b));
+                    // Compilers would load the values of all tokens once for all rows, and keep them on the stack.
+                    step.x[t] = black_box(x[t].add(256 * b));
                 }
                 if start == 0 {
                     let at = match K::SCALED {

@@ -216,8 +216,7 @@ fn sweep_pays(isa: Isa, task: &Task) -> bool {
     let (tokens, scaled) = (task.x.rows.len(), task.dtype == DType::TQ2_0);
     match isa {
         Isa::Neon => tokens >= 4,
-        // Where only whole rows have a scale, rows as they lie add up lanes but once a row; the sweep's dot products are
-        // AVX2's.
+        // The sweep's dot products are AVX2's. Of rows as they lie lanes are added up at each scale: of I2_S once a row.
         Isa::AvxVnni => tokens >= 5 && scaled,
         Isa::Avx512Vnni | Isa::Amx => tokens >= if scaled { 5 } else { 8 },
         _ => tokens >= 5,

@@ -10,6 +10,7 @@ use crate::kernels::simd::bytes::{Bytes, put};
 use crate::kernels::simd::dispatch::{by_count, by_isa};
 use crate::kernels::simd::ints::{Floats, Ints};
 use crate::kernels::simd::lanes::{Lanes, Register};
+use std::hint::black_box;
 
 /// Weight rows of a panel.
 const ROWS: usize = 16;
@@ -112,13 +113,13 @@ unsafe fn unpack_in<I: Ints, K: Kind>(
     }
 }
 
-/// Unpacked codes of columns `start..` and the tokens `first..` that they meet.
+/// Unpacked codes of columns `start..` of `panels`, and the tokens `first..` that they meet.
 #[derive(Clone, Copy)]
 struct Step<'a> {
     task: &'a Task<'a>,
     /// Panel by panel.
     codes: &'a [Line],
-    /// Of each block of TQ2_0, panel by panel.
+    /// Of TQ2_0, panel by panel, `blocks` each.
     scales: &'a [[f32; ROWS]],
     blocks: usize,
     panels: usize,
@@ -150,7 +151,8 @@ unsafe fn add<I: Ints, K: Kind, const T: usize, const P: usize>(step: Step, part
     let partial = partial.as_chunks_mut::<P>().0.first_chunk_mut::<T>().expect("lines for each token");
     let (mut x, mut panels) = ([std::ptr::null(); T], [codes.as_ptr(); P]);
     for t in 0..T {
-        x[t] = std::hint::black_box(task.x.row(first + t)[start..start + 4 * lines].as_ptr());
+        // A compiler that knows how far they are apart adds that up instead of keeping eight addresses.
+        x[t] = black_box(task.x.row(first + t)[start..start + 4 * lines].as_ptr());
     }
     // SAFETY: four values for each line of codes at each x; a line is sixteen numbers; the caller has the instructions.
     unsafe {
