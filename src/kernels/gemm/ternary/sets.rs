@@ -50,7 +50,11 @@ mod x86 {
 
     /// A set of 256-bit registers.
     macro_rules! set {
-        ($name:ident, $at_once:expr, $span:expr, |$sum:ident, $codes:ident, $x:ident| $dot:expr, |$ones:ident, $fours:ident| $total:expr) => {
+        (
+            $name:ident, $at_once:expr, $span:expr,
+            |$sum:ident, $codes:ident, $x:ident| $dot:expr,
+            |$ones:ident, $fours:ident| $total:expr
+        ) => {
             pub struct $name;
 
             impl Set for $name {
