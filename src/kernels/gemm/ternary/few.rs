@@ -82,16 +82,28 @@ unsafe fn tile_in<S: Set, K: Kind, const T: usize>(task: &Task, start: usize) {
         let totals = unsafe {
             by_count!(S::AT_ONCE[T - 1], N in 1 2 4, group::<S, K, T, N>(task, first, start), else unreachable!())
         };
+        let mut scales = [0.0; 16];
+        if !K::SCALED {
+            task.scales(first, &mut scales[..S::Part::ROWS]);
+        }
         for t in 0..T {
             let mut values = [0.0; 16];
             // SAFETY: as above; a register has sixteen lanes at most.
-            unsafe { totals[t].store(values.as_mut_ptr()) };
+            unsafe {
+                let token = Floats::<S>::splat(task.x.rows[start + t].scale);
+                let value = match K::SCALED {
+                    true => totals[t].div(token),
+                    false => totals[t].mul(Floats::<S>::load(scales.as_ptr()).div(token)),
+                };
+                value.store(values.as_mut_ptr());
+            }
             task.write(start + t, first, &values[..S::Part::ROWS.min(task.rows - first)]);
         }
     }
 }
 
-/// The outputs of `Part::ROWS` rows from `first` on; where the task has no more, its last one stands for them.
+/// The products of `Part::ROWS` rows from `first` on, without the tokens' scales and those of whole rows. Where the task has
+/// no more rows, its last one stands for them.
 #[inline(always)]
 unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
     task: &Task,
@@ -154,17 +166,6 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
                     false => dots,
                 };
             }
-        }
-        let mut scales = [0.0; 16];
-        if !K::SCALED {
-            task.scales(first, &mut scales[..S::Part::ROWS]);
-        }
-        for t in 0..T {
-            let token = Floats::<S>::splat(task.x.rows[start + t].scale);
-            totals[t] = match K::SCALED {
-                true => totals[t].div(token),
-                false => totals[t].mul(Floats::<S>::load(scales.as_ptr()).div(token)),
-            };
         }
         totals
     }
