@@ -1,14 +1,10 @@
 //! Products of int8 activations and ternary weights: integers are exact, so order never shows.
 
-#[cfg(target_arch = "x86_64")]
-mod avx512;
-#[cfg(target_arch = "aarch64")]
-mod neon;
+mod few;
+mod sets;
 mod sweep;
 #[cfg(test)]
 mod tests;
-#[cfg(target_arch = "x86_64")]
-mod x256;
 
 use crate::base::{Error, Result};
 use crate::kernels::gemm::blocks::Part;
@@ -20,9 +16,9 @@ use crate::kernels::gemm::tiles;
 use crate::kernels::pack::by_tasks;
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize::QuantRow;
+use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::{DType, Isa, Matrix, Pool};
 use std::cell::RefCell;
-use std::ops::Range;
 
 /// Weight rows of one task.
 pub(super) const TASK_ROWS: usize = 32;
@@ -137,12 +133,6 @@ impl<'a> Tokens<'a> {
         let blocks = self.cols / 256;
         &self.sums[t * blocks..(t + 1) * blocks]
     }
-
-    /// Some columns' values of `T` tokens from `first` on; no closure of the kernels, as in the driver.
-    #[inline]
-    pub fn values<const T: usize>(&self, first: usize, columns: Range<usize>) -> [&'a [i8]; T] {
-        std::array::from_fn(|t| &self.row(first + t)[columns.clone()])
-    }
 }
 
 pub(super) type Task<'a> = driver::Task<'a, Tokens<'a>>;
@@ -155,49 +145,63 @@ impl Task<'_> {
         f32::from_le_bytes([self.behind[at], self.behind[at + 1], self.behind[at + 2], self.behind[at + 3]])
     }
 
-    /// The scales of `N` rows of I2_S, as in `group`.
-    #[inline]
-    pub fn scales<const N: usize>(&self, first: usize) -> [f32; N] {
-        std::array::from_fn(|r| self.scale((first + r).min(self.rows - 1)))
+    /// Those of rows from `first` on, as in `group`.
+    #[inline(always)]
+    fn scales(&self, first: usize, to: &mut [f32]) {
+        for (r, to) in to.iter_mut().enumerate() {
+            *to = self.scale((first + r).min(self.rows - 1));
+        }
     }
 }
 
 fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
+    let kernel = if task.dtype == DType::TQ2_0 { run_kind::<Scaled> } else { run_kind::<Plain> };
     match isa {
-        // SAFETY (of all): such a set stands for a machine that has the instructions.
+        // SAFETY: such a set stands for a machine that has the instructions.
         #[cfg(any(test, target_arch = "x86_64"))]
         _ if tiles::ternary::pays(isa, task.x.rows.len()) => unsafe { tiles::ternary::run(task, scratch) },
         Isa::Scalar => scalar::run(task, scratch),
-        _ if sweep_pays(isa, task) => match task.dtype {
-            DType::TQ2_0 => sweep::sweep::<sweep::Scaled>(isa, task, scratch),
-            _ => sweep::sweep::<sweep::Plain>(isa, task, scratch),
-        },
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Vnni | Isa::Amx => unsafe { avx512::run(task, scratch) },
-        // A machine with no more than AVX-512 runs the same code in its encoding.
-        #[cfg(all(test, target_arch = "x86_64"))]
-        Isa::AvxVnni if !crate::kernels::available().contains(&isa) => unsafe {
-            x256::avx_vnni_as_avx512::run(task)
-        },
-        #[cfg(target_arch = "x86_64")]
-        Isa::AvxVnni => unsafe { x256::avx_vnni::run(task) },
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => unsafe { x256::avx2::run(task) },
-        #[cfg(target_arch = "aarch64")]
-        Isa::Neon => unsafe { neon::run(task) },
-        #[allow(unreachable_patterns)]
-        _ => scalar::run(task, scratch),
+        _ => kernel(isa, task, scratch),
     }
+}
+
+fn run_kind<K: Kind>(isa: Isa, task: &Task, scratch: &mut Scratch) {
+    match sweep_pays(isa, task) {
+        true => sweep::sweep::<K>(isa, task, scratch),
+        false => few::few::<K>(isa, task),
+    }
+}
+
+/// How rows are packed.
+trait Kind {
+    /// As TQ2_0, with scales of each 256 columns; else as I2_S, with one for the row.
+    const SCALED: bool;
+
+    /// Bytes of a row of so many columns.
+    fn row_bytes(cols: usize) -> usize {
+        if Self::SCALED { cols / 256 * 66 } else { cols / 4 }
+    }
+}
+
+struct Plain;
+struct Scaled;
+
+impl Kind for Plain {
+    const SCALED: bool = false;
+}
+impl Kind for Scaled {
+    const SCALED: bool = true;
 }
 
 /// Whether rows that are unpacked once are faster than rows that are read as they lie; the results are the same.
 fn sweep_pays(isa: Isa, task: &Task) -> bool {
-    let scaled = task.dtype == DType::TQ2_0;
+    let (tokens, scaled) = (task.x.rows.len(), task.dtype == DType::TQ2_0);
     match isa {
-        // Where only whole rows have a scale, rows as they lie add up lanes but once a row.
-        Isa::Avx2 => task.x.rows.len() >= if scaled { 8 } else { 16 },
-        Isa::Neon => task.x.rows.len() >= 4,
-        _ => false,
+        Isa::Neon => tokens >= 4,
+        // The sweep's dot products are AVX2's. Of rows as they lie lanes are added up at each scale: of I2_S once a row.
+        Isa::AvxVnni => tokens >= 5 && scaled,
+        Isa::Avx512Vnni | Isa::Amx => tokens >= if scaled { 5 } else { 8 },
+        _ => tokens >= 5,
     }
 }
 
@@ -210,13 +214,6 @@ fn arrange<'a>(pool: &Pool, isa: Isa, x: &Activations, lines: &'a mut Vec<Line>)
             let lines = grown(lines, tiles::ternary::arranged_lines(x));
             // SAFETY: such a set stands for a machine that has tiles.
             unsafe { tiles::ternary::arrange(pool, x, lines) };
-            lines
-        }
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Vnni | Isa::Amx => {
-            let lines = grown(lines, avx512::arranged_lines(x));
-            // SAFETY: such a set stands for a machine that has AVX-512.
-            unsafe { avx512::arrange(pool, x, lines) };
             lines
         }
         _ => &[],
@@ -237,16 +234,15 @@ thread_local! {
         const { RefCell::new(Prepared { sums: Vec::new(), arranged: Vec::new() }) };
 }
 
-/// Sums of each 256 values.
-fn block_sums(isa: Isa, values: &[i8], sums: &mut [i32]) {
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: such a set stands for a machine that has AVX2.
-        _ if isa.has_avx2() => unsafe { x256::block_sums(values, sums) },
-        #[cfg(target_arch = "aarch64")]
-        // SAFETY: as in `run`.
-        Isa::Neon => unsafe { neon::block_sums(values, sums) },
-        _ => scalar::block_sums(values, sums),
+by_isa!(
+    /// Sums of each 256 values.
+    fn block_sums(values: &[i8], sums: &mut [i32]) = sums_of
+);
+
+#[inline(always)]
+fn sums_of(values: &[i8], sums: &mut [i32]) {
+    for (sum, block) in sums.iter_mut().zip(values.as_chunks::<256>().0) {
+        *sum = block.iter().map(|v| *v as i32).sum();
     }
 }
 
@@ -298,12 +294,6 @@ mod scalar {
                     *code = b >> (2 * (k % 4)) & 3;
                 }
             }
-        }
-    }
-
-    pub fn block_sums(values: &[i8], sums: &mut [i32]) {
-        for (sum, block) in sums.iter_mut().zip(values.chunks_exact(256)) {
-            *sum = block.iter().map(|v| *v as i32).sum();
         }
     }
 

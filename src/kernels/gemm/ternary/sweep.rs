@@ -1,125 +1,104 @@
-//! The ternary product with more than a few tokens: sixteen rows are transposed and unpacked once, some columns at a
-//! time, and swept over all tokens. `scalar` says what it computes.
+//! The ternary product with more than a few tokens: panels of sixteen rows are transposed and unpacked once, some columns at
+//! a time, and swept over all tokens. `scalar` says what it computes.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
-use super::{Scratch, Task};
+use super::{Kind, Scratch, Task};
 use crate::kernels::Isa;
 use crate::kernels::pool::buffer::{Line, floats, grown};
 use crate::kernels::simd::bytes::{Bytes, put};
-use crate::kernels::simd::dispatch::by_isa;
-use crate::kernels::simd::ints::Ints;
-use crate::kernels::simd::lanes::Lanes;
+use crate::kernels::simd::dispatch::{by_count, by_isa};
+use crate::kernels::simd::ints::{Floats, Ints};
+use crate::kernels::simd::lanes::{Lanes, Register};
+use std::hint::black_box;
 
-/// Weight rows that are unpacked together.
+/// Weight rows of a panel.
 const ROWS: usize = 16;
-/// Columns that are unpacked at once: their codes take half of the first-level cache. A multiple of 256.
+/// Columns that panels hold, all together: their codes take half of the first-level cache. A multiple of 512.
 const DEPTH: usize = 1024;
-/// Tokens that share the loads of codes.
-const TILE: usize = 4;
 /// Lines of 256 columns, whose products, 2 * 2 * 128 each, an i16 holds.
 const LINES: usize = 64;
 
-/// How rows are packed.
-pub trait Kind {
-    /// As TQ2_0, with scales of each 256 columns; else as I2_S, with one for the row.
-    const SCALED: bool;
-}
-
-pub struct Plain;
-pub struct Scaled;
-
-impl Kind for Plain {
-    const SCALED: bool = false;
-}
-impl Kind for Scaled {
-    const SCALED: bool = true;
-}
-
 /// `task` with any number of tokens, with an instruction set that is not `Scalar`.
 pub fn sweep<K: Kind>(isa: Isa, task: &Task, scratch: &mut Scratch) {
-    let (cols, tokens, rows) = (task.x.cols, task.x.rows.len(), 0..task.rows);
-    let codes = grown(&mut scratch.codes, DEPTH.min(cols) / 4);
-    let partial = grown(&mut scratch.partial, tokens);
-    let scales = floats(grown(&mut scratch.scales, if K::SCALED { cols / 256 } else { 1 }));
-    for first in rows.clone().step_by(ROWS) {
-        // Of a group that the block cuts short the surplus results are dropped.
-        let w = task.group::<ROWS>(first);
-        for (b, scales) in scales.iter_mut().enumerate() {
-            if K::SCALED {
-                block_scales(isa, w, b, scales)
-            } else {
-                *scales = task.scales(first)
-            };
+    let (cols, tokens) = (task.x.cols, task.x.rows.len());
+    // Panels that share the loads of tokens, and tokens that share those of codes, at most.
+    let (most, at_once) = if isa.has_avx512() { (2, 8) } else { (1, 4) };
+    let at_once = tokens.div_ceil(tokens.div_ceil(at_once));
+    let depth = (DEPTH / most).min(cols);
+    let codes = grown(&mut scratch.codes, most * depth / 4);
+    let partial = grown(&mut scratch.partial, most * tokens);
+    let blocks = if K::SCALED { cols / 256 } else { 1 };
+    let scales = floats(grown(&mut scratch.scales, most * blocks));
+    for first in (0..task.rows).step_by(most * ROWS) {
+        let panels = most.min((task.rows - first).div_ceil(ROWS));
+        let partial = &mut partial[..panels * tokens];
+        for (partial, token) in partial.chunks_exact_mut(panels).zip(task.x.rows) {
+            partial.fill(if K::SCALED { Line::default() } else { Line::of_i32(-token.sum) });
         }
-        for (partial, token) in partial.iter_mut().zip(task.x.rows) {
-            *partial = if K::SCALED { Line::default() } else { Line::of_i32(-token.sum) };
-        }
-        for start in (0..cols).step_by(DEPTH) {
-            let codes = &mut codes[..DEPTH.min(cols - start) / 4];
-            unpack::<K>(isa, w, start, codes);
-            for (n, partial) in partial.chunks_mut(TILE).enumerate() {
-                let step = Step { task, codes, scales, start, first: n * TILE };
-                match partial.len() {
-                    1 => tile::<K, 1>(isa, step, partial),
-                    2 => tile::<K, 2>(isa, step, partial),
-                    3 => tile::<K, 3>(isa, step, partial),
-                    _ => tile::<K, TILE>(isa, step, partial),
-                }
+        for start in (0..cols).step_by(depth) {
+            let codes = &mut codes[..panels * depth.min(cols - start) / 4];
+            let each = codes.chunks_exact_mut(codes.len() / panels).zip(scales.chunks_exact_mut(blocks));
+            for (p, (codes, scales)) in each.enumerate() {
+                unpack::<K>(isa, task, first + p * ROWS, start, codes, scales);
+            }
+            for (n, partial) in partial.chunks_mut(at_once * panels).enumerate() {
+                let step = Step { task, codes, scales, blocks, panels, start, first: n * at_once };
+                by_count!(partial.len() / panels, T in 1 2 3 4 5 6 7 8, tile::<K, T>(isa, step, partial), else unreachable!());
             }
         }
-        for (t, partial) in partial.iter().enumerate() {
-            let mut values = [0.0; ROWS];
-            finish::<K>(isa, partial, &scales[0], task.x.rows[t].scale, &mut values);
-            task.write(t, first, &values[..ROWS.min(rows.end - first)]);
-        }
+        finish::<K>(isa, task, first, panels, scales, partial);
     }
 }
 
 by_isa!(
-    /// The scales of block `b` of TQ2_0 rows.
-    fn block_scales(w: [&[u8]; ROWS], b: usize, to: &mut [f32; ROWS]) = scales_in::<lanes>
+    /// Of `ROWS` rows of the task from `first` on, the last of which stands for those behind it, columns `start..` as codes:
+    /// line n holds those of four columns, `start + 4 n ..`, row by row. And their `scales`: of blocks, or of the rows.
+    fn unpack<K: Kind>(task: &Task, first: usize, start: usize, codes: &mut [Line], scales: &mut [[f32; ROWS]])
+        = unpack_in::<ints>
 );
 
 #[inline(always)]
-unsafe fn scales_in<L: Lanes>(w: [&[u8]; ROWS], b: usize, to: &mut [f32; ROWS]) {
-    let mut halves = [0; ROWS];
-    for r in 0..ROWS {
-        let half = &w[r][66 * b + 64..];
-        halves[r] = u16::from_le_bytes([half[0], half[1]]);
-    }
-    // SAFETY: sixteen each; the caller has the instructions.
-    unsafe { L::load_f16(halves.as_ptr()).store(to.as_mut_ptr()) }
-}
-
-by_isa!(
-    /// Columns `start..` of packed rows as codes: line n holds those of four columns, `start + 4 n ..`, row by row.
-    fn unpack<K: Kind>(w: [&[u8]; ROWS], start: usize, codes: &mut [Line]) = unpack_in::<ints>
-);
-
-#[inline(always)]
-unsafe fn unpack_in<I: Ints, K: Kind>(w: [&[u8]; ROWS], start: usize, codes: &mut [Line]) {
+unsafe fn unpack_in<I: Ints, K: Kind>(
+    task: &Task,
+    first: usize,
+    start: usize,
+    codes: &mut [Line],
+    scales: &mut [[f32; ROWS]],
+) {
     let end = start + 4 * codes.len();
-    let bytes = if K::SCALED { end.div_ceil(256) * 66 } else { end / 4 };
-    assert!(start.is_multiple_of(256) && end.is_multiple_of(128));
-    for w in w {
-        assert!(w.len() >= bytes);
+    assert!(
+        start.is_multiple_of(256)
+            && end.is_multiple_of(128)
+            && task.packed.len() == task.rows * task.row_bytes
+    );
+    assert!(end <= task.x.cols && task.row_bytes == K::row_bytes(task.x.cols));
+    let mut rows = [task.packed.as_ptr(); ROWS];
+    for r in 0..ROWS {
+        rows[r] = rows[r].wrapping_add((first + r).min(task.rows - 1) * task.row_bytes);
     }
+    if !K::SCALED && start == 0 {
+        task.scales(first, &mut scales[0]);
+    }
+    // Past those that are unpacked together.
+    let next = rows[0].wrapping_add(I::PANELS * ROWS * task.row_bytes);
     for (n, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let block = start / 128 + n;
         let at = if K::SCALED { block / 2 * 66 + block % 2 * 32 } else { block * 32 };
         // As much of the next rows as is used of these: memory is fastest in its own order.
-        let next = w[0].as_ptr().wrapping_add(ROWS * (w[0].len() + at));
-        (0..ROWS * 32 + 64).step_by(64).for_each(|line| I::Lanes::fetch(next.wrapping_add(line)));
-        let mut rows = [std::ptr::null(); ROWS];
-        for r in 0..ROWS {
-            rows[r] = w[r].as_ptr();
+        for line in 0..(ROWS * 32 + 64) / 64 {
+            I::Lanes::fetch(next.wrapping_add(ROWS * at + 64 * line));
         }
         for part in 0..ROWS / I::Part::ROWS {
-            for side in 0..2 {
-                // SAFETY: at + 32 <= bytes, which every row has; the caller has the instructions.
-                unsafe {
-                    let columns = I::Part::columns(&rows[part * I::Part::ROWS..], at + 16 * side);
+            let rows = &rows[part * I::Part::ROWS..];
+            // SAFETY: 32 bytes at `at` of each row, and two behind a block's; the caller has the instructions.
+            unsafe {
+                if K::SCALED && block % 2 == 1 {
+                    let to = scales[block / 2].as_mut_ptr().add(part * I::Part::ROWS);
+                    Floats::<I>::halves(rows, at + 32).store(to);
+                }
+                for side in 0..2 {
+                    let columns = I::Part::columns(rows, at + 16 * side);
                     for j in 0..4 {
                         let line = 4 * side + j;
                         let place = |k: usize| 8 * if K::SCALED { k } else { 3 - k } + line;
@@ -134,90 +113,117 @@ unsafe fn unpack_in<I: Ints, K: Kind>(w: [&[u8]; ROWS], start: usize, codes: &mu
     }
 }
 
-/// Unpacked codes of columns `start..` and the tokens `first..` that they meet.
+/// Unpacked codes of columns `start..` of `panels`, and the tokens `first..` that they meet.
 #[derive(Clone, Copy)]
 struct Step<'a> {
     task: &'a Task<'a>,
+    /// Panel by panel.
     codes: &'a [Line],
-    /// Of each block of TQ2_0.
+    /// Of TQ2_0, panel by panel, `blocks` each.
     scales: &'a [[f32; ROWS]],
+    blocks: usize,
+    panels: usize,
     start: usize,
     first: usize,
 }
 
 by_isa!(
-    /// Adds to what `T` tokens have so far, a line each: i32, or f32 of TQ2_0.
+    /// Adds to what `T` tokens have so far, for each a line of each panel: i32, or f32 of TQ2_0.
     fn tile<K: Kind, const T: usize>(step: Step, partial: &mut [Line]) = tile_in::<ints>
 );
 
 #[inline(always)]
 unsafe fn tile_in<I: Ints, K: Kind, const T: usize>(step: Step, partial: &mut [Line]) {
-    let Step { task, codes, scales, start, first } = step;
-    let partial = partial.first_chunk_mut::<T>().expect("a line for each token");
-    let mut x = [std::ptr::null(); T];
+    // SAFETY: the caller has the instructions.
+    unsafe {
+        match step.panels {
+            1 if T <= 4 || I::PANELS == 2 => add::<I, K, T, 1>(step, partial),
+            2 if I::PANELS == 2 => add::<I, K, T, 2>(step, partial),
+            panels => unreachable!("{panels} panels, {T} tokens"),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn add<I: Ints, K: Kind, const T: usize, const P: usize>(step: Step, partial: &mut [Line]) {
+    let Step { task, codes, scales, blocks, start, first, .. } = step;
+    let lines = codes.len() / P;
+    let partial = partial.as_chunks_mut::<P>().0.first_chunk_mut::<T>().expect("lines for each token");
+    let (mut x, mut panels) = ([std::ptr::null(); T], [codes.as_ptr(); P]);
     for t in 0..T {
-        x[t] = task.x.row(first + t)[start..start + 4 * codes.len()].as_ptr();
+        // A compiler that knows how far they are apart adds that up instead of keeping eight addresses.
+        x[t] = black_box(task.x.row(first + t)[start..start + 4 * lines].as_ptr());
     }
     // SAFETY: four values for each line of codes at each x; a line is sixteen numbers; the caller has the instructions.
     unsafe {
-        let mut sums = [[I::zero(); 1]; T];
-        let mut totals = [I::Lanes::splat(0.0); T];
-        for t in 0..T {
-            if K::SCALED {
-                totals[t] = I::Lanes::load(partial[t].0.as_ptr().cast());
-            } else {
-                sums[t][0] = I::load(partial[t].0.as_ptr().cast());
-            }
+        for p in 0..P {
+            panels[p] = panels[p].add(p * lines);
         }
-        for (b, codes) in codes.chunks(LINES).enumerate() {
-            if K::SCALED {
-                for t in 0..T {
-                    sums[t][0] = I::splat(-task.x.sums(first + t)[start / 256 + b]);
-                }
-            }
-            let mut at = x;
+        let mut sums = [[I::zero(); P]; T];
+        for from in (0..lines).step_by(LINES) {
+            let count = LINES.min(lines - from);
             for t in 0..T {
-                at[t] = x[t].add(4 * LINES * b);
-            }
-            I::add_lines::<false, T, 1>(&mut sums, 1, codes.len(), [codes.as_ptr()], at);
-            if K::SCALED {
-                let scale = I::Lanes::load(scales[start / 256 + b].as_ptr());
-                for t in 0..T {
-                    totals[t] = totals[t].add(sums[t][0].to_f32().mul(scale));
+                for p in 0..P {
+                    if K::SCALED {
+                        sums[t][p] = I::splat(-task.x.sums(first + t)[(start + 4 * from) / 256]);
+                    } else if from == 0 {
+                        sums[t][p] = I::load(partial[t][p].0.as_ptr().cast());
+                    }
                 }
             }
-        }
-        for t in 0..T {
-            if K::SCALED {
-                totals[t].store(partial[t].0.as_mut_ptr().cast());
-            } else {
-                sums[t][0].store(partial[t].0.as_mut_ptr().cast());
+            let (mut at, mut w) = (x, panels);
+            for t in 0..T {
+                at[t] = x[t].add(4 * from);
+            }
+            for p in 0..P {
+                w[p] = panels[p].add(from);
+            }
+            I::add_lines::<false, T, P>(&mut sums, 1, count, w, at);
+            for t in 0..T {
+                for p in 0..P {
+                    let to = &mut partial[t][p];
+                    if K::SCALED {
+                        let scale = I::Lanes::load(scales[p * blocks + (start + 4 * from) / 256].as_ptr());
+                        let so_far = I::Lanes::load(to.0.as_ptr().cast());
+                        so_far.add(sums[t][p].to_f32().mul(scale)).store(to.0.as_mut_ptr().cast());
+                    } else if from + count == lines {
+                        sums[t][p].store(to.0.as_mut_ptr().cast());
+                    }
+                }
             }
         }
     }
 }
 
 by_isa!(
-    /// The outputs of a token of some scale from what all its columns add up to; `scales` are those of rows.
-    fn finish<K: Kind>(partial: &Line, scales: &[f32; ROWS], token: f32, values: &mut [f32; ROWS])
+    /// Writes the outputs for the rows from `first` on; `partial` is what all columns add up to.
+    fn finish<K: Kind>(task: &Task, first: usize, panels: usize, scales: &[[f32; ROWS]], partial: &mut [Line])
         = finish_in::<ints>
 );
 
 #[inline(always)]
 unsafe fn finish_in<I: Ints, K: Kind>(
-    partial: &Line,
-    scales: &[f32; ROWS],
-    token: f32,
-    values: &mut [f32; ROWS],
+    task: &Task,
+    first: usize,
+    panels: usize,
+    scales: &[[f32; ROWS]],
+    partial: &mut [Line],
 ) {
-    // SAFETY: sixteen numbers each; the caller has the instructions.
-    unsafe {
-        let (at, token) = (partial.0.as_ptr(), I::Lanes::splat(token));
-        let value = if K::SCALED {
-            I::Lanes::load(at.cast()).div(token)
-        } else {
-            I::load(at.cast()).to_f32().mul(I::Lanes::load(scales.as_ptr()).div(token))
-        };
-        value.store(values.as_mut_ptr());
+    for (t, partial) in partial.chunks_exact_mut(panels).enumerate() {
+        for (line, scale) in partial.iter_mut().zip(scales) {
+            let at = line.0.as_mut_ptr();
+            // SAFETY: sixteen numbers each; the caller has the instructions.
+            unsafe {
+                let token = I::Lanes::splat(task.x.rows[t].scale);
+                let value = match K::SCALED {
+                    true => I::Lanes::load(at.cast()).div(token),
+                    false => I::load(at.cast()).to_f32().mul(I::Lanes::load(scale.as_ptr()).div(token)),
+                };
+                value.store(at.cast());
+            }
+        }
+        // Of a panel that the task cuts short the surplus results are dropped.
+        let values = floats(partial).as_flattened();
+        task.write(t, first, &values[..values.len().min(task.rows - first)]);
     }
 }

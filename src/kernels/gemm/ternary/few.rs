@@ -1,0 +1,255 @@
+//! The ternary product with a few tokens: rows are read as they lie, and unpacked in registers. `scalar` says what it
+//! computes.
+//!
+//! A register holds bytes of one row, or of two. The products of its codes with the values of up to four tokens are added
+//! up in its lanes, and the lanes of as many rows as a register has are added up together at the rows' end, or at that of
+//! a TQ2_0 block.
+//!
+//! Of four codes in a byte the second and fourth stay two bits up, which saves shifts: the sums of their products are
+//! four times too large, and are kept apart.
+
+#![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
+
+use super::sets::{Set, TOKENS};
+use super::{Kind, Task};
+use crate::kernels::Isa;
+use crate::kernels::simd::bytes::Bytes;
+use crate::kernels::simd::dispatch::by_count;
+use crate::kernels::simd::ints::Part;
+use crate::kernels::simd::lanes::Register;
+use std::hint::black_box;
+
+/// Bytes behind the next rows that are asked for while rows are read as they lie.
+const AHEAD: usize = 4096;
+
+type Floats<S> = <<S as Set>::Part as Part>::Floats;
+
+/// `task` with an instruction set that is not `Scalar`.
+pub fn few<K: Kind>(isa: Isa, task: &Task) {
+    let tokens = task.x.rows.len();
+    for first in (0..tokens).step_by(TOKENS) {
+        by_count!(tokens - first, T in 1 2 3, tile::<K, T>(isa, task, first), else tile::<K, TOKENS>(isa, task, first));
+    }
+}
+
+fn tile<K: Kind, const T: usize>(isa: Isa, task: &Task, start: usize) {
+    match isa {
+        // SAFETY (of all): such a set stands for a machine that has the instructions.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vnni | Isa::Amx => unsafe { avx512::<K, T>(task, start) },
+        // A machine with no more than AVX-512 runs the same code in its encoding.
+        #[cfg(all(test, target_arch = "x86_64"))]
+        Isa::AvxVnni if !crate::kernels::available().contains(&isa) => unsafe {
+            avx_vnni_as_avx512::<K, T>(task, start)
+        },
+        #[cfg(target_arch = "x86_64")]
+        Isa::AvxVnni => unsafe { avx_vnni::<K, T>(task, start) },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { avx2::<K, T>(task, start) },
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => unsafe { neon::<K, T>(task, start) },
+        _ => unreachable!("the reference does it"),
+    }
+}
+
+/// `tile_in` for some sets.
+macro_rules! compiled {
+    ($($name:ident, $set:ident, $features:literal;)*) => {$(
+        #[target_feature(enable = $features)]
+        fn $name<K: Kind, const T: usize>(task: &Task, start: usize) {
+            // SAFETY: this function has the instructions.
+            unsafe { tile_in::<super::sets::$set, K, T>(task, start) }
+        }
+    )*};
+}
+#[cfg(target_arch = "x86_64")]
+compiled! {
+    avx2, Avx2, "avx2,fma,f16c";
+    avx_vnni, AvxVnni, "avx2,fma,f16c,avxvnni";
+    avx512, Avx512, "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni";
+}
+#[cfg(all(test, target_arch = "x86_64"))]
+compiled! { avx_vnni_as_avx512, AvxVnniAsAvx512, "avx2,fma,f16c,avx512f,avx512vl,avx512vnni"; }
+#[cfg(target_arch = "aarch64")]
+compiled! { neon, Neon, "neon,dotprod"; }
+
+/// All rows of `task` with `T` tokens from `start` on.
+#[inline(always)]
+unsafe fn tile_in<S: Set, K: Kind, const T: usize>(task: &Task, start: usize) {
+    assert!(task.packed.len() == task.rows * task.row_bytes && task.row_bytes == K::row_bytes(task.x.cols));
+    for first in (0..task.rows).step_by(S::Part::ROWS) {
+        // SAFETY: the caller has the instructions; rows are as long as was just looked at.
+        let totals = unsafe {
+            by_count!(S::AT_ONCE[T - 1], N in 1 2 4, group::<S, K, T, N>(task, first, start), else unreachable!())
+        };
+        let mut scales = [0.0; 16];
+        if !K::SCALED {
+            task.scales(first, &mut scales[..S::Part::ROWS]);
+        }
+        for t in 0..T {
+            let mut values = [0.0; 16];
+            // SAFETY: as above; a register has sixteen lanes at most.
+            unsafe {
+                let token = Floats::<S>::splat(task.x.rows[start + t].scale);
+                let value = match K::SCALED {
+                    true => totals[t].div(token),
+                    false => totals[t].mul(Floats::<S>::load(scales.as_ptr()).div(token)),
+                };
+                value.store(values.as_mut_ptr());
+            }
+            task.write(start + t, first, &values[..S::Part::ROWS.min(task.rows - first)]);
+        }
+    }
+}
+
+/// The products of `Part::ROWS` rows from `first` on, without the tokens' scales and those of whole rows. Where the task has
+/// no more rows, its last one stands for them.
+#[inline(always)]
+unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
+    task: &Task,
+    first: usize,
+    start: usize,
+) -> [Floats<S>; T] {
+    let (each, blocks) = if K::SCALED { (64, task.row_bytes / 66) } else { (task.row_bytes, 1) };
+    let (mut rows, mut x, mut sums) = ([task.packed.as_ptr(); 16], [std::ptr::null(); T], [&[][..]; T]);
+    for r in 0..S::Part::ROWS {
+        rows[r] = rows[r].wrapping_add((first + r).min(task.rows - 1) * task.row_bytes);
+    }
+    for t in 0..T {
+        x[t] = task.x.row(start + t).as_ptr();
+        sums[t] = if K::SCALED {
+            task.x.sums(start + t)
+        } else {
+            std::slice::from_ref(&task.x.rows[start + t].sum)
+        };
+        assert!(sums[t].len() == blocks);
+    }
+    // Memory is fastest in its own order.
+    let next = task.packed.as_ptr().wrapping_add(AHEAD + first * task.row_bytes);
+    // SAFETY (of all): the caller has the instructions; the bytes of each row, and four values for each of each token.
+    unsafe {
+        let mut totals = [Floats::<S>::splat(0.0); T];
+        for b in 0..blocks {
+            let mut all = [[S::Part::splat(0); 8]; T];
+            for n in (0..S::Part::ROWS / S::HELD).step_by(N) {
+                let mut step = Step { rows: [[std::ptr::null(); 2]; N], x, bytes: each, next: None };
+                let row = n / 4 * 4 * S::HELD + n % 4;
+                for i in 0..N {
+                    step.rows[i] = [rows[row + i].add(66 * b), rows[row + i + 4 * (S::HELD - 1)].add(66 * b)];
+                }
+                for t in 0..T {
+                    // Compilers would load the values of all tokens once for all rows, and keep them on the stack.
+                    step.x[t] = black_box(x[t].add(256 * b));
+                }
+                if start == 0 {
+                    let at = match K::SCALED {
+                        true => S::Part::ROWS * (task.row_bytes + 66 * b) + n * S::HELD * 66,
+                        false => (n + N) * S::HELD * task.row_bytes,
+                    };
+                    step.next = Some(next.wrapping_add(at));
+                }
+                step.add::<S, K>(&mut all, n);
+            }
+            let mut scale = Floats::<S>::splat(1.0);
+            if K::SCALED {
+                scale = Floats::<S>::halves(&rows, 66 * b + 64);
+            }
+            for t in 0..T {
+                // Lanes of a TQ2_0 block are at most 8192 in magnitude, of 32 products; of two, 16384.
+                let mut dots = fours::<S>(&all[t][..4], K::SCALED);
+                if S::Part::ROWS > 4 {
+                    dots = S::rows(dots, fours::<S>(&all[t][4..], K::SCALED));
+                }
+                let dots = S::add(dots, S::Part::splat(-sums[t][b])).to_f32();
+                totals[t] = match K::SCALED {
+                    true => totals[t].add(dots.mul(scale)),
+                    false => dots,
+                };
+            }
+        }
+        totals
+    }
+}
+
+/// Asks for the cache lines of `bytes` at `from`.
+#[inline(always)]
+fn fetch<S: Set>(from: *const u8, bytes: usize) {
+    for line in 0..bytes.div_ceil(64) {
+        Floats::<S>::fetch(from.wrapping_add(64 * line));
+    }
+}
+
+/// Some bytes of `N` registers' rows, and the values of `T` tokens that they meet.
+struct Step<const T: usize, const N: usize> {
+    rows: [[*const u8; 2]; N],
+    x: [*const i8; T],
+    bytes: usize,
+    /// What is asked for meanwhile: as much as is read.
+    next: Option<*const u8>,
+}
+
+impl<const T: usize, const N: usize> Step<T, N> {
+    /// Writes the sums of products, in lanes, from `all[t][n]` on.
+    #[inline(always)]
+    unsafe fn add<S: Set, K: Kind>(&self, all: &mut [[S::Part; 8]; T], n: usize) {
+        // SAFETY: the caller has the instructions, bytes and values.
+        unsafe {
+            // Not in `all`, which is memory.
+            let mut wide = [[S::Part::splat(0); N]; T];
+            for span in (0..self.bytes).step_by(S::SPAN) {
+                let mut sums = [[[S::Part::splat(0); 2]; N]; T];
+                for at in (span..self.bytes.min(span.saturating_add(S::SPAN))).step_by(32) {
+                    if let Some(next) = self.next {
+                        fetch::<S>(next.wrapping_add(N * S::HELD * at), N * S::HELD * 32);
+                    }
+                    for part in (0..32).step_by(S::BYTES) {
+                        self.multiply::<S, K>(at, part, &mut sums);
+                    }
+                }
+                for t in 0..T {
+                    for i in 0..N {
+                        let [ones, fours] = sums[t][i];
+                        wide[t][i] = S::add(wide[t][i], S::total(ones, fours));
+                    }
+                }
+            }
+            for t in 0..T {
+                all[t][n..n + N].copy_from_slice(&wide[t]);
+            }
+        }
+    }
+
+    /// Adds the products of a register's bytes of each row, from `part` on of the 32 at `at`, which are 128 columns. TQ2_0
+    /// has the first columns in the low bits, I2_S in the high ones.
+    #[inline(always)]
+    unsafe fn multiply<S: Set, K: Kind>(&self, at: usize, part: usize, sums: &mut [[[S::Part; 2]; N]; T]) {
+        // SAFETY: the caller has the instructions, bytes and values.
+        unsafe {
+            for i in 0..N {
+                let [row, other] = self.rows[i];
+                let packed = S::bytes(row.add(at + part), other.add(at + part));
+                let planes = [
+                    packed.right::<0>(3),
+                    packed.right::<0>(12),
+                    packed.right::<4>(3),
+                    packed.right::<4>(12),
+                ];
+                for t in 0..T {
+                    for k in 0..4 {
+                        let column = 32 * if K::SCALED { k } else { 3 - k } + part;
+                        let x = S::values(self.x[t].add(4 * at + column));
+                        let sum = &mut sums[t][i][k % 2];
+                        *sum = S::dot(*sum, planes[k], x);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The sums of two and two lanes of four registers, then of two and two of those.
+#[inline(always)]
+unsafe fn fours<S: Set>(v: &[S::Part], small: bool) -> S::Part {
+    // SAFETY: the caller has the instructions.
+    unsafe { S::pairs(S::pairs(v[0], v[1], small), S::pairs(v[2], v[3], small), small) }
+}
