@@ -1,4 +1,5 @@
-//! Root mean square normalization.
+//! Root mean square normalization. Rows are in the caches and begin anywhere: of 64 bytes at once nearly all cross a cache
+//! line, of 32 half of them, so that wider registers are slower.
 
 use crate::kernels::Isa;
 use crate::kernels::simd::dispatch::by_isa;
@@ -13,18 +14,21 @@ pub fn rms_norm(isa: Isa, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) 
         x.len() == weight.len() && x.len() == out.len(),
         "a norm's row, weight and output differ in length"
     );
+    let isa = isa.of_256_bits();
     scaled(isa, x, weight, scale(isa, x, eps), out);
 }
 
 /// As `rms_norm`, of a row in its place: a head of q or k.
 pub fn rms_norm_in_place(isa: Isa, x: &mut [f32], weight: &[f32], eps: f32) {
     assert_eq!(x.len(), weight.len(), "a norm's row and weight differ in length");
+    let isa = isa.of_256_bits();
     scale_in_place(isa, x, weight, scale(isa, x, eps));
 }
 
 /// `x += y / sqrt(mean(y²) + eps) * weight`, the norm with the bits of `rms_norm`. All slices have one length.
 pub fn add_rms_norm(isa: Isa, x: &mut [f32], y: &[f32], weight: &[f32], eps: f32) {
     assert!(x.len() == weight.len() && x.len() == y.len(), "a norm's row, weight and sum differ in length");
+    let isa = isa.of_256_bits();
     add_scaled(isa, x, y, weight, scale(isa, y, eps));
 }
 

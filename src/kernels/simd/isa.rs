@@ -37,6 +37,11 @@ impl Isa {
         matches!(self, Self::Avx512Vnni | Self::Amx)
     }
 
+    /// The same without AVX-512, for kernels whose time is that of the memory.
+    pub fn of_256_bits(self) -> Self {
+        if self.has_avx512() { Self::Avx2 } else { self }
+    }
+
     /// As messages and options write it.
     pub fn name(self) -> &'static str {
         match self {

@@ -20,6 +20,11 @@ pub trait Register: Copy {
     type Ints: Copy;
     /// Brings a line of memory into the caches, if it can be; any address will do.
     fn fetch(from: *const u8);
+    /// All lines of `bytes` there, if that begins a line.
+    #[inline(always)]
+    fn fetch_lines(from: *const u8, bytes: usize) {
+        (0..bytes).step_by(64).for_each(|at| Self::fetch(from.wrapping_add(at)));
+    }
     unsafe fn splat(x: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
     unsafe fn load_f16(from: *const u16) -> Self;

@@ -20,9 +20,10 @@ const FUSED: usize = 4;
 /// Rows and tokens of a tile at most: 12 sums, three weights and an activation are all registers of AVX2.
 const TILE: usize = 3;
 const TOKENS: usize = 4;
-/// Rows and columns of a panel of f32 weights, which fills a third of the first cache beside TOKENS activations.
-const ROWS: usize = 6;
-const PART: usize = 512;
+/// Rows and columns of a panel of f32 weights: with TOKENS activations it fits a first cache of 32 KiB. Each row more saves
+/// reads of activations from the second one.
+const ROWS: usize = 12;
+const PART: usize = 384;
 /// Tokens that a panel is swept over.
 const BLOCK: usize = 128;
 const PANEL: usize = ROWS * PART;
@@ -141,63 +142,75 @@ fn swept<E: Element>(isa: Isa, task: &Task, scratch: &mut Vec<f32>) {
                     let source = &row[columns.start * E::BYTES..columns.end * E::BYTES];
                     widen::<E>(isa, source, &mut out[..columns.len()], next);
                 }
-                part(isa, x, cols, panel, columns, count, sums);
+                part(isa, task, b * BLOCK, first, columns, panel, sums);
             }
-            for (t, sums) in sums.chunks_exact(ROWS).enumerate() {
-                let dots: [f32; ROWS] = std::array::from_fn(|r| tree_sum(&sums[r]));
-                task.write(b * BLOCK + t, first, &dots[..count]);
-            }
+            finish(isa, task, b * BLOCK, first, sums);
         }
     }
 }
 
 by_isa!(
-    /// Adds some columns of all rows of `x` with `rows` rows of the panel to `sums`, `[tokens, ROWS]`.
+    /// Adds some columns of the tokens from `start` on with the rows from `first` on, which are the panel's, to `sums`,
+    /// `[tokens, ROWS]`.
     fn part(
-        x: &[f32],
-        cols: usize,
-        panel: &[f32],
+        task: &Task,
+        start: usize,
+        first: usize,
         columns: Range<usize>,
-        rows: usize,
+        panel: &[f32],
         sums: &mut [[f32; LANES]],
     ) = part_in_lanes::<lanes>
 );
 
 #[inline(always)]
 unsafe fn part_in_lanes<L: Lanes>(
-    x: &[f32],
-    cols: usize,
-    panel: &[f32],
+    task: &Task,
+    start: usize,
+    first: usize,
     columns: Range<usize>,
-    rows: usize,
+    panel: &[f32],
     sums: &mut [[f32; LANES]],
 ) {
-    for (x, sums) in x.chunks(TOKENS * cols).zip(sums.chunks_mut(TOKENS * ROWS)) {
-        let tokens = x.len() / cols;
-        for first in (0..rows).step_by(TILE) {
-            let (w, sums, len) = (&panel[first * PART..], &mut sums[first..], columns.len());
-            let x = &x[columns.start..];
+    let (cols, len, rows) = (task.matrix.cols, columns.len(), ROWS.min(task.rows - first));
+    for (n, sums) in sums.chunks_mut(TOKENS * ROWS).enumerate() {
+        let (start, tokens) = (start + n * TOKENS, sums.len() / ROWS);
+        let x = &task.x[start * cols + columns.start..];
+        for row in (0..rows).step_by(TILE) {
+            let (w, sums) = (&panel[row * PART..], &mut sums[row..]);
             // SAFETY: the caller has the instructions.
             unsafe {
-                match (tokens, rows - first) {
+                match (tokens, rows - row) {
                     (4, 3..) => tile::<L, 4, 3>(x, cols, w, len, sums),
                     (3, 3..) => tile::<L, 3, 3>(x, cols, w, len, sums),
                     (2, 3..) => tile::<L, 2, 3>(x, cols, w, len, sums),
                     (1, 3..) => tile::<L, 1, 3>(x, cols, w, len, sums),
                     (_, left) => {
                         for (t, r) in (0..tokens).flat_map(|t| (0..left).map(move |r| (t, r))) {
-                            tile::<L, 1, 1>(
-                                &x[t * cols..],
-                                cols,
-                                &w[r * PART..],
-                                len,
-                                &mut sums[t * ROWS + r..],
-                            );
+                            let (x, w) = (&x[t * cols..], &w[r * PART..]);
+                            tile::<L, 1, 1>(x, cols, w, len, &mut sums[t * ROWS + r..]);
                         }
                     }
                 }
             }
         }
+    }
+}
+
+by_isa!(
+    /// Writes the dot products of the tokens from `start` on with the rows from `first` on, whose lanes are `sums`.
+    fn finish(task: &Task, start: usize, first: usize, sums: &[[f32; LANES]]) = finish_in::<lanes>
+);
+
+#[inline(always)]
+unsafe fn finish_in<L: Lanes>(task: &Task, start: usize, first: usize, sums: &[[f32; LANES]]) {
+    let rows = ROWS.min(task.rows - first);
+    (0..sums.len() / ROWS).for_each(|t| L::fetch(task.place(start + t, first)));
+    for (t, sums) in sums.as_chunks::<ROWS>().0.iter().enumerate() {
+        let mut dots = [0.0; ROWS];
+        for r in 0..ROWS {
+            dots[r] = tree_sum(&sums[r]);
+        }
+        task.write(start + t, first, &dots[..rows]);
     }
 }
 

@@ -38,8 +38,8 @@ pub fn rows_at<I: Ints>(task: &Task, first: usize) -> [*const u8; 16] {
 #[inline(always)]
 pub fn fetch<I: Ints, const N: usize>(task: &Task, first: usize, at: usize, bytes: usize, n: usize) {
     let next = AHEAD + (first + I::Part::ROWS) * task.row_bytes + I::Part::ROWS * at;
-    let next = task.packed.as_ptr().wrapping_add(next + I::Part::ROWS * bytes / N * n);
-    (0..I::Part::ROWS * bytes / N).step_by(64).for_each(|at| Floats::<I>::fetch(next.wrapping_add(at)));
+    let bytes = I::Part::ROWS * bytes / N;
+    Floats::<I>::fetch_lines(task.packed.as_ptr().wrapping_add(next + bytes * n), bytes);
 }
 
 by_isa!(

@@ -134,8 +134,7 @@ pub unsafe fn fill_in<I: Ints, F: Short, const SIGNED: bool>(
 /// Asks for block `b` of as many rows as a panel has.
 #[inline(always)]
 fn fetch<I: Ints, F: Short>(next: *const u8, b: usize) {
-    let next = next.wrapping_add(ROWS * b * F::BYTES);
-    (0..ROWS * F::BYTES).step_by(64).for_each(|at| Floats::<I>::fetch(next.wrapping_add(at)));
+    Floats::<I>::fetch_lines(next.wrapping_add(ROWS * b * F::BYTES), ROWS * F::BYTES);
 }
 
 /// Unpacked rows of blocks `start`.. and the tokens `first`.. that they meet.

@@ -77,8 +77,7 @@ impl Place<'_> {
     fn fetch<L: Lanes, K: Super>(&self, b: usize) {
         let Ahead { start, stride, from, each } = self.ahead;
         for row in from + b * each..(PANELS * ROWS).min(from + (b + 1) * each) {
-            let start = start.wrapping_add(row * stride);
-            (0..BLOCKS * K::BYTES + 64).step_by(64).for_each(|at| L::fetch(start.wrapping_add(at)));
+            L::Part::fetch_lines(start.wrapping_add(row * stride), BLOCKS * K::BYTES + 64);
         }
     }
 }
