@@ -1,9 +1,10 @@
 """The kernels of two builds in turns: `cargo build --release -p bn-dev --bin kernels` in each, then
 
-  python3 dev/turns.py OLD NEW [--isa NAME]... [--only WORD]... [--rounds 9] [--threads 2] [--quick] [--json FILE]
+  python3 dev/turns.py OLD NEW [--isa NAME]... [--only WORD]... [--rounds 5] [--launches 3] [--threads 2] [--quick] [--json FILE]
 
 OLD and NEW are the two target/release/kernels. In each round one runs and then the other, first the one, then the other
-way round. A ratio is the median of the rounds' old over new time: above 1 the new build is faster.
+way round. A launch's ratio is the least old time over the least new time: above 1 the new build is faster. Where memory
+lies differs from process to process, so both are launched several times, and the median is taken.
 """
 
 import argparse
@@ -19,7 +20,8 @@ def arguments():
     parser.add_argument("builds", nargs=2, metavar=("OLD", "NEW"))
     parser.add_argument("--isa", action="append", required=True)
     parser.add_argument("--only", action="append", default=[])
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--launches", type=int, default=3)
     parser.add_argument("--threads", default="2")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json")
@@ -63,24 +65,33 @@ def rounds(old, new, count):
     return pairs
 
 
-def compare(isa, options):
+def launch(isa, options):
+    """The least times of both builds, by case."""
     old, new = (Build(path, isa, options) for path in options.builds)
-    rows = []
+    least = {}
     while old.case and new.case:
         # The new build may have kernels that the old one lacks.
         if old.case != new.case:
             new.go()
             continue
-        pairs = rounds(old, new, options.rounds)
-        kernel, shape, tokens = old.case
+        least[old.case] = [min(times) for times in zip(*rounds(old, new, options.rounds))]
+        old.go()
+        new.go()
+    return least
+
+
+def compare(isa, options):
+    launches = [launch(isa, options) for _ in range(options.launches)]
+    rows = []
+    for case in launches[0]:
+        pairs = [least[case] for least in launches]
+        kernel, shape, tokens = case
         row = {"isa": isa, "kernel": kernel, "shape": shape, "m": int(tokens)}
         row["old_us"], row["new_us"] = (statistics.median(times) for times in zip(*pairs))
         row["ratio"] = statistics.median(a / b for a, b in pairs)
         rows.append(row)
         times = f"{row['old_us']:10.1f} {row['new_us']:10.1f} {row['ratio']:6.3f}"
         print(f"{isa} {kernel:24} {shape:>14} {tokens:>4} {times}", flush=True)
-        old.go()
-        new.go()
     return rows
 
 
