@@ -1,6 +1,6 @@
 //! The engine thread: commands, plan, forward, sample, publish; over and over.
 
-use super::api::{LOG_ERROR, LOG_WARN};
+use super::api::{EngineConfig, LOG_ERROR, LOG_WARN};
 use super::callback::{self, Log};
 use super::calls::Work;
 use super::event::{Event, FinishReason};
@@ -78,13 +78,15 @@ impl Core {
         ops: FusedOps,
         kv: KvCache,
         scheduler: Scheduler,
-        max_batch_size: usize,
-        max_batch_tokens: usize,
-        queue_capacity: usize,
+        config: &EngineConfig,
+        longest: usize,
     ) -> Result<Self> {
+        let (max_batch_size, max_batch_tokens) =
+            (config.max_batch_size as usize, config.max_batch_tokens as usize);
+        let queue_capacity = config.queue_capacity as usize;
         let facts = shared.loaded.model.facts();
         let (vocab, width) = (facts.vocab_size, facts.hidden_size);
-        let sampler = Sampler::new(vocab)?;
+        let sampler = Sampler::new(vocab, longest)?;
         let mut outputs = Outputs::default();
         for (what, out, most) in [
             ("logits", &mut outputs.logits, max_batch_size.saturating_mul(vocab)),

@@ -19,12 +19,12 @@ pub(super) fn exp_neg(x: f32) -> f32 {
     if x < -87.0 { 0.0 } else { y }
 }
 
-/// `sum of e^((x - max) / temperature)`, leaving out terms under `floor`; eight f64 accumulators.
+/// `sum of e^((x - max) / temperature)`, of those that are at least `floor`; eight f64 accumulators.
 pub(super) fn sum_exp(logits: &[f32], max: f32, temperature: f32, floor: f32) -> f64 {
     const LANES: usize = 8;
     let term = |x: f32| {
         let w = exp_neg((x - max) / temperature);
-        f64::from(if w >= floor { w } else { 0.0 })
+        f64::from(if x >= floor { w } else { 0.0 })
     };
     let mut lanes = [0.0; LANES];
     let chunks = logits.chunks_exact(LANES);
@@ -59,7 +59,7 @@ mod tests {
             let logits: Vec<f32> = (0..n).map(|i| i as f32 * 0.1).collect();
             let max = logits[n - 1];
             let want: f64 = logits.iter().map(|&x| f64::from((x - max) / 0.7).exp()).sum();
-            assert!((sum_exp(&logits, max, 0.7, 0.0) / want - 1.0).abs() < 1e-6);
+            assert!((sum_exp(&logits, max, 0.7, f32::MIN) / want - 1.0).abs() < 1e-6);
         }
     }
 }

@@ -88,7 +88,7 @@ pub struct Host {
 
 impl Host {
     pub fn new(engine: Engine, shared: Arc<Shared>, rng: Rng, setting: Setting) -> Self {
-        let sampler = Sampler::new(engine.facts().vocab_size).unwrap();
+        let sampler = Sampler::new(engine.facts().vocab_size, 4096).unwrap();
         Self {
             engine,
             shared,
