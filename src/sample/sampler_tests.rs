@@ -290,7 +290,8 @@ fn a_request_that_forbids_everything_is_told_so() {
 
 #[test]
 fn orders_and_lists_are_checked() {
-    let bad: [(fn(&mut SamplingParams), &str); 7] = [
+    type Set = fn(&mut SamplingParams);
+    let bad: [(Set, &str); 7] = [
         (|p| p.order = vec![Filter::TopK, Filter::TopK], "top_k twice"),
         (|p| (p.order, p.top_p) = (vec![Filter::TopK], 0.5), "top_p is set, and samplers leaves it out"),
         (|p| (p.order, p.temperature) = (vec![], 0.5), "temperature is set"),
