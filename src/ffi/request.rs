@@ -195,8 +195,8 @@ pub struct bn_request_params {
     pub bad_words: *const bn_string,
     /// Number of `bad_words`, at most 256.
     pub bad_words_count: usize,
-    /// Texts that no repetition goes across, for `dry_multiplier`. NULL (default): a line break, `:`,
-    /// `"` and `*`. Each has 1 to 65536 bytes.
+    /// Texts that no repetition goes across, for `dry_multiplier`. NULL (default): a line break,
+    /// `:`, `"` and `*`. Each has 1 to 65536 bytes.
     pub dry_breakers: *const bn_string,
     /// Number of `dry_breakers`, at most 256. 0 with `dry_breakers` set: none.
     pub dry_breakers_count: usize,
@@ -217,8 +217,8 @@ pub struct bn_request_params {
     /// Drop tokens whose logits are more than this many standard deviations below the greatest one,
     /// above 0, at most 1000. 0 (default): off.
     pub top_n_sigma: f32,
-    /// The probability with which all tokens that are at least `xtc_threshold` likely are dropped but
-    /// the least likely of them, 0 (default) to 1.
+    /// The probability with which all tokens that are at least `xtc_threshold` likely are dropped
+    /// but the least likely of them, 0 (default) to 1.
     pub xtc_probability: f32,
     /// Above 0, at most 1. Default 0.1.
     pub xtc_threshold: f32,
@@ -227,7 +227,8 @@ pub struct bn_request_params {
     pub mirostat_tau: f32,
     /// How fast mirostat follows, 0 to 1. Default 0.1.
     pub mirostat_eta: f32,
-    /// The penalties look at this many of the latest tokens of prompt and output. 0 (default): at all.
+    /// The penalties look at this many of the latest tokens of prompt and output. 0 (default): at
+    /// all.
     pub penalty_window: u32,
     /// DRY: subtracted, times `dry_base` to the power of n - `dry_allowed_length`, from the logit of
     /// a token that would make a repetition of n tokens one longer. 0 (default, off) to 100.
