@@ -16,7 +16,7 @@ static const int32_t REVERSED[] = {BN_SAMPLER_XTC,  BN_SAMPLER_MIN_P,       BN_S
                                    BN_SAMPLER_TOP_K, BN_SAMPLER_TOP_N_SIGMA, BN_SAMPLER_TEMPERATURE};
 static const bn_string BREAKER[] = {BN_STRING_INIT(".")};
 static const bn_string WORDS[] = {BN_STRING_INIT("the"), BN_STRING_INIT("a")};
-static const bn_logit_bias BIAS[] = {{5, 3.0f}, {6, -INFINITY}};
+static const bn_logit_bias BIAS[] = {{5, 50.0f}, {6, -INFINITY}};
 
 static void set_temperature_range(bn_request_params *p) { p->temperature_range = 1.0f; }
 static void set_exponent(bn_request_params *p) { p->temperature_range = 1.0f, p->temperature_exponent = 3.0f; }
