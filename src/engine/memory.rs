@@ -1,6 +1,7 @@
 //! What the engine may hold (invariant 5): counted before it is allocated, refused by name and number.
 
 use super::api::{EngineConfig, RequestParams};
+use super::core::sampling::samplers;
 use super::embedding::Pooler;
 use super::event::Event;
 use super::free_memory::{self, CLAIMS, Claim};
@@ -9,7 +10,7 @@ use crate::base::{Error, Result, Status};
 use crate::cache::{self, PrefixCache};
 use crate::kernels::attention::KvType;
 use crate::model::{Loaded, Model};
-use crate::ops::OpSet;
+use crate::ops::FusedOps;
 use crate::sample::Sampler;
 use crate::text::Tokenizer;
 use std::fmt;
@@ -109,7 +110,7 @@ struct Need {
 pub fn plan(
     config: &EngineConfig,
     loaded: &Loaded,
-    ops: &dyn OpSet,
+    ops: &FusedOps,
     max_sequence: usize,
 ) -> Result<(MemoryPlan, Claim)> {
     let model = &*loaded.model;
@@ -164,12 +165,13 @@ fn weight_bytes(loaded: &Loaded) -> u64 {
     loaded.model.facts().weight_bytes.saturating_add(tables)
 }
 
-fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &dyn OpSet, max_sequence: usize) -> u64 {
+fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &FusedOps, max_sequence: usize) -> u64 {
     let (model, facts) = (&*loaded.model, loaded.model.facts());
     let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
+    let samplers = samplers(config.max_batch_size, ops.pool().threads());
     let sampling = batch
         .saturating_mul(facts.vocab_size * 4)
-        .saturating_add(Sampler::bytes(facts.vocab_size, max_sequence));
+        .saturating_add(samplers.saturating_mul(Sampler::bytes(facts.vocab_size, max_sequence)));
     let hidden = tokens.saturating_mul(facts.hidden_size * 4);
     let passes = model.workspace_bytes(ops, tokens, batch).saturating_add(sampling).saturating_add(hidden);
     let events = kv_events::bytes(config.kv_events_capacity);

@@ -236,30 +236,32 @@ impl Sequence {
         Ok(())
     }
 
-    /// Samples from this sequence's logits, applies the stop rules, and returns the time since the last token
-    /// (of the first: since submit) with an event where there is something to tell.
+    /// Before `advance`: it has an event to fill.
+    pub fn begin_token(&mut self, spare: &mut Spare) {
+        self.pending = Some(self.event(spare));
+    }
+
+    /// Samples from this sequence's logits and applies the stop rules. The time since the last token; of the first, since
+    /// submit.
     pub fn advance(
         &mut self,
         logits: &mut [f32],
         sampler: &mut Sampler,
         tokenizer: Option<&Tokenizer>,
-        spare: &mut Spare,
         now: u64,
-    ) -> Result<(u64, Option<Box<Event>>)> {
-        let mut event = self.event(spare);
-        let gap = match self.next_token(logits, sampler, tokenizer, &mut event, now) {
-            Ok(gap) => gap,
-            // The terminal event still brings what came before.
-            Err(error) => {
-                self.pending = Some(event);
-                return Err(error);
-            }
+    ) -> Result<u64> {
+        let Some(mut event) = self.pending.take() else {
+            return Err(Error::internal("a token without an event"));
         };
-        if self.stream && event.finish == FinishReason::None {
-            return Ok((gap, Some(event)));
-        }
+        let gap = self.next_token(logits, sampler, tokenizer, &mut event, now);
+        // After an error too: the terminal event still brings what came before.
         self.pending = Some(event);
-        Ok((gap, None))
+        gap
+    }
+
+    /// The event that `advance` filled, where it is to be sent at once.
+    pub fn event_to_send(&mut self) -> Option<Box<Event>> {
+        self.pending.take_if(|event| self.stream && event.finish == FinishReason::None)
     }
 
     fn next_token(

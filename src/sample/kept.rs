@@ -1,7 +1,9 @@
 //! What the filters have left of a distribution.
 
-use super::softmax::{exp_neg, sum_exp};
+use crate::kernels::Isa;
+use crate::kernels::rows::logits::{exp_neg, greatest, sum_exp};
 use std::cmp::Ordering;
+use std::ops::Range;
 
 #[derive(Clone, Copy)]
 pub struct Candidate {
@@ -21,6 +23,7 @@ fn descending(logit: f32) -> f32 {
 
 /// Tokens that are left: their probabilities are `e^((logit - max) / temperature)` of the sum of these.
 pub struct Kept<'a> {
+    isa: Isa,
     logits: &'a [f32],
     /// The greatest logit that is left.
     pub max: f32,
@@ -39,12 +42,14 @@ const START: usize = 256;
 const GROWTH: usize = 8;
 /// Tokens whose mass a draw passes at once.
 const PART: usize = 1024;
+/// Tokens that a selection passes at once where none is among the most likely.
+const SKIP: usize = 64;
 
 impl<'a> Kept<'a> {
     /// All of `logits`, the greatest of which is `max`. `list` has room for all.
-    pub fn all(logits: &'a [f32], max: f32, list: &'a mut Vec<Candidate>) -> Self {
+    pub fn all(isa: Isa, logits: &'a [f32], max: f32, list: &'a mut Vec<Candidate>) -> Self {
         let first = Candidate { logit: f32::INFINITY, token: 0 };
-        Self { logits, max, temperature: 1.0, floor: f32::NEG_INFINITY, first, list, listed: false }
+        Self { isa, logits, max, temperature: 1.0, floor: f32::NEG_INFINITY, first, list, listed: false }
     }
 
     /// A token's probability, as a share of the most likely one's.
@@ -54,15 +59,19 @@ impl<'a> Kept<'a> {
 
     /// Most likely first if listed; otherwise by id, from `id` on.
     fn from(&self, id: usize) -> impl Iterator<Item = Candidate> {
-        let (list, logits): (&[Candidate], &[f32]) =
-            if self.listed { (self.list, &[]) } else { (&[], &self.logits[id..]) };
-        let all = (id as u32..).zip(logits).map(|(token, &logit)| Candidate { logit, token });
-        let kept = |c: &Candidate| {
-            let first = self.first;
-            c.logit >= self.floor
-                && (c.logit < first.logit || c.logit == first.logit && c.token >= first.token)
-        };
-        list.iter().copied().chain(all.filter(kept))
+        let list: &[Candidate] = if self.listed { self.list } else { &[] };
+        let ids = if self.listed { 0..0 } else { id..self.logits.len() };
+        list.iter().copied().chain(self.among(ids))
+    }
+
+    /// Those of `ids` that are left, where they are not listed.
+    fn among(&self, ids: Range<usize>) -> impl Iterator<Item = Candidate> {
+        let (floor, first) = (self.floor, self.first);
+        let all = (ids.start as u32..).zip(&self.logits[ids]);
+        all.map(|(token, &logit)| Candidate { logit, token }).filter(move |c| {
+            let behind = c.logit < first.logit || c.logit == first.logit && c.token >= first.token;
+            c.logit >= floor && behind
+        })
     }
 
     fn possible(&self) -> impl Iterator<Item = Candidate> {
@@ -76,7 +85,7 @@ impl<'a> Kept<'a> {
     /// The sum of all weights, in one fixed order.
     pub fn mass(&self) -> f64 {
         match self.is_whole() {
-            true => sum_exp(self.logits, self.max, self.temperature, self.floor),
+            true => sum_exp(self.isa, self.logits, self.max, self.temperature, self.floor),
             false => self.from(0).map(|c| f64::from(self.weight(c.logit))).sum(),
         }
     }
@@ -116,7 +125,7 @@ impl<'a> Kept<'a> {
         if self.listed {
             self.list.truncate(k);
         } else if k < self.logits.len() {
-            self.select(k, descending);
+            self.select(k, descending, true);
             self.finish_list();
         }
     }
@@ -132,15 +141,15 @@ impl<'a> Kept<'a> {
 
     /// Keeps the fewest of the most likely that have this share of the mass.
     pub fn keep_most_likely(&mut self, share: f32) {
-        self.keep_share(share, descending);
+        self.keep_share(share, descending, true);
     }
 
     /// Keeps the fewest with logits closest to `pivot` that have this share of the mass.
     pub fn keep_closest(&mut self, share: f32, pivot: f32) {
-        self.keep_share(share, |logit| (logit - pivot).abs());
+        self.keep_share(share, |logit| (logit - pivot).abs(), false);
     }
 
-    fn keep_share(&mut self, share: f32, key: impl Fn(f32) -> f32 + Copy) {
+    fn keep_share(&mut self, share: f32, key: impl Fn(f32) -> f32 + Copy, ordered: bool) {
         let wanted = f64::from(share) * self.mass();
         if self.listed {
             self.list.sort_unstable_by(by(key));
@@ -148,7 +157,7 @@ impl<'a> Kept<'a> {
         } else {
             let mut size = START;
             loop {
-                self.select(size, key);
+                self.select(size, key, ordered);
                 if self.cut(wanted) || size >= self.logits.len() {
                     break;
                 }
@@ -170,28 +179,35 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// The `k` of the least `key` to `list`, in its order.
-    fn select(&mut self, k: usize, key: impl Fn(f32) -> f32 + Copy) {
+    /// The `k` of the least `key` to `list`, in its order; `ordered`: the greatest logits have the least.
+    fn select(&mut self, k: usize, key: impl Fn(f32) -> f32 + Copy, ordered: bool) {
         let mut list = std::mem::take(self.list);
         list.clear();
         // Collect, and drop the lesser half whenever twice as many as wanted have gathered. Ids ascend, so a
         // token that only equals the k-th has lost to it.
         let limit = k.saturating_mul(2).min(self.logits.len());
+        // NaN: nothing is above it.
         let mut bar = f32::NAN;
-        self.from(0).for_each(|c| {
-            if key(c.logit) >= bar {
-                return;
+        for from in (0..self.logits.len()).step_by(SKIP) {
+            let ids = from..self.logits.len().min(from + SKIP);
+            if ordered && key(greatest(self.isa, &self.logits[ids.clone()]).0) >= bar {
+                continue;
             }
-            if list.len() == limit {
-                list.select_nth_unstable_by(k - 1, by(key));
-                list.truncate(k);
-                bar = key(list[k - 1].logit);
+            self.among(ids).for_each(|c| {
                 if key(c.logit) >= bar {
                     return;
                 }
-            }
-            list.push(c);
-        });
+                if list.len() == limit {
+                    list.select_nth_unstable_by(k - 1, by(key));
+                    list.truncate(k);
+                    bar = key(list[k - 1].logit);
+                    if key(c.logit) >= bar {
+                        return;
+                    }
+                }
+                list.push(c);
+            });
+        }
         if list.len() > k {
             list.select_nth_unstable_by(k - 1, by(key));
             list.truncate(k);
@@ -223,7 +239,7 @@ impl<'a> Kept<'a> {
         let (mut left, mut id) = (u * self.mass(), 0);
         if self.is_whole() {
             for part in self.logits.chunks(PART) {
-                let mass = sum_exp(part, self.max, self.temperature, self.floor);
+                let mass = sum_exp(self.isa, part, self.max, self.temperature, self.floor);
                 if left < mass || id + PART >= self.logits.len() {
                     break;
                 }
@@ -255,7 +271,7 @@ impl<'a> Kept<'a> {
     /// The `k` most likely of what is left, or all.
     pub fn most_likely(&mut self, k: usize) -> &[Candidate] {
         if !self.listed && k > 0 {
-            self.select(k, descending);
+            self.select(k, descending, true);
         }
         &self.list[..k.min(self.list.len())]
     }

@@ -9,7 +9,6 @@ mod philox;
 #[cfg(test)]
 mod reference;
 mod sampler;
-mod softmax;
 mod state;
 mod stop;
 

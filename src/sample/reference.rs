@@ -3,6 +3,7 @@
 use super::kept::{Candidate, Kept};
 use super::philox::uniform;
 use super::{Filter, SamplingParams};
+use crate::kernels::isa;
 
 /// A token's id, its logit over the temperature so far, and its probability.
 type Entry = (usize, f64, f64);
@@ -113,7 +114,7 @@ fn every_filter_in_any_order_leaves_what_the_reference_leaves() {
         let logits: Vec<f32> = (0..size).map(|i| (uniform(seed, 3 + i, 0) * spread) as f32).collect();
         let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let (u, mut list) = (uniform(seed, 2, 2), Vec::<Candidate>::new());
-        let mut kept = Kept::all(&logits, max, &mut list);
+        let mut kept = Kept::all(isa(), &logits, max, &mut list);
         p.order.iter().for_each(|filter| filter.run(&p, &mut kept, u));
         let (mass, mut got) = (kept.mass(), vec![0.0; logits.len()]);
         let mut seen = 0;

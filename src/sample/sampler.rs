@@ -7,9 +7,12 @@ use super::philox::uniform;
 use super::state::SamplerState;
 use super::{Known, Logprob, MAX_BIASES, MAX_LISTED, SamplingParams};
 use crate::base::{Error, Result};
+use crate::kernels::Isa;
+use crate::kernels::rows::logits::greatest;
 
 /// Scratch for a vocabulary, reused by every request. Allocates nothing after `new`.
 pub struct Sampler {
+    isa: Isa,
     vocab: usize,
     counts: Vec<u32>,
     repeats: Vec<u32>,
@@ -17,30 +20,13 @@ pub struct Sampler {
     candidates: Vec<Candidate>,
 }
 
-/// The greatest value (-infinity where there is none), and whether one is NaN. In lanes, which compilers turn into
-/// vectors.
-fn greatest(values: &[f32]) -> (f32, bool) {
-    const LANES: usize = 16;
-    let (mut most, mut nan) = ([f32::NEG_INFINITY; LANES], [false; LANES]);
-    let mut take = |values: &[f32]| {
-        for ((most, nan), &x) in most.iter_mut().zip(&mut nan).zip(values) {
-            *most = if x > *most { x } else { *most };
-            *nan |= x.is_nan();
-        }
-    };
-    let (whole, rest) = values.as_chunks::<LANES>();
-    whole.iter().for_each(|values| take(values));
-    take(rest);
-    (most.into_iter().fold(f32::NEG_INFINITY, f32::max), nan.contains(&true))
-}
-
 /// The most likely token, the lowest id among equals, and its logit. An error that fails this request alone
 /// where the row is no distribution.
-fn argmax(logits: &[f32]) -> Result<(u32, f32)> {
+fn argmax(isa: Isa, logits: &[f32]) -> Result<(u32, f32)> {
     const PART: usize = 512;
     let (mut from, mut max, mut nan) = (0, f32::NEG_INFINITY, false);
     for (i, part) in logits.chunks(PART).enumerate() {
-        let (most, has_nan) = greatest(part);
+        let (most, has_nan) = greatest(isa, part);
         if most > max {
             (from, max) = (i * PART, most);
         }
@@ -68,7 +54,7 @@ const FILTER: u32 = 1;
 
 impl Sampler {
     /// For sequences of at most `longest` tokens.
-    pub fn new(vocab_size: usize, longest: usize) -> Result<Self> {
+    pub fn new(vocab_size: usize, longest: usize, isa: Isa) -> Result<Self> {
         let (mut counts, mut repeats) = (Vec::new(), Vec::new());
         let (mut changes, mut candidates) = (Vec::new(), Vec::new());
         counts
@@ -79,7 +65,7 @@ impl Sampler {
             .map_err(|_| Error::out_of_memory("the sampler", Self::bytes(vocab_size, longest)))?;
         counts.resize(vocab_size, 0);
         repeats.resize(longest, 0);
-        Ok(Self { vocab: vocab_size, counts, repeats, changes, candidates })
+        Ok(Self { isa, vocab: vocab_size, counts, repeats, changes, candidates })
     }
 
     /// Bytes that a sampler holds.
@@ -118,13 +104,13 @@ impl Sampler {
             let (got, want, known) = (logits.len(), self.vocab, known.len());
             return Err(Error::internal(format!("{got} logits for a vocabulary of {want}, {known} tokens")));
         }
-        let raw = argmax(logits)?;
-        let Self { counts, repeats, changes, candidates, .. } = self;
+        let raw = argmax(self.isa, logits)?;
+        let Self { isa, counts, repeats, changes, candidates, .. } = self;
         let mut row = Row { logits, changes, counts, repeats };
         row.adjust(params, known, state);
-        let adjusted = if row.changes.is_empty() { Ok(raw) } else { argmax(row.logits) };
+        let adjusted = if row.changes.is_empty() { Ok(raw) } else { argmax(*isa, row.logits) };
         let chosen = adjusted.map_err(|_| nothing_left()).map(|(best, max)| {
-            let mut kept = Kept::all(row.logits, max, candidates);
+            let mut kept = Kept::all(*isa, row.logits, max, candidates);
             let chosen = match params.temperature > 0.0 {
                 true => draw(params, state, &mut kept, known.len() as u64),
                 false => best,
@@ -136,7 +122,7 @@ impl Sampler {
         });
         row.undo();
         if !params.chain_logprobs && chosen.is_ok() {
-            report(params, &mut Kept::all(row.logits, raw.1, candidates), chosen.clone()?, logprobs);
+            report(params, &mut Kept::all(*isa, row.logits, raw.1, candidates), chosen.clone()?, logprobs);
         }
         chosen
     }

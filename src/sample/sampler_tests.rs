@@ -1,6 +1,7 @@
 use super::super::filters::Filter;
 use super::super::reference::reference;
 use super::*;
+use crate::kernels::isa;
 use proptest::prelude::*;
 
 fn params(set: impl FnOnce(&mut SamplingParams)) -> SamplingParams {
@@ -13,7 +14,7 @@ fn params(set: impl FnOnce(&mut SamplingParams)) -> SamplingParams {
 const LONGEST: usize = 50_000;
 
 fn sampler(vocab_size: usize) -> Sampler {
-    Sampler::new(vocab_size, LONGEST).unwrap()
+    Sampler::new(vocab_size, LONGEST, isa()).unwrap()
 }
 
 /// A token behind `known`, with the state of a new request.
@@ -223,7 +224,7 @@ proptest! {
     fn select_is_a_sort(values in prop::collection::vec(0u8..6, 1..60), k in 0usize..70) {
         let logits: Vec<f32> = values.iter().map(|&v| f32::from(v)).collect();
         let (max, mut list) = (logits.iter().copied().fold(0.0, f32::max), Vec::new());
-        let mut kept = Kept::all(&logits, max, &mut list);
+        let mut kept = Kept::all(isa(), &logits, max, &mut list);
         let mut want: Vec<u32> = (0..logits.len() as u32).collect();
         want.sort_by(|&a, &b| logits[b as usize].partial_cmp(&logits[a as usize]).unwrap().then(a.cmp(&b)));
         want.truncate(k);

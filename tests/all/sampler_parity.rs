@@ -1,5 +1,6 @@
 //! The samplers against llama.cpp's: tests/golden/samplers.json, made by tools/golden/samplers.py.
 
+use bn_engine::kernels::isa;
 use bn_engine::sample::{Filter, Known, Logprob, Sampler, SamplerState, SamplingParams};
 use serde_json::Value;
 
@@ -59,7 +60,7 @@ fn chains_leave_what_llama_cpps_leave() {
         let mut state = SamplerState::new(&p).unwrap();
         state.read(&[], &output, &|_| b"x");
         let mut out: Vec<Logprob> = Vec::new();
-        let mut sampler = Sampler::new(logits.len(), 64).unwrap();
+        let mut sampler = Sampler::new(logits.len(), 64, isa()).unwrap();
         sampler.sample(&p, &mut state, &mut logits, &known, &mut out).unwrap();
         let mut want = vec![0.0; logits.len()];
         for entry in case["left"].as_array().unwrap() {
