@@ -92,7 +92,7 @@ fn heat(p: &SamplingParams, kept: &mut Kept) {
     if p.temperature_range > 0.0 {
         let (count, entropy) = kept.entropy();
         let (low, high) = ((temperature - p.temperature_range).max(0.0), temperature + p.temperature_range);
-        let share = if count > 1 { (entropy / (count as f64).ln()).clamp(0.0, 1.0) as f32 } else { 0.0 };
+        let share = if count > 1.0 { (entropy / count.ln()).clamp(0.0, 1.0) as f32 } else { 0.0 };
         temperature = low + (high - low) * share.powf(p.temperature_exponent);
     }
     kept.temperature *= temperature.max(f32::MIN_POSITIVE);

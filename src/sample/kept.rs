@@ -1,7 +1,7 @@
 //! What the filters have left of a distribution.
 
 use crate::kernels::Isa;
-use crate::kernels::rows::logits::{exp_neg, greatest, sum_exp};
+use crate::kernels::rows::logits::{Value, exp_neg, greatest, sum_exp, sums};
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -74,10 +74,6 @@ impl<'a> Kept<'a> {
         })
     }
 
-    fn possible(&self) -> impl Iterator<Item = Candidate> {
-        self.from(0).filter(|c| c.logit > f32::NEG_INFINITY)
-    }
-
     fn is_whole(&self) -> bool {
         !self.listed && self.first.logit == f32::INFINITY
     }
@@ -91,33 +87,26 @@ impl<'a> Kept<'a> {
     }
 
     /// How many that are possible are left, and their entropy in nats.
-    pub fn entropy(&self) -> (usize, f64) {
-        let (mut count, mut sum) = (0, 0.0);
-        self.possible().for_each(|c| {
-            let weight = self.weight(c.logit);
-            count += 1;
-            // A logit far below has no weight; times its distance, which may be infinite, that would be NaN.
-            sum += if weight > 0.0 {
-                f64::from(weight * ((self.max - c.logit) / self.temperature))
-            } else {
-                0.0
-            };
-        });
+    pub fn entropy(&self) -> (f64, f64) {
+        let (count, [sum, _]) = self.sums(Value::Entropy);
         let mass = self.mass();
         (count, mass.ln() + sum / mass)
     }
 
     /// The standard deviation of the logits.
     pub fn deviation(&self) -> f64 {
-        let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
-        self.possible().for_each(|c| {
-            let below = f64::from(self.max) - f64::from(c.logit);
-            count += 1.0;
-            sum += below;
-            squares += below * below;
-        });
-        let mean: f64 = sum / count;
+        let (count, [sum, squares]) = self.sums(Value::Distance);
+        let mean = sum / count;
         (squares / count - mean * mean).max(0.0).sqrt()
+    }
+
+    fn sums(&self, value: Value) -> (f64, [f64; 2]) {
+        let of = |logits: &[f32], floor| sums(self.isa, value, logits, self.max, self.temperature, floor);
+        if self.is_whole() {
+            return of(self.logits, self.floor);
+        }
+        let add = |(n, [a, b]): (f64, [f64; 2]), (m, [c, d]): (f64, [f64; 2])| (n + m, [a + c, b + d]);
+        self.from(0).map(|c| of(&[c.logit], f32::NEG_INFINITY)).fold((0.0, [0.0; 2]), add)
     }
 
     /// Keeps the `k` most likely, k > 0.
@@ -170,8 +159,25 @@ impl<'a> Kept<'a> {
     /// Drops, of those that have at least this share of the mass, all but the least likely.
     pub fn drop_above(&mut self, share: f32) {
         let bar = f64::from(share) * self.mass();
-        let above = |c: &Candidate| f64::from(self.weight(c.logit)) >= bar;
-        let Some(least) = self.from(0).filter(above).max_by(by(descending)) else { return };
+        let mut least: Option<Candidate> = None;
+        let mut take = |c: Candidate| {
+            if f64::from(self.weight(c.logit)) >= bar
+                && least.is_none_or(|least| by(descending)(&least, &c).is_lt())
+            {
+                least = Some(c);
+            }
+        };
+        if self.listed {
+            self.list.iter().for_each(|c| take(*c));
+        } else {
+            for from in (0..self.logits.len()).step_by(SKIP) {
+                let ids = from..self.logits.len().min(from + SKIP);
+                if f64::from(self.weight(greatest(self.isa, &self.logits[ids.clone()]).0)) >= bar {
+                    self.among(ids).for_each(&mut take);
+                }
+            }
+        }
+        let Some(least) = least else { return };
         self.max = least.logit;
         match self.listed {
             true => self.list.retain(|c| by(descending)(&least, c).is_le()),

@@ -67,6 +67,55 @@ fn sum_exp_in(logits: &[f32], max: f32, temperature: f32, floor: f32) -> f64 {
     lanes.iter().sum()
 }
 
+by_isa!(
+    /// Of the finite logits that are at least `floor`: their number, and the sums of `value` of each, as `sum_exp`.
+    pub fn sums(value: Value, logits: &[f32], max: f32, temperature: f32, floor: f32) -> (f64, [f64; 2]) = sums_in
+);
+
+/// What is summed of a logit.
+#[derive(Clone, Copy)]
+pub enum Value {
+    /// With w as in `sum_exp` and `d = (max - x) / temperature`: `w d` and nothing.
+    Entropy,
+    /// `max - x`, and its square.
+    Distance,
+}
+
+#[inline(always)]
+fn sums_in(value: Value, logits: &[f32], max: f32, temperature: f32, floor: f32) -> (f64, [f64; 2]) {
+    match value {
+        Value::Entropy => sums_of(logits, floor, |x| {
+            let d = (max - x) / temperature;
+            let weight = exp_neg(-d);
+            // Where the weight is 0 the distance may be infinite.
+            [f64::from(if weight > 0.0 { weight * d } else { 0.0 }), 0.0]
+        }),
+        Value::Distance => sums_of(logits, floor, |x| {
+            let below = f64::from(max) - f64::from(x);
+            [below, below * below]
+        }),
+    }
+}
+
+#[inline(always)]
+fn sums_of(logits: &[f32], floor: f32, value: impl Fn(f32) -> [f64; 2]) -> (f64, [f64; 2]) {
+    let (mut counts, mut a, mut b) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
+    let mut add = |i: usize, x: f32| {
+        let (counted, of) = (x >= floor && x > f32::NEG_INFINITY, value(x));
+        counts[i] += if counted { 1.0 } else { 0.0 };
+        a[i] += if counted { of[0] } else { 0.0 };
+        b[i] += if counted { of[1] } else { 0.0 };
+    };
+    let (whole, rest) = logits.as_chunks::<LANES>();
+    for logits in whole {
+        for i in 0..LANES {
+            add(i, logits[i]);
+        }
+    }
+    rest.iter().enumerate().for_each(|(i, x)| add(i, *x));
+    (counts.iter().sum(), [a.iter().sum(), b.iter().sum()])
+}
+
 #[inline(always)]
 fn term(x: f32, max: f32, temperature: f32, floor: f32) -> f64 {
     let weight = exp_neg((x - max) / temperature);
