@@ -80,7 +80,7 @@ CFLAGS ?= -O2 -g
 WARN := -Wall -Wextra -Werror -pedantic
 C11 := -std=c11 $(WARN) -Iinclude
 CXX17 := -std=c++17 $(WARN) -Iinclude
-LINK := -L$(LIB) -lbn_engine -Wl,-rpath,$(abspath $(LIB)) -lpthread
+LINK := -L$(LIB) -lbn_engine -Wl,-rpath,$(abspath $(LIB)) -lpthread -lm
 # System libraries of the Rust code, besides libc and the unwinder, which the C compiler links itself.
 STATIC_LIBS := -lutil -lrt -lpthread -lm -ldl
 # GCC's unwinder where it was built for glibc, as musl-gcc has it, does not link with musl. Rust's is linked in.
@@ -166,7 +166,7 @@ $(C)/%: examples-c/%.c include/bn_engine.h | lib
 	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $< -o $@ $(LINK)
 
 $(C)/loadgen: examples-c/loadgen.h $(wildcard examples-c/load*.c) include/bn_engine.h | lib
-	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $(filter %.c,$^) -o $@ $(LINK) -lm
+	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $(filter %.c,$^) -o $@ $(LINK)
 
 demo: $(C)/demo
 	@$(C)/demo

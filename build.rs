@@ -59,12 +59,13 @@ fn short_comments(lines: &[String]) -> String {
 }
 
 /// In the order in which the header tells them.
-const SOURCES: [&str; 15] = [
+const SOURCES: [&str; 16] = [
     "status.rs",
     "string.rs",
     "types.rs",
     "model.rs",
     "config.rs",
+    "sampling.rs",
     "request.rs",
     "event.rs",
     "stats.rs",

@@ -25,8 +25,8 @@
  * `bn_X_init(&x, sizeof x)` prepares a struct that begins with `struct_size`, and arrays are
  * passed with the size of an element. The library touches no more than that. A field that the
  * library does not know must be 0, or the call fails with BN_ERR_UNSUPPORTED. bn_string,
- * bn_logprob, bn_latency, bn_lengths and bn_error never grow. Numbers of constants are never
- * reused.
+ * bn_logit_bias, bn_logprob, bn_latency, bn_lengths and bn_error never grow. Numbers of constants
+ * are never reused.
  *
  * **Text** is UTF-8 in a bn_string.
  *
@@ -276,6 +276,27 @@
 /** The model's files set `repetition_penalty`. */
 #define BN_SAMPLING_REPETITION_PENALTY (1u << 4)
 
+/** For `bn_request_params.samplers`: `temperature`, with `temperature_range`. */
+#define BN_SAMPLER_TEMPERATURE (0)
+
+/** `top_n_sigma`. */
+#define BN_SAMPLER_TOP_N_SIGMA (1)
+
+/** `top_k`. */
+#define BN_SAMPLER_TOP_K (2)
+
+/** `typical_p`. */
+#define BN_SAMPLER_TYPICAL_P (3)
+
+/** `top_p`. */
+#define BN_SAMPLER_TOP_P (4)
+
+/** `min_p`. */
+#define BN_SAMPLER_MIN_P (5)
+
+/** `xtc_probability`. */
+#define BN_SAMPLER_XTC (6)
+
 /** No events on the way: one event at the end, with the whole text and all tokens. */
 #define BN_REQUEST_NO_STREAM (1u << 0)
 
@@ -328,6 +349,12 @@
  * polled (`max_unread_bytes`).
  */
 #define BN_REQUEST_END_UNREAD (1u << 10)
+
+/**
+ * With `BN_REQUEST_LOGPROBS`: log probabilities of what the token is drawn from, behind penalties,
+ * temperature and all that drops tokens (of a dropped one: -infinity), instead of the model's own.
+ */
+#define BN_REQUEST_CHAIN_LOGPROBS (1u << 11)
 
 /** The default of `bn_request_params.priority`. */
 #define BN_PRIORITY_DEFAULT (128u)
@@ -1138,6 +1165,13 @@ typedef struct bn_stats {
     struct bn_lengths generated_lengths;
 } bn_stats;
 
+/** A token and what is added to its logit. */
+typedef struct bn_logit_bias {
+    uint32_t token;
+    /** -100 to 100, or `-INFINITY`: the token does not come. */
+    float bias;
+} bn_logit_bias;
+
 /**
  * One request. `bn_request_params_init` fills in the defaults; then set one of `prompt`,
  * `prompt_tokens` and `messages`. Nothing that it points to is needed after the call that
@@ -1269,6 +1303,90 @@ typedef struct bn_request_params {
      * `trace_id`.
      */
     uint8_t parent_id[8];
+    /**
+     * What works on the distribution, in this order: `BN_SAMPLER_*`, each at most once. One that is
+     * left out must be off. Not set (default): all, in the order of their numbers.
+     */
+    const int32_t *samplers;
+    /** Number of `samplers`. */
+    size_t samplers_count;
+    /** What is added to the logits of some tokens. */
+    const struct bn_logit_bias *logit_bias;
+    /** Number of `logit_bias`, at most 4096. */
+    size_t logit_bias_count;
+    /**
+     * Texts of 1 to 1024 bytes that do not come, alone or behind a space, as the tokens that the
+     * tokenizer makes of them. The same text made of other tokens can come.
+     */
+    const struct bn_string *bad_words;
+    /** Number of `bad_words`, at most 256. */
+    size_t bad_words_count;
+    /**
+     * Texts that no repetition goes across, for `dry_multiplier`. NULL (default): a line break,
+     * `:`, `"` and `*`. Each has 1 to 65536 bytes.
+     */
+    const struct bn_string *dry_breakers;
+    /** Number of `dry_breakers`, at most 256. 0 with `dry_breakers` set: none. */
+    size_t dry_breakers_count;
+    /**
+     * With `BN_REQUEST_LOGPROBS`: tokens whose log probabilities to return for each generated one,
+     * behind those of `top_logprobs`.
+     */
+    const uint32_t *logprob_tokens;
+    /** Number of `logprob_tokens`, at most 256. */
+    size_t logprob_tokens_count;
+    /**
+     * `temperature` moves by this much up and down, 0 (default) to 100, with the entropy of the
+     * tokens that are left: up where many are likely, down where one is.
+     */
+    float temperature_range;
+    /**
+     * How it moves, above 0, at most 100: the entropy as a share of the greatest possible one,
+     * raised to this. Default 1.
+     */
+    float temperature_exponent;
+    /**
+     * Sample from the tokens whose surprise is closest to the entropy and that together reach this
+     * probability, above 0, at most 1 (default).
+     */
+    float typical_p;
+    /**
+     * Drop tokens whose logits are more than this many standard deviations below the greatest one,
+     * above 0, at most 1000. 0 (default): off.
+     */
+    float top_n_sigma;
+    /**
+     * The probability with which all tokens that are at least `xtc_threshold` likely are dropped
+     * but the least likely of them, 0 (default) to 1.
+     */
+    float xtc_probability;
+    /** Above 0, at most 1. Default 0.1. */
+    float xtc_threshold;
+    /**
+     * Mirostat 2: keep the surprise of tokens at this many bits, above 0, at most 100, in place of
+     * all `BN_SAMPLER_*` but temperature. 0 (default): off.
+     */
+    float mirostat_tau;
+    /** How fast mirostat follows, 0 to 1. Default 0.1. */
+    float mirostat_eta;
+    /**
+     * The penalties look at this many of the latest tokens of prompt and output. 0 (default): at
+     * all.
+     */
+    uint32_t penalty_window;
+    /**
+     * DRY: subtracted, times `dry_base` to the power of n - `dry_allowed_length`, from the logit of
+     * a token that would make a repetition of n tokens one longer. 0 (default, off) to 100.
+     */
+    float dry_multiplier;
+    /** 1 to 100. Default 1.75. */
+    float dry_base;
+    /** Shorter repetitions cost nothing. Default 2; 0 is as 1. */
+    uint32_t dry_allowed_length;
+    /** DRY looks at this many of the latest tokens of prompt and output. 0 (default): at all. */
+    uint32_t dry_window;
+    /** The model's end tokens and `stop_tokens` do not come before so many tokens. Default 0. */
+    uint32_t min_new_tokens;
 } bn_request_params;
 
 /** Where a request is: `bn_request_info_init`, then `bn_request_get_info`. */

@@ -180,6 +180,8 @@ pub struct RequestParams<'a> {
     pub stop_tokens: Cow<'a, [u32]>,
     /// The text stops before the first of these; none may be empty.
     pub stop_strings: Vec<Cow<'a, str>>,
+    /// Texts that do not come, alone or behind a space, as the tokens that the tokenizer makes of them.
+    pub bad_words: Vec<Cow<'a, str>>,
     pub ignore_eos: bool,
     /// Give the prompt's text and ids back in front of the output.
     pub echo_prompt: bool,
@@ -221,6 +223,7 @@ impl Default for RequestParams<'_> {
             sampling: SamplingParams::default(),
             stop_tokens: Cow::default(),
             stop_strings: Vec::new(),
+            bad_words: Vec::new(),
             ignore_eos: false,
             echo_prompt: false,
             stream: true,

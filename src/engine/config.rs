@@ -56,6 +56,9 @@ pub fn session_name(name: &str) -> Result<()> {
     }
 }
 
+/// Bytes of a text that is not to come.
+const MAX_BAD_WORD: usize = 1024;
+
 /// What a request is checked against.
 pub struct RequestLimits<'a> {
     pub vocab_size: usize,
@@ -121,7 +124,36 @@ impl RequestLimits<'_> {
         if !params.stop_strings.is_empty() && self.tokenizer.is_none() {
             return Err(Error::unsupported("stop strings need a tokenizer, and the model's file has none"));
         }
+        if (!params.bad_words.is_empty() || params.sampling.dry.multiplier > 0.0) && self.tokenizer.is_none()
+        {
+            return Err(Error::unsupported(
+                "bad words and DRY need a tokenizer, and the model's file has none",
+            ));
+        }
+        self.check_ids("logprob_tokens", &params.sampling.logprob_tokens)?;
+        for (token, _) in &params.sampling.logit_bias {
+            self.check_ids("logit_bias", &[*token])?;
+        }
         self.check_ids("stop_tokens", &params.stop_tokens)
+    }
+
+    /// The tokens of each bad word, alone and behind a space.
+    pub fn bad_words(&self, params: &RequestParams) -> Result<Vec<Vec<u32>>> {
+        let mut words = Vec::new();
+        reserve(&mut words, 2 * params.bad_words.len(), "bad words")?;
+        for (i, word) in params.bad_words.iter().enumerate() {
+            if word.is_empty() || word.len() > MAX_BAD_WORD {
+                let n = word.len();
+                return Err(Error::invalid(format!("bad_words[{i}] has {n} bytes, not 1 to {MAX_BAD_WORD}")));
+            }
+            for text in [&**word, &format!(" {word}")] {
+                let ids = self.tokenizer()?.encode(text, false, false)?;
+                if !ids.is_empty() && !words.contains(&ids) {
+                    words.push(ids);
+                }
+            }
+        }
+        Ok(words)
     }
 
     /// Elements of an embedding.
@@ -135,27 +167,19 @@ impl RequestLimits<'_> {
     /// What shapes an output has no meaning where there is none: set, it is a mistake that we name.
     fn embedding(&self, params: &RequestParams) -> Result<()> {
         self.embedding_size()?;
-        let (given, default) = (&params.sampling, SamplingParams::default());
+        let given = &params.sampling;
         let set = [
             ("messages", matches!(params.prompt, Prompt::Chat(_))),
             ("stop_tokens", !params.stop_tokens.is_empty()),
             ("stop_strings", !params.stop_strings.is_empty()),
             ("BN_REQUEST_IGNORE_EOS", params.ignore_eos),
             ("BN_REQUEST_ECHO_PROMPT", params.echo_prompt),
-            ("BN_REQUEST_LOGPROBS", given.logprobs),
-            ("top_logprobs", given.top_logprobs != default.top_logprobs),
-            ("seed", given.seed != default.seed),
-            ("temperature", given.temperature != default.temperature),
-            ("top_k", given.top_k != default.top_k),
-            ("top_p", given.top_p != default.top_p),
-            ("min_p", given.min_p != default.min_p),
-            ("repetition_penalty", given.repetition_penalty != default.repetition_penalty),
-            ("frequency_penalty", given.frequency_penalty != default.frequency_penalty),
-            ("presence_penalty", given.presence_penalty != default.presence_penalty),
+            ("bad_words", !params.bad_words.is_empty()),
         ];
-        match set.iter().find(|(_, set)| *set) {
+        let named = set.iter().find(|(_, set)| *set).map(|(name, _)| *name);
+        match named.or_else(|| given.differs_from(&SamplingParams::default())) {
             None => Ok(()),
-            Some((name, _)) => Err(Error::invalid(format!(
+            Some(name) => Err(Error::invalid(format!(
                 "{name} is set, and a request for an embedding generates nothing"
             ))),
         }

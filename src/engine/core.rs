@@ -1,6 +1,6 @@
 //! The engine thread: commands, plan, forward, sample, publish; over and over.
 
-use super::api::{LOG_ERROR, LOG_WARN};
+use super::api::{EngineConfig, LOG_ERROR, LOG_WARN};
 use super::callback::{self, Log};
 use super::calls::Work;
 use super::event::{Event, FinishReason};
@@ -38,7 +38,9 @@ pub struct Core {
     ops: FusedOps,
     kv: KvCache,
     scheduler: Scheduler,
-    sampler: Sampler,
+    /// One for each thread that may sample.
+    samplers: Vec<Sampler>,
+    draws: Vec<Draw>,
     /// Indexed by slot, which is also the scheduler's `SeqId`.
     sequences: Vec<Option<Box<Sequence>>>,
     active: usize,
@@ -78,13 +80,21 @@ impl Core {
         ops: FusedOps,
         kv: KvCache,
         scheduler: Scheduler,
-        max_batch_size: usize,
-        max_batch_tokens: usize,
-        queue_capacity: usize,
+        config: &EngineConfig,
+        longest: usize,
     ) -> Result<Self> {
+        let (max_batch_size, max_batch_tokens) =
+            (config.max_batch_size as usize, config.max_batch_tokens as usize);
+        let queue_capacity = config.queue_capacity as usize;
         let facts = shared.loaded.model.facts();
         let (vocab, width) = (facts.vocab_size, facts.hidden_size);
-        let sampler = Sampler::new(vocab)?;
+        let (mut samplers, mut draws) = (Vec::new(), Vec::new());
+        let count = samplers_of(config.max_batch_size, ops.pool().threads());
+        reserve(&mut samplers, count, BATCH)?;
+        for _ in 0..count {
+            samplers.push(Sampler::new(vocab, longest, ops.isa())?);
+        }
+        reserve(&mut draws, max_batch_size, BATCH)?;
         let mut outputs = Outputs::default();
         for (what, out, most) in [
             ("logits", &mut outputs.logits, max_batch_size.saturating_mul(vocab)),
@@ -112,7 +122,8 @@ impl Core {
             ops,
             kv,
             scheduler,
-            sampler,
+            samplers,
+            draws,
             sequences,
             active: 0,
             starved,
@@ -453,36 +464,6 @@ impl Core {
         })
     }
 
-    fn sample(&mut self, entries: &[PlanEntry]) {
-        let now = now_ns();
-        self.record.done_ns = now;
-        let shared = self.shared.clone();
-        let (vocab, tokenizer) = (shared.loaded.model.facts().vocab_size, shared.loaded.tokenizer.as_deref());
-        let mut row = 0;
-        for entry in entries.iter().filter(|entry| entry.sample) {
-            let Some(sequence) = self.sequences[entry.seq.0 as usize].as_mut() else { continue };
-            if sequence.hidden_wanted(entry).is_some() {
-                continue;
-            }
-            let logits = &mut self.outputs.logits[row * vocab..][..vocab];
-            row += 1;
-            let first = sequence.output.is_empty();
-            let (sampler, spare) = (&mut self.sampler, &mut self.outbox.spare);
-            let result = panics::catch(|| sequence.advance(logits, sampler, tokenizer, spare, now))
-                .unwrap_or_else(|text| Err(Error::internal(format!("sampling panicked: {text}"))));
-            match result {
-                Ok((gap, event)) => {
-                    self.record.gaps.push((first, gap));
-                    self.outbox.events.extend(event.map(|event| (entry.seq.0, event)));
-                    if sequence.finished() != FinishReason::None {
-                        self.ended.push((entry.seq, None));
-                    }
-                }
-                Err(error) => self.fail(entry.seq, error),
-            }
-        }
-    }
-
     /// Hands the hidden states to the sequences that asked for them.
     fn pool(&mut self, entries: &[PlanEntry]) {
         let now = now_ns();
@@ -510,6 +491,7 @@ impl Core {
         let (hub, tokenizer) = (&shared.hub, shared.loaded.tokenizer.as_deref());
         let mut commands = std::mem::take(&mut self.commands);
         let mut sequences: Vec<_> = self.sequences.iter_mut().filter_map(Option::take).collect();
+        sequences.extend(self.draws.drain(..).map(Draw::into_sequence));
         let mut queued = VecDeque::new();
         hub.exchange(&mut self.outbox, &mut queued, Rest::None);
         commands.append(&mut queued);
@@ -538,6 +520,9 @@ impl Core {
 
 #[path = "core_pacing.rs"]
 mod pacing;
+#[path = "core_sampling.rs"]
+pub mod sampling;
+use sampling::{Draw, samplers as samplers_of};
 #[path = "core_sessions.rs"]
 mod sessions;
 

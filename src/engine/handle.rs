@@ -105,8 +105,7 @@ impl Engine {
         claim: Claim,
         log: Log,
     ) -> Result<(Self, Vec<Core>)> {
-        let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
-        let (block_size, queue) = (config.kv_block_size as usize, config.queue_capacity as usize);
+        let block_size = config.kv_block_size as usize;
         let shared = share(config, loaded, memory.for_requests(), claim, log)?;
         let KvShape { layers, kv_heads, head_dim, .. } = shared.loaded.model.kv_shape();
         let kv = KvCache::new(memory.kv_type, layers, kv_heads, head_dim, memory.blocks, block_size)?;
@@ -123,7 +122,7 @@ impl Engine {
         shared.kv_events.begin(scheduler.cache_mut())?;
         let mut core = Vec::new();
         reserve(&mut core, 1, "the engine's core")?;
-        core.push(Core::new(shared.clone(), ops, kv, scheduler, batch, tokens, queue)?);
+        core.push(Core::new(shared.clone(), ops, kv, scheduler, config, memory.max_sequence)?);
         let engine = Self {
             shared,
             threads: Mutex::new(Vec::new()),
@@ -208,6 +207,7 @@ impl Engine {
         let ends = &self.shared.loaded.end_tokens;
         let mut sequence = Box::new(Sequence::new(params, prompt, max_new, facts, ends, now, timeout_ms)?);
         sequence.takes(bytes);
+        sequence.forbid(limits.bad_words(params)?);
         let place = Place {
             by_id: params.poll_by_id,
             user_data: params.user_data,

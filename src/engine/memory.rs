@@ -1,6 +1,7 @@
 //! What the engine may hold (invariant 5): counted before it is allocated, refused by name and number.
 
 use super::api::{EngineConfig, RequestParams};
+use super::core::sampling::samplers;
 use super::embedding::Pooler;
 use super::event::Event;
 use super::free_memory::{self, CLAIMS, Claim};
@@ -9,7 +10,7 @@ use crate::base::{Error, Result, Status};
 use crate::cache::{self, PrefixCache};
 use crate::kernels::attention::KvType;
 use crate::model::{Loaded, Model};
-use crate::ops::OpSet;
+use crate::ops::FusedOps;
 use crate::sample::Sampler;
 use crate::text::Tokenizer;
 use std::fmt;
@@ -109,13 +110,13 @@ struct Need {
 pub fn plan(
     config: &EngineConfig,
     loaded: &Loaded,
-    ops: &dyn OpSet,
+    ops: &FusedOps,
     max_sequence: usize,
 ) -> Result<(MemoryPlan, Claim)> {
     let model = &*loaded.model;
     let (batch, limit) = (config.max_batch_size as usize, config.memory_limit_bytes);
     let block_size = config.kv_block_size as usize;
-    let (weights, workspace) = (weight_bytes(loaded), workspace_bytes(config, loaded, ops));
+    let (weights, workspace) = (weight_bytes(loaded), workspace_bytes(config, loaded, ops, max_sequence));
     let kv_type = kv_type(config, model)?;
     let block = cache::bytes_per_block(model.kv_shape(), kv_type, block_size)?;
     let free = free_memory::available(Path::new("/")).unwrap_or(FALLBACK).saturating_sub(workspace);
@@ -164,11 +165,13 @@ fn weight_bytes(loaded: &Loaded) -> u64 {
     loaded.model.facts().weight_bytes.saturating_add(tables)
 }
 
-fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &dyn OpSet) -> u64 {
+fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &FusedOps, max_sequence: usize) -> u64 {
     let (model, facts) = (&*loaded.model, loaded.model.facts());
     let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
-    let sampling =
-        batch.saturating_mul(facts.vocab_size * 4).saturating_add(Sampler::bytes(facts.vocab_size));
+    let samplers = samplers(config.max_batch_size, ops.pool().threads());
+    let sampling = batch
+        .saturating_mul(facts.vocab_size * 4)
+        .saturating_add(samplers.saturating_mul(Sampler::bytes(facts.vocab_size, max_sequence)));
     let hidden = tokens.saturating_mul(facts.hidden_size * 4);
     let passes = model.workspace_bytes(ops, tokens, batch).saturating_add(sampling).saturating_add(hidden);
     let events = kv_events::bytes(config.kv_events_capacity);
@@ -277,7 +280,9 @@ impl RequestBytes {
         // A stop string, its pattern's copy, four bytes of fallback for each of its bytes, and what is held back.
         let stops: usize = params.stop_strings.iter().map(|s| 8 * s.len() + 160).sum();
         // The ids, and the keys of their blocks.
-        let prompt = 512 + 5 * tokens + stops as u64 + 8 * params.stop_tokens.len() as u64;
+        let words: usize = params.bad_words.iter().map(|word| 16 * word.len() + 128).sum();
+        let lists = (stops + words + params.sampling.bytes()) as u64;
+        let prompt = 512 + 5 * tokens + lists + 8 * params.stop_tokens.len() as u64;
         let token = KEPT_BYTES + delivered_bytes(params, longest_token);
         let delivered = match params.embedding {
             Some(_) => Pooler::bytes(hidden_size),

@@ -7,7 +7,7 @@ use super::ids::RequestId;
 use super::memory::{GRANT, KEPT_BYTES, RequestBytes};
 use crate::base::{Error, Result, Status, reserve};
 use crate::model::Facts;
-use crate::sample::{Logprob, Sampler, SamplingParams, StopMatcher};
+use crate::sample::{Known, Logprob, Sampler, SamplerState, SamplingParams, StopMatcher};
 use crate::schedule::{PlanEntry, Request, Reuse};
 use crate::text::{Tokenizer, Utf8Stream};
 use std::ops::Range;
@@ -17,6 +17,7 @@ pub struct Sequence {
     pub id: RequestId,
     user_data: u64,
     sampling: SamplingParams,
+    sampler: SamplerState,
     stream: bool,
     /// The prompt is still to be given back.
     echo_prompt: bool,
@@ -85,6 +86,7 @@ impl Sequence {
             id: RequestId(0),
             user_data: params.user_data,
             sampling: params.sampling.clone(),
+            sampler: SamplerState::new(&params.sampling)?,
             stream: params.stream,
             echo_prompt: params.echo_prompt,
             doomed: false,
@@ -117,6 +119,11 @@ impl Sequence {
             pending: None,
             pooler,
         })
+    }
+
+    /// Token sequences that its output will not have.
+    pub fn forbid(&mut self, words: Vec<Vec<u32>>) {
+        self.sampling.bad_words.extend(words);
     }
 
     /// What the scheduler has to know of it.
@@ -202,7 +209,7 @@ impl Sequence {
         if let Some(event) = self.pending.take() {
             return event;
         }
-        let per_token = if self.sampling.logprobs { 1 + self.sampling.top_logprobs } else { 0 };
+        let per_token = self.sampling.logprobs_per_token();
         let mut event = spare.pop().unwrap_or_default();
         (event.request, event.user_data) = (self.id, self.user_data);
         event.logprobs_per_token = per_token;
@@ -229,30 +236,32 @@ impl Sequence {
         Ok(())
     }
 
-    /// Samples from this sequence's logits, applies the stop rules, and returns the time since the last token
-    /// (of the first: since submit) with an event where there is something to tell.
+    /// Before `advance`: it has an event to fill.
+    pub fn begin_token(&mut self, spare: &mut Spare) {
+        self.pending = Some(self.event(spare));
+    }
+
+    /// Samples from this sequence's logits and applies the stop rules. The time since the last token; of the first, since
+    /// submit.
     pub fn advance(
         &mut self,
         logits: &mut [f32],
         sampler: &mut Sampler,
         tokenizer: Option<&Tokenizer>,
-        spare: &mut Spare,
         now: u64,
-    ) -> Result<(u64, Option<Box<Event>>)> {
-        let mut event = self.event(spare);
-        let gap = match self.next_token(logits, sampler, tokenizer, &mut event, now) {
-            Ok(gap) => gap,
-            // The terminal event still brings what came before.
-            Err(error) => {
-                self.pending = Some(event);
-                return Err(error);
-            }
+    ) -> Result<u64> {
+        let Some(mut event) = self.pending.take() else {
+            return Err(Error::internal("a token without an event"));
         };
-        if self.stream && event.finish == FinishReason::None {
-            return Ok((gap, Some(event)));
-        }
+        let gap = self.next_token(logits, sampler, tokenizer, &mut event, now);
+        // After an error too: the terminal event still brings what came before.
         self.pending = Some(event);
-        Ok((gap, None))
+        gap
+    }
+
+    /// The event that `advance` filled, where it is to be sent at once.
+    pub fn event_to_send(&mut self) -> Option<Box<Event>> {
+        self.pending.take_if(|event| self.stream && event.finish == FinishReason::None)
     }
 
     fn next_token(
@@ -267,9 +276,11 @@ impl Sequence {
         reserve(&mut event.tokens, 1, "output tokens")?;
         reserve(&mut self.output, 1, "output tokens")?;
         reserve(&mut event.logprobs, event.logprobs_per_token as usize, "log probabilities")?;
-        let position = (self.prompt.len() + self.output.len()) as u64;
-        let (sampling, prompt, output) = (&self.sampling, &self.prompt, &self.output);
-        let token = sampler.sample(sampling, logits, prompt, output, position, &mut event.logprobs)?;
+        let (prompt, output) = (&self.prompt, &self.output);
+        let text = |token| tokenizer.and_then(|t| t.token_bytes(token)).unwrap_or_default();
+        self.sampler.read(prompt, output, &text);
+        let known = Known { prompt, output, ends: self.stop.tokens() };
+        let token = sampler.sample(&self.sampling, &mut self.sampler, logits, &known, &mut event.logprobs)?;
         self.output.push(token);
         event.tokens.push(token);
         self.credit = self.credit.saturating_sub(1);

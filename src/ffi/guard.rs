@@ -5,6 +5,7 @@ use super::growth::{self, Grown};
 use super::status::{BN_OK, bn_error, bn_status};
 use super::string::{BN_NUL_TERMINATED, bn_string};
 use crate::base::{Error, Result, Status, panics};
+use std::borrow::Cow;
 use std::ffi::CStr;
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -133,6 +134,28 @@ pub unsafe fn optional_text<'a>(what: &(impl Display + ?Sized), text: bn_string)
 pub unsafe fn text<'a>(what: &(impl Display + ?Sized), text: bn_string) -> Result<&'a str> {
     // SAFETY: the caller's promise.
     unsafe { optional_text(what, text) }.map(Option::unwrap_or_default)
+}
+
+/// A caller's texts.
+///
+/// # Safety
+/// As for `slice`, and each string as the header says.
+pub unsafe fn texts<'a>(what: &str, strings: *const bn_string, count: usize) -> Result<Vec<Cow<'a, str>>> {
+    // SAFETY: the caller's promise.
+    let strings = unsafe { slice(what, strings, count) }?;
+    let one = |(at, string): (usize, &bn_string)| {
+        // SAFETY: the caller's promise.
+        unsafe { text(&format_args!("{what}[{at}]"), *string) }.map(Cow::Borrowed)
+    };
+    strings.iter().enumerate().map(one).collect()
+}
+
+/// Refuses more than `most` of an array.
+pub fn count(what: &str, count: usize, most: usize) -> Result<()> {
+    match count <= most {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("{what}_count is {count}; it goes from 0 to {most}"))),
+    }
 }
 
 /// Refuses bits of `flags` that are not among `known`.

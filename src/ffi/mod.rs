@@ -15,6 +15,7 @@ pub mod model;
 mod registry;
 mod report;
 pub mod request;
+pub mod sampling;
 pub mod session;
 pub mod span;
 pub mod stats;

@@ -3,10 +3,11 @@
 use super::config::choice;
 use super::growth::{self, Array, Grown, grown};
 use super::guard;
+use super::sampling::bn_logit_bias;
 use super::types::*;
 use crate::base::{Error, Result, Status, reserve};
 use crate::engine::api::{EmbeddingParams, Message, Pooling, Prompt, RequestParams, Stage, TraceContext};
-use crate::sample::SamplingParams;
+use crate::sample::{Dry, MAX_LISTED, SamplingParams};
 use crate::text::chat::MAX_MESSAGES;
 use std::borrow::Cow;
 
@@ -44,6 +45,10 @@ pub const BN_REQUEST_DROP_LATE: u32 = 1 << 9;
 /// polled (`max_unread_bytes`).
 pub const BN_REQUEST_END_UNREAD: u32 = 1 << 10;
 
+/// With `BN_REQUEST_LOGPROBS`: log probabilities of what the token is drawn from, behind penalties,
+/// temperature and all that drops tokens (of a dropped one: -infinity), instead of the model's own.
+pub const BN_REQUEST_CHAIN_LOGPROBS: u32 = 1 << 11;
+
 /// The default of `bn_request_params.priority`.
 pub const BN_PRIORITY_DEFAULT: u32 = 128;
 /// The most urgent `bn_request_params.priority`.
@@ -77,7 +82,8 @@ const FLAGS: u32 = BN_REQUEST_NO_STREAM
     | BN_REQUEST_EMBED_RAW
     | BN_REQUEST_NO_CACHE
     | BN_REQUEST_DROP_LATE
-    | BN_REQUEST_END_UNREAD;
+    | BN_REQUEST_END_UNREAD
+    | BN_REQUEST_CHAIN_LOGPROBS;
 
 /// One request. `bn_request_params_init` fills in the defaults; then set one of `prompt`,
 /// `prompt_tokens` and `messages`. Nothing that it points to is needed after the call that
@@ -175,12 +181,76 @@ pub struct bn_request_params {
     /// The span of the caller's that its spans belong to. All zeros (default): none. Refused without
     /// `trace_id`.
     pub parent_id: [u8; 8],
+    /// What works on the distribution, in this order: `BN_SAMPLER_*`, each at most once. One that is
+    /// left out must be off. Not set (default): all, in the order of their numbers.
+    pub samplers: *const i32,
+    /// Number of `samplers`.
+    pub samplers_count: usize,
+    /// What is added to the logits of some tokens.
+    pub logit_bias: *const bn_logit_bias,
+    /// Number of `logit_bias`, at most 4096.
+    pub logit_bias_count: usize,
+    /// Texts of 1 to 1024 bytes that do not come, alone or behind a space, as the tokens that the
+    /// tokenizer makes of them. The same text made of other tokens can come.
+    pub bad_words: *const bn_string,
+    /// Number of `bad_words`, at most 256.
+    pub bad_words_count: usize,
+    /// Texts that no repetition goes across, for `dry_multiplier`. NULL (default): a line break,
+    /// `:`, `"` and `*`. Each has 1 to 65536 bytes.
+    pub dry_breakers: *const bn_string,
+    /// Number of `dry_breakers`, at most 256. 0 with `dry_breakers` set: none.
+    pub dry_breakers_count: usize,
+    /// With `BN_REQUEST_LOGPROBS`: tokens whose log probabilities to return for each generated one,
+    /// behind those of `top_logprobs`.
+    pub logprob_tokens: *const u32,
+    /// Number of `logprob_tokens`, at most 256.
+    pub logprob_tokens_count: usize,
+    /// `temperature` moves by this much up and down, 0 (default) to 100, with the entropy of the
+    /// tokens that are left: up where many are likely, down where one is.
+    pub temperature_range: f32,
+    /// How it moves, above 0, at most 100: the entropy as a share of the greatest possible one,
+    /// raised to this. Default 1.
+    pub temperature_exponent: f32,
+    /// Sample from the tokens whose surprise is closest to the entropy and that together reach this
+    /// probability, above 0, at most 1 (default).
+    pub typical_p: f32,
+    /// Drop tokens whose logits are more than this many standard deviations below the greatest one,
+    /// above 0, at most 1000. 0 (default): off.
+    pub top_n_sigma: f32,
+    /// The probability with which all tokens that are at least `xtc_threshold` likely are dropped
+    /// but the least likely of them, 0 (default) to 1.
+    pub xtc_probability: f32,
+    /// Above 0, at most 1. Default 0.1.
+    pub xtc_threshold: f32,
+    /// Mirostat 2: keep the surprise of tokens at this many bits, above 0, at most 100, in place of
+    /// all `BN_SAMPLER_*` but temperature. 0 (default): off.
+    pub mirostat_tau: f32,
+    /// How fast mirostat follows, 0 to 1. Default 0.1.
+    pub mirostat_eta: f32,
+    /// The penalties look at this many of the latest tokens of prompt and output. 0 (default): at
+    /// all.
+    pub penalty_window: u32,
+    /// DRY: subtracted, times `dry_base` to the power of n - `dry_allowed_length`, from the logit of
+    /// a token that would make a repetition of n tokens one longer. 0 (default, off) to 100.
+    pub dry_multiplier: f32,
+    /// 1 to 100. Default 1.75.
+    pub dry_base: f32,
+    /// Shorter repetitions cost nothing. Default 2; 0 is as 1.
+    pub dry_allowed_length: u32,
+    /// DRY looks at this many of the latest tokens of prompt and output. 0 (default): at all.
+    pub dry_window: u32,
+    /// The model's end tokens and `stop_tokens` do not come before so many tokens. Default 0.
+    pub min_new_tokens: u32,
 }
 
 grown!(
     bn_request_params: 192, priority: BN_PRIORITY_DEFAULT, message_size: size_of::<bn_chat_message>(),
     max_new_tokens: RequestParams::default().max_new_tokens, top_p: SamplingParams::default().top_p,
-    repetition_penalty: SamplingParams::default().repetition_penalty
+    repetition_penalty: SamplingParams::default().repetition_penalty,
+    temperature_exponent: SamplingParams::default().temperature_exponent,
+    typical_p: SamplingParams::default().typical_p, xtc_threshold: SamplingParams::default().xtc_threshold,
+    mirostat_eta: SamplingParams::default().mirostat_eta, dry_base: Dry::default().base,
+    dry_allowed_length: Dry::default().allowed
 );
 
 grown!(bn_chat_message: 32; SIZED = false);
@@ -208,30 +278,37 @@ impl bn_request_params {
             return Err(Error::invalid("BN_REQUEST_DROP_LATE is set and needs queue_timeout_ms"));
         }
         let embedding = self.embedding()?;
-        if self.top_logprobs > 0 && !has(BN_REQUEST_LOGPROBS) {
-            return Err(Error::invalid("top_logprobs is set and needs BN_REQUEST_LOGPROBS in flags"));
+        for (name, set) in [
+            ("top_logprobs", self.top_logprobs > 0),
+            ("logprob_tokens", self.logprob_tokens_count > 0),
+            ("BN_REQUEST_CHAIN_LOGPROBS", has(BN_REQUEST_CHAIN_LOGPROBS)),
+        ] {
+            if set && !has(BN_REQUEST_LOGPROBS) {
+                return Err(Error::invalid(format!("{name} is set and needs BN_REQUEST_LOGPROBS in flags")));
+            }
         }
         for (name, count) in
             [("stop_tokens", self.stop_tokens_count), ("stop_strings", self.stop_strings_count)]
         {
-            if count > BN_MAX_STOPS as usize {
-                return Err(Error::invalid(format!(
-                    "{name}_count is {count}; it goes from 0 to {BN_MAX_STOPS}"
-                )));
-            }
+            guard::count(name, count, BN_MAX_STOPS as usize)?;
         }
+        guard::count("bad_words", self.bad_words_count, MAX_LISTED)?;
         // SAFETY: the caller's promise.
         let (stop_tokens, prompt, stop_strings) = unsafe {
             let tokens = guard::slice("stop_tokens", self.stop_tokens, self.stop_tokens_count)?;
-            (tokens, self.prompt()?, self.stop_strings()?)
+            let strings = guard::texts("stop_strings", self.stop_strings, self.stop_strings_count)?;
+            (tokens, self.prompt()?, strings)
         };
         Ok(RequestParams {
             prompt,
             embedding,
             max_new_tokens: self.max_new_tokens,
-            sampling: self.sampling(),
+            // SAFETY: the caller's promise.
+            sampling: unsafe { self.sampling() }?,
             stop_tokens: Cow::Borrowed(stop_tokens),
             stop_strings,
+            // SAFETY: the caller's promise.
+            bad_words: unsafe { guard::texts("bad_words", self.bad_words, self.bad_words_count) }?,
             ignore_eos: has(BN_REQUEST_IGNORE_EOS),
             echo_prompt: has(BN_REQUEST_ECHO_PROMPT),
             stream: !has(BN_REQUEST_NO_STREAM),
@@ -284,21 +361,6 @@ impl bn_request_params {
         Ok(Some(EmbeddingParams { pooling, normalize: !raw }))
     }
 
-    fn sampling(&self) -> SamplingParams {
-        SamplingParams {
-            temperature: self.temperature,
-            top_k: self.top_k,
-            top_p: self.top_p,
-            min_p: self.min_p,
-            repetition_penalty: self.repetition_penalty,
-            frequency_penalty: self.frequency_penalty,
-            presence_penalty: self.presence_penalty,
-            seed: self.seed,
-            top_logprobs: self.top_logprobs,
-            logprobs: self.flags & BN_REQUEST_LOGPROBS != 0,
-        }
-    }
-
     unsafe fn prompt<'a>(&self) -> Result<Prompt<'a>> {
         // SAFETY: the caller's promise.
         let (text, ids, messages) = unsafe {
@@ -319,16 +381,6 @@ impl bn_request_params {
                 "more than one of prompt, prompt_tokens and messages is set: a request has one of them",
             )),
         }
-    }
-
-    unsafe fn stop_strings<'a>(&self) -> Result<Vec<Cow<'a, str>>> {
-        // SAFETY: the caller's promise.
-        let strings = unsafe { guard::slice("stop_strings", self.stop_strings, self.stop_strings_count) }?;
-        let one = |(at, string): (usize, &bn_string)| {
-            // SAFETY: the caller's promise.
-            unsafe { guard::text(&format_args!("stop_strings[{at}]"), *string) }.map(Cow::Borrowed)
-        };
-        strings.iter().enumerate().map(one).collect()
     }
 }
 

@@ -107,6 +107,11 @@ impl FusedOps {
         self.isa
     }
 
+    /// The threads that operations run on.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     fn unchecked(pool: Arc<Pool>, isa: Isa) -> Self {
         Self {
             pool,

@@ -1,93 +1,51 @@
 //! The sampler chain, log probabilities and stop rules. Knows one request at a time.
 
+mod adjust;
+mod filters;
+mod kept;
+mod params;
+mod pattern;
 mod philox;
+#[cfg(test)]
+mod reference;
 mod sampler;
-mod softmax;
+mod state;
 mod stop;
 
+pub use filters::Filter;
+pub use params::{Dry, MAX_BIASES, MAX_LISTED, MAX_TOP_LOGPROBS, SamplingParams};
 pub use philox::philox4x32;
 pub use sampler::Sampler;
+pub use state::SamplerState;
 pub use stop::StopMatcher;
 
-use crate::base::{Error, Result};
-
-/// Sampling parameters of one request. Defaults: greedy, no penalty.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SamplingParams {
-    /// 0 is greedy.
-    pub temperature: f32,
-    /// 0 is off.
-    pub top_k: u32,
-    /// 1 is off.
-    pub top_p: f32,
-    /// 0 is off.
-    pub min_p: f32,
-    /// 1 is off; over prompt and output tokens (Keskar et al. 2019).
-    pub repetition_penalty: f32,
-    /// 0 is off; times a token's count in the output.
-    pub frequency_penalty: f32,
-    /// 0 is off; once for a token in the output.
-    pub presence_penalty: f32,
-    pub seed: u64,
-    /// Also report the log probabilities of this many most likely tokens.
-    pub top_logprobs: u32,
-    /// Report the chosen token's log probability.
-    pub logprobs: bool,
+/// The tokens of a request so far, and those that end it.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    pub prompt: &'a [u32],
+    pub output: &'a [u32],
+    pub ends: &'a [u32],
 }
 
-impl Default for SamplingParams {
-    fn default() -> Self {
-        Self {
-            temperature: 0.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            repetition_penalty: 1.0,
-            frequency_penalty: 0.0,
-            presence_penalty: 0.0,
-            seed: 0,
-            top_logprobs: 0,
-            logprobs: false,
-        }
-    }
-}
-
-/// The most `top_logprobs` that a request may ask for.
-pub const MAX_TOP_LOGPROBS: u32 = 32;
-
-impl SamplingParams {
-    /// `InvalidArgument` with the field, its range and its value; NaN lies in no range.
-    pub fn validate(&self) -> Result<()> {
-        let above_0 = f32::from_bits(1);
-        for (name, value, low, high, range) in [
-            ("temperature", self.temperature, 0.0, 100.0, "0 to 100"),
-            ("top_p", self.top_p, above_0, 1.0, "above 0 and at most 1"),
-            ("min_p", self.min_p, 0.0, 1.0, "0 to 1"),
-            ("repetition_penalty", self.repetition_penalty, above_0, 100.0, "above 0 and at most 100"),
-            ("frequency_penalty", self.frequency_penalty, -100.0, 100.0, "-100 to 100"),
-            ("presence_penalty", self.presence_penalty, -100.0, 100.0, "-100 to 100"),
-        ] {
-            if !(low..=high).contains(&value) {
-                return Err(Error::invalid(format!("{name} must be {range}, not {value}")));
-            }
-        }
-        if self.top_logprobs > MAX_TOP_LOGPROBS {
-            let n = self.top_logprobs;
-            return Err(Error::invalid(format!("top_logprobs must be 0 to {MAX_TOP_LOGPROBS}, not {n}")));
-        }
-        Ok(())
+impl<'a> Known<'a> {
+    pub fn len(&self) -> usize {
+        self.prompt.len() + self.output.len()
     }
 
-    /// Entries that `Sampler::sample` reports per token: 0, or the chosen token's and `top_logprobs` more.
-    pub fn logprobs_per_token(&self) -> u32 {
-        match self.logprobs || self.top_logprobs > 0 {
-            true => 1 + self.top_logprobs,
-            false => 0,
-        }
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
-    fn has_penalties(&self) -> bool {
-        self.repetition_penalty != 1.0 || self.frequency_penalty != 0.0 || self.presence_penalty != 0.0
+    /// What the latest `window` tokens are of the prompt and of the output; 0: all.
+    fn latest(&self, window: u32) -> (&'a [u32], &'a [u32]) {
+        let from = if window == 0 { 0 } else { self.len().saturating_sub(window as usize) };
+        let of_prompt = from.min(self.prompt.len());
+        (&self.prompt[of_prompt..], &self.output[from - of_prompt..])
+    }
+
+    fn ends_with(&self, tokens: &[u32]) -> bool {
+        let (prompt, output) = self.latest(tokens.len() as u32);
+        tokens.is_empty() || prompt.iter().chain(output).eq(tokens)
     }
 }
 

@@ -16,11 +16,11 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// Uniform in [0, 1) with 53 bits: the draw of the token at `position` of a request seeded `seed`.
-pub(super) fn uniform(seed: u64, position: u64) -> f64 {
+/// Uniform in [0, 1) with 53 bits: number `n` of the token at `position` of a request seeded `seed`.
+pub(super) fn uniform(seed: u64, position: u64, n: u32) -> f64 {
     let halves = |x: u64| [x as u32, (x >> 32) as u32];
     let [low, high] = halves(position);
-    let [a, b, ..] = philox4x32([low, high, 0, 0], halves(seed));
+    let [a, b, ..] = philox4x32([low, high, n, 0], halves(seed));
     let bits = (u64::from(a) << 32 | u64::from(b)) >> 11;
     bits as f64 * (1.0 / (1u64 << 53) as f64)
 }
@@ -46,14 +46,15 @@ mod tests {
     fn uniform_is_uniform_and_keyed_by_both() {
         let mut buckets = [0u32; 16];
         for position in 0..16_000 {
-            let u = uniform(7, position);
+            let u = uniform(7, position, 0);
             assert!((0.0..1.0).contains(&u));
             buckets[(u * 16.0) as usize] += 1;
         }
         // 1000 expected each, standard deviation 31.
         assert!(buckets.iter().all(|n| (850..1150).contains(n)), "{buckets:?}");
-        assert_ne!(uniform(7, 1), uniform(8, 1));
-        assert_ne!(uniform(7, 1), uniform(7, 1 + (1 << 32)));
-        assert_ne!(uniform(7, 1), uniform(7 + (1 << 32), 1));
+        assert_ne!(uniform(7, 1, 0), uniform(7, 1, 1));
+        assert_ne!(uniform(7, 1, 0), uniform(8, 1, 0));
+        assert_ne!(uniform(7, 1, 0), uniform(7, 1 + (1 << 32), 0));
+        assert_ne!(uniform(7, 1, 0), uniform(7 + (1 << 32), 1, 0));
     }
 }

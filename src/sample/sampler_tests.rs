@@ -1,4 +1,7 @@
+use super::super::filters::Filter;
+use super::super::reference::reference;
 use super::*;
+use crate::kernels::isa;
 use proptest::prelude::*;
 
 fn params(set: impl FnOnce(&mut SamplingParams)) -> SamplingParams {
@@ -7,51 +10,54 @@ fn params(set: impl FnOnce(&mut SamplingParams)) -> SamplingParams {
     params
 }
 
+/// As many positions as any test here has.
+const LONGEST: usize = 50_000;
+
+fn sampler(vocab_size: usize) -> Sampler {
+    Sampler::new(vocab_size, LONGEST, isa()).unwrap()
+}
+
+/// A token behind `known`, with the state of a new request.
+fn behind(
+    sampler: &mut Sampler,
+    params: &SamplingParams,
+    row: &mut [f32],
+    known: [&[u32]; 2],
+    out: &mut Vec<Logprob>,
+) -> Result<u32> {
+    let [prompt, output] = known;
+    let mut state = SamplerState::new(params)?;
+    state.read(prompt, output, &|_| b"x");
+    sampler.sample(params, &mut state, row, &Known { prompt, output, ends: &[] }, out)
+}
+
+/// A token at `position`, whatever came before it.
+fn at(sampler: &mut Sampler, params: &SamplingParams, row: &mut [f32], position: u64) -> u32 {
+    let before = &[u32::MAX; LONGEST][..position as usize];
+    behind(sampler, params, row, [before, &[]], &mut Vec::new()).unwrap()
+}
+
 fn sample(params: &SamplingParams, logits: &[f32], position: u64) -> u32 {
     let mut row = logits.to_vec();
-    let mut sampler = Sampler::new(logits.len()).unwrap();
-    let token = sampler.sample(params, &mut row, &[], &[], position, &mut Vec::new()).unwrap();
+    let token = at(&mut sampler(logits.len()), params, &mut row, position);
     assert_eq!(row, logits);
     token
 }
 
 /// How often each token comes in `n` draws.
 fn histogram(params: &SamplingParams, logits: &[f32], n: u64) -> Vec<f64> {
-    let mut sampler = Sampler::new(logits.len()).unwrap();
+    let mut sampler = sampler(logits.len());
     let (mut counts, mut row) = (vec![0.0; logits.len()], logits.to_vec());
     for position in 0..n {
-        let token = sampler.sample(params, &mut row, &[], &[], position, &mut Vec::new()).unwrap();
+        let token = at(&mut sampler, params, &mut row, position);
         counts[token as usize] += 1.0 / n as f64;
     }
     counts
 }
 
-/// The chain written down plainly in f64: the probability of each token.
-fn reference(p: &SamplingParams, logits: &[f32]) -> Vec<f64> {
-    let mut ids: Vec<usize> = (0..logits.len()).collect();
-    ids.sort_by(|&a, &b| logits[b].partial_cmp(&logits[a]).unwrap().then(a.cmp(&b)));
-    let max = f64::from(logits[ids[0]]);
-    let weight = |id: usize| ((f64::from(logits[id]) - max) / f64::from(p.temperature)).exp();
-    if p.top_k > 0 {
-        ids.truncate(p.top_k as usize);
-    }
-    let mass: f64 = ids.iter().map(|&id| weight(id)).sum();
-    let mut sum = 0.0;
-    let keep = ids.iter().position(|&id| {
-        sum += weight(id);
-        sum >= f64::from(p.top_p) * mass
-    });
-    ids.truncate(keep.map_or(ids.len(), |i| i + 1));
-    ids.retain(|&id| weight(id) >= f64::from(p.min_p));
-    let mass: f64 = ids.iter().map(|&id| weight(id)).sum();
-    let mut out = vec![0.0; logits.len()];
-    ids.iter().for_each(|&id| out[id] = weight(id) / mass);
-    out
-}
-
 /// Distinct pseudo-random logits of a softmax with a long tail.
 fn some_logits(n: u32) -> Vec<f32> {
-    (0..n).map(|i| uniform(99, u64::from(i)) as f32 * 6.0 - 3.0).collect()
+    (0..n).map(|i| uniform(99, u64::from(i), 0) as f32 * 6.0 - 3.0).collect()
 }
 
 #[test]
@@ -64,7 +70,7 @@ fn greedy_takes_the_lowest_id_among_equals() {
 
 #[test]
 fn a_row_that_is_no_distribution_fails_and_leaves_the_sampler_usable() {
-    let mut sampler = Sampler::new(3).unwrap();
+    let mut sampler = sampler(3);
     let mut out = Vec::new();
     for temperature in [0.0, 1.0] {
         let p = params(|p| (p.temperature, p.logprobs, p.presence_penalty) = (temperature, true, 1.0));
@@ -73,33 +79,33 @@ fn a_row_that_is_no_distribution_fails_and_leaves_the_sampler_usable() {
             ([f32::NEG_INFINITY; 3], "-infinity"),
             ([0.0, f32::INFINITY, 1.0], "+infinity"),
         ] {
-            let error = sampler.sample(&p, &mut row, &[], &[1], 0, &mut out).unwrap_err();
+            let error = behind(&mut sampler, &p, &mut row, [&[], &[1]], &mut out).unwrap_err();
             assert!(error.message.contains(word), "{error}");
         }
-        assert!(sampler.sample(&p, &mut [0.0; 2], &[], &[], 0, &mut out).is_err());
+        assert!(behind(&mut sampler, &p, &mut [0.0; 2], [&[]; 2], &mut out).is_err());
         assert!(out.is_empty());
     }
     let p = params(|p| p.temperature = 0.0);
-    assert_eq!(sampler.sample(&p, &mut [0.0, 1.0, 0.5], &[], &[], 0, &mut out).unwrap(), 1);
+    assert_eq!(at(&mut sampler, &p, &mut [0.0, 1.0, 0.5], 0), 1);
 }
 
 #[test]
 fn every_chain_draws_from_the_reference_distribution() {
     let logits = some_logits(40);
-    for (temperature, top_k, top_p, min_p) in [
-        (1.0, 0, 1.0, 0.0),
-        (0.5, 0, 1.0, 0.0),
-        (2.0, 0, 1.0, 0.2),
-        (1.0, 5, 1.0, 0.0),
-        (1.0, 0, 0.7, 0.0),
-        (0.8, 12, 0.8, 0.0),
-        (1.5, 12, 0.9, 0.3),
-        (1.5, 0, 0.9, 0.3),
-        (1.0, 40, 1.0, 0.0),
-        (1.0, 1000, 1.0, 0.0),
-    ] {
-        let p = params(|p| (p.temperature, p.top_k, p.top_p, p.min_p) = (temperature, top_k, top_p, min_p));
-        let (want, got) = (reference(&p, &logits), histogram(&p, &logits, 40_000));
+    let sets: [fn(&mut SamplingParams); 9] = [
+        |_| {},
+        |p| p.temperature = 0.5,
+        |p| (p.temperature, p.min_p) = (2.0, 0.2),
+        |p| p.top_k = 5,
+        |p| p.top_p = 0.7,
+        |p| (p.temperature, p.top_k, p.top_p, p.min_p) = (1.5, 12, 0.9, 0.3),
+        |p| p.typical_p = 0.6,
+        |p| (p.xtc_probability, p.xtc_threshold) = (1.0, 0.04),
+        |p| (p.temperature, p.temperature_range, p.top_n_sigma) = (1.0, 0.8, 1.0),
+    ];
+    for set in sets {
+        let p = params(set);
+        let (want, got) = (reference(&p, &logits, 0.0), histogram(&p, &logits, 40_000));
         for (id, (&want, &got)) in want.iter().zip(&got).enumerate() {
             // Five standard deviations; nothing at all where the chain allows nothing.
             let bound = 5.0 * (want * (1.0 - want) / 40_000.0).sqrt();
@@ -110,13 +116,13 @@ fn every_chain_draws_from_the_reference_distribution() {
 
 #[test]
 fn top_p_grows_past_its_first_guess() {
-    // 3000 tokens all but equal: 0.5 needs some 1500, more than TOP_P_START.
+    // 3000 tokens all but equal: 0.5 needs some 1500, more than START.
     let logits: Vec<f32> = (0..3000).map(|i| i as f32 * 1e-6).collect();
     let p = params(|p| p.top_p = 0.5);
-    let mut sampler = Sampler::new(logits.len()).unwrap();
+    let mut sampler = sampler(logits.len());
     let (mut low, mut row) = (u32::MAX, logits.clone());
     for position in 0..3000 {
-        low = low.min(sampler.sample(&p, &mut row, &[], &[], position, &mut Vec::new()).unwrap());
+        low = low.min(at(&mut sampler, &p, &mut row, position));
     }
     assert!((1490..1520).contains(&low), "{low}");
 }
@@ -127,12 +133,12 @@ fn draws_depend_on_seed_and_position_only() {
     let p = params(|p| (p.top_k, p.top_p) = (100, 0.95));
     let alone: Vec<u32> = (0..200).map(|position| sample(&p, &logits, position)).collect();
     // The same sampler, other requests in between, positions backwards.
-    let mut sampler = Sampler::new(500).unwrap();
+    let mut sampler = sampler(500);
     let (mut row, mut out) = (logits.clone(), Vec::new());
     let noisy = params(|p| (p.frequency_penalty, p.seed, p.top_logprobs) = (2.0, 9, 4));
     for position in (0..200).rev() {
-        sampler.sample(&noisy, &mut row, &[1, 2], &[3, 3], position, &mut out).unwrap();
-        let token = sampler.sample(&p, &mut row, &[], &[], position, &mut out).unwrap();
+        behind(&mut sampler, &noisy, &mut row, [&[1, 2], &[3, 3]], &mut out).unwrap();
+        let token = at(&mut sampler, &p, &mut row, position);
         assert_eq!(token, alone[position as usize]);
     }
     assert_eq!(row, logits);
@@ -158,7 +164,7 @@ fn penalties_by_hand() {
         (&[3], &[], 0.1, 0.0, 0.0, 3),
         (&[], &[2], 1.0, 0.0, -4.0, 2),
     ];
-    let mut sampler = Sampler::new(4).unwrap();
+    let mut sampler = sampler(4);
     for (prompt, output, repetition, frequency, presence, winner) in cases {
         let p = SamplingParams {
             repetition_penalty: repetition,
@@ -167,19 +173,19 @@ fn penalties_by_hand() {
             ..Default::default()
         };
         let mut row = [2.0, 1.9, -1.0, 1.0];
-        let token = sampler.sample(&p, &mut row, prompt, output, 0, &mut Vec::new()).unwrap();
+        let token = behind(&mut sampler, &p, &mut row, [prompt, output], &mut Vec::new()).unwrap();
         assert_eq!(token, winner, "{prompt:?} {output:?} {p:?}");
         assert_eq!(row, [2.0, 1.9, -1.0, 1.0]);
     }
     // A negative logit is multiplied, not divided.
     let p = SamplingParams { repetition_penalty: 2.0, ..Default::default() };
-    let token = sampler.sample(&p, &mut [-3.0, -2.0, -3.5, -9.0], &[1], &[], 0, &mut Vec::new()).unwrap();
+    let token =
+        behind(&mut sampler, &p, &mut [-3.0, -2.0, -3.5, -9.0], [&[1], &[]], &mut Vec::new()).unwrap();
     assert_eq!(token, 0);
     // Tokens outside of the vocabulary and penalties that overflow do no harm.
     let p = params(|p| p.repetition_penalty = f32::from_bits(1));
-    sampler
-        .sample(&p, &mut [1e30, 1e30, 0.0, -1e30], &[0, 1, 7], &[u32::MAX, 3], 0, &mut Vec::new())
-        .unwrap();
+    let known = [&[0, 1, 7][..], &[u32::MAX, 3]];
+    behind(&mut sampler, &p, &mut [1e30, 1e30, 0.0, -1e30], known, &mut Vec::new()).unwrap();
 }
 
 #[test]
@@ -188,7 +194,7 @@ fn logprobs_are_of_the_raw_logits() {
     let p =
         SamplingParams { temperature: 0.0, presence_penalty: 50.0, top_logprobs: 7, ..Default::default() };
     let mut out = Vec::new();
-    let token = Sampler::new(5).unwrap().sample(&p, &mut row, &[], &[1, 2], 0, &mut out).unwrap();
+    let token = behind(&mut sampler(5), &p, &mut row, [&[], &[1, 2]], &mut out).unwrap();
     assert_eq!((token, out.len()), (0, p.logprobs_per_token() as usize));
     let mass = 1f64.exp() + 2.0 * 3f64.exp() + 0.5f64.exp();
     let want = |logit: f64| (logit - mass.ln()) as f32;
@@ -217,12 +223,87 @@ proptest! {
     #[test]
     fn select_is_a_sort(values in prop::collection::vec(0u8..6, 1..60), k in 0usize..70) {
         let logits: Vec<f32> = values.iter().map(|&v| f32::from(v)).collect();
-        let mut sampler = Sampler::new(logits.len()).unwrap();
-        sampler.select(&logits, k, 5.0, 1.0);
+        let (max, mut list) = (logits.iter().copied().fold(0.0, f32::max), Vec::new());
+        let mut kept = Kept::all(isa(), &logits, max, &mut list);
         let mut want: Vec<u32> = (0..logits.len() as u32).collect();
         want.sort_by(|&a, &b| logits[b as usize].partial_cmp(&logits[a as usize]).unwrap().then(a.cmp(&b)));
         want.truncate(k);
-        let got: Vec<u32> = sampler.candidates.iter().map(|c| c.token).collect();
+        let got: Vec<u32> = kept.most_likely(k).iter().map(|c| c.token).collect();
         prop_assert_eq!(got, want);
     }
+}
+
+/// Mirostat 2 written down plainly, its draws taken from the sampler under test.
+#[test]
+fn mirostat_keeps_the_surprise() {
+    let logits: Vec<f32> = some_logits(2000).iter().map(|x| 25.0 * x).collect();
+    let p = params(|p| (p.mirostat_tau, p.mirostat_eta, p.temperature) = (3.0, 0.2, 1.3));
+    let (mut sampler, mut state) = (sampler(2000), SamplerState::new(&p).unwrap());
+    let (mut row, mut output, mut bound, mut sum) = (logits.clone(), Vec::new(), 6.0, 0.0);
+    for n in 0..400 {
+        let known = Known { prompt: &[], output: &output, ends: &[] };
+        let token = sampler.sample(&p, &mut state, &mut row, &known, &mut Vec::new()).unwrap();
+        let weights: Vec<f64> = logits.iter().map(|&x| (f64::from(x) / 1.3).exp()).collect();
+        let mass: f64 = weights.iter().sum();
+        let kept: f64 = weights.iter().filter(|w| -(*w / mass).log2() <= bound).sum();
+        assert!(-(weights[token as usize] / mass).log2() <= bound + 1e-3, "token {n}");
+        let surprise = -(weights[token as usize] / kept).log2();
+        bound -= 0.2 * (surprise - 3.0);
+        sum += surprise;
+        // Roundings add up.
+        assert!((f64::from(state.mirostat) - bound).abs() < 1e-2, "token {n}");
+        bound = f64::from(state.mirostat);
+        output.push(token);
+    }
+    assert!((sum / 400.0 - 3.0).abs() < 0.3, "{}", sum / 400.0);
+}
+
+#[test]
+fn logprobs_of_the_chain_and_of_chosen_tokens() {
+    let mut p = params(|p| (p.top_k, p.temperature, p.top_logprobs) = (2, 0.5, 3));
+    (p.logprob_tokens, p.chain_logprobs, p.logit_bias) = (vec![1, 0], true, vec![(3, 1.0)]);
+    let (mut out, mut row) = (Vec::new(), [0.0, 1.0, 2.0, 1.5]);
+    let token = behind(&mut sampler(4), &p, &mut row, [&[]; 2], &mut out).unwrap();
+    let entries: Vec<(u32, f32)> = out.iter().map(|l| (l.token, (l.logprob * 1e4).round() / 1e4)).collect();
+    // e^(2.5 / 0.5) and e^(2 / 0.5) are left.
+    let (first, second) = (-(1.0 + (-1f32).exp()).ln(), -(1.0 + 1f32.exp()).ln());
+    let of = |token| if token == 3 { first } else { second };
+    let round = |x: f32| (x * 1e4).round() / 1e4;
+    let none = f32::NEG_INFINITY;
+    let want = [
+        (token, round(of(token))),
+        (3, round(first)),
+        (2, round(second)),
+        (u32::MAX, none),
+        (1, none),
+        (0, none),
+    ];
+    assert_eq!(entries, want);
+    assert_eq!(out.len(), p.logprobs_per_token() as usize);
+}
+
+#[test]
+fn a_request_that_forbids_everything_is_told_so() {
+    let p = params(|p| p.logit_bias = (0..3).map(|token| (token, f32::NEG_INFINITY)).collect());
+    let error = behind(&mut sampler(3), &p, &mut [0.0; 3], [&[]; 2], &mut Vec::new()).unwrap_err();
+    assert!(error.message.contains("leave no token"), "{error}");
+}
+
+#[test]
+fn orders_and_lists_are_checked() {
+    type Set = fn(&mut SamplingParams);
+    let bad: [(Set, &str); 7] = [
+        (|p| p.order = vec![Filter::TopK, Filter::TopK], "top_k twice"),
+        (|p| (p.order, p.top_p) = (vec![Filter::TopK], 0.5), "top_p is set, and samplers leaves it out"),
+        (|p| (p.order, p.temperature) = (vec![], 0.5), "temperature is set"),
+        (|p| (p.mirostat_tau, p.min_p) = (2.0, 0.1), "mirostat is alone"),
+        (|p| p.logit_bias = vec![(7, 100.5)], "token 7"),
+        (|p| p.logprob_tokens = vec![0; MAX_LISTED + 1], "0 to 256"),
+        (|p| p.dry.base = f32::NAN, "dry_base"),
+    ];
+    for (set, words) in bad {
+        let message = params(set).validate().unwrap_err().message;
+        assert!(message.contains(words), "{message}");
+    }
+    params(|p| p.order = Vec::new()).validate().unwrap();
 }

@@ -1,48 +1,9 @@
 //! When a request's output ends: end tokens, stop tokens and stop strings.
 
+use super::pattern::Pattern;
 use crate::base::{Error, Result, reserve};
 
 const STOP_STRINGS: &str = "stop strings";
-/// Bytes of one stop string; its matcher is several times as large.
-const MAX_STOP_STRING: usize = 1 << 16;
-
-/// A stop string and how much of it the text so far ends with (Knuth, Morris and Pratt 1977).
-struct Pattern {
-    bytes: Vec<u8>,
-    /// `fallback[n]`: the longest proper prefix of the first n bytes that they also end with.
-    fallback: Vec<u32>,
-    /// Bytes of the pattern that end the text; less than its length.
-    matched: usize,
-}
-
-impl Pattern {
-    fn new(text: &str) -> Result<Self> {
-        let (mut bytes, mut fallback) = (Vec::new(), Vec::new());
-        reserve(&mut bytes, text.len(), STOP_STRINGS)?;
-        bytes.extend_from_slice(text.as_bytes());
-        reserve(&mut fallback, bytes.len() + 1, STOP_STRINGS)?;
-        fallback.resize(bytes.len() + 1, 0u32);
-        let mut n = 0;
-        for i in 1..bytes.len() {
-            while n > 0 && bytes[i] != bytes[n] {
-                n = fallback[n] as usize;
-            }
-            n += usize::from(bytes[i] == bytes[n]);
-            fallback[i + 1] = n as u32;
-        }
-        Ok(Self { bytes, fallback, matched: 0 })
-    }
-
-    /// Takes the next byte; true when it completes the pattern.
-    fn advance(&mut self, byte: u8) -> bool {
-        while self.matched > 0 && self.bytes[self.matched] != byte {
-            self.matched = self.fallback[self.matched] as usize;
-        }
-        self.matched += usize::from(self.bytes[self.matched] == byte);
-        self.matched == self.bytes.len()
-    }
-}
-
 /// The stop rules of one request over its stream of tokens and text.
 ///
 /// The match that counts is the one that is complete first; of several complete at the same byte, the
@@ -66,13 +27,7 @@ impl StopMatcher {
         let mut patterns = Vec::new();
         reserve(&mut patterns, stop_strings.len(), STOP_STRINGS)?;
         for (i, text) in stop_strings.iter().map(AsRef::as_ref).enumerate() {
-            if !(1..=MAX_STOP_STRING).contains(&text.len()) {
-                let n = text.len();
-                return Err(Error::invalid(format!(
-                    "stop_strings[{i}] has {n} bytes, not 1 to {MAX_STOP_STRING}"
-                )));
-            }
-            patterns.push(Pattern::new(text)?);
+            patterns.push(Pattern::new(text, &format_args!("stop_strings[{i}]"))?);
         }
         Ok(Self {
             tokens: stop_tokens.iter().chain(end_tokens).copied().collect(),
@@ -81,6 +36,11 @@ impl StopMatcher {
             held: String::new(),
             stopped: None,
         })
+    }
+
+    /// All tokens that end the output.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
     }
 
     /// Some where `token` ends the output, whose text is then not part of it: its index among the request's stop tokens,
@@ -107,8 +67,8 @@ impl StopMatcher {
         for (i, byte) in piece.bytes().enumerate() {
             let mut longest = 0;
             for (index, pattern) in self.patterns.iter_mut().enumerate() {
-                if pattern.advance(byte) && pattern.bytes.len() > longest {
-                    longest = pattern.bytes.len();
+                if pattern.advance(byte) && pattern.len() > longest {
+                    longest = pattern.len();
                     self.stopped = Some(index);
                 }
             }
@@ -119,7 +79,7 @@ impl StopMatcher {
             }
         }
         // A pattern begins with a whole character, so what it matched does as well.
-        let hold = self.patterns.iter().map(|pattern| pattern.matched).max().unwrap_or(0);
+        let hold = self.patterns.iter().map(|pattern| pattern.matched()).max().unwrap_or(0);
         self.give(piece, self.held.len() + piece.len() - hold, out);
         None
     }

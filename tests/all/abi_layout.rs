@@ -6,6 +6,7 @@ use ::bn_engine::ffi::event::*;
 use ::bn_engine::ffi::exports::model::*;
 use ::bn_engine::ffi::model::*;
 use ::bn_engine::ffi::request::*;
+use ::bn_engine::ffi::sampling::*;
 use ::bn_engine::ffi::session::*;
 use ::bn_engine::ffi::span::*;
 use ::bn_engine::ffi::stats::{BN_LATENCY_BUCKETS, BN_LENGTH_BUCKETS, bn_latency, bn_lengths, bn_stats};
@@ -100,8 +101,13 @@ fn structs(facts: &mut Facts) {
             stop_strings_count, user_data, seed, cache_salt, max_new_tokens, timeout_ms,
             queue_timeout_ms, priority, temperature, top_k,
             top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, top_logprobs,
-            pooling, reserved, session, trace_id, parent_id,
+            pooling, reserved, session, trace_id, parent_id, samplers, samplers_count, logit_bias,
+            logit_bias_count, bad_words, bad_words_count, dry_breakers, dry_breakers_count, logprob_tokens,
+            logprob_tokens_count, temperature_range, temperature_exponent, typical_p, top_n_sigma,
+            xtc_probability, xtc_threshold, mirostat_tau, mirostat_eta, penalty_window, dry_multiplier,
+            dry_base, dry_allowed_length, dry_window, min_new_tokens,
         }
+        bn_logit_bias { token, bias }
         bn_span {
             struct_size, kind, request, user_data, trace_id, parent_id, start_ns, end_ns, tokens,
             cached_tokens, finish_reason, reserved,
@@ -130,7 +136,9 @@ fn constants(facts: &mut Facts) {
         BN_SAMPLING_TEMPERATURE BN_SAMPLING_TOP_K BN_SAMPLING_TOP_P BN_SAMPLING_MIN_P
         BN_SAMPLING_REPETITION_PENALTY BN_REQUEST_NO_STREAM BN_REQUEST_POLL_BY_ID
         BN_REQUEST_ECHO_PROMPT BN_REQUEST_IGNORE_EOS BN_REQUEST_LOGPROBS BN_REQUEST_PARSE_SPECIAL
-        BN_REQUEST_EMBED BN_REQUEST_EMBED_RAW BN_REQUEST_NO_CACHE BN_REQUEST_DROP_LATE BN_REQUEST_END_UNREAD
+        BN_REQUEST_EMBED BN_REQUEST_EMBED_RAW BN_REQUEST_NO_CACHE BN_REQUEST_DROP_LATE BN_REQUEST_END_UNREAD BN_REQUEST_CHAIN_LOGPROBS
+        BN_SAMPLER_TEMPERATURE BN_SAMPLER_TOP_N_SIGMA BN_SAMPLER_TOP_K BN_SAMPLER_TYPICAL_P BN_SAMPLER_TOP_P
+        BN_SAMPLER_MIN_P BN_SAMPLER_XTC
         BN_PRIORITY_DEFAULT
         BN_PRIORITY_MAX BN_POOLING_MODEL BN_POOLING_LAST BN_POOLING_MEAN
         BN_POOLING_FIRST BN_MAX_STOPS BN_KV_STORED BN_KV_REMOVED BN_KV_CLEARED BN_STAGE_QUEUED BN_STAGE_RUNNING BN_STAGE_FINISHED

@@ -35,6 +35,7 @@ mod notices;
 mod ops_fused;
 mod ops_invariance;
 mod ops_plain;
+mod sampler_parity;
 mod schedule_simulation;
 mod text_chat;
 mod text_stack;

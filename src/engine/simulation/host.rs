@@ -14,6 +14,7 @@ use super::tally::Tally;
 use crate::base::clock::{fake, now_ns};
 use crate::base::error::refusals;
 use crate::base::{Result, Status, panics};
+use crate::kernels::isa;
 use crate::ops::RaggedBatch;
 use crate::sample::Sampler;
 use std::collections::BTreeMap;
@@ -88,7 +89,7 @@ pub struct Host {
 
 impl Host {
     pub fn new(engine: Engine, shared: Arc<Shared>, rng: Rng, setting: Setting) -> Self {
-        let sampler = Sampler::new(engine.facts().vocab_size).unwrap();
+        let sampler = Sampler::new(engine.facts().vocab_size, 4096, isa()).unwrap();
         Self {
             engine,
             shared,

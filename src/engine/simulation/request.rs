@@ -3,7 +3,7 @@
 use super::super::api::{EmbeddingParams, Event, FinishReason, Pooling, Prompt, RequestParams};
 use super::setting::HIDDEN;
 use crate::base::Status;
-use crate::sample::Sampler;
+use crate::sample::{Known, Sampler, SamplerState};
 use std::borrow::Cow;
 
 const VOCAB: usize = 258;
@@ -72,14 +72,15 @@ pub fn alone(params: &RequestParams, max_new: usize, sampler: &mut Sampler) -> A
     }
     let prompt = known.len();
     let mut end = Alone::default();
+    let mut state = SamplerState::new(&params.sampling).unwrap();
     let mut logits = [0.0; VOCAB];
     while end.finish == FinishReason::None {
         let mut token = next(&known);
         if params.sampling.temperature > 0.0 {
             logits[token as usize] = PEAK;
             let (before, after) = known.split_at(prompt);
-            let at = known.len() as u64;
-            let drawn = sampler.sample(&params.sampling, &mut logits, before, after, at, &mut Vec::new());
+            let known = Known { prompt: before, output: after, ends: &[] };
+            let drawn = sampler.sample(&params.sampling, &mut state, &mut logits, &known, &mut Vec::new());
             logits[token as usize] = 0.0;
             token = drawn.unwrap();
         }
