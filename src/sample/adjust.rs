@@ -27,10 +27,10 @@ impl Row<'_> {
             self.dry(params, known, state.unbroken);
         }
         for word in &params.bad_words {
-            if let Some((last, before)) = word.split_last() {
-                if known.ends_with(before) {
-                    self.change(*last, |_| f32::NEG_INFINITY);
-                }
+            if let Some((last, before)) = word.split_last()
+                && known.ends_with(before)
+            {
+                self.change(*last, |_| f32::NEG_INFINITY);
             }
         }
         if known.output.len() < params.min_new_tokens as usize {
@@ -98,8 +98,8 @@ impl Row<'_> {
         let first = self.changes.len();
         let found = &mut self.repeats[..length];
         repeats(&at, found);
-        for k in 1..length {
-            let (token, repeated) = (at(k - 1), most.min(found[k] as usize));
+        for (k, &n) in found.iter().enumerate().skip(1) {
+            let (token, repeated) = (at(k - 1), most.min(n as usize));
             let Some(longest) = self.counts.get_mut(token as usize).filter(|_| repeated >= allowed) else {
                 continue;
             };
