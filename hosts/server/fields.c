@@ -59,6 +59,7 @@ static const struct field table[] = {
     {"repetition_penalty", GENERATE, REAL, PARAM(repetition_penalty), 0, 100},
     {"frequency_penalty", GENERATE, REAL, PARAM(frequency_penalty), -100, 100},
     {"presence_penalty", GENERATE, REAL, PARAM(presence_penalty), -100, 100},
+    {"logit_bias", GENERATE, READ, .read = read_logit_bias},
     // llama.cpp's and vLLM's names where they have one.
     {"min_tokens", GENERATE, WHOLE, PARAM(min_new_tokens), 0, UINT32_MAX},
     {"typical_p", GENERATE, REAL, PARAM(typical_p), 0, 1},
@@ -107,7 +108,6 @@ static const struct field table[] = {
     {"tool_choice", ALL, REFUSED},
     {"functions", ALL, REFUSED},
     {"function_call", ALL, REFUSED},
-    {"logit_bias", SAMPLES, REFUSED},
     {"suffix", FIELDS_COMPLETION, REFUSED},
     {"best_of", FIELDS_COMPLETION, REFUSED},
     {"previous_response_id", FIELDS_RESPONSE, REFUSED},
@@ -239,9 +239,11 @@ void ask_free(struct ask *ask) {
     free(ask->token_from);
     free(ask->messages);
     free(ask->stops);
+    free(ask->biases);
     ask->texts = NULL;
     ask->tokens = NULL;
     ask->token_from = NULL;
     ask->messages = NULL;
     ask->stops = NULL;
+    ask->biases = NULL;
 }

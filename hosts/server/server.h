@@ -61,6 +61,7 @@ struct ask {
     bn_chat_message *messages; // the first is for the system message
     bn_string system;
     bn_string *stops;
+    bn_logit_bias *biases;
     struct buffer joined;     // texts that were joined of parts: pointers
     struct buffer stops_kept; // each with its NUL, until the answer
     uint32_t n, dimensions;

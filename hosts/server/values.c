@@ -3,6 +3,7 @@
 
 #include "fields.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,6 +148,27 @@ const char *read_stop(struct exchange *ex, const cJSON *value) {
     }
     ask->params.stop_strings = ask->stops;
     ask->params.stop_strings_count = count;
+    return NULL;
+}
+
+// Token ids, as texts, and what is added to their logits: OpenAI's -100 forbids a token.
+const char *read_logit_bias(struct exchange *ex, const cJSON *value) {
+    static const char wrong[] = "must be an object of token ids with numbers from -100 to 100";
+    struct ask *ask = &ex->ask;
+    int count = cJSON_IsObject(value) ? cJSON_GetArraySize(value) : -1;
+    if (count < 0) return wrong;
+    if (count == 0 || ask->biases != NULL) return count == 0 ? NULL : "is there twice";
+    bn_logit_bias *next = ask->biases = must(calloc((size_t)count, sizeof *next));
+    for (const cJSON *item = value->child; item != NULL; item = item->next, next++) {
+        char *end = NULL;
+        unsigned long long token = strtoull(item->string, &end, 10);
+        bool id = *item->string >= '0' && *item->string <= '9' && *end == 0 && token <= UINT32_MAX;
+        double bias = item->valuedouble;
+        if (!id || !cJSON_IsNumber(item) || !(bias >= -100 && bias <= 100)) return wrong;
+        *next = (bn_logit_bias){(uint32_t)token, bias == -100 ? -INFINITY : (float)bias};
+    }
+    ask->params.logit_bias = ask->biases;
+    ask->params.logit_bias_count = (size_t)count;
     return NULL;
 }
 

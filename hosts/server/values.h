@@ -9,6 +9,7 @@ const char *read_prompts(struct exchange *ex, const cJSON *value);
 const char *read_messages(struct exchange *ex, const cJSON *value);
 const char *read_input(struct exchange *ex, const cJSON *value);
 const char *read_system(struct exchange *ex, const cJSON *value);
+const char *read_logit_bias(struct exchange *ex, const cJSON *value);
 const char *read_stop(struct exchange *ex, const cJSON *value);
 const char *read_stream_options(struct exchange *ex, const cJSON *value);
 const char *read_logprobs(struct exchange *ex, const cJSON *value);

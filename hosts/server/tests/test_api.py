@@ -119,7 +119,12 @@ class Demo(ServerTest):
             ({"unheard_of": 1}, "'unheard_of' is not a field"),
             ({"tools": [{"type": "function"}]}, "'tools' is not supported"),
             ({"response_format": {"type": "json_object"}}, "'response_format' can only ask"),
-            ({"logit_bias": {"5": 1}}, "'logit_bias' is not supported"),
+            ({"logit_bias": {"5": 101}}, "'logit_bias' must be an object"),
+            ({"logit_bias": {"-5": 1}}, "'logit_bias' must be an object"),
+            ({"logit_bias": {"99999999": 1}}, "logit_bias"),
+            ({"logit_bias": [1]}, "'logit_bias' must be an object"),
+            ({"typical_p": 0}, "typical_p"),
+            ({"mirostat_tau": 5, "top_k": 4}, "mirostat is alone"),
             ({"prompt": []}, "'prompt' must not be empty"),
             ({"prompt": [[]]}, "'prompt'"),
             ({"prompt": ["a", 1]}, "'prompt'"),
@@ -136,6 +141,20 @@ class Demo(ServerTest):
     def test_empty_and_null_fields_are_as_if_they_were_absent(self):
         self.server.ok("/v1/completions", {"prompt": "1+1=", "tools": [], "logit_bias": {}, "stop": None, "best_of": 1,
                                            "response_format": {"type": "text"}, "user": "u", "model": "any"})
+
+    def test_samplers(self):
+        def ask(**more):
+            body = {"prompt": "Once upon a time", "max_tokens": 16, "seed": 1, "logprobs": 1, **more}
+            return self.server.ok("/v1/completions", body)["choices"][0]
+
+        plain = ask()
+        for more in [{"xtc_probability": 1, "xtc_threshold": 0.01}, {"mirostat_tau": 0.2, "mirostat_eta": 1},
+                     {"dynatemp_range": 1, "temperature": 1}, {"typical_p": 0.2}, {"top_n_sigma": 0.1},
+                     {"repeat_last_n": 2, "presence_penalty": -50}, {"min_tokens": 14, "temperature": 3}]:
+            with self.subTest(more):
+                self.assertNotEqual(ask(**more)["text"], plain["text"])
+        sure = ask(logit_bias={"50": 100}, ignore_eos=True)
+        self.assertEqual(len(set(sure["logprobs"]["tokens"])), 1)
 
     def test_same_seeds_in_many_streams(self):
         import concurrent.futures

@@ -1,5 +1,5 @@
-//! The sweep of weights over tokens, for all types but short blocks: which tiles hold what, what is decoded when, in which order sums
-//! are added up and outputs are written.
+//! The sweep of weights over tokens, for all types but short blocks: which tiles hold what, what is decoded when, in
+//! which order sums are added up and outputs are written.
 //!
 //! A strip is sixteen weight rows, or twice as many. It meets as many tokens, a step of columns after the other. If these
 //! are all tokens, a step is decoded between the products of the one before, as what was just stored is no tile yet; else
@@ -46,8 +46,8 @@ pub trait Kind: Sized {
     /// Lines of codes and of scales that `decode` makes of a step of a strip.
     const CODES: usize;
     const SCALES: usize;
-    /// Sixteens of a strip, and of tokens at once. Two are four tiles of sums: number 2 l + r is of left l and right r. One is
-    /// as many tiles as the type's products want.
+    /// Sixteens of a strip, and of tokens at once. Two are four tiles of sums: number 2 l + r is of left l and right r.
+    /// One is as many tiles as the type's products want.
     const SIDES: usize = 2;
     const SUMS: usize = 4;
     /// Left tiles are tokens, and so are rows of sums; else weights.
