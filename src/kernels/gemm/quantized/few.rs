@@ -39,7 +39,9 @@ pub fn rows_at<I: Ints>(task: &Task, first: usize) -> [*const u8; 16] {
 pub fn fetch<I: Ints, const N: usize>(task: &Task, first: usize, at: usize, bytes: usize, n: usize) {
     let next = AHEAD + (first + I::Part::ROWS) * task.row_bytes + I::Part::ROWS * at;
     let next = task.packed.as_ptr().wrapping_add(next + I::Part::ROWS * bytes / N * n);
-    (0..I::Part::ROWS * bytes / N).step_by(64).for_each(|at| Floats::<I>::fetch(next.wrapping_add(at)));
+    for line in 0..(I::Part::ROWS * bytes / N).div_ceil(64) {
+        Floats::<I>::fetch(next.wrapping_add(64 * line));
+    }
 }
 
 by_isa!(
