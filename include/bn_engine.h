@@ -1167,6 +1167,7 @@ typedef struct bn_stats {
 
 /** A token and what is added to its logit. */
 typedef struct bn_logit_bias {
+    /** The token's id. */
     uint32_t token;
     /** -100 to 100, or `-INFINITY`: the token does not come. */
     float bias;

@@ -35,6 +35,7 @@ const SAMPLERS: [(i32, Filter); 7] = [
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_logit_bias {
+    /// The token's id.
     pub token: u32,
     /// -100 to 100, or `-INFINITY`: the token does not come.
     pub bias: f32,

@@ -28,6 +28,23 @@ macro_rules! by_isa {
             of!(avx2, "avx2,fma,f16c", Avx2);
             #[cfg(target_arch = "aarch64")]
             of!(neon, "neon,dotprod", Neon);
+            $crate::kernels::simd::dispatch::of_ints!(($($family)?)
+                // A machine with no more than AVX-512 runs the same code in its encoding.
+                #[cfg(all(test, target_arch = "x86_64"))]
+                of!(avx_vnni_as_avx512, "avx512f,avx512vl,avx512vnni,avx2,fma,f16c", AvxVnniAsAvx512);
+                #[cfg(all(test, target_arch = "x86_64"))]
+                if isa == $crate::kernels::Isa::AvxVnni && !$crate::kernels::available().contains(&isa) {
+                    // SAFETY: as below.
+                    return unsafe { avx_vnni_as_avx512 $(::<$g $(, $c)?>)? ($($arg),*) };
+                }
+                #[cfg(target_arch = "x86_64")]
+                of!(avx_vnni, "avxvnni,avx2,fma,f16c", AvxVnni);
+                #[cfg(target_arch = "x86_64")]
+                if isa == $crate::kernels::Isa::AvxVnni {
+                    // SAFETY: as below.
+                    return unsafe { avx_vnni $(::<$g $(, $c)?>)? ($($arg),*) };
+                }
+            );
             match isa {
                 // SAFETY (of all): such a set stands for a machine that has the instructions.
                 #[cfg(target_arch = "x86_64")]
@@ -43,6 +60,13 @@ macro_rules! by_isa {
     };
 }
 pub(in crate::kernels) use by_isa;
+
+/// What is only for kernels of `ints`: those over `lanes` have nothing from AVX-VNNI.
+macro_rules! of_ints {
+    ((ints) $($then:tt)*) => { $($then)* };
+    (($($other:ident)?) $($then:tt)*) => {};
+}
+pub(in crate::kernels) use of_ints;
 
 macro_rules! call {
     ($kernel:ident, ($($arg:ident),*), ($($g:ident),*)) => {

@@ -14,7 +14,7 @@ use crate::kernels::pool::buffer::Line;
 #[cfg(target_arch = "aarch64")]
 pub use aarch64::Neon;
 #[cfg(target_arch = "x86_64")]
-pub use x86::{Avx2, Avx512};
+pub use x86::*;
 
 /// A register of sums, or of codes.
 pub trait Part: Bytes {
@@ -23,6 +23,8 @@ pub trait Part: Bytes {
     const NARROW: bool;
     /// Codes of eight bits have to be unsigned, 128 more than they stand for.
     const UNSIGNED: bool;
+    /// Of the instruction set.
+    const REGISTERS: usize;
     /// What `add` widens them with.
     const ONE: i32 = 0x0001_0001;
     unsafe fn splat(x: i32) -> Self;
@@ -246,7 +248,7 @@ macro_rules! sixteen {
         pub type $name = super::Sixteen<$part, $n>;
         impl super::Ints for $name {
             type Part = $part;
-            type Lanes = super::super::lanes::$name;
+            type Lanes = super::super::lanes::Sixteen<<$part as super::Part>::Floats, $n>;
             const PANELS: usize = $panels;
             #[inline(always)]
             fn parts(&self) -> &[$part] {
@@ -268,11 +270,20 @@ macro_rules! sixteen {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::super::x86::pinned;
-    use super::{Part, inlined};
+    use super::{Bytes, Part, inlined};
     use std::arch::x86_64::*;
 
     sixteen!(Avx2, __m256i, 2, 1);
+    sixteen!(AvxVnni, Vnni<false>, 2, 1);
     sixteen!(Avx512, __m512i, 1, 2);
+    // What AVX-VNNI runs, in AVX-512's encoding: for tests on machines that have only that.
+    #[cfg(test)]
+    sixteen!(AvxVnniAsAvx512, Vnni<true>, 2, 1);
+
+    /// A register of AVX-VNNI, or the same in AVX-512's encoding.
+    #[derive(Clone, Copy)]
+    #[repr(transparent)]
+    pub struct Vnni<const EVEX: bool>(pub __m256i);
 
     /// In each lane, what `shuffle_epi8` takes as an order: each of two bytes as an i16's upper one, 0 below.
     #[inline(always)]
@@ -289,6 +300,7 @@ mod x86 {
         type Floats = __m256;
         const NARROW: bool = true;
         const UNSIGNED: bool = false;
+        const REGISTERS: usize = 16;
 
         inlined! {
             fn splat(x: i32) -> Self = _mm256_set1_epi32(x);
@@ -316,11 +328,61 @@ mod x86 {
         }
     }
 
+    // SAFETY of all blocks: the caller has AVX2, and the bytes.
+    impl<const EVEX: bool> Bytes for Vnni<EVEX> {
+        const ROWS: usize = <__m256i as Bytes>::ROWS;
+
+        inlined! {
+            fn load(from: *const u8) -> Self = Self(Bytes::load(from));
+            fn store(self, to: *mut u8) = self.0.store(to);
+            fn columns(rows: &[*const u8], at: usize) -> [Self; 4] = {
+                let [a, b, c, d] = Bytes::columns(rows, at);
+                [Self(a), Self(b), Self(c), Self(d)]
+            };
+            fn or(self, other: Self) -> Self = Self(self.0.or(other.0));
+            fn right<const N: i32>(self, mask: u8) -> Self = Self(self.0.right::<N>(mask));
+            fn left<const N: i32>(self, mask: u8) -> Self = Self(self.0.left::<N>(mask));
+            fn sixteens(self, n: usize) -> Self = Self(self.0.sixteens(n));
+            fn flip(self) -> Self = Self(self.0.flip());
+            fn less(self, by: u8) -> Self = Self(self.0.less(by));
+        }
+    }
+
+    // SAFETY of all blocks: the caller has AVX2, and AVX-VNNI; if EVEX, AVX-512 VL and VNNI.
+    impl<const EVEX: bool> Part for Vnni<EVEX> {
+        type Floats = __m256;
+        const NARROW: bool = false;
+        const UNSIGNED: bool = true;
+        const REGISTERS: usize = 16;
+
+        inlined! {
+            fn splat(x: i32) -> Self = Self(_mm256_set1_epi32(x));
+            fn dot(self, codes: Self, x: Self) -> Self = Self(match EVEX {
+                false => _mm256_dpbusd_avx_epi32(self.0, codes.0, x.0),
+                true => _mm256_dpbusd_epi32(self.0, codes.0, x.0),
+            });
+            fn dot_signed(self, _: Self, _: Self) -> Self = unreachable!("they are made unsigned");
+            fn add(self, dots: Self, factor: Self) -> Self =
+                Self(_mm256_add_epi32(self.0, _mm256_mullo_epi32(dots.0, factor.0)));
+            fn factor(self, n: usize) -> Self = {
+                let order = _mm256_broadcastsi128_si256(words(n, n));
+                Self(_mm256_srai_epi32::<24>(_mm256_shuffle_epi8(self.0, order)))
+            };
+            fn pair(self, a: usize, b: usize, by: i16) -> Self = Self(self.0.pair(a, b, by));
+            fn add_pairs(self, pairs: Self, x: Self) -> Self = Self(match EVEX {
+                false => _mm256_dpwssd_avx_epi32(self.0, pairs.0, x.0),
+                true => _mm256_dpwssd_epi32(self.0, pairs.0, x.0),
+            });
+            fn to_f32(self) -> __m256 = self.0.to_f32();
+        }
+    }
+
     // SAFETY of all blocks: the caller has AVX-512 F, BW, VL and VNNI.
     impl Part for __m512i {
         type Floats = __m512;
         const NARROW: bool = false;
         const UNSIGNED: bool = true;
+        const REGISTERS: usize = 32;
 
         inlined! {
             fn splat(x: i32) -> Self = _mm512_set1_epi32(x);
@@ -362,6 +424,7 @@ mod aarch64 {
         type Floats = float32x4_t;
         const NARROW: bool = false;
         const UNSIGNED: bool = false;
+        const REGISTERS: usize = 32;
 
         inlined! {
             fn splat(x: i32) -> Self = vreinterpretq_u8_s32(vdupq_n_s32(x));

@@ -113,6 +113,16 @@ pub fn isa() -> Isa {
     available().last().copied().unwrap_or(Isa::Scalar)
 }
 
+/// The sets that tests run: all that this machine has, and AVX-VNNI where AVX-512 can stand in for it.
+#[cfg(test)]
+pub fn tested() -> Vec<Isa> {
+    let mut sets = available().to_vec();
+    if sets.contains(&Isa::Avx512Vnni) && !sets.contains(&Isa::AvxVnni) {
+        sets.push(Isa::AvxVnni);
+    }
+    sets
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

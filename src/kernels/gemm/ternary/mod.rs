@@ -198,7 +198,7 @@ fn sweep_pays(isa: Isa, task: &Task) -> bool {
     let (tokens, scaled) = (task.x.rows.len(), task.dtype == DType::TQ2_0);
     match isa {
         Isa::Neon => tokens >= 4,
-        // The sweep's dot products are AVX2's. Of rows as they lie lanes are added up at each scale: of I2_S once a row.
+        // Of rows as they lie lanes are added up at each scale: of I2_S once a row, and that is faster than to unpack it.
         Isa::AvxVnni => tokens >= 5 && scaled,
         Isa::Avx512Vnni | Isa::Amx => tokens >= if scaled { 5 } else { 8 },
         _ => tokens >= 5,

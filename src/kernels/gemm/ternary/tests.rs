@@ -4,6 +4,7 @@ use crate::kernels::gemm::blocks::Part;
 use crate::kernels::gemm::formats::dequantize_row;
 use crate::kernels::gemm::tiles;
 use crate::kernels::rows::quantize::{QuantRow, quantize_row};
+use crate::kernels::simd::isa::tested;
 use crate::kernels::{DType, Isa, Matrix, Pool, available, isa};
 use half::f16;
 
@@ -77,15 +78,6 @@ fn product(threads: usize, isa: Isa, values: &[i8], rows: &[QuantRow], weights: 
     out.iter().map(|v| v.to_bits()).collect()
 }
 
-/// All that this machine has, and AVX-VNNI where AVX-512 can stand in for it.
-fn sets() -> Vec<Isa> {
-    let mut sets = available().to_vec();
-    if sets.contains(&Isa::Avx512Vnni) && !sets.contains(&Isa::AvxVnni) {
-        sets.push(Isa::AvxVnni);
-    }
-    sets
-}
-
 fn quant_rows(values: &[i8], cols: usize) -> Vec<QuantRow> {
     let row = |(n, row): (usize, &[i8])| QuantRow {
         scale: 3.0 + n as f32 * 0.77,
@@ -113,13 +105,13 @@ fn instruction_sets_threads_and_company_change_no_bit() {
             let width = padded(cols);
             let rows = quant_rows(&values, width);
             let all = product(1, Isa::Scalar, &values, &rows, &weights);
-            for (threads, isa) in (1..=3).flat_map(|n| sets().into_iter().map(move |isa| (n, isa))) {
+            for (threads, isa) in (1..=3).flat_map(|n| tested().into_iter().map(move |isa| (n, isa))) {
                 let got = product(threads, isa, &values, &rows, &weights);
                 assert_eq!(all, got, "{dtype:?}, {cols}, {threads}, {isa:?}");
             }
             let stride = rows_a + rows_b;
             for (start, count) in [(0, 1), (4, 1), (2, 2), (3, 3), (5, 4), (1, 5)] {
-                for isa in sets() {
+                for isa in tested() {
                     let part = &values[start * width..(start + count) * width];
                     let some = product(2, isa, part, &rows[start..start + count], &weights);
                     assert_eq!(
@@ -149,7 +141,8 @@ fn every_number_of_tokens_gives_the_same_bits() {
             let width = padded(cols);
             let quants = quant_rows(&values, width);
             let want = product(1, Isa::Scalar, &values, &quants, &[&m]);
-            for (tokens, isa) in (1..=most).flat_map(|n| sets().into_iter().skip(1).map(move |isa| (n, isa)))
+            for (tokens, isa) in
+                (1..=most).flat_map(|n| tested().into_iter().skip(1).map(move |isa| (n, isa)))
             {
                 let got = product(1, isa, &values[..tokens * width], &quants[..tokens], &[&m]);
                 assert_eq!(got, want[..tokens * rows], "{dtype:?}, {rows}x{cols}, {tokens} tokens, {isa:?}");
@@ -196,7 +189,7 @@ fn extremes_do_not_overflow() {
                     let values = vec![value; 17 * cols];
                     let rows = quant_rows(&values, cols);
                     let want = product(1, Isa::Scalar, &values, &rows, &[&m]);
-                    for isa in sets() {
+                    for isa in tested() {
                         let all = product(1, isa, &values, &rows, &[&m]);
                         assert_eq!(want, all, "{dtype:?} {cols} {code} {value} {isa:?}");
                         for tokens in 1..=4 {

@@ -44,13 +44,13 @@ unsafe fn few_in<I: Ints, K: Super, const T: usize>(task: &Task) {
                     let packed = columns::<K, I::Part>(rows, at, side);
                     let step = Step { task, first, at, packed: &packed, side, scales, x: values };
                     // As many sums as there are registers for.
-                    match (I::Part::NARROW, T) {
-                        (false, _) => step.add::<I, K, 0, 8>(&mut dots),
-                        (true, 1) => {
+                    match (I::Part::REGISTERS, T) {
+                        (32.., _) => step.add::<I, K, 0, 8>(&mut dots),
+                        (_, 1) => {
                             step.add::<I, K, 0, 4>(&mut dots);
                             step.add::<I, K, 4, 4>(&mut dots);
                         }
-                        (true, _) => {
+                        _ => {
                             step.add::<I, K, 0, 2>(&mut dots);
                             step.add::<I, K, 2, 2>(&mut dots);
                             step.add::<I, K, 4, 2>(&mut dots);
