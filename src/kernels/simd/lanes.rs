@@ -23,7 +23,10 @@ pub trait Register: Copy {
     /// All lines of `bytes` there, if that begins a line.
     #[inline(always)]
     fn fetch_lines(from: *const u8, bytes: usize) {
-        (0..bytes).step_by(64).for_each(|at| Self::fetch(from.wrapping_add(at)));
+        // Counted: of `step_by` compilers keep a loop where the number is a constant.
+        for line in 0..bytes.div_ceil(64) {
+            Self::fetch(from.wrapping_add(64 * line));
+        }
     }
     unsafe fn splat(x: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;

@@ -171,14 +171,6 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
     }
 }
 
-/// Asks for the cache lines of `bytes` at `from`.
-#[inline(always)]
-fn fetch<S: Set>(from: *const u8, bytes: usize) {
-    for line in 0..bytes.div_ceil(64) {
-        Floats::<S>::fetch(from.wrapping_add(64 * line));
-    }
-}
-
 /// Some bytes of `N` registers' rows, and the values of `T` tokens that they meet.
 struct Step<const T: usize, const N: usize> {
     rows: [[*const u8; 2]; N],
@@ -200,7 +192,7 @@ impl<const T: usize, const N: usize> Step<T, N> {
                 let mut sums = [[[S::Part::splat(0); 2]; N]; T];
                 for at in (span..self.bytes.min(span.saturating_add(S::SPAN))).step_by(32) {
                     if let Some(next) = self.next {
-                        fetch::<S>(next.wrapping_add(N * S::HELD * at), N * S::HELD * 32);
+                        Floats::<S>::fetch_lines(next.wrapping_add(N * S::HELD * at), N * S::HELD * 32);
                     }
                     for part in (0..32).step_by(S::BYTES) {
                         self.multiply::<S, K>(at, part, &mut sums);
