@@ -695,7 +695,10 @@ typedef uint64_t bn_request;
 typedef struct bn_logprob {
     /** The token's id. */
     uint32_t token;
-    /** Natural logarithm of its probability, before temperature and truncation. */
+    /**
+     * Natural logarithm of its probability: before everything that a request asks of sampling, or
+     * after it with `BN_REQUEST_CHAIN_LOGPROBS`.
+     */
     float logprob;
 } bn_logprob;
 
@@ -728,13 +731,13 @@ typedef struct bn_event {
     /** Number of `tokens`. */
     size_t tokens_count;
     /**
-     * For each of `tokens` its own entry, then `top_logprobs` more, the most likely first. NaN
-     * for a prompt's token. NULL without `BN_REQUEST_LOGPROBS`.
+     * For each of `tokens` its own entry, then `top_logprobs` more, the most likely first, then
+     * those of `logprob_tokens`. NaN for a prompt's token. NULL without `BN_REQUEST_LOGPROBS`.
      */
     const struct bn_logprob *logprobs;
     /** Number of `logprobs`: `tokens_count * logprobs_per_token`. */
     size_t logprobs_count;
-    /** 0, or 1 + `top_logprobs`. */
+    /** 0, or 1 + `top_logprobs` + `logprob_tokens_count`. */
     uint32_t logprobs_per_token;
     /** `BN_FINISH_*`. */
     int32_t finish_reason;

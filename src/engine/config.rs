@@ -96,7 +96,7 @@ impl RequestLimits<'_> {
     /// A copy of the caller's own ids.
     fn given(&self, ids: &[u32]) -> Result<Vec<u32>> {
         self.fits(ids.len(), ids.len(), "tokens")?;
-        self.check_ids("the prompt", ids)?;
+        self.check_ids("the prompt", ids.iter().copied())?;
         let mut copy = Vec::new();
         reserve(&mut copy, ids.len(), "a prompt")?;
         copy.extend_from_slice(ids);
@@ -130,11 +130,9 @@ impl RequestLimits<'_> {
                 "bad words and DRY need a tokenizer, and the model's file has none",
             ));
         }
-        self.check_ids("logprob_tokens", &params.sampling.logprob_tokens)?;
-        for (token, _) in &params.sampling.logit_bias {
-            self.check_ids("logit_bias", &[*token])?;
-        }
-        self.check_ids("stop_tokens", &params.stop_tokens)
+        self.check_ids("logprob_tokens", params.sampling.logprob_tokens.iter().copied())?;
+        self.check_ids("logit_bias", params.sampling.logit_bias.iter().map(|(token, _)| *token))?;
+        self.check_ids("stop_tokens", params.stop_tokens.iter().copied())
     }
 
     /// The tokens of each bad word, alone and behind a space.
@@ -207,12 +205,12 @@ impl RequestLimits<'_> {
         Err(Error::new(Status::TooLong, message))
     }
 
-    fn check_ids(&self, what: &str, ids: &[u32]) -> Result<()> {
-        match ids.iter().position(|&id| id as usize >= self.vocab_size) {
+    fn check_ids(&self, what: &str, ids: impl IntoIterator<Item = u32>) -> Result<()> {
+        match ids.into_iter().enumerate().find(|(_, id)| *id as usize >= self.vocab_size) {
             None => Ok(()),
-            Some(at) => Err(Error::invalid(format!(
-                "token id {} at index {at} of {what} is out of range: the vocabulary has {}",
-                ids[at], self.vocab_size
+            Some((at, id)) => Err(Error::invalid(format!(
+                "token id {id} at index {at} of {what} is out of range: the vocabulary has {}",
+                self.vocab_size
             ))),
         }
     }

@@ -89,7 +89,7 @@ impl Core {
         let facts = shared.loaded.model.facts();
         let (vocab, width) = (facts.vocab_size, facts.hidden_size);
         let (mut samplers, mut draws) = (Vec::new(), Vec::new());
-        let count = samplers_of(config.max_batch_size, ops.pool().threads());
+        let count = sampler_count(config.max_batch_size, ops.pool().threads());
         reserve(&mut samplers, count, BATCH)?;
         for _ in 0..count {
             samplers.push(Sampler::new(vocab, longest, ops.isa())?);
@@ -522,7 +522,7 @@ impl Core {
 mod pacing;
 #[path = "core_sampling.rs"]
 pub mod sampling;
-use sampling::{Draw, samplers as samplers_of};
+use sampling::{Draw, sampler_count};
 #[path = "core_sessions.rs"]
 mod sessions;
 

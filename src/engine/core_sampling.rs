@@ -14,7 +14,7 @@ pub struct Draw {
 }
 
 /// Samplers of an engine whose operations run on `threads`.
-pub fn samplers(max_batch_size: u32, threads: usize) -> usize {
+pub fn sampler_count(max_batch_size: u32, threads: usize) -> usize {
     threads.min(max_batch_size as usize)
 }
 

@@ -1,7 +1,7 @@
 //! What the engine may hold (invariant 5): counted before it is allocated, refused by name and number.
 
 use super::api::{EngineConfig, RequestParams};
-use super::core::sampling::samplers;
+use super::core::sampling::sampler_count;
 use super::embedding::Pooler;
 use super::event::Event;
 use super::free_memory::{self, CLAIMS, Claim};
@@ -168,7 +168,7 @@ fn weight_bytes(loaded: &Loaded) -> u64 {
 fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &FusedOps, max_sequence: usize) -> u64 {
     let (model, facts) = (&*loaded.model, loaded.model.facts());
     let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
-    let samplers = samplers(config.max_batch_size, ops.pool().threads());
+    let samplers = sampler_count(config.max_batch_size, ops.pool().threads());
     let sampling = batch
         .saturating_mul(facts.vocab_size * 4)
         .saturating_add(samplers.saturating_mul(Sampler::bytes(facts.vocab_size, max_sequence)));

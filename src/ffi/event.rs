@@ -56,12 +56,12 @@ pub struct bn_event {
     pub tokens: *const u32,
     /// Number of `tokens`.
     pub tokens_count: usize,
-    /// For each of `tokens` its own entry, then `top_logprobs` more, the most likely first. NaN
-    /// for a prompt's token. NULL without `BN_REQUEST_LOGPROBS`.
+    /// For each of `tokens` its own entry, then `top_logprobs` more, the most likely first, then
+    /// those of `logprob_tokens`. NaN for a prompt's token. NULL without `BN_REQUEST_LOGPROBS`.
     pub logprobs: *const bn_logprob,
     /// Number of `logprobs`: `tokens_count * logprobs_per_token`.
     pub logprobs_count: usize,
-    /// 0, or 1 + `top_logprobs`.
+    /// 0, or 1 + `top_logprobs` + `logprob_tokens_count`.
     pub logprobs_per_token: u32,
     /// `BN_FINISH_*`.
     pub finish_reason: i32,

@@ -127,7 +127,8 @@ pub struct bn_chat_message {
 pub struct bn_logprob {
     /// The token's id.
     pub token: u32,
-    /// Natural logarithm of its probability, before temperature and truncation.
+    /// Natural logarithm of its probability: before everything that a request asks of sampling, or
+    /// after it with `BN_REQUEST_CHAIN_LOGPROBS`.
     pub logprob: f32,
 }
 

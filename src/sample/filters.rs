@@ -81,7 +81,7 @@ impl Filter {
     }
 
     pub fn run(self, params: &SamplingParams, kept: &mut Kept, u: f64) {
-        if self.is_on(params) || self == Filter::Temperature {
+        if self.is_on(params) {
             (FILTERS[self as usize].run)(params, kept, u)
         }
     }

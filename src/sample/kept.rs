@@ -268,10 +268,11 @@ impl<'a> Kept<'a> {
     /// The logit of a token that is left.
     pub fn find(&self, token: u32) -> Option<f32> {
         let id = (token as usize).min(self.logits.len());
-        self.from(id)
-            .take_while(|c| self.listed || c.token == token)
-            .find(|c| c.token == token)
-            .map(|c| c.logit)
+        let found = match self.listed {
+            true => self.list.iter().find(|c| c.token == token).copied(),
+            false => self.among(id..self.logits.len().min(id + 1)).next(),
+        };
+        found.map(|c| c.logit)
     }
 
     /// The `k` most likely of what is left, or all.

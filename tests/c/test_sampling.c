@@ -187,8 +187,8 @@ TEST(mistakes_are_named) {
     REFUSED((params.samplers = twice, params.samplers_count = 1), "temperature is set, and samplers leaves it out");
     REFUSED((params.logit_bias = BIAS, params.logit_bias_count = 5000), "logit_bias_count");
     REFUSED(params.logit_bias_count = 1, "logit_bias is NULL");
-    bn_logit_bias far = {1u << 30, 1}, strong = {1, 101};
-    REFUSED((params.logit_bias = &far, params.logit_bias_count = 1), "logit_bias");
+    bn_logit_bias far[] = {{1, 1}, {1u << 30, 1}}, strong = {1, 101};
+    REFUSED((params.logit_bias = far, params.logit_bias_count = 2), "index 1 of logit_bias");
     REFUSED((params.logit_bias = &strong, params.logit_bias_count = 1), "token 1");
     bn_string empty = BN_STRING_INIT("");
     REFUSED((params.bad_words = &empty, params.bad_words_count = 1), "bad_words[0]");
