@@ -3,10 +3,14 @@
 
 use super::check::check_batch;
 use super::config::DecoderConfig;
-use super::{Facts, KvShape, Model, Outputs, check_stop};
+use super::products::Products;
+use super::{Adapter, AdapterFile, Facts, KvShape, Model, Outputs, adapter, check_stop};
 use crate::base::Result;
 use crate::kernels::Matrix;
-use crate::ops::{Attention, KvCache, Norm, OpSet, Owned, Paging, Projections, RaggedBatch, Rope, copy_to};
+use crate::ops::{
+    Attention, KvCache, Norm, OpSet, Owned, Paging, Projections, RaggedBatch, Rope, Site, copy_to,
+};
+use candle_core::Tensor;
 
 pub struct Layer {
     pub attn_norm: Norm,
@@ -83,12 +87,12 @@ impl Decoder {
     }
 
     /// q, k and v of layer `index`, after `update`, what the layer before gave, is added to the residual `x`.
-    fn qkv(&self, ops: &dyn OpSet, index: usize, x: &mut Owned, update: Option<Owned>) -> Result<Owned> {
-        let layer = &self.weights.layers[index];
+    fn qkv(&self, all: &Products, index: usize, x: &mut Owned, update: Option<Owned>) -> Result<Owned> {
+        let (layer, site) = (&self.weights.layers[index], Site::Qkv(index));
         let norm = Some(&layer.attn_norm);
         match update {
-            Some(update) => ops.add_linear(x, &update, self.post_norm(index - 1), norm, &layer.qkv),
-            None => ops.linear(x, norm, &layer.qkv),
+            Some(update) => all.add_linear(x, (&update, self.post_norm(index - 1)), norm, &layer.qkv, site),
+            None => all.linear(x, norm, &layer.qkv, site),
         }
     }
 
@@ -109,27 +113,37 @@ impl Decoder {
             window: span.window,
             norms: layer.qk_norms.as_ref(),
         };
-        let qkv = self.qkv(ops, index, x, update)?;
+        let qkv = self.qkv(&step.all, index, x, update)?;
         let mut attended = ops.attention(&qkv, &step.paging, step.kv, index, &how)?;
         drop(qkv);
+        let mut products = &step.all;
         if let Some(rows) = wanted {
+            products = &step.wanted;
             if rows.is_empty() {
                 return Ok(None);
             }
             attended = ops.rows(&attended, rows)?;
             *x = ops.rows(x, rows)?;
         }
-        self.feed_forward(ops, layer, x, attended).map(Some)
+        self.feed_forward(products, index, x, attended).map(Some)
     }
 
-    fn feed_forward(&self, ops: &dyn OpSet, layer: &Layer, x: &mut Owned, attended: Owned) -> Result<Owned> {
-        let output = ops.linear(&attended, layer.attn_sub_norm.as_ref(), &layer.output)?;
+    fn feed_forward(
+        &self,
+        products: &Products,
+        index: usize,
+        x: &mut Owned,
+        attended: Owned,
+    ) -> Result<Owned> {
+        let layer = &self.weights.layers[index];
+        let norm = layer.attn_sub_norm.as_ref();
+        let output = products.linear(&attended, norm, &layer.output, Site::Output(index))?;
         drop(attended);
-        let (post_norm, norm) = (layer.attn_post_norm.as_ref(), Some(&layer.ffn_norm));
-        let gate_up = ops.add_linear(x, &output, post_norm, norm, &layer.gate_up)?;
+        let (update, norm) = ((&*output as &Tensor, layer.attn_post_norm.as_ref()), Some(&layer.ffn_norm));
+        let gate_up = products.add_linear(x, update, norm, &layer.gate_up, Site::GateUp(index))?;
         drop(output);
         let (activation, norm) = (self.config.activation, layer.ffn_sub_norm.as_ref());
-        ops.gated_linear(&gate_up, activation, norm, &layer.down)
+        products.gated_linear(&gate_up, activation, norm, &layer.down, Site::Down(index))
     }
 
     /// Of what layer `index` adds to the residual.
@@ -162,6 +176,9 @@ struct Step<'a> {
     ops: &'a dyn OpSet,
     paging: Paging<'a>,
     kv: &'a KvCache,
+    all: Products<'a>,
+    /// Of the rows that are wanted.
+    wanted: Products<'a>,
 }
 
 impl Model for Decoder {
@@ -172,6 +189,10 @@ impl Model for Decoder {
     fn kv_shape(&self) -> KvShape {
         let a = &self.config.attention;
         KvShape { layers: self.config.layers, kv_heads: a.kv_heads, head_dim: a.head_dim, kind: None }
+    }
+
+    fn adapter(&self, file: &AdapterFile) -> Result<Adapter> {
+        adapter::fit(file, &self.config)
     }
 
     /// A row in f32, of everything whose memory stays from step to step: the residual, what is added to it or q, k and
@@ -203,9 +224,11 @@ impl Model for Decoder {
         stop: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()> {
-        let step = Step { ops, paging: Paging::new(batch, kv, &self.config.attention)?, kv };
+        let paging = Paging::new(batch, kv, &self.config.attention)?;
         check_batch(batch, kv, self.kv_shape(), self.config.vocab_size, self.config.context_length)?;
         let wanted = Wanted::of(batch);
+        let [all, some] = [None, wanted.rows()].map(|rows| Products::of_rows(ops, batch, rows));
+        let step = Step { ops, paging, kv, all, wanted: some };
         let x = self.residual(&step, stop, wanted.rows())?;
         check_stop(stop)?;
         out.hidden.clear();
@@ -223,7 +246,8 @@ impl Model for Decoder {
         }
         let all = batch.logits_rows.len() == x.dims()[0];
         let x = if all { x } else { ops.rows(&x, &wanted.places(&batch.logits_rows))? };
-        ops.linear_to(&mut out.logits, &x, Some(norm), &self.weights.head)
+        let products = Products::of_rows(ops, batch, Some(&batch.logits_rows));
+        products.linear_to(&mut out.logits, &x, Some(norm), &self.weights.head, Site::Head)
     }
 }
 

@@ -241,7 +241,7 @@ fn retyped(pool: &Pool, name: &str, m: Matrix, to: Option<DType>) -> Result<Matr
 
 /// Which row of a NEOX layout stands at `row` of an interleaved one: pair i of a head is rows 2i and 2i + 1 here, i
 /// and i + head_dim / 2 there.
-fn source_row(row: usize, rows: usize, heads: Option<usize>) -> usize {
+pub fn source_row(row: usize, rows: usize, heads: Option<usize>) -> usize {
     let Some(heads) = heads else { return row };
     let dim = rows / heads;
     let (head, at) = (row / dim, row % dim);
@@ -277,7 +277,7 @@ fn llama3_factors(c: &DecoderConfig) -> Vec<f32> {
 }
 
 /// GGUF's name for what Hugging Face calls the class.
-fn gguf_architecture(c: &DecoderConfig) -> Option<&'static str> {
+pub fn gguf_architecture(c: &DecoderConfig) -> Option<&'static str> {
     match c.architecture.as_str() {
         // BitNet b1.58's reproductions by 1bitLLM (silu), and the 2B-4T (relu2).
         _ if c.parts.sub_norms && c.activation == Activation::SwiGlu => Some("bitnet"),

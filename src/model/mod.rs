@@ -1,5 +1,6 @@
 //! Decoders on candle tensors through `ops`, their configuration and loader, and the `echo` model.
 
+mod adapter;
 mod check;
 mod checkpoint;
 mod config;
@@ -12,11 +13,13 @@ mod hf;
 mod loader;
 mod options;
 mod pooling;
+mod products;
 mod reader;
 mod requantized;
 mod rope;
 mod sampling;
 
+pub use adapter::{Adapter, AdapterFile};
 pub use checkpoint::Checkpoint;
 pub use config::{DecoderConfig, LayerSpan, Parts, RopeConfig, RopeScaling};
 pub use export::{ExportTypes, export};
@@ -81,6 +84,11 @@ pub trait Model: Send + Sync {
     /// An upper bound on scratch bytes on `ops` of a step of `rows` rows with `logits_rows` logits rows, where the
     /// hidden state of every row may be wanted.
     fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits_rows: usize) -> usize;
+    /// The adapter of `file` for this model. `Unsupported` where the model takes none, `BadModel` where it is another
+    /// model's.
+    fn adapter(&self, file: &AdapterFile) -> Result<Adapter> {
+        Err(Error::unsupported(format!("{}: {} takes no adapters", file.what, self.facts().name)))
+    }
     /// Runs `batch` on `ops`, appends K and V, and writes what `batch` asks for to `out` (resized).
     /// Calls `stop` on this thread between layers and before the head; true ends the pass with `Status::Cancelled`.
     fn forward(

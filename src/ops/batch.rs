@@ -1,5 +1,6 @@
 //! One step's ragged batch and the paged KV storage that it reads and writes.
 
+use super::lora::Adapted;
 use crate::base::{Result, reserve};
 use crate::kernels::attention::KvType;
 use candle_core::Tensor;
@@ -21,7 +22,7 @@ pub struct SeqRows {
 /// Row r of sequence s has position `positions[r]`; a sequence's rows are consecutive positions and attend to
 /// positions `0..=positions[r]`, the current chunk's included. Position p of a sequence lives in block
 /// `block_tables[table + p / block_size]`, slot `p % block_size`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct RaggedBatch {
     pub tokens: Vec<u32>,
     pub positions: Vec<u32>,
@@ -31,6 +32,8 @@ pub struct RaggedBatch {
     pub logits_rows: Vec<u32>,
     /// Rows whose hidden state behind the final norm is wanted, ascending.
     pub hidden_rows: Vec<u32>,
+    /// Rows that run with adapters (`adapt`).
+    pub adapted: Vec<Adapted>,
 }
 
 /// Paged K and V: for each layer one tensor `[2, blocks, kv_heads, block_size, head_dim]`, K then V, in the tiles of
@@ -60,5 +63,6 @@ impl RaggedBatch {
         self.block_tables.clear();
         self.logits_rows.clear();
         self.hidden_rows.clear();
+        self.adapted.clear();
     }
 }

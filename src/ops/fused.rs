@@ -4,6 +4,7 @@ use super::attention::{Attend, KvWrite};
 use super::elementwise::{Add, Gated, Rows};
 use super::embed::Embed;
 use super::linear::{AddLinear, GatedLinear, Linear, Scratch};
+use super::lora::{Adapt, Adapted, LoraScratch, Site};
 use super::norm::RmsNorm;
 use super::spare::{Owned, Spare};
 use super::support::{into_vec, ours};
@@ -23,6 +24,7 @@ pub struct FusedOps {
     pool: Arc<Pool>,
     isa: Isa,
     scratch: Mutex<Scratch>,
+    lora: Mutex<LoraScratch>,
     spare: Arc<Spare>,
     angles: Mutex<Angles>,
     /// Of attention; grown to the longest context, then reused.
@@ -117,6 +119,7 @@ impl FusedOps {
             pool,
             isa,
             scratch: Mutex::default(),
+            lora: Mutex::default(),
             spare: Arc::default(),
             angles: Mutex::default(),
             pieces: Mutex::default(),
@@ -198,6 +201,18 @@ impl OpSet for FusedOps {
 
     fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Owned> {
         self.owned("rows", x.apply_op1_no_bwd(&Rows { rows, spare: &self.spare }))
+    }
+
+    fn adapt(
+        &self,
+        y: &mut Owned,
+        x: &Tensor,
+        weights: &Projections,
+        adapted: &[Adapted],
+        site: Site,
+    ) -> Result<()> {
+        let op = Adapt { pool: &self.pool, isa: self.isa, scratch: &self.lora, weights, adapted, site };
+        ours("adapt", y.inplace_op2(x, &op))
     }
 
     fn add_linear(

@@ -7,6 +7,7 @@ mod embed;
 mod fused;
 mod kv;
 mod linear;
+pub mod lora;
 mod norm;
 mod paging;
 mod prepare;
@@ -15,6 +16,7 @@ mod support;
 
 pub use batch::{KvCache, RaggedBatch, SeqRows};
 pub use fused::FusedOps;
+pub use lora::{Adapted, Lora, Site};
 pub use paging::Paging;
 pub use spare::Owned;
 pub use support::copy_to;
@@ -151,6 +153,17 @@ pub trait OpSet: Send + Sync {
     fn add(&self, x: &mut Owned, y: &Tensor, norm: Option<&Norm>) -> Result<()>;
     /// Rows `rows` of `x`.
     fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Owned>;
+
+    /// Adds to `y`, the product of `x` and `weights`, what the adapters of some rows make of it: `x` is behind the norm
+    /// that all matrices share, and before those that they have of their own.
+    fn adapt(
+        &self,
+        y: &mut Owned,
+        x: &Tensor,
+        weights: &Projections,
+        adapted: &[Adapted],
+        site: Site,
+    ) -> Result<()>;
 
     /// `add` of the first three, and `linear` of the sum.
     fn add_linear(

@@ -20,6 +20,7 @@ mod engine_invariance;
 mod engine_memory;
 mod engine_pressure;
 mod layers;
+mod model_adapters;
 mod model_bad_files;
 mod model_echo;
 mod model_folders;

@@ -7,8 +7,8 @@ use bn_engine::kernels::attention::KvType;
 use bn_engine::kernels::{DType, Matrix, Pool, available};
 use bn_engine::model::Outputs;
 use bn_engine::ops::{
-    Activation, Attention, AttentionShape, FusedOps, KvCache, Norm, OpSet, Owned, Paging, Projections,
-    RaggedBatch, SeqRows,
+    Activation, Adapted, Attention, AttentionShape, FusedOps, KvCache, Norm, OpSet, Owned, Paging,
+    Projections, RaggedBatch, SeqRows, Site,
 };
 use candle_core::Tensor;
 use std::sync::Arc;
@@ -55,6 +55,17 @@ impl OpSet for InParts {
 
     fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Owned> {
         self.0.rows(x, rows)
+    }
+
+    fn adapt(
+        &self,
+        y: &mut Owned,
+        x: &Tensor,
+        weights: &Projections,
+        adapted: &[Adapted],
+        site: Site,
+    ) -> Result<()> {
+        self.0.adapt(y, x, weights, adapted, site)
     }
 }
 

@@ -9,7 +9,7 @@ use bn_engine::base::Result;
 use bn_engine::kernels::Pool;
 use bn_engine::kernels::attention::KvType;
 use bn_engine::model::{LoadOptions, Loaded, Outputs, Source, load};
-use bn_engine::ops::{FusedOps, KvCache, OpSet, RaggedBatch, SeqRows};
+use bn_engine::ops::{FusedOps, KvCache, Lora, OpSet, RaggedBatch, SeqRows};
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,7 +103,7 @@ pub struct Golden {
     pub source: String,
 }
 
-fn json(path: &Path) -> serde_json::Value {
+pub fn json(path: &Path) -> serde_json::Value {
     let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
@@ -180,7 +180,7 @@ impl Golden {
         index("logits", wanted).iter().map(read).collect()
     }
 
-    fn of(case: &str, model: &str, logits: &Path, json: &serde_json::Value) -> Self {
+    pub fn of(case: &str, model: &str, logits: &Path, json: &serde_json::Value) -> Self {
         let golden = Self {
             case: case.into(),
             model: model.into(),
@@ -203,6 +203,8 @@ pub struct Session<'a> {
     kv: KvCache,
     sequences: &'a [Vec<u32>],
     tables: Vec<Vec<u32>>,
+    /// Of each sequence, with its scale.
+    pub adapters: Vec<Option<(Arc<Lora>, f32)>>,
     /// Tokens done of each sequence, and the logits and hidden states of all of them.
     pub done: Vec<usize>,
     pub logits: Vec<Vec<f32>>,
@@ -230,7 +232,8 @@ impl<'a> Session<'a> {
         let tables = need.iter().map(|&n| free.split_off(free.len() - n)).collect();
         let kv = model.kv(kind, blocks, block_size);
         let (done, none) = (vec![0; sequences.len()], vec![Vec::new(); sequences.len()]);
-        Self { model, kv, sequences, tables, done, logits: none.clone(), hidden: none }
+        let adapters = vec![None; sequences.len()];
+        Self { model, kv, sequences, tables, adapters, done, logits: none.clone(), hidden: none }
     }
 
     /// One step: the next `rows` tokens of each named sequence (fewer where it ends), all logits and hidden states wanted.
@@ -249,6 +252,9 @@ impl<'a> Session<'a> {
                 table: batch.block_tables.len() as u32,
                 table_len: self.tables[seq].len() as u32,
             });
+            if let Some((lora, scale)) = &self.adapters[seq] {
+                batch.adapt(lora, *scale, batch.tokens.len() as u32, (to - from) as u32);
+            }
             batch.tokens.extend(&self.sequences[seq][from..to]);
             batch.positions.extend(from as u32..to as u32);
             batch.block_tables.extend(&self.tables[seq]);

@@ -5,6 +5,7 @@ mod class;
 mod config;
 mod fields;
 mod names;
+pub mod peft;
 mod pooling;
 mod quantization;
 mod rope;

@@ -49,8 +49,7 @@ pub fn canonical(class: &Class, name: &str) -> Name {
     let Some((layer, part)) = name.strip_prefix("layers.").and_then(|rest| rest.split_once('.')) else {
         return Name::Unknown;
     };
-    // A canonical number: "+1" and "01" are other names.
-    if layer.parse::<u16>().ok().is_none_or(|n| n.to_string() != layer) {
+    if !canonical_number(layer) {
         return Name::Unknown;
     }
     if part == "self_attn.rotary_emb.inv_freq" {
@@ -73,6 +72,22 @@ fn in_layer(class: &Class, layer: &str, part: &str) -> Name {
     let Some(part) = part.strip_suffix(".weight") else { return Name::Unknown };
     let gguf = norms(class).find(|(hf, _)| *hf == part);
     gguf.map_or(Name::Unknown, |(_, gguf)| Name::Tensor(format!("blk.{layer}.{gguf}.weight")))
+}
+
+/// GGUF's name, without `.weight`, of a module of PEFT's that is a product.
+pub fn projection(module: &str) -> Option<String> {
+    if module == "lm_head" {
+        return Some("output".into());
+    }
+    let module = module.strip_prefix("model.").unwrap_or(module);
+    let (layer, part) = module.strip_prefix("layers.")?.split_once('.')?;
+    let (_, gguf) = PROJECTIONS.iter().find(|(hf, _)| *hf == part)?;
+    canonical_number(layer).then(|| format!("blk.{layer}.{gguf}"))
+}
+
+/// "+1" and "01" are other names.
+fn canonical_number(layer: &str) -> bool {
+    layer.parse::<u16>().is_ok_and(|n| n.to_string() == layer)
 }
 
 /// The norms of a layer.

@@ -12,11 +12,16 @@ pub struct Copy(pub PathBuf);
 
 impl Copy {
     pub fn of(name: &str) -> Self {
+        Self::of_folder("models", name)
+    }
+
+    /// Of a folder of `tests/golden/<kind>`.
+    pub fn of_folder(kind: &str, name: &str) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let to = std::env::temp_dir().join(format!("bn-model-{}-{n}-{name}", std::process::id()));
         std::fs::create_dir_all(&to).unwrap();
-        for entry in std::fs::read_dir(root().join("tests/golden/models").join(name)).unwrap() {
+        for entry in std::fs::read_dir(root().join("tests/golden").join(kind).join(name)).unwrap() {
             let entry = entry.unwrap();
             if entry.path().is_file() {
                 std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();

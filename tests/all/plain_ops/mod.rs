@@ -2,10 +2,11 @@
 #![allow(dead_code)]
 
 use bn_engine::base::{Error, Result};
+use bn_engine::kernels::gemm::lora::Pair;
 use bn_engine::kernels::{Arithmetic, DType as Kind, Matrix};
 use bn_engine::ops::{
-    Activation, Attention, AttentionShape, KvCache, Norm, OpSet, Owned, Paging, Projections, RaggedBatch,
-    Rope, RopeStyle,
+    Activation, Adapted, Attention, AttentionShape, KvCache, Norm, OpSet, Owned, Paging, Projections,
+    RaggedBatch, Rope, RopeStyle, Site,
 };
 use candle_core::{D, DType, Device, IndexOp, Tensor};
 use half::{bf16, f16};
@@ -256,6 +257,26 @@ fn gated(x: &Tensor, activation: Activation) -> candle_core::Result<Tensor> {
     }
 }
 
+/// `y + s x Aᵀ Bᵀ` for the rows of `adapted`.
+fn adapt(
+    y: &Tensor,
+    x: &Tensor,
+    weights: &Projections,
+    adapted: &Adapted,
+    site: Site,
+) -> candle_core::Result<Tensor> {
+    let index = Tensor::from_slice(&adapted.rows, adapted.rows.len(), &Device::Cpu)?;
+    let x = x.index_select(&index, 0)?;
+    let update = |(pair, matrix): (&Option<_>, &Matrix)| {
+        let Some(Pair { a, b, scale }) = pair else {
+            return Tensor::zeros((adapted.rows.len(), matrix.rows), DType::F32, &Device::Cpu);
+        };
+        x.matmul(&dequantize(a)?.t()?)?.matmul(&dequantize(b)?)? * f64::from(scale * adapted.scale)
+    };
+    let pairs = adapted.lora.pairs(site).iter().zip(&weights.matrices);
+    y.index_add(&index, &Tensor::cat(&pairs.map(update).collect::<candle_core::Result<Vec<_>>>()?, 1)?, 0)
+}
+
 fn owned(result: candle_core::Result<Tensor>) -> Result<Owned> {
     ours(result).map(Owned::from)
 }
@@ -302,5 +323,19 @@ impl OpSet for PlainOps {
     fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Owned> {
         let index = ours(Tensor::from_slice(rows, rows.len(), &Device::Cpu))?;
         owned(x.index_select(&index, 0))
+    }
+
+    fn adapt(
+        &self,
+        y: &mut Owned,
+        x: &Tensor,
+        weights: &Projections,
+        adapted: &[Adapted],
+        site: Site,
+    ) -> Result<()> {
+        for adapted in adapted {
+            *y = owned(adapt(y, x, weights, adapted, site))?;
+        }
+        Ok(())
     }
 }

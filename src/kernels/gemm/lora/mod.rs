@@ -1,0 +1,226 @@
+//! Low-rank updates of a product (Hu et al. 2021, "LoRA"): `y += s B (A x)` for some of its rows.
+
+#![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
+
+use crate::kernels::gemm::blocks::{MOST, Part, SharedOut};
+use crate::kernels::gemm::dense;
+use crate::kernels::simd::dispatch::by_isa;
+use crate::kernels::simd::lanes::{BF16, Element, F16, F32, Lanes};
+use crate::kernels::{DType, Isa, Matrix, Pool};
+use std::ops::Range;
+
+/// Columns of a task. A matrix has as many tasks as the widest one takes; those of a narrower one may be empty.
+const COLUMNS: usize = 512;
+const LANES: usize = 16;
+/// Rows that share what is loaded of B.
+const ROWS: usize = 4;
+
+/// The update of one matrix.
+#[derive(Clone)]
+pub struct Pair {
+    /// `[rank, cols]`; F32, F16 or BF16, as `b`.
+    pub a: Matrix,
+    /// B's transpose, `[rank, rows]`: outputs side by side.
+    pub b: Matrix,
+    pub scale: f32,
+}
+
+/// The updates of some rows of a product, one for each of its matrices (None: it stays as it is).
+pub struct Update<'a> {
+    pub pairs: &'a [Option<Pair>],
+    /// Their inputs, `[rows.len(), cols]`.
+    pub x: &'a [f32],
+    /// Which rows of `y` they are; no two updates share one.
+    pub rows: &'a [u32],
+    /// Multiplies every pair's own.
+    pub scale: f32,
+}
+
+impl Update<'_> {
+    /// Of all pairs: numbers between A and B for each row.
+    pub fn ranks(&self) -> usize {
+        self.pairs.iter().flatten().map(|pair| pair.a.rows).sum()
+    }
+}
+
+/// `y[row, column of matrix i + j] += s B_i[j] · (A_i x)` for the rows of all `updates`. `widths` are the rows of the
+/// product's matrices, whose columns stand side by side in `y`, `[_, sum of widths]`. `between` has room for the `ranks` of
+/// each update's rows.
+///
+/// `A x` is as `dense::matmul` has it, and then each element is added up in the order of ranks before it is added to `y`:
+/// a row's bits do not depend on the others.
+pub fn add(
+    pool: &Pool,
+    isa: Isa,
+    updates: &[Update],
+    cols: usize,
+    widths: &[usize],
+    between: &mut [f32],
+    y: &mut [f32],
+) {
+    let stride: usize = widths.iter().sum();
+    let starts = || {
+        updates.iter().scan(0, |next, update| {
+            let start = *next;
+            *next += update.ranks() * update.rows.len();
+            Some(start..*next)
+        })
+    };
+    let numbers: usize = updates.iter().map(|update| update.ranks() * update.rows.len()).sum();
+    assert!(between.len() >= numbers && widths.len() <= MOST, "a buffer for {numbers} numbers");
+    let shared = SharedOut::new(between);
+    pool.run_if_worth(2 * cols * numbers, updates.len(), &|n| {
+        let Some(at) = starts().nth(n) else { return };
+        // SAFETY: each update has numbers of its own.
+        down(pool, isa, &updates[n], cols, unsafe { shared.slice(at) });
+    });
+    let (between, y) = (&*between, SharedOut::new(y));
+    let parts = widths.iter().max().map_or(0, |widest| widest.div_ceil(COLUMNS));
+    let work = 2 * numbers * stride / widths.len().max(1);
+    pool.run_if_worth(work, updates.len() * parts, &|task| {
+        let (n, part) = (task / parts, task % parts);
+        let Some(at) = starts().nth(n) else { return };
+        let (update, between) = (&updates[n], &between[at]);
+        let (mut column, mut rank) = (0, 0);
+        for (pair, width) in update.pairs.iter().zip(widths) {
+            if let Some(pair) = pair {
+                assert!(pair.b.rows == pair.a.rows && pair.b.cols == *width, "a pair as its matrix");
+                let columns = (part * COLUMNS).min(*width)..((part + 1) * COLUMNS).min(*width);
+                let t = Between { values: &between[rank..], stride: update.ranks() };
+                up(isa, &pair.b, columns, &t, update.rows, &Out { y: &y, stride, column });
+                rank += pair.a.rows;
+            }
+            column += width;
+        }
+    });
+}
+
+/// `s A x` of every pair, side by side.
+fn down(pool: &Pool, isa: Isa, update: &Update, cols: usize, out: &mut [f32]) {
+    let Some(first) = update.pairs.iter().flatten().next() else { return };
+    let mut parts = [Part { matrix: &first.a, column: 0 }; MOST];
+    let (mut count, mut column) = (0, 0);
+    for pair in update.pairs.iter().flatten() {
+        parts[count] = Part { matrix: &pair.a, column };
+        count += 1;
+        column += pair.a.rows;
+    }
+    dense::matmul(pool, isa, update.x, cols, &parts[..count], column, out);
+    for row in out.chunks_exact_mut(column) {
+        let mut rest = row;
+        for pair in update.pairs.iter().flatten() {
+            let (own, behind) = rest.split_at_mut(pair.a.rows);
+            own.iter_mut().for_each(|t| *t *= update.scale * pair.scale);
+            rest = behind;
+        }
+    }
+}
+
+/// Numbers between A and B, those of a row `stride` behind those of the row before.
+struct Between<'a> {
+    values: &'a [f32],
+    stride: usize,
+}
+
+/// The product, and where the matrix's columns begin in it.
+struct Out<'a> {
+    y: &'a SharedOut<'a>,
+    stride: usize,
+    column: usize,
+}
+
+fn up(isa: Isa, b: &Matrix, columns: Range<usize>, t: &Between, rows: &[u32], out: &Out) {
+    match b.dtype {
+        DType::F32 => up_of::<F32>(isa, b, columns, t, rows, out),
+        DType::F16 => up_of::<F16>(isa, b, columns, t, rows, out),
+        DType::BF16 => up_of::<BF16>(isa, b, columns, t, rows, out),
+        other => panic!("a low-rank update in {other:?}"),
+    }
+}
+
+by_isa!(
+    /// Adds `t[n] · b`, some of its columns, to each of `rows`.
+    fn up_of<E: Element>(b: &Matrix, columns: Range<usize>, t: &Between, rows: &[u32], out: &Out)
+        = up_in_lanes::<lanes>, up_in_scalars
+);
+
+#[inline(always)]
+unsafe fn up_in_lanes<L: Lanes, E: Element>(
+    b: &Matrix,
+    columns: Range<usize>,
+    t: &Between,
+    rows: &[u32],
+    out: &Out,
+) {
+    let whole = columns.start..columns.end - columns.len() % LANES;
+    for (n, rows) in rows.chunks(ROWS).enumerate() {
+        let t = Between { values: &t.values[n * ROWS * t.stride..], ..*t };
+        // SAFETY: the caller has the instructions.
+        unsafe {
+            match rows.len() {
+                1 => strip::<L, E, 1>(b, whole.clone(), &t, rows, out),
+                2 => strip::<L, E, 2>(b, whole.clone(), &t, rows, out),
+                3 => strip::<L, E, 3>(b, whole.clone(), &t, rows, out),
+                _ => strip::<L, E, ROWS>(b, whole.clone(), &t, rows, out),
+            }
+        }
+    }
+    up_in_scalars::<E>(b, whole.end..columns.end, t, rows, out);
+}
+
+/// Whole sixteens of columns of N rows.
+#[inline(always)]
+unsafe fn strip<L: Lanes, E: Element, const N: usize>(
+    b: &Matrix,
+    columns: Range<usize>,
+    t: &Between,
+    rows: &[u32],
+    out: &Out,
+) {
+    let width = b.cols;
+    assert!(columns.end <= width && b.data.len() == b.rows * width * E::BYTES && rows.len() == N);
+    assert!(t.values.len() >= (N - 1) * t.stride + b.rows);
+    for j in columns.step_by(LANES) {
+        // SAFETY: sixteen columns of `b` from `j` on, which end before `columns.end`; the caller has the instructions.
+        unsafe {
+            let mut sums = [L::splat(0.0); N];
+            for k in 0..b.rows {
+                let weights = E::load::<L>(b.data.as_ptr().add((k * width + j) * E::BYTES));
+                for n in 0..N {
+                    sums[n] = L::splat(t.values[n * t.stride + k]).fma(weights, sums[n]);
+                }
+            }
+            for n in 0..N {
+                let y = out.columns(rows[n], j..j + LANES).as_mut_ptr();
+                L::load(y).add(sums[n]).store(y);
+            }
+        }
+    }
+}
+
+fn up_in_scalars<E: Element>(b: &Matrix, columns: Range<usize>, t: &Between, rows: &[u32], out: &Out) {
+    let weight = |k: usize, j: usize| E::value(&b.data[(k * b.cols + j) * E::BYTES..]);
+    for (n, row) in rows.iter().enumerate() {
+        let t = &t.values[n * t.stride..][..b.rows];
+        // SAFETY: see `Out::columns`.
+        let y = unsafe { out.columns(*row, columns.clone()) };
+        for (y, j) in y.iter_mut().zip(columns.clone()) {
+            *y += t.iter().enumerate().fold(0.0f32, |sum, (k, t)| t.mul_add(weight(k, j), sum));
+        }
+    }
+}
+
+impl Out<'_> {
+    /// # Safety
+    /// Only one task writes to these columns of this row, and has no other slice of them: rows belong to one update,
+    /// columns to one matrix, and parts of a matrix to tasks.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn columns(&self, row: u32, columns: Range<usize>) -> &mut [f32] {
+        let start = row as usize * self.stride + self.column;
+        // SAFETY: the caller's promise.
+        unsafe { self.y.slice(start + columns.start..start + columns.end) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

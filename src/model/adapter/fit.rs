@@ -1,0 +1,195 @@
+//! An adapter's parts as the pairs of a decoder's products.
+
+use super::{Adapter, AdapterFile, Part};
+use crate::base::{Bytes, Error, Result};
+use crate::kernels::gemm::lora::Pair;
+use crate::kernels::{DType, Matrix};
+use crate::model::DecoderConfig;
+use crate::model::export::{gguf_architecture, source_row};
+use crate::ops::lora::Pairs;
+use crate::ops::{Lora, RopeStyle};
+use std::collections::HashMap;
+use xxhash_rust::xxh64::Xxh64;
+
+/// The highest rank.
+const MAX_RANK: usize = 1024;
+
+/// Names and rows of the matrices of one product, and their columns.
+type Product<'a> = (&'a [(&'a str, usize)], usize);
+
+/// The adapter of `file` for a decoder of `config`. `BadModel` where its shapes are another model's or a number is not
+/// finite, `Unsupported` for a part that no product has.
+pub fn fit(file: &AdapterFile, config: &DecoderConfig) -> Result<Adapter> {
+    let Fit { lora, bytes, mut hash, left, .. } = {
+        let mut fit = Fit::new(file, config)?;
+        fit.take_all()?;
+        fit
+    };
+    if let Some(name) = left.keys().min() {
+        return Err(Error::unsupported(format!("{}: it updates '{name}', which the model lacks", file.what)));
+    }
+    if bytes == 0 {
+        return Err(Error::bad_model(format!("{}: it updates nothing", file.what)));
+    }
+    let ranks = |pairs: &Pairs| pairs.iter().flatten().map(|pair| pair.a.rows).sum();
+    let ranks = lora.all().map(ranks).max().unwrap_or(0);
+    hash.update(&(bytes).to_le_bytes());
+    Ok(Adapter { ranks, fingerprint: hash.digest(), lora, bytes })
+}
+
+struct Fit<'a> {
+    config: &'a DecoderConfig,
+    file: &'a AdapterFile,
+    left: HashMap<&'a str, &'a Part>,
+    /// Rows of q and k change their order.
+    turn: bool,
+    lora: Lora,
+    bytes: u64,
+    hash: Xxh64,
+}
+
+impl<'a> Fit<'a> {
+    fn new(file: &'a AdapterFile, config: &'a DecoderConfig) -> Result<Self> {
+        let kin = |name: &'a str| if name.starts_with("bitnet") { "bitnet" } else { name };
+        let model = gguf_architecture(config).unwrap_or(&config.architecture);
+        if let Some(own) = file.architecture.as_deref().filter(|own| kin(own) != kin(model)) {
+            let what = &file.what;
+            return Err(Error::bad_model(format!(
+                "{what}: an adapter for '{own}', and the model is '{model}'"
+            )));
+        }
+        let turn = file.rope != config.rope_style;
+        if turn && config.ropes[0].dims != config.attention.head_dim {
+            return Err(Error::unsupported(format!("{}: its q and k rows cannot be reordered", file.what)));
+        }
+        let mut left = HashMap::new();
+        for part in &file.parts {
+            if left.insert(part.name.as_str(), part).is_some() {
+                return Err(Error::bad_model(format!("{}: '{}' is there twice", file.what, part.name)));
+            }
+        }
+        let lora = Lora { layers: Vec::new(), head: Pairs::default() };
+        Ok(Self { config, file, left, turn, lora, bytes: 0, hash: Xxh64::new(0) })
+    }
+
+    fn take_all(&mut self) -> Result<()> {
+        let c = self.config;
+        let (q, kv, hidden, ffn) = (c.attention_width(), c.kv_width(), c.hidden, c.ffn);
+        let products: [Product; 4] = [
+            (&[("attn_q", q), ("attn_k", kv), ("attn_v", kv)], hidden),
+            (&[("attn_output", hidden)], q),
+            (&[("ffn_gate", ffn), ("ffn_up", ffn)], hidden),
+            (&[("ffn_down", hidden)], ffn),
+        ];
+        for layer in 0..c.layers {
+            let mut pairs: [Pairs; 4] = Default::default();
+            for (pairs, (matrices, cols)) in pairs.iter_mut().zip(products) {
+                for (pair, (name, rows)) in pairs.iter_mut().zip(matrices) {
+                    *pair = self.pair(&format!("blk.{layer}.{name}"), *rows, cols)?;
+                }
+            }
+            self.lora.layers.push(pairs);
+        }
+        self.lora.head[0] = self.pair("output", c.vocab_size, hidden)?;
+        Ok(())
+    }
+
+    /// The pair of the matrix `name`, `[rows, cols]`; None where the adapter lets it be.
+    fn pair(&mut self, name: &str, rows: usize, cols: usize) -> Result<Option<Pair>> {
+        let Some(part) = self.left.remove(name) else { return Ok(None) };
+        let Part { a, b, scale, .. } = part;
+        let rank = a.rows;
+        let bad = |why: String| Error::bad_model(format!("{}: the update of '{name}' {why}", self.file.what));
+        if (a.cols, b.rows, b.cols) != (cols, rows, rank) || rank == 0 || rank > MAX_RANK {
+            return Err(bad(format!(
+                "is [{}, {}] by [{rank}, {}], where the model has [{rows}, {cols}] (and a rank is at most {MAX_RANK})",
+                b.rows, b.cols, a.cols
+            )));
+        }
+        let heads = match name.rsplit('.').next() {
+            Some("attn_q") if self.turn => Some(self.config.attention.heads),
+            Some("attn_k") if self.turn => Some(self.config.attention.kv_heads),
+            _ => None,
+        };
+        let to_interleaved = self.config.rope_style == RopeStyle::Interleaved;
+        let order = |row| match heads {
+            Some(heads) if !to_interleaved => interleaved_row(row, rows / heads),
+            _ => source_row(row, rows, heads),
+        };
+        let (a, b) = (copied(a)?, transposed(b, &order)?);
+        for matrix in [&a, &b] {
+            if !finite(matrix) || !scale.is_finite() {
+                return Err(bad("holds a number that is not finite".into()));
+            }
+            self.bytes += matrix.data.len() as u64;
+            self.hash.update(&matrix.data);
+        }
+        self.hash.update(name.as_bytes());
+        self.hash.update(&scale.to_le_bytes());
+        Ok(Some(Pair { a, b, scale: *scale }))
+    }
+}
+
+/// Bytes of an element; `Unsupported` for types that are no floats.
+fn element(m: &Matrix) -> Result<usize> {
+    match m.dtype {
+        DType::F32 => Ok(4),
+        DType::F16 | DType::BF16 => Ok(2),
+        other => Err(Error::unsupported(format!("an adapter in {other:?}; F32, F16 and BF16 are read"))),
+    }
+}
+
+fn empty(m: &Matrix) -> Result<Vec<u8>> {
+    let (mut data, len) = (Vec::new(), m.data.len());
+    data.try_reserve_exact(len).map_err(|_| Error::out_of_memory("an adapter", len))?;
+    Ok(data)
+}
+
+/// The file may go once the adapter is there.
+fn copied(m: &Matrix) -> Result<Matrix> {
+    element(m)?;
+    let mut data = empty(m)?;
+    data.extend_from_slice(&m.data);
+    Matrix::new(Bytes::new(data), m.dtype, m.rows, m.cols)
+}
+
+/// `source_row`, the other way.
+fn interleaved_row(row: usize, dim: usize) -> usize {
+    let at = row % dim;
+    row - at + at % (dim / 2) * 2 + at / (dim / 2)
+}
+
+/// `[rows, rank]` as `[rank, rows]`; `order` says which row stands at a place.
+fn transposed(m: &Matrix, order: &dyn Fn(usize) -> usize) -> Result<Matrix> {
+    let bytes = element(m)?;
+    let mut data = empty(m)?;
+    for column in 0..m.cols {
+        for row in (0..m.rows).map(order) {
+            data.extend_from_slice(&m.data[(row * m.cols + column) * bytes..][..bytes]);
+        }
+    }
+    Matrix::new(Bytes::new(data), m.dtype, m.cols, m.rows)
+}
+
+fn finite(m: &Matrix) -> bool {
+    let halves = || m.data.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b));
+    match m.dtype {
+        DType::F32 => m.data.as_chunks::<4>().0.iter().all(|b| f32::from_le_bytes(*b).is_finite()),
+        DType::F16 => halves().all(|h| half::f16::from_bits(h).is_finite()),
+        _ => halves().all(|h| half::bf16::from_bits(h).is_finite()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_orders_of_rows_are_each_others_inverse() {
+        for (rows, heads) in [(8, 1), (24, 3), (128, 2)] {
+            for row in 0..rows {
+                assert_eq!(interleaved_row(source_row(row, rows, Some(heads)), rows / heads), row);
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! A pass's products, with the adapters of its rows.
+
+use crate::base::Result;
+use crate::ops::{Activation, Adapted, Norm, OpSet, Owned, Projections, RaggedBatch, Site, copy_to};
+use candle_core::Tensor;
+use std::borrow::Cow;
+
+/// How some rows of a pass are multiplied. Where none has an adapter that updates a product, it is fused with what stands
+/// before it; the bits are the same.
+pub struct Products<'a> {
+    ops: &'a dyn OpSet,
+    adapted: Cow<'a, [Adapted]>,
+}
+
+impl<'a> Products<'a> {
+    /// Of the batch's rows, or of some of them.
+    pub fn of_rows(ops: &'a dyn OpSet, batch: &'a RaggedBatch, rows: Option<&[u32]>) -> Self {
+        let adapted = &batch.adapted;
+        let adapted = match rows.filter(|_| !adapted.is_empty()) {
+            Some(rows) => Cow::Owned(Adapted::among(adapted, rows)),
+            None => Cow::Borrowed(&adapted[..]),
+        };
+        Self { ops, adapted }
+    }
+
+    fn plain(&self, site: Site) -> bool {
+        !self.adapted.iter().any(|adapted| adapted.lora.pairs(site).iter().any(Option::is_some))
+    }
+
+    pub fn linear(
+        &self,
+        x: &Tensor,
+        norm: Option<&Norm>,
+        weights: &Projections,
+        site: Site,
+    ) -> Result<Owned> {
+        if self.plain(site) {
+            return self.ops.linear(x, norm, weights);
+        }
+        let normed = norm.map(|norm| self.ops.norm(x, norm)).transpose()?;
+        let x = normed.as_deref().unwrap_or(x);
+        let mut y = self.ops.linear(x, None, weights)?;
+        self.ops.adapt(&mut y, x, weights, &self.adapted, site)?;
+        Ok(y)
+    }
+
+    /// Of `x`, after `y` is added to it.
+    pub fn add_linear(
+        &self,
+        x: &mut Owned,
+        (y, y_norm): (&Tensor, Option<&Norm>),
+        norm: Option<&Norm>,
+        weights: &Projections,
+        site: Site,
+    ) -> Result<Owned> {
+        if self.plain(site) {
+            return self.ops.add_linear(x, y, y_norm, norm, weights);
+        }
+        self.ops.add(x, y, y_norm)?;
+        self.linear(x, norm, weights, site)
+    }
+
+    pub fn gated_linear(
+        &self,
+        gate_up: &Tensor,
+        activation: Activation,
+        norm: Option<&Norm>,
+        weights: &Projections,
+        site: Site,
+    ) -> Result<Owned> {
+        if self.plain(site) {
+            return self.ops.gated_linear(gate_up, activation, norm, weights);
+        }
+        self.linear(&*self.ops.gated(gate_up, activation)?, norm, weights, site)
+    }
+
+    pub fn linear_to(
+        &self,
+        out: &mut Vec<f32>,
+        x: &Tensor,
+        norm: Option<&Norm>,
+        weights: &Projections,
+        site: Site,
+    ) -> Result<()> {
+        if self.plain(site) {
+            return self.ops.linear_to(out, x, norm, weights);
+        }
+        copy_to(out, &*self.linear(x, norm, weights, site)?)
+    }
+}

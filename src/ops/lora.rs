@@ -1,0 +1,166 @@
+//! Adapters: low-rank updates of a decoder's products (Hu et al. 2021, "LoRA"), for some rows of a step.
+
+use super::support::{f32s, f32s_mut, rows};
+use super::{Projections, RaggedBatch};
+use crate::base::sync::Mutex;
+use crate::kernels::gemm::blocks::MOST;
+use crate::kernels::gemm::lora::{self, Pair, Update};
+use crate::kernels::pool::buffer::grown;
+use crate::kernels::{Isa, Pool};
+use candle_core::{CpuStorage, InplaceOp2, Layout};
+use std::sync::Arc;
+
+/// The products of a decoder that an adapter may update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Site {
+    /// q, k and v of a layer.
+    Qkv(usize),
+    Output(usize),
+    /// gate and up.
+    GateUp(usize),
+    Down(usize),
+    Head,
+}
+
+/// The pairs of one product, by its matrices.
+pub type Pairs = [Option<Pair>; MOST];
+
+/// An adapter's pairs.
+#[derive(Clone)]
+pub struct Lora {
+    /// Of each layer, in the order of `Site`.
+    pub layers: Vec<[Pairs; 4]>,
+    pub head: Pairs,
+}
+
+impl Lora {
+    pub fn pairs(&self, site: Site) -> &Pairs {
+        match site {
+            Site::Qkv(layer) => &self.layers[layer][0],
+            Site::Output(layer) => &self.layers[layer][1],
+            Site::GateUp(layer) => &self.layers[layer][2],
+            Site::Down(layer) => &self.layers[layer][3],
+            Site::Head => &self.head,
+        }
+    }
+
+    /// Every product's.
+    pub fn all(&self) -> impl Iterator<Item = &Pairs> {
+        self.layers.iter().flatten().chain([&self.head])
+    }
+}
+
+/// The rows of a step that run with an adapter.
+#[derive(Clone)]
+pub struct Adapted {
+    pub lora: Arc<Lora>,
+    /// Multiplies the scale of each of its pairs.
+    pub scale: f32,
+    /// Ascending; no row has two adapters.
+    pub rows: Vec<u32>,
+}
+
+impl Adapted {
+    /// The same of `rows` alone, by their places there.
+    pub fn among(all: &[Self], rows: &[u32]) -> Vec<Self> {
+        let place = |row: &u32| rows.binary_search(row).ok().map(|at| at as u32);
+        let some = |adapted: &Self| Self {
+            rows: adapted.rows.iter().filter_map(place).collect(),
+            ..adapted.clone()
+        };
+        all.iter().map(some).filter(|adapted| !adapted.rows.is_empty()).collect()
+    }
+}
+
+impl RaggedBatch {
+    /// Row `row` and the next `count` run with `lora`, at `scale`. Rows come in their order.
+    pub fn adapt(&mut self, lora: &Arc<Lora>, scale: f32, row: u32, count: u32) {
+        let same = |a: &&mut Adapted| Arc::ptr_eq(&a.lora, lora) && a.scale.to_bits() == scale.to_bits();
+        match self.adapted.iter_mut().find(same) {
+            Some(adapted) => adapted.rows.extend(row..row + count),
+            None => {
+                let rows = (row..row + count).collect();
+                self.adapted.push(Adapted { lora: lora.clone(), scale, rows });
+            }
+        }
+    }
+}
+
+/// Numbers that one pass keeps between A and B, and its inputs.
+#[derive(Default)]
+pub struct LoraScratch {
+    x: Vec<f32>,
+    between: Vec<f32>,
+}
+
+/// `y += s B (A x)` for the rows of `adapted`, whose pairs at `site` stand for the matrices of `weights`.
+pub struct Adapt<'a> {
+    pub pool: &'a Pool,
+    pub isa: Isa,
+    pub scratch: &'a Mutex<LoraScratch>,
+    pub weights: &'a Projections,
+    pub adapted: &'a [Adapted],
+    pub site: Site,
+}
+
+impl InplaceOp2 for Adapt<'_> {
+    fn name(&self) -> &'static str {
+        "adapt"
+    }
+
+    fn cpu_fwd(
+        &self,
+        y: &mut CpuStorage,
+        yl: &Layout,
+        x: &CpuStorage,
+        xl: &Layout,
+    ) -> candle_core::Result<()> {
+        let mut widths = [0; MOST];
+        let Some(cols) = self.check(&mut widths) else { candle_core::bail!("an adapter of another model") };
+        let widths = &widths[..self.weights.matrices.len()];
+        let count = rows(yl, widths.iter().sum())?;
+        if rows(xl, cols)? != count
+            || !self.adapted.iter().flat_map(|a| &a.rows).all(|r| (*r as usize) < count)
+        {
+            candle_core::bail!("adapted rows of {count}");
+        }
+        let (y, x) = (f32s_mut(y, yl)?, f32s(x, xl)?);
+        let LoraScratch { x: inputs, between } = &mut *self.scratch.lock();
+        let live = || {
+            self.adapted
+                .iter()
+                .map(|a| (a, a.lora.pairs(self.site)))
+                .filter(|(_, p)| p.iter().any(Option::is_some))
+        };
+        let inputs = grown(inputs, cols * live().map(|(a, _)| a.rows.len()).sum::<usize>());
+        let wanted = live().flat_map(|(a, _)| &a.rows);
+        for (to, row) in inputs.chunks_exact_mut(cols).zip(wanted) {
+            to.copy_from_slice(&x[*row as usize * cols..][..cols]);
+        }
+        let (mut updates, mut rest) = (Vec::with_capacity(self.adapted.len()), &*inputs);
+        for (Adapted { rows, scale, .. }, pairs) in live() {
+            let (x, behind) = rest.split_at(rows.len() * cols);
+            updates.push(Update { pairs, x, rows, scale: *scale });
+            rest = behind;
+        }
+        let numbers = updates.iter().map(|update| update.ranks() * update.rows.len()).sum();
+        lora::add(self.pool, self.isa, &updates, cols, widths, grown(between, numbers), y);
+        Ok(())
+    }
+}
+
+impl Adapt<'_> {
+    /// The product's columns, with the rows of its matrices in `widths`; None where a pair does not fit its matrix.
+    fn check(&self, widths: &mut [usize; MOST]) -> Option<usize> {
+        let matrices = &self.weights.matrices;
+        let cols = matrices.first()?.cols;
+        widths.iter_mut().zip(matrices).for_each(|(to, matrix)| *to = matrix.rows);
+        let fits = |pair: &Option<Pair>, width: usize| {
+            pair.as_ref()
+                .is_none_or(|pair| pair.a.cols == cols && pair.b.cols == width && pair.a.rows == pair.b.rows)
+        };
+        let pairs = self.adapted.iter().map(|adapted| adapted.lora.pairs(self.site));
+        let all = pairs.flat_map(|pairs| pairs.iter().zip(&*widths));
+        (matrices.len() <= MOST && all.into_iter().all(|(pair, width)| fits(pair, *width))).then_some(cols)
+    }
+}

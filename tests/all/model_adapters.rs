@@ -1,0 +1,207 @@
+//! LoRA adapters: what PEFT computes with them, in any batch, and files that are wrong.
+
+use crate::common::parity::agreement;
+use crate::common::{Golden, Running, Session, alone, bits, json, load_file, load_on, root};
+use crate::folder_support::Copy;
+use crate::plain_ops::PlainOps;
+use bn_engine::base::{Error, Result, Status};
+use bn_engine::kernels::attention::KvType;
+use bn_engine::model::{Adapter, AdapterFile, Outputs};
+use bn_engine::ops::{Lora, RaggedBatch, SeqRows};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+fn cases() -> Vec<Value> {
+    json(&root().join("tests/golden/adapters/index.json")).as_array().unwrap().clone()
+}
+
+fn paths(case: &Value, field: &str) -> Vec<String> {
+    case[field].as_array().unwrap().iter().map(|path| path.as_str().unwrap().to_owned()).collect()
+}
+
+fn open(model: &Running, path: &str) -> Result<Adapter> {
+    model.model.adapter(&AdapterFile::open(&root().join(path).to_string_lossy())?)
+}
+
+fn lora(model: &Running, path: &str) -> Arc<Lora> {
+    Arc::new(open(model, path).unwrap_or_else(|e| panic!("{path}: {e}")).lora)
+}
+
+/// Every sequence with `lora`, in chunks, turn about.
+fn run(model: &Running, sequences: &[Vec<u32>], lora: &Arc<Lora>, chunk: usize) -> Vec<Vec<f32>> {
+    let mut session = Session::new(model, sequences, 16, chunk as u64);
+    session.adapters.fill(Some((lora.clone(), 1.0)));
+    session.interleave(chunk);
+    session.logits
+}
+
+/// Of folders and GGUF files, each with adapters from folders and from GGUF files: their rows of q and k lie differently.
+#[test]
+fn peft_computes_the_same() {
+    let mut checked = 0;
+    for case in cases() {
+        for (model, adapter) in paths(&case, "models")
+            .iter()
+            .flat_map(|m| paths(&case, "adapters").into_iter().map(move |a| (m, a)))
+        {
+            let what = format!("{model} with {adapter}");
+            let golden = Golden {
+                tolerance: case["tolerance"].as_f64().unwrap(),
+                ..Golden::of(&what, model, &root().join(case["logits"].as_str().unwrap()), &case)
+            };
+            let mut expected = None;
+            for threads in [1, 2] {
+                let model = load_file(model, threads).unwrap();
+                let lora = lora(&model, &adapter);
+                for chunk in [64, 3, 1] {
+                    let logits = run(&model, &golden.sequences, &lora, chunk);
+                    let (error, same, rows) = agreement(&golden, &logits);
+                    assert!(
+                        error <= golden.tolerance && same == rows,
+                        "{what}: {error:.2e}, {same} of {rows}"
+                    );
+                    let expected = expected.get_or_insert_with(|| bits(&logits));
+                    assert!(bits(&logits) == *expected, "{what}: {threads} threads, chunks of {chunk}");
+                }
+            }
+            let plain = load_on(&golden.model, Arc::new(PlainOps)).unwrap();
+            let plain = run(&plain, &golden.sequences, &lora(&plain, &adapter), 64);
+            assert!(agreement(&golden, &plain).0 <= golden.tolerance, "{what}, plain");
+            checked += 1;
+        }
+    }
+    assert!(checked >= 11, "{checked} pairs of a model and an adapter");
+}
+
+/// Sequences of one batch with two adapters, with one at another scale, and with none.
+#[test]
+fn company_changes_no_bit() {
+    for case in cases() {
+        let (name, adapter) = (&paths(&case, "models")[0], &paths(&case, "adapters")[0]);
+        let model = load_file(name, 2).unwrap();
+        let [first, mut second] = [0, 1].map(|_| lora(&model, adapter));
+        // Another adapter: the same updates at other places.
+        Arc::make_mut(&mut second).layers.iter_mut().for_each(|pairs| pairs[0] = Default::default());
+        let adapters = [None, Some((first.clone(), 1.0)), Some((second, 1.0)), Some((first, 0.25)), None];
+        let ids = |n: usize| (0..n as u32).map(|i| 1 + (i * 7 + n as u32) % 60).collect::<Vec<u32>>();
+        let sequences = [12, 12, 12, 12, 31].map(ids);
+        let mut all = Session::new(&model, &sequences, 16, 3);
+        all.adapters = adapters.to_vec();
+        all.interleave(4);
+        let mut outputs: Vec<_> = bits(&all.logits);
+        for (i, adapter) in adapters.iter().enumerate() {
+            let mut one = Session::new(&model, &sequences[i..=i], 16, 5);
+            one.adapters[0] = adapter.clone();
+            one.step(&[(0, 64)]);
+            assert!(bits(&one.logits)[0] == outputs[i], "{name}: sequence {i}");
+        }
+        assert!(bits(&alone(&model, &sequences[..1], 16))[0] == outputs[0], "{name}: none is none");
+        outputs.truncate(4);
+        outputs.sort();
+        outputs.dedup();
+        assert_eq!(outputs.len(), 4, "{name}: each adapter does something of its own");
+    }
+}
+
+/// Where few rows are wanted, the last layer runs for them alone.
+#[test]
+fn rows_that_are_wanted_alone_are_the_same() {
+    for case in cases() {
+        let model = load_file(&paths(&case, "models")[0], 2).unwrap();
+        let lora = lora(&model, &paths(&case, "adapters")[0]);
+        let ids: Vec<u32> = (0..20).map(|i| 1 + i * 3 % 60).collect();
+        let all = run(&model, &[ids.clone(), ids.clone()], &lora, 64).remove(0);
+        // The second half of the batch has no adapter.
+        let mut batch = RaggedBatch::default();
+        for seq in 0..2 {
+            batch.seqs.push(SeqRows { row: 20 * seq, rows: 20, table: 2 * seq, table_len: 2 });
+            batch.tokens.extend(&ids);
+            batch.positions.extend(0..20);
+            batch.block_tables.extend([2 * seq, 2 * seq + 1]);
+        }
+        batch.logits_rows = vec![7, 19, 39];
+        batch.hidden_rows = vec![3, 7];
+        batch.adapt(&lora, 1.0, 0, 20);
+        let (kv, mut out) = (model.kv(KvType::F32, 4, 16), Outputs::default());
+        model.forward(&batch, &kv, &mut out).unwrap();
+        let vocab = model.model.facts().vocab_size;
+        for (n, row) in [7, 19].into_iter().enumerate() {
+            assert!(
+                out.logits[n * vocab..][..vocab] == all[row * vocab..][..vocab],
+                "{}: row {row}",
+                case["name"]
+            );
+        }
+        let none = alone(&model, &[ids], 16).remove(0);
+        assert!(out.logits[2 * vocab..] == none[19 * vocab..], "{}: a row without", case["name"]);
+    }
+}
+
+fn refused(model: &Running, path: &str, status: Status, words: &[&str]) {
+    let error: Error = open(model, path).err().unwrap_or_else(|| panic!("{path} was taken"));
+    assert_eq!(error.status, status, "{error}");
+    words.iter().for_each(|word| assert!(error.message.contains(word), "no '{word}' in: {error}"));
+}
+
+#[test]
+fn files_that_are_wrong_are_refused_by_name() {
+    let model = load_file("tests/golden/models/llama-llama3", 1).unwrap();
+    let refused = |path: &str, status, words: &[&str]| refused(&model, path, status, words);
+    refused("/nonexistent", Status::Io, &["/nonexistent"]);
+    refused("tests/golden/models/llama-llama3", Status::Io, &["adapter_config.json"]);
+    refused("tests/golden/models/llama-llama3.gguf", Status::Unsupported, &["general.type"]);
+    refused("tests/golden/adapters/qwen3", Status::BadModel, &["blk.0.attn_q", "where the model has"]);
+    refused("tests/golden/adapters/qwen3.gguf", Status::BadModel, &["for 'qwen3'", "'llama'"]);
+    let echo = crate::common::load_source(
+        &bn_engine::model::Source::parse(Some("builtin:echo")).unwrap(),
+        &Default::default(),
+        1,
+    );
+    let file = AdapterFile::open(&root().join("tests/golden/adapters/llama").to_string_lossy()).unwrap();
+    assert_eq!(echo.unwrap().model.adapter(&file).err().unwrap().status, Status::Unsupported);
+
+    let changed = |change: &dyn Fn(&mut Value)| {
+        let copy = Copy::of_folder("adapters", "llama");
+        let mut config: Value = serde_json::from_slice(&copy.read("adapter_config.json")).unwrap();
+        change(&mut config);
+        copy.put("adapter_config.json", config.to_string());
+        copy
+    };
+    for (key, value) in [
+        ("peft_type", json!("LOHA")),
+        ("use_dora", json!(true)),
+        ("bias", json!("all")),
+        ("modules_to_save", json!(["lm_head"])),
+        ("fan_in_fan_out", json!(true)),
+        ("alpha_pattern", json!({"q_.*": 3})),
+        ("layer_replication", json!([[0, 1]])),
+    ] {
+        let copy = changed(&|config| config[key] = value.clone());
+        refused(&copy.path(), Status::Unsupported, &["adapter_config.json", key]);
+    }
+    refused(&changed(&|config| config["lora_alpha"] = json!("x")).path(), Status::BadModel, &["lora_alpha"]);
+    refused(&changed(&|config| config["lora_alpha"] = json!(1e39)).path(), Status::BadModel, &["lora_alpha"]);
+
+    let copy = Copy::of_folder("adapters", "llama");
+    let bytes = copy.read("adapter_model.safetensors");
+    let renamed = |from: &str, to: &str| {
+        let text = bytes.windows(from.len()).position(|w| w == from.as_bytes()).expect(from);
+        let mut bytes = bytes.clone();
+        bytes[text..text + from.len()].copy_from_slice(to.as_bytes());
+        copy.put("adapter_model.safetensors", bytes);
+        copy.path()
+    };
+    let names = &["layers.0.self_attn.q_proj.lora_A", "layers.7.self_attn.q_proj.lora_A"];
+    refused(&renamed(names[0], names[1]), Status::BadModel, &["layers.7.self_attn.q_proj", "lora_B"]);
+    refused(&renamed("q_proj.lora_A", "q_proj.lora_X"), Status::Unsupported, &["no pair"]);
+    refused(&renamed("self_attn.k_proj.lora_A", "self_attn.j_proj.lora_A"), Status::Unsupported, &["j_proj"]);
+    copy.put("adapter_model.safetensors", &bytes[..bytes.len() - 4]);
+    refused(&copy.path(), Status::BadModel, &["adapter_model.safetensors"]);
+    let mut nan = bytes.clone();
+    let end = nan.len();
+    nan[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+    copy.put("adapter_model.safetensors", nan);
+    refused(&copy.path(), Status::BadModel, &["not finite"]);
+    std::fs::remove_file(copy.0.join("adapter_model.safetensors")).unwrap();
+    refused(&copy.path(), Status::Io, &["adapter_model.safetensors"]);
+}
