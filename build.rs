@@ -59,7 +59,7 @@ fn short_comments(lines: &[String]) -> String {
 }
 
 /// In the order in which the header tells them.
-const SOURCES: [&str; 16] = [
+const SOURCES: [&str; 17] = [
     "status.rs",
     "string.rs",
     "types.rs",
@@ -73,6 +73,7 @@ const SOURCES: [&str; 16] = [
     "span.rs",
     "exports/model.rs",
     "exports/engine.rs",
+    "exports/adapter.rs",
     "exports/request.rs",
     "exports/session.rs",
     "exports/info.rs",

@@ -466,6 +466,14 @@
 #define BN_CHAT_ADD_GENERATION_PROMPT (1u << 0)
 
 /**
+ * A LoRA adapter of an engine.
+ *
+ * Made by `bn_adapter_open`, freed by `bn_adapter_free`. The pointer is only a name, as
+ * `bn_model`'s is.
+ */
+typedef struct bn_adapter bn_adapter;
+
+/**
  * An engine: the threads, KV cache and requests that run one model.
  *
  * Made by `bn_engine_create`, freed by `bn_engine_destroy`. The pointer is only a name, as
@@ -957,6 +965,11 @@ typedef struct bn_engine_config {
     bn_span_callback on_span;
     /** Passed to `on_span`. */
     void *on_span_context;
+    /**
+     * Bytes of `memory_limit_bytes` that the KV cache leaves for adapters (`bn_adapter_open`),
+     * besides what it leaves for requests. 0 (default): adapters take of what requests have.
+     */
+    uint64_t adapter_bytes;
 } bn_engine_config;
 
 /**
@@ -1391,6 +1404,15 @@ typedef struct bn_request_params {
     uint32_t dry_window;
     /** The model's end tokens and `stop_tokens` do not come before so many tokens. Default 0. */
     uint32_t min_new_tokens;
+    /**
+     * The adapter that the request runs with, of the same engine. NULL (default): none. Requests
+     * with different adapters share no part of the prefix cache.
+     */
+    const struct bn_adapter *adapter;
+    /** What the adapter's updates are multiplied with, -100 to 100. Default 1. */
+    float adapter_scale;
+    /** Must be 0. */
+    uint32_t reserved2;
 } bn_request_params;
 
 /** Where a request is: `bn_request_info_init`, then `bn_request_get_info`. */
@@ -1720,6 +1742,36 @@ bn_status bn_engine_report(struct bn_engine *engine,
                            size_t capacity,
                            size_t *length,
                            struct bn_error *error);
+
+/**
+ * Reads a LoRA adapter for requests of this engine (`bn_request_params.adapter`) and writes it to
+ * `*out`. `path` is a folder of PEFT's (`adapter_config.json`, `adapter_model.safetensors`) or a
+ * GGUF file of llama.cpp's. The tensors are F32, F16 or BF16, of any linear layer and the head. The
+ * files are not needed afterwards. Requests go on meanwhile; any number of adapters may run in one
+ * batch.
+ *
+ * An adapter counts against `memory_limit_bytes`, as its share of a forward pass does from the
+ * first one on, beside requests and within what `bn_engine_config.adapter_bytes` and they leave.
+ *
+ * [any thread]
+ * @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_IO`: a file cannot be opened;
+ * `BN_ERR_BAD_MODEL`: it is not sound, or for a model of other sizes; `BN_ERR_UNSUPPORTED`: it is
+ * more than LoRA (DoRA, biases, embeddings, ...), or the model takes none; `BN_ERR_MEMORY_LIMIT`;
+ * `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
+ */
+bn_status bn_adapter_open(struct bn_engine *engine,
+                          struct bn_string path,
+                          struct bn_adapter **out,
+                          struct bn_error *error);
+
+/**
+ * Frees an adapter's handle. Requests that run with it keep it until they end; then its bytes come
+ * back. NULL is ignored.
+ *
+ * [any thread]
+ * @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: not a live adapter.
+ */
+bn_status bn_adapter_free(struct bn_adapter *adapter);
 
 /**
  * Fills `*params` with the defaults. `struct_size` is `sizeof(bn_request_params)`.

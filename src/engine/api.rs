@@ -5,6 +5,7 @@ use crate::sample::SamplingParams;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+pub use super::adapters::{Adapted, Adapter};
 pub use super::efficiency::{Efficiency, HeldBack, StepCost};
 pub use super::event::{Embedding, Event, FinishReason, Logprob, Usage};
 pub use super::hub::Stage;
@@ -108,6 +109,8 @@ pub struct EngineConfig {
     pub model_name: Option<String>,
     /// Gets the spans of requests with a `trace`.
     pub on_span: Option<SpanSink>,
+    /// Of the memory limit: what is left free for adapters, beside requests. 0: they share with requests.
+    pub adapter_bytes: u64,
     /// What kernels use; None: the best that the machine has. The results are the same.
     pub instructions: Option<Isa>,
 }
@@ -138,6 +141,7 @@ impl Default for EngineConfig {
             log: None,
             log_level: LOG_WARN,
             model_name: None,
+            adapter_bytes: 0,
             on_span: None,
             instructions: None,
         }
@@ -209,6 +213,8 @@ pub struct RequestParams<'a> {
     pub session: Option<Cow<'a, str>>,
     /// Some: its spans go to `EngineConfig::on_span`.
     pub trace: Option<TraceContext>,
+    /// It runs with this adapter of the engine's.
+    pub adapter: Option<Adapted>,
 }
 
 /// Of requests that set none.
@@ -239,6 +245,7 @@ impl Default for RequestParams<'_> {
             cache_salt: 0,
             session: None,
             trace: None,
+            adapter: None,
         }
     }
 }

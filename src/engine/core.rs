@@ -1,5 +1,6 @@
 //! The engine thread: commands, plan, forward, sample, publish; over and over.
 
+use super::adapters::Adapted;
 use super::api::{EngineConfig, LOG_ERROR, LOG_WARN};
 use super::callback::{self, Log};
 use super::calls::Work;
@@ -437,6 +438,9 @@ impl Core {
             reserve(&mut batch.block_tables, table.len(), "a step's block tables")?;
             batch.block_tables.extend_from_slice(table);
             let first = batch.tokens.len() as u32;
+            if let Some(Adapted { adapter, scale }) = &sequence.adapter {
+                batch.adapt(&adapter.lora, *scale, first, entry.rows);
+            }
             for position in entry.start..entry.start + entry.rows {
                 batch.tokens.push(sequence.token_at(position as usize));
                 batch.positions.push(position);

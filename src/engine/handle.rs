@@ -1,5 +1,6 @@
 //! The engine as a host's threads see it.
 
+use super::adapters::Scratch;
 use super::api::*;
 use super::callback::{self, Log};
 use super::calls::Work;
@@ -37,6 +38,7 @@ pub struct Engine {
     kv_block_size: u32,
     default_timeout_ms: u32,
     model_name: Option<String>,
+    pub(super) adapter_scratch: Mutex<Scratch>,
     made_in: u32,
 }
 
@@ -131,6 +133,7 @@ impl Engine {
             kv_block_size: config.kv_block_size,
             default_timeout_ms: config.default_timeout_ms,
             model_name: config.model_name.clone(),
+            adapter_scratch: Mutex::new(Scratch::new(config.max_batch_tokens)),
             made_in: fork::generation(),
         };
         Ok((engine, core))
@@ -185,10 +188,15 @@ impl Engine {
         Ok(ids)
     }
 
+    pub(super) fn hub(&self) -> &Hub<Event, Work, Signal> {
+        &self.shared.hub
+    }
+
     /// A checked, tokenized request.
     fn prepare(&self, params: &RequestParams) -> Result<(Place, Work)> {
         let now = now_ns();
         let (facts, limits) = (self.facts(), self.limits(params.embedding.is_some()));
+        params.adapter.as_ref().map_or(Ok(()), |adapted| self.check_adapter(adapted))?;
         let prompt = limits.prompt_ids(params)?;
         let max_new = match params.embedding {
             Some(_) => 1,

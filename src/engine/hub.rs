@@ -14,9 +14,15 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 #[cfg(loom)]
-use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
 
 /// The wait descriptor as the hub sees it; a counter in tests.
 pub trait Readable {
@@ -106,6 +112,8 @@ pub struct Hub<E, C, R> {
     quiet: Condvar,
     /// An `End` or `EndAll` came that `ends` has not shown yet.
     urgent: AtomicBool,
+    /// Bytes of what was set aside and is gone: whoever drops it may hold the lock.
+    returned: Arc<AtomicU64>,
     signal: Option<R>,
     bounds: Bounds,
 }
@@ -120,6 +128,18 @@ pub struct Bounds {
     pub bytes: u64,
     /// Of one request; see `Slots`.
     pub unread_bytes: u64,
+}
+
+/// Bytes that are no request's; they come back when this is dropped.
+pub struct SetAside {
+    bytes: u64,
+    returned: Arc<AtomicU64>,
+}
+
+impl Drop for SetAside {
+    fn drop(&mut self) {
+        self.returned.fetch_add(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl<E> Default for Outbox<E> {
@@ -149,6 +169,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
             engine_bell: Condvar::new(),
             quiet: Condvar::new(),
             urgent: AtomicBool::new(false),
+            returned: Arc::new(AtomicU64::new(0)),
             signal,
             bounds,
         }
@@ -167,6 +188,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     pub fn submit(&self, requests: Vec<(Place, C)>, ids: &mut Vec<RequestId>) -> Result<()> {
         let mut state = self.state.lock();
         state.open()?;
+        self.settle(&mut state);
         self.bounds.queue(requests.iter().map(|(place, _)| place), state.slots.usage())?;
         if self.bounds.bytes != u64::MAX {
             fits(requests.iter().map(|(place, _)| place), &mut state.slots, self.bounds.bytes)?;
@@ -208,7 +230,35 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     }
 
     pub fn usage(&self) -> Usage {
-        *self.state.lock().slots.usage()
+        let mut state = self.state.lock();
+        self.settle(&mut state);
+        *state.slots.usage()
+    }
+
+    /// Sets `bytes` aside for what is no request. `MemoryLimit` where they do not fit beside what requests may need.
+    pub fn set_aside(&self, bytes: u64) -> Result<SetAside> {
+        let mut state = self.state.lock();
+        self.settle(&mut state);
+        if !state.slots.set_aside(bytes, self.bounds.bytes) {
+            let left = self.bounds.bytes.saturating_sub(state.slots.usage().reserved);
+            return Err(Error::new(
+                Status::MemoryLimit,
+                format!(
+                    "it takes {bytes} bytes, and memory_limit_bytes leaves {left} beside what requests hold"
+                ),
+            ));
+        }
+        Ok(SetAside { bytes, returned: self.returned.clone() })
+    }
+
+    /// Whether these bytes are this hub's.
+    pub fn owns(&self, aside: &SetAside) -> bool {
+        Arc::ptr_eq(&aside.returned, &self.returned)
+    }
+
+    /// Takes back what was set aside and is gone.
+    fn settle(&self, state: &mut State<E, C>) {
+        state.slots.put_back(self.returned.swap(0, Ordering::Relaxed));
     }
 
     pub fn phase(&self) -> Phase {
@@ -346,6 +396,7 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     fn hand_over(&self, out: &mut Outbox<E>) -> MutexGuard<'_, State<E, C>> {
         let mut state = self.state.lock();
         let Usage { any_ready: before, reserved, .. } = *state.slots.usage();
+        self.settle(&mut state);
         out.admitted.drain(..).for_each(|slot| state.slots.admit(slot));
         out.events.drain(..).for_each(|(slot, event)| state.slots.accept(slot, event));
         // What ended has given back what it no longer holds.

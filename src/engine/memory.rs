@@ -96,6 +96,8 @@ struct Need {
     free: u64,
     /// What a queue full of short requests holds.
     requests: u64,
+    /// Left for adapters.
+    adapters: u64,
     max_sequence: usize,
     /// The most that KV may take; 0: as much as there is.
     kv_cache: u64,
@@ -132,6 +134,7 @@ pub fn plan(
         limit,
         free,
         requests,
+        adapters: config.adapter_bytes,
         kv_cache,
         max_sequence,
         explicit,
@@ -217,7 +220,8 @@ impl Need {
     /// KV's part of the limit. Requests have room for a short one in each place of the queue, but no more than KV,
     /// and less than that where KV could not hold one sequence.
     fn kv_share(&self) -> u64 {
-        let left = self.limit.saturating_sub(self.weights.saturating_add(self.workspace));
+        let fixed = self.weights.saturating_add(self.workspace).saturating_add(self.adapters);
+        let left = self.limit.saturating_sub(fixed);
         let least = (left / 16).min(64 << 20);
         let kv = left - self.requests.min(left / 2).max(least);
         let one_sequence = (self.one_sequence() as u64).saturating_mul(self.block + self.index);
@@ -324,6 +328,7 @@ mod tests {
             limit: 0,
             free: 1000 * MIB,
             requests: 10 * MIB,
+            adapters: 0,
             kv_cache: 0,
             index: 0,
             max_sequence: 1000,

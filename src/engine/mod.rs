@@ -8,6 +8,7 @@ mod kv_events;
 mod loading;
 mod slots;
 
+mod adapters;
 pub mod api;
 mod callback;
 mod config;

@@ -1,5 +1,6 @@
 //! One request as the engine thread holds it, from submit to its terminal event.
 
+use super::adapters::Adapted;
 use super::api::{Pooling, RequestParams, TraceContext};
 use super::embedding::Pooler;
 use super::event::{Event, FinishReason, Spare, Usage};
@@ -46,6 +47,7 @@ pub struct Sequence {
     /// Kept under this name when it ends.
     pub session: Option<Box<str>>,
     pub trace: Option<TraceContext>,
+    pub adapter: Option<Adapted>,
     priority: u8,
     drop_late: bool,
     reuse: Reuse,
@@ -81,6 +83,7 @@ impl Sequence {
         let after = |ms: u32| if ms == 0 { 0 } else { now.saturating_add(u64::from(ms) * 1_000_000) };
         let ends = if params.ignore_eos { &[] } else { end_tokens };
         let stop = StopMatcher::new(&params.stop_tokens, ends, &params.stop_strings)?;
+        let salt = params.adapter.as_ref().map_or(params.cache_salt, |a| a.salt(params.cache_salt));
         let pooler = params.embedding.as_ref().map(|e| Pooler::new(e, facts.pooling, facts.hidden_size));
         Ok(Self {
             id: RequestId(0),
@@ -103,9 +106,10 @@ impl Sequence {
             end_unread: params.end_unread,
             session: params.session.as_deref().map(Into::into),
             trace: params.trace,
+            adapter: params.adapter.clone(),
             priority: params.priority,
             drop_late: params.drop_late,
-            reuse: Reuse { limit: reusable(params, facts), shared: params.cache, salt: params.cache_salt },
+            reuse: Reuse { limit: reusable(params, facts), shared: params.cache, salt },
             submitted_ns: now,
             deadline_ns: after(timeout_ms),
             queue_deadline_ns: after(params.queue_timeout_ms),

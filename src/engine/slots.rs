@@ -206,6 +206,21 @@ impl<E: Merge> Slots<E> {
         granted
     }
 
+    /// Bytes for what is no request. False, and nothing has happened, where they do not fit so that every request can
+    /// still come to its end.
+    pub fn set_aside(&mut self, bytes: u64, budget: u64) -> bool {
+        let Some(left) = budget.saturating_sub(self.usage.reserved).checked_sub(bytes) else { return false };
+        let fits = budget == u64::MAX || (left >= self.largest_need() && self.is_safe(left));
+        if fits {
+            self.reserve(bytes);
+        }
+        fits
+    }
+
+    pub fn put_back(&mut self, bytes: u64) {
+        self.usage.reserved -= bytes;
+    }
+
     fn is_safe(&mut self, left: u64) -> bool {
         if left >= self.largest_need().saturating_mul(self.usage.running as u64 + 1) {
             return true;

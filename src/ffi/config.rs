@@ -109,6 +109,9 @@ pub struct bn_engine_config {
     pub on_span: bn_span_callback,
     /// Passed to `on_span`.
     pub on_span_context: *mut c_void,
+    /// Bytes of `memory_limit_bytes` that the KV cache leaves for adapters (`bn_adapter_open`),
+    /// besides what it leaves for requests. 0 (default): adapters take of what requests have.
+    pub adapter_bytes: u64,
 }
 
 grown!(
@@ -174,6 +177,7 @@ impl bn_engine_config {
             on_event: self.event_sink()?,
             log: log_sink(self.log, self.log_context),
             log_level: self.log_level,
+            adapter_bytes: self.adapter_bytes,
             on_span: span_sink(self.on_span, self.on_span_context),
             // SAFETY: the caller's promise.
             model_name: unsafe { guard::optional_text("model_name", self.model_name) }?.map(str::to_owned),

@@ -1,15 +1,16 @@
-//! The live engines and models of this process, by handle.
+//! The live engines, models and adapters of this process, by handle.
 //!
 //! A handle is a number of its own, in the half of the address space that belongs to the system, and is never read: it
 //! only names an entry here. So a pointer that was destroyed, or invented, finds nothing and gives an error instead of
 //! undefined behavior. The price is a look-up of about 20 ns per call.
 //!
-//! A fork takes both locks first (`fork::hold`), so that a child finds them free and the tables whole.
+//! A fork takes all locks first (`fork::hold`), so that a child finds them free and the tables whole.
 
-use super::types::{bn_engine, bn_model};
+use super::types::{bn_adapter, bn_engine, bn_model};
 use crate::base::sync::{Condvar, Mutex};
 use crate::base::{Error, Result, fork, reserve};
 use crate::engine::Engine;
+use crate::engine::api::Adapter;
 use crate::model::Loaded;
 use crate::text::chat;
 use std::cell::UnsafeCell;
@@ -25,6 +26,7 @@ struct Handles<T>(RwLock<Table<T>>);
 static NEXT: AtomicUsize = AtomicUsize::new(1 << (usize::BITS - 1));
 static ENGINES: Handles<Entry> = Handles::new();
 static MODELS: Handles<Loaded> = Handles::new();
+static ADAPTERS: Handles<Adapter> = Handles::new();
 
 impl<T> Handles<T> {
     const fn new() -> Self {
@@ -61,6 +63,14 @@ impl<T> Handles<T> {
         })
     }
 
+    /// Refused where there is none.
+    fn free(&self, what: &str, handle: usize) -> Result<()> {
+        match self.remove(handle) {
+            Some(_) => Ok(()),
+            None => self.find(what, handle, |_| ()),
+        }
+    }
+
     fn remove(&self, handle: usize) -> Option<Arc<T>> {
         let mut table = self.write();
         let at = table.iter().position(|(live, _)| *live == handle)?;
@@ -70,16 +80,16 @@ impl<T> Handles<T> {
 
 /// What a fork holds: nobody else can be in the tables then.
 type Guard<T> = RwLockWriteGuard<'static, Table<T>>;
-struct Hold(UnsafeCell<Option<(Guard<Entry>, Guard<Loaded>)>>);
+struct Hold(UnsafeCell<Option<(Guard<Entry>, Guard<Loaded>, Guard<Adapter>)>>);
 // SAFETY: only the thread that forks touches it, between `take` and `give`; the locks keep others out.
 unsafe impl Sync for Hold {}
 static HOLD: Hold = Hold(UnsafeCell::new(None));
 
 impl fork::Held for Hold {
     fn take(&self) {
-        let both = (ENGINES.write(), MODELS.write());
-        // SAFETY: this thread has both locks, and so is the only one here.
-        unsafe { *self.0.get() = Some(both) };
+        let all = (ENGINES.write(), MODELS.write(), ADAPTERS.write());
+        // SAFETY: this thread has all locks, and so is the only one here.
+        unsafe { *self.0.get() = Some(all) };
     }
 
     fn give(&self) {
@@ -187,10 +197,19 @@ pub(super) fn model(handle: *const bn_model) -> Result<Arc<Loaded>> {
 }
 
 pub(super) fn free_model(handle: *mut bn_model) -> Result<()> {
-    match MODELS.remove(handle as usize) {
-        Some(_) => Ok(()),
-        None => MODELS.find("model", handle as usize, |_| ()),
-    }
+    MODELS.free("model", handle as usize)
+}
+
+pub(super) fn insert_adapter(adapter: Adapter) -> Result<*mut bn_adapter> {
+    ADAPTERS.insert(adapter).map(|handle| handle as *mut bn_adapter)
+}
+
+pub(super) fn adapter(handle: *const bn_adapter) -> Result<Arc<Adapter>> {
+    ADAPTERS.find("adapter", handle as usize, Arc::clone)
+}
+
+pub(super) fn free_adapter(handle: *mut bn_adapter) -> Result<()> {
+    ADAPTERS.free("adapter", handle as usize)
 }
 
 #[cfg(test)]

@@ -3,10 +3,13 @@
 use super::config::choice;
 use super::growth::{self, Array, Grown, grown};
 use super::guard;
+use super::registry;
 use super::sampling::bn_logit_bias;
 use super::types::*;
 use crate::base::{Error, Result, Status, reserve};
-use crate::engine::api::{EmbeddingParams, Message, Pooling, Prompt, RequestParams, Stage, TraceContext};
+use crate::engine::api::{
+    Adapted, EmbeddingParams, Message, Pooling, Prompt, RequestParams, Stage, TraceContext,
+};
 use crate::sample::{Dry, MAX_LISTED, SamplingParams};
 use crate::text::chat::MAX_MESSAGES;
 use std::borrow::Cow;
@@ -241,6 +244,13 @@ pub struct bn_request_params {
     pub dry_window: u32,
     /// The model's end tokens and `stop_tokens` do not come before so many tokens. Default 0.
     pub min_new_tokens: u32,
+    /// The adapter that the request runs with, of the same engine. NULL (default): none. Requests
+    /// with different adapters share no part of the prefix cache.
+    pub adapter: *const bn_adapter,
+    /// What the adapter's updates are multiplied with, -100 to 100. Default 1.
+    pub adapter_scale: f32,
+    /// Must be 0.
+    pub reserved2: u32,
 }
 
 grown!(
@@ -250,7 +260,7 @@ grown!(
     temperature_exponent: SamplingParams::default().temperature_exponent,
     typical_p: SamplingParams::default().typical_p, xtc_threshold: SamplingParams::default().xtc_threshold,
     mirostat_eta: SamplingParams::default().mirostat_eta, dry_base: Dry::default().base,
-    dry_allowed_length: Dry::default().allowed
+    dry_allowed_length: Dry::default().allowed, adapter_scale: 1.0
 );
 
 grown!(bn_chat_message: 32; SIZED = false);
@@ -273,7 +283,7 @@ impl bn_request_params {
     unsafe fn to_engine<'a>(&self) -> Result<RequestParams<'a>> {
         let has = |flag| self.flags & flag != 0;
         guard::flags(self.flags, FLAGS)?;
-        guard::reserved::<Self>(self.reserved)?;
+        guard::reserved::<Self>(self.reserved | self.reserved2)?;
         if has(BN_REQUEST_DROP_LATE) && self.queue_timeout_ms == 0 {
             return Err(Error::invalid("BN_REQUEST_DROP_LATE is set and needs queue_timeout_ms"));
         }
@@ -325,7 +335,19 @@ impl bn_request_params {
             // SAFETY: the caller's promise.
             session: unsafe { guard::optional_text("session", self.session) }?.map(Cow::Borrowed),
             trace: self.trace()?,
+            adapter: self.adapter()?,
         })
+    }
+
+    fn adapter(&self) -> Result<Option<Adapted>> {
+        match (self.adapter.is_null(), self.adapter_scale == 1.0) {
+            (true, true) => Ok(None),
+            (true, false) => Err(Error::invalid("adapter_scale is set and needs adapter")),
+            (false, _) => {
+                let adapter = registry::adapter(self.adapter)?;
+                Ok(Some(Adapted { adapter, scale: self.adapter_scale }))
+            }
+        }
     }
 
     fn trace(&self) -> Result<Option<TraceContext>> {

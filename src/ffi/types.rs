@@ -31,6 +31,14 @@ pub struct bn_engine {
     _opaque: [u8; 0],
 }
 
+/// A LoRA adapter of an engine.
+///
+/// Made by `bn_adapter_open`, freed by `bn_adapter_free`. The pointer is only a name, as
+/// `bn_model`'s is.
+pub struct bn_adapter {
+    _opaque: [u8; 0],
+}
+
 /// The id of a request, valid for its engine until `bn_release`. Never 0 and never `BN_ANY`. A
 /// stale or foreign id is refused with `BN_ERR_NOT_FOUND`.
 pub type bn_request = u64;

@@ -76,7 +76,7 @@ fn structs(facts: &mut Facts) {
             memory_limit_bytes, kv_cache_bytes, max_unread_bytes, kv_events_capacity, reserved, max_wait_us, max_step_ms, target_itl_ms, priority_ageing_ms,
             default_timeout_ms, log_level, on_event,
             on_event_context, log, log_context, model_name,
-            on_span, on_span_context,
+            on_span, on_span_context, adapter_bytes,
         }
         bn_latency { p50_ns, p90_ns, p99_ns, count, sum_ns, buckets }
         bn_lengths { count, sum, buckets }
@@ -105,7 +105,8 @@ fn structs(facts: &mut Facts) {
             logit_bias_count, bad_words, bad_words_count, dry_breakers, dry_breakers_count, logprob_tokens,
             logprob_tokens_count, temperature_range, temperature_exponent, typical_p, top_n_sigma,
             xtc_probability, xtc_threshold, mirostat_tau, mirostat_eta, penalty_window, dry_multiplier,
-            dry_base, dry_allowed_length, dry_window, min_new_tokens,
+            dry_base, dry_allowed_length, dry_window, min_new_tokens, adapter,
+            adapter_scale, reserved2,
         }
         bn_logit_bias { token, bias }
         bn_span {
