@@ -177,15 +177,16 @@ unsafe fn strip<L: Lanes, E: Element, const N: usize>(
     rows: &[u32],
     out: &Out,
 ) {
-    let width = b.cols;
-    assert!(columns.end <= width && b.data.len() == b.rows * width * E::BYTES && rows.len() == N);
-    assert!(t.values.len() >= (N - 1) * t.stride + b.rows);
+    // Looked up once: a matrix does not know where its bytes lie.
+    let (ranks, width, data) = (b.rows, b.cols, &b.data[..]);
+    assert!(columns.end <= width && data.len() == ranks * width * E::BYTES && rows.len() == N);
+    assert!(t.values.len() >= (N - 1) * t.stride + ranks);
     for j in columns.step_by(LANES) {
         // SAFETY: sixteen columns of `b` from `j` on, which end before `columns.end`; the caller has the instructions.
         unsafe {
             let mut sums = [L::splat(0.0); N];
-            for k in 0..b.rows {
-                let weights = E::load::<L>(b.data.as_ptr().add((k * width + j) * E::BYTES));
+            for k in 0..ranks {
+                let weights = E::load::<L>(data.as_ptr().add((k * width + j) * E::BYTES));
                 for n in 0..N {
                     sums[n] = L::splat(t.values[n * t.stride + k]).fma(weights, sums[n]);
                 }
@@ -199,7 +200,8 @@ unsafe fn strip<L: Lanes, E: Element, const N: usize>(
 }
 
 fn up_in_scalars<E: Element>(b: &Matrix, columns: Range<usize>, t: &Between, rows: &[u32], out: &Out) {
-    let weight = |k: usize, j: usize| E::value(&b.data[(k * b.cols + j) * E::BYTES..]);
+    let data = &b.data[..];
+    let weight = |k: usize, j: usize| E::value(&data[(k * b.cols + j) * E::BYTES..]);
     for (n, row) in rows.iter().enumerate() {
         let t = &t.values[n * t.stride..][..b.rows];
         // SAFETY: see `Out::columns`.
