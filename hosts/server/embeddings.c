@@ -20,7 +20,7 @@ static void whole(struct exchange *ex) {
     buffer_text(&ex->out, "{\"object\":\"list\",\"data\":[");
     write_parts(ex);
     buffer_text(&ex->out, "],\"model\":");
-    buffer_json_text(&ex->out, ex->server->name);
+    buffer_json_text(&ex->out, ex->ask.model);
     buffer_text(&ex->out, ",\"usage\":{\"prompt_tokens\":");
     buffer_number(&ex->out, ex->prompt_tokens);
     buffer_text(&ex->out, ",\"total_tokens\":");

@@ -91,8 +91,9 @@ static const struct field table[] = {
     {"response_format", SAMPLES, READ, .read = read_response_format},
     {"text", FIELDS_RESPONSE, READ, .read = read_text_format},
     {"thinking", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_thinking},
-    // One model is served, whatever name it is called by. Nothing is stored, and no account is kept of users.
-    {"model", ALL, IGNORED},
+    // One model is served, by any name that is no adapter's. Nothing is stored, and no account is kept of users.
+    {"model", SUBMIT, READ, .read = read_model},
+    {"model", FIELDS_TOKENIZE | FIELDS_COUNT, IGNORED},
     {"user", ALL, IGNORED},
     {"metadata", ALL, IGNORED},
     {"store", OPENAI, IGNORED},
@@ -206,6 +207,7 @@ bool fields_read(struct exchange *ex, const cJSON *root) {
     const cJSON *value;
     bn_request_params_init(&ask->params, sizeof ask->params);
     ask->n = 1;
+    ask->model = ex->server->name;
     ask->generates = (ex->route->fields & GENERATE) != 0;
     if (ask->generates) sampling_defaults(ex);
     if (ex->route->fields == FIELDS_EMBEDDING) ask->params.flags = BN_REQUEST_EMBED;

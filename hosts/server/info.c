@@ -1,5 +1,6 @@
 #include "info.h"
 
+#include "adapters.h"
 #include "fields.h"
 #include "trace.h"
 #include "work.h"
@@ -7,10 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void write_model(struct buffer *out, const struct server *s) {
+// `adapter` NULL: the model itself.
+static void write_model(struct buffer *out, const struct server *s, const struct adapter *adapter) {
     buffer_text(out, "{\"id\":");
-    buffer_json_text(out, s->name);
-    buffer_format(out, ",\"object\":\"model\",\"created\":0,\"owned_by\":\"bn_engine\",\"architecture\":");
+    buffer_json_text(out, adapter == NULL ? s->name : adapter->name);
+    buffer_format(out, ",\"object\":\"model\",\"created\":0,\"owned_by\":\"bn_engine\",\"parent\":");
+    if (adapter == NULL) buffer_text(out, "null");
+    else buffer_json_text(out, s->name);
+    buffer_text(out, ",\"architecture\":");
     buffer_json(out, s->info.architecture.data, s->info.architecture.length);
     buffer_format(out, ",\"context_length\":%llu,\"parameters\":%llu,\"chat\":%s,\"embedding_size\":%llu}",
                   (ull)s->info.context_length, (ull)s->info.parameters, s->info.has_chat_template ? "true" : "false",
@@ -19,14 +24,19 @@ static void write_model(struct buffer *out, const struct server *s) {
 
 void models(struct exchange *ex) {
     buffer_text(&ex->out, "{\"object\":\"list\",\"data\":[");
-    write_model(&ex->out, ex->server);
+    write_model(&ex->out, ex->server, NULL);
+    for (const struct adapter *a = ex->server->adapters; a != NULL; a = a->next) {
+        buffer_text(&ex->out, ",");
+        write_model(&ex->out, ex->server, a);
+    }
     buffer_text(&ex->out, "]}");
     ex->finished = true;
 }
 
 // libmicrohttpd has decoded the path, so that a name's slashes may be there as they are or as %2F.
 void model(struct exchange *ex) {
-    if (strcmp(ex->rest, ex->server->name) == 0) write_model(&ex->out, ex->server);
+    const struct adapter *adapter = adapters_find(ex->server, ex->rest);
+    if (adapter != NULL || strcmp(ex->rest, ex->server->name) == 0) write_model(&ex->out, ex->server, adapter);
     else fail(ex, 404, "model_not_found", "there is no model '%.200s' here", ex->rest);
     ex->finished = true;
 }

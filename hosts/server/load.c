@@ -1,5 +1,6 @@
 #include "load.h"
 
+#include "adapters.h"
 #include "trace.h"
 
 #include <pthread.h>
@@ -24,6 +25,7 @@ static struct {
     bn_model_info info;
     char *name;
     bn_engine *engine;
+    struct adapter *adapters;
 } load;
 
 static int32_t on_progress(float fraction, bn_string what, void *context) {
@@ -70,6 +72,7 @@ static bn_status make_engine(const struct options *o) {
     config.queue_token_capacity = o->queue_tokens;
     config.memory_limit_bytes = o->memory_limit;
     config.kv_cache_bytes = o->kv_cache;
+    config.adapter_bytes = o->adapter_bytes;
     config.target_itl_ms = (uint32_t)o->target_itl_ms;
     config.default_timeout_ms = (uint32_t)o->request_timeout_ms;
     config.log = on_log;
@@ -84,6 +87,8 @@ static void *run(void *context) { // the options
         name_model(context);
         load.status = make_engine(context);
     }
+    if (load.status == BN_OK)
+        load.status = adapters_open(load.engine, ((const struct options *)context)->adapters, &load.adapters, &load.error);
     uint64_t one = 1;
     if (write(load.done, &one, sizeof one) != sizeof one) perror("bn-server: eventfd");
     return NULL;
@@ -109,5 +114,6 @@ int load_finish(struct server *server) {
     }
     server->info = load.info;
     server->name = load.name;
+    server->adapters = load.adapters;
     return 0;
 }

@@ -44,7 +44,7 @@ static void write_tokens(struct buffer *out, uint64_t in, uint64_t cached, uint6
 // `{"id":...,"role":"assistant","model":...`
 static void write_head(struct buffer *out, const struct exchange *ex) {
     buffer_format(out, "{\"id\":\"msg_%016llx\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", (ull)ex->id);
-    buffer_json_text(out, ex->server->name);
+    buffer_json_text(out, ex->ask.model);
 }
 
 // How many tokens the prompt has is known at the end: message_delta says so.

@@ -42,7 +42,7 @@ static void write_head(struct buffer *out, const struct exchange *ex) {
                                           : "chat.completion";
     buffer_format(out, "{\"id\":\"%s-%016llx\",\"object\":\"%s\",\"created\":%llu,\"model\":",
                   is_chat(ex) ? "chatcmpl" : "cmpl", (ull)ex->id, object, (ull)ex->created);
-    buffer_json_text(out, ex->server->name);
+    buffer_json_text(out, ex->ask.model);
     buffer_text(out, ",");
 }
 

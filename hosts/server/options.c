@@ -27,6 +27,7 @@ struct option {
 static const struct option table[] = {
     TEXT("--model", "BN_MODEL", model, "", "a GGUF file, a Hugging Face folder or builtin:echo (the demo model)"),
     TEXT("--model-name", "MODEL_NAME", model_name, "", "the name that clients see (the model's own)"),
+    TEXT("--adapters", "ADAPTERS", adapters, "", "LoRA adapters, NAME=PATH,...: clients ask for them as models"),
     TEXT("--host", "HOST", host, "127.0.0.1", "address to listen on"),
     NUMBER("--port", "PORT", port, 8080, 0, 65535, "port; 0: any that is free"),
     TEXT("--api-key", "API_KEY", api_key, "",
@@ -40,6 +41,8 @@ static const struct option table[] = {
            "prompt tokens in the queue; 0: no bound"),
     NUMBER("--memory-limit", "MEMORY_LIMIT", memory_limit, 0, 0, UINT64_MAX, "bytes for the engine; 0: no limit"),
     NUMBER("--kv-cache", "KV_CACHE", kv_cache, 0, 0, UINT64_MAX, "bytes for the KV cache; 0: what fits"),
+    NUMBER("--adapter-bytes", "ADAPTER_BYTES", adapter_bytes, 0, 0, UINT64_MAX,
+           "of the memory limit, kept for adapters"),
     NUMBER("--max-sequence", "MAX_SEQUENCE", max_sequence, 0, 0, UINT32_MAX,
            "tokens of a request; 0: the model's context"),
     NUMBER("--target-itl", "TARGET_ITL_MS", target_itl_ms, 0, 0, 60000,

@@ -5,9 +5,9 @@
 #include <stdint.h>
 
 struct options {
-    const char *model, *model_name, *host, *api_key, *otlp_endpoint;
+    const char *model, *model_name, *adapters, *host, *api_key, *otlp_endpoint;
     uint64_t port;
-    uint64_t threads, max_batch, queue, queue_tokens, memory_limit, kv_cache, max_sequence, target_itl_ms;
+    uint64_t threads, max_batch, queue, queue_tokens, memory_limit, kv_cache, adapter_bytes, max_sequence, target_itl_ms;
     uint64_t request_timeout_ms;
     uint64_t max_body, max_header, max_depth, max_items, max_connections, max_unread;
     uint64_t receive_timeout_s, idle_timeout_s;

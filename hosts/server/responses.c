@@ -36,7 +36,7 @@ static void write_response(struct buffer *out, const struct exchange *ex, const 
     buffer_format(out,
                   "{\"id\":\"resp_%016llx\",\"object\":\"response\",\"created_at\":%llu,\"status\":\"%s\",\"model\":",
                   (ull)ex->id, (ull)ex->created, status_of(event));
-    buffer_json_text(out, ex->server->name);
+    buffer_json_text(out, ex->ask.model);
     buffer_format(out, ",\"error\":null,\"incomplete_details\":%s,\"output\":[",
                   cut ? "{\"reason\":\"max_output_tokens\"}" : "null");
     if (event != NULL) write_item(out, ex, event, text, length);

@@ -24,6 +24,7 @@ struct server {
     bn_engine *engine;
     bn_model_info info;
     const char *name; // of the model, as clients see it
+    struct adapter *adapters;
     struct MHD_Daemon *http;
     int listener;
     int epoll;
@@ -54,6 +55,7 @@ struct trace {
 // What a request asks for: the fields of its body (fields.c).
 struct ask {
     bn_request_params params;
+    const char *model; // the answer names it
     bn_string *texts; // of each prompt; not set where it is tokens
     uint32_t *tokens; // of prompt i: token_from[i] up to token_from[i + 1]
     size_t *token_from;

@@ -1,6 +1,7 @@
 // Values of fields that are more than a number or a text.
 #include "values.h"
 
+#include "adapters.h"
 #include "fields.h"
 
 #include <math.h>
@@ -9,6 +10,14 @@
 
 bn_string text_of(const cJSON *value) {
     return (bn_string){value->valuestring, strlen(value->valuestring)};
+}
+
+const char *read_model(struct exchange *ex, const cJSON *value) {
+    const struct adapter *found = cJSON_IsString(value) ? adapters_find(ex->server, value->valuestring) : NULL;
+    if (found == NULL) return NULL;
+    ex->ask.model = found->name;
+    ex->ask.params.adapter = found->handle;
+    return NULL;
 }
 
 static size_t count_of(const cJSON *array) {

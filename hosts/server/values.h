@@ -5,6 +5,7 @@
 #include "server.h"
 
 bn_string text_of(const cJSON *value);
+const char *read_model(struct exchange *ex, const cJSON *value);
 const char *read_prompts(struct exchange *ex, const cJSON *value);
 const char *read_messages(struct exchange *ex, const cJSON *value);
 const char *read_input(struct exchange *ex, const cJSON *value);

@@ -62,7 +62,9 @@ impl Engine {
     /// The adapter at `path`, for requests of this engine. Errors as of `AdapterFile::open` and `Model::adapter`;
     /// `MemoryLimit` where it does not fit beside the requests.
     pub fn open_adapter(&self, path: &str) -> Result<Adapter> {
-        let opened = self.loaded().model.adapter(&AdapterFile::open(path)?)?;
+        let said = |e: Error| Error::new(e.status, format!("adapter: {}", e.message));
+        let file = AdapterFile::open(path).map_err(said)?;
+        let opened = self.loaded().model.adapter(&file).map_err(said)?;
         let (bytes, ranks, fingerprint) = (opened.bytes, opened.ranks, opened.fingerprint);
         let in_file = |e: Error| Error::new(e.status, format!("adapter '{path}': {}", e.message));
         let held = self.hub().set_aside(bytes).map_err(in_file)?;

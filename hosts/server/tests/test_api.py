@@ -1,10 +1,12 @@
 """Every route, with the model inside the library."""
 import base64
 import json
+import os
 import struct
+import subprocess
 import unittest
 
-from support import ServerTest
+from support import PROGRAM, ROOT, Server, ServerTest
 
 
 class Demo(ServerTest):
@@ -95,6 +97,28 @@ class Demo(ServerTest):
         self.assertIn(b"# TYPE", self.server.get("/metrics")[1])
         self.assertIn("running", self.server.stats())
         self.assertIn(b"<!doctype html>", self.server.get("/")[1])
+
+    def test_adapters(self):
+        golden = os.path.join(ROOT, "tests", "golden")
+        adapters = f"one={golden}/adapters/llama,two={golden}/adapters/llama.gguf"
+        server = Server(model=f"{golden}/models/llama-llama3", model_name="base", adapters=adapters)
+        try:
+            models = server.get("/v1/models")[1]["data"]
+            self.assertEqual([(m["id"], m["parent"]) for m in models], [("base", None), ("one", "base"), ("two", "base")])
+            self.assertEqual(server.get("/v1/models/two")[1], models[2])
+            body = {"prompt": [3, 10, 17, 24], "max_tokens": 12, "temperature": 0, "logprobs": 0, "ignore_eos": True}
+            answers = [server.ok("/v1/completions", {**body, "model": m}) for m in ["base", "one", "two", "other"]]
+            self.assertEqual([a["model"] for a in answers], ["base", "one", "two", "base"])
+            base, one, two, other = [a["choices"][0]["logprobs"]["token_logprobs"] for a in answers]
+            self.assertEqual((one, base), (two, other))
+            self.assertNotEqual(one, base)
+        finally:
+            server.stop()
+        for wrong in ["x", "x=", "=y", "x=/nonexistent", adapters + f",one={golden}/adapters/llama"]:
+            failed = subprocess.run([PROGRAM, "--port", "0", "--model", f"{golden}/models/llama-llama3", "--adapters", wrong],
+                                    capture_output=True, text=True, timeout=60)
+            self.assertEqual(failed.returncode, 3, failed.stderr)
+            self.assertRegex(failed.stderr, "adapter")
 
     def test_session_priority_and_salt(self):
         body = {"prompt": "Once upon a time there was a", "max_tokens": 4, "session": "s", "priority": 255, "cache_salt": 5,

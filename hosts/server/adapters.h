@@ -1,0 +1,18 @@
+// LoRA adapters: clients ask for them as models, by name.
+#ifndef BN_SERVER_ADAPTERS_H
+#define BN_SERVER_ADAPTERS_H
+
+#include "server.h"
+
+struct adapter {
+    struct adapter *next;
+    const char *name;
+    bn_adapter *handle;
+};
+
+// Opens those of `list`, "NAME=PATH,NAME=PATH"; `*out` has them in its order. A mistake is BN_ERR_INVALID_ARGUMENT.
+bn_status adapters_open(bn_engine *engine, const char *list, struct adapter **out, bn_error *error);
+// NULL: there is none of this name.
+const struct adapter *adapters_find(const struct server *server, const char *name);
+
+#endif
