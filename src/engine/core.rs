@@ -7,6 +7,7 @@ use super::event::{Event, FinishReason};
 use super::hub::{Command, Hub, Outbox, Phase, Rest};
 use super::ids::RequestId;
 use super::kv_events::KvEvents;
+use super::memory::logits_rows;
 use super::sequence::{Sequence, cancelled, too_late};
 use super::signal::Signal;
 use super::spans::{SpanSink, spans};
@@ -97,7 +98,7 @@ impl Core {
         reserve(&mut draws, max_batch_size, BATCH)?;
         let mut outputs = Outputs::default();
         for (what, out, most) in [
-            ("logits", &mut outputs.logits, max_batch_size.saturating_mul(vocab)),
+            ("logits", &mut outputs.logits, logits_rows(config).saturating_mul(vocab)),
             ("hidden states", &mut outputs.hidden, max_batch_tokens.saturating_mul(width)),
         ] {
             out.try_reserve_exact(most).map_err(|_| Error::out_of_memory(what, most.saturating_mul(4)))?;
@@ -424,7 +425,9 @@ impl Core {
     fn fill_batch(&mut self, entries: &[PlanEntry]) -> Result<()> {
         let batch = &mut self.batch;
         batch.clear();
-        batch.reserve(entries.iter().map(|entry| entry.rows as usize).sum(), entries.len())?;
+        let rows = entries.iter().map(|entry| entry.rows as usize).sum();
+        let logits = entries.iter().map(|entry| entry.logits as usize).sum();
+        batch.reserve(rows, entries.len(), logits)?;
         for entry in entries {
             let Some(sequence) = &self.sequences[entry.seq.0 as usize] else { continue };
             let table = self.scheduler.block_table(entry.seq);
@@ -446,8 +449,10 @@ impl Core {
                     reserve(&mut batch.hidden_rows, wanted.len(), "a step's rows")?;
                     batch.hidden_rows.extend(first + wanted.start..first + wanted.end);
                 }
-                None if entry.sample => batch.logits_rows.push(batch.tokens.len() as u32 - 1),
-                None => {}
+                None => {
+                    let end = batch.tokens.len() as u32;
+                    batch.logits_rows.extend(end - entry.logits..end);
+                }
             }
         }
         Ok(())

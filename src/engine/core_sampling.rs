@@ -7,6 +7,8 @@ use crate::kernels::gemm::blocks::SharedOut;
 pub struct Draw {
     seq: SeqId,
     sequence: Box<Sequence>,
+    /// Of the step's logits.
+    row: usize,
     /// Before its first token.
     first: bool,
     /// The time since the last token, as `Sequence::advance` says.
@@ -28,15 +30,21 @@ impl Core {
     pub(super) fn sample(&mut self, entries: &[PlanEntry]) {
         let now = now_ns();
         self.record.done_ns = now;
-        for entry in entries.iter().filter(|entry| entry.sample) {
+        let mut rows = 0;
+        for entry in entries.iter().filter(|entry| entry.logits > 0) {
             let place = &mut self.sequences[entry.seq.0 as usize];
-            let Some(mut sequence) = place.take_if(|s| s.hidden_wanted(entry).is_none()) else { continue };
+            let generates = |s: &Box<Sequence>| s.hidden_wanted(entry).is_none();
+            if !place.as_ref().is_some_and(generates) {
+                continue;
+            }
+            rows += entry.logits as usize;
+            let Some(mut sequence) = place.take_if(|_| entry.sample) else { continue };
             sequence.begin_token(&mut self.outbox.spare);
             let first = sequence.output.is_empty();
-            self.draws.push(Draw { seq: entry.seq, sequence, first, gap: Ok(0) });
+            self.draws.push(Draw { seq: entry.seq, sequence, row: rows - 1, first, gap: Ok(0) });
         }
         self.draw(now);
-        for Draw { seq, mut sequence, first, gap } in self.draws.drain(..) {
+        for Draw { seq, mut sequence, first, gap, .. } in self.draws.drain(..) {
             let event = if gap.is_ok() { sequence.event_to_send() } else { None };
             let ended = sequence.finished() != FinishReason::None;
             self.sequences[seq.0 as usize] = Some(sequence);
@@ -53,7 +61,7 @@ impl Core {
         }
     }
 
-    /// Each sampler serves every so many-th of `draws`; the row of logits is the draw's.
+    /// Each sampler serves every so many-th of `draws`.
     fn draw(&mut self, now: u64) {
         let Self { shared, ops, samplers, draws, outputs, .. } = self;
         let (vocab, tokenizer) = (shared.loaded.model.facts().vocab_size, shared.loaded.tokenizer.as_deref());
@@ -62,11 +70,11 @@ impl Core {
         let logits = SharedOut::new(&mut outputs.logits);
         ops.pool().run_if_worth(count * vocab, step, &|task| {
             for n in (task..count).step_by(step) {
-                // SAFETY: no two tasks have a sampler, a draw or a row of logits in common.
-                let (sampler, draw, logits) = unsafe {
-                    let row = logits.slice(n * vocab..(n + 1) * vocab);
-                    (&mut samplers.slice(task..task + 1)[0], &mut draws.slice(n..n + 1)[0], row)
-                };
+                // SAFETY: no two tasks have a sampler, a draw or a row of logits in common: each draw has its own.
+                let (sampler, draw) =
+                    unsafe { (&mut samplers.slice(task..task + 1)[0], &mut draws.slice(n..n + 1)[0]) };
+                // SAFETY: as above.
+                let logits = unsafe { logits.slice(draw.row * vocab..(draw.row + 1) * vocab) };
                 draw.gap = panics::catch(|| draw.sequence.advance(logits, sampler, tokenizer, now))
                     .unwrap_or_else(|text| Err(Error::internal(format!("sampling panicked: {text}"))));
             }

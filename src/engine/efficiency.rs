@@ -88,7 +88,7 @@ mod tests {
     }
 
     fn decode(sequences: u32, start: u32) -> Plan {
-        let entry = |i| PlanEntry { seq: SeqId(i), start, rows: 1, sample: true, decode: true };
+        let entry = |i| PlanEntry { seq: SeqId(i), start, rows: 1, logits: 1, sample: true, decode: true };
         let mut plan = Plan { decode_rows: sequences, ..Plan::default() };
         plan.entries.extend((0..sequences).map(entry));
         plan.entries.iter().for_each(|entry| plan.work.add(Work::span(entry.start, entry.rows)));

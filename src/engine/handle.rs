@@ -112,6 +112,7 @@ impl Engine {
         let mut scheduler = Scheduler::new(SchedulerConfig {
             max_batch_size: config.max_batch_size,
             max_batch_tokens: config.max_batch_tokens,
+            max_logits_rows: memory::logits_rows(config) as u32,
             max_step_ns: config.max_step_ms as u64 * 1_000_000,
             block_size: config.kv_block_size,
             blocks: memory.blocks as u32,

@@ -31,6 +31,8 @@ pub struct SchedulerConfig {
     pub max_batch_size: u32,
     /// Rows in a step; at least max_batch_size, so that every decode row always fits.
     pub max_batch_tokens: u32,
+    /// Rows of a step that yield logits; at least max_batch_size.
+    pub max_logits_rows: u32,
     /// Target upper bound of a step that carries decode rows; at least 1.
     pub max_step_ns: u64,
     /// Target upper bound of the time between two tokens: no more sequences run than it allows; 0: as many as fit.
@@ -96,7 +98,9 @@ pub struct PlanEntry {
     pub seq: SeqId,
     pub start: u32,
     pub rows: u32,
-    /// The last row yields logits, and a token is sampled from them.
+    /// So many of its last rows yield logits; at least one where a token is sampled.
+    pub logits: u32,
+    /// A token is sampled from the last row.
     pub sample: bool,
     /// The one row is of the token sampled last.
     pub decode: bool,

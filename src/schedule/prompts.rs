@@ -141,7 +141,7 @@ impl Scheduler {
             return;
         }
         let slot = &self.slots[seq];
-        let decode = slot.decodes();
-        plan.push(PlanEntry { seq, start, rows, sample: rows == slot.missing(), decode });
+        let (sample, decode) = (rows == slot.missing(), slot.decodes());
+        plan.push(PlanEntry { seq, start, rows, logits: sample.into(), sample, decode });
     }
 }

@@ -47,6 +47,12 @@ impl Scheduler {
                 "the scheduler needs max_batch_size, max_step_ns, block_size and blocks of at least 1; got {config:?}"
             )));
         }
+        if config.max_logits_rows < max_batch_size {
+            return Err(Error::invalid(format!(
+                "max_logits_rows ({}) must be at least max_batch_size ({max_batch_size})",
+                config.max_logits_rows
+            )));
+        }
         if max_batch_tokens < max_batch_size {
             return Err(Error::invalid(format!(
                 "max_batch_tokens ({max_batch_tokens}) must be at least max_batch_size ({max_batch_size})"
@@ -226,7 +232,7 @@ impl Scheduler {
                     // It was preempted, and stands no more at `at`.
                     continue;
                 }
-                plan.push(PlanEntry { seq, start, rows: 1, sample: true, decode: true });
+                plan.push(PlanEntry { seq, start, rows: 1, logits: 1, sample: true, decode: true });
             }
             at += 1;
         }

@@ -48,6 +48,7 @@ impl Setting {
         let config = SchedulerConfig {
             max_batch_size,
             max_batch_tokens: max_batch_size + rng.below(64) as u32,
+            max_logits_rows: max_batch_size + rng.below(8) as u32,
             max_step_ns: 20_000_000 + rng.below(200_000_000),
             target_itl_ns: if rng.one_in(4) { 20_000_000 + rng.below(100_000_000) } else { 0 },
             block_size,
