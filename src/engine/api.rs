@@ -110,6 +110,10 @@ pub struct EngineConfig {
     pub on_span: Option<SpanSink>,
     /// What kernels use; None: the best that the machine has. The results are the same.
     pub instructions: Option<Isa>,
+    /// For requests that do not say.
+    pub speculation: Speculation,
+    /// Tokens drafted for one step of a request, at most; 0: as many as there can be. 0..=15.
+    pub draft_tokens: u32,
 }
 
 impl Default for EngineConfig {
@@ -140,6 +144,8 @@ impl Default for EngineConfig {
             model_name: None,
             on_span: None,
             instructions: None,
+            speculation: Speculation::default(),
+            draft_tokens: 0,
         }
     }
 }
@@ -165,6 +171,15 @@ impl Default for EmbeddingParams {
     fn default() -> Self {
         Self { pooling: None, normalize: true }
     }
+}
+
+/// What drafts tokens for a request. The model verifies several of them in one step; its output is the same without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Speculation {
+    Off,
+    /// The request's own text: what followed its last tokens where they came before.
+    #[default]
+    Lookup,
 }
 
 /// Borrowed where it can be: nothing of it is needed once the request is submitted.
@@ -209,6 +224,10 @@ pub struct RequestParams<'a> {
     pub session: Option<Cow<'a, str>>,
     /// Some: its spans go to `EngineConfig::on_span`.
     pub trace: Option<TraceContext>,
+    /// None: the engine's.
+    pub speculation: Option<Speculation>,
+    /// Tokens drafted for one step, at most; 0: the engine's. 0..=15.
+    pub draft_tokens: u32,
 }
 
 /// Of requests that set none.
@@ -239,6 +258,8 @@ impl Default for RequestParams<'_> {
             cache_salt: 0,
             session: None,
             trace: None,
+            speculation: None,
+            draft_tokens: 0,
         }
     }
 }
@@ -345,6 +366,9 @@ pub struct Stats {
     pub queue_age_ns: [u64; 4],
     pub prompt_tokens: u64,
     pub generated_tokens: u64,
+    /// Tokens drafted and verified, and those of them that stood.
+    pub drafted_tokens: u64,
+    pub accepted_tokens: u64,
     pub steps: u64,
     /// Steps with decode rows, and those of them that took longer than `max_step_ms`.
     pub decode_steps: u64,

@@ -6,6 +6,7 @@ use super::embedding::Pooler;
 use super::event::Event;
 use super::free_memory::{self, CLAIMS, Claim};
 use super::kv_events;
+use super::speculation::Drafts;
 use crate::base::{Error, Result, Status};
 use crate::cache::{self, PrefixCache};
 use crate::kernels::attention::KvType;
@@ -189,8 +190,10 @@ fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &FusedOps, max_s
 /// What requests take in a queue full of short ones, and when a full batch of them runs.
 fn requests_bytes(config: &EngineConfig, loaded: &Loaded) -> u64 {
     let longest = longest_token(loaded);
-    let one =
-        RequestBytes::new(&RequestParams::default(), SHORT_PROMPT, longest, loaded.model.facts().hidden_size);
+    let params = RequestParams { speculation: Some(config.speculation), ..RequestParams::default() };
+    let hidden = loaded.model.facts().hidden_size;
+    let mut one = RequestBytes::new(&params, SHORT_PROMPT, longest, hidden);
+    one.prompt += Drafts::bytes(&params, SHORT_PROMPT, params.max_new_tokens);
     let (queued, running) = (one.reserved(), u64::from(GRANT) * one.token);
     let queued = queued.saturating_mul(config.queue_capacity.into());
     queued.saturating_add(2 * running.saturating_mul(config.max_batch_size.into()))

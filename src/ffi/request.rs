@@ -1,6 +1,6 @@
 //! `bn_request_params` and its way into `RequestParams`; `bn_request_info`.
 
-use super::config::choice;
+use super::config::{choice, speculation};
 use super::growth::{self, Array, Grown, grown};
 use super::guard;
 use super::sampling::bn_logit_bias;
@@ -68,6 +68,10 @@ const _: () = {
     assert!(BN_POOLING_MEAN == Pooling::Mean as i32);
     assert!(BN_POOLING_FIRST == Pooling::First as i32);
 };
+
+/// The largest `draft_tokens`.
+pub const BN_MAX_DRAFT_TOKENS: u32 = 15;
+const _: () = assert!(BN_MAX_DRAFT_TOKENS as usize == crate::schedule::MAX_DRAFT);
 
 /// The largest `stop_strings_count` and `stop_tokens_count`.
 pub const BN_MAX_STOPS: u32 = 256;
@@ -241,6 +245,13 @@ pub struct bn_request_params {
     pub dry_window: u32,
     /// The model's end tokens and `stop_tokens` do not come before so many tokens. Default 0.
     pub min_new_tokens: u32,
+    /// What drafts tokens for the model to verify several in one step, `BN_SPECULATION_*`. It makes
+    /// the output faster where drafts are right, and never changes it. Default
+    /// `BN_SPECULATION_DEFAULT`.
+    pub speculation: i32,
+    /// The most tokens drafted for one step, up to `BN_MAX_DRAFT_TOKENS`. How many there are follows
+    /// from how many were right, and from the time that they take. 0 (default): the engine's.
+    pub draft_tokens: u32,
 }
 
 grown!(
@@ -325,6 +336,8 @@ impl bn_request_params {
             // SAFETY: the caller's promise.
             session: unsafe { guard::optional_text("session", self.session) }?.map(Cow::Borrowed),
             trace: self.trace()?,
+            speculation: speculation(self.speculation)?,
+            draft_tokens: self.draft_tokens,
         })
     }
 
