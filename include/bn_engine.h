@@ -243,6 +243,15 @@
  */
 #define BN_INSTRUCTIONS_AMX (6)
 
+/** A request's: as the engine's. An engine's: the library's choice. */
+#define BN_SPECULATION_DEFAULT (0)
+
+/** Nothing is drafted. */
+#define BN_SPECULATION_OFF (1)
+
+/** What followed the request's last tokens where they came before, in its prompt or output. */
+#define BN_SPECULATION_LOOKUP (2)
+
 /** For `bn_engine_shutdown`: accept nothing new, finish what was accepted. */
 #define BN_SHUTDOWN_DRAIN (0)
 
@@ -373,6 +382,9 @@
 
 /** The hidden state of the first prompt token. */
 #define BN_POOLING_FIRST (3)
+
+/** The largest `draft_tokens`. */
+#define BN_MAX_DRAFT_TOKENS (15u)
 
 /** The largest `stop_strings_count` and `stop_tokens_count`. */
 #define BN_MAX_STOPS (256u)
@@ -783,6 +795,10 @@ typedef struct bn_event {
     uint64_t decode_ns;
     /** Nanoseconds from submit to this event. */
     uint64_t total_ns;
+    /** Tokens that were drafted for the request and verified. */
+    uint32_t drafted_tokens;
+    /** Of these, those that the output has. */
+    uint32_t accepted_tokens;
 } bn_event;
 
 /**
@@ -970,6 +986,16 @@ typedef struct bn_engine_config {
      * besides what it leaves for requests. 0 (default): adapters take of what requests have.
      */
     uint64_t adapter_bytes;
+    /**
+     * For requests that do not say, `BN_SPECULATION_*`. Default `BN_SPECULATION_DEFAULT`:
+     * `BN_SPECULATION_LOOKUP`.
+     */
+    int32_t speculation;
+    /**
+     * The most tokens drafted for one step of a request, for requests that do not say, up to
+     * `BN_MAX_DRAFT_TOKENS`. 0 (default): as many as pay.
+     */
+    uint32_t draft_tokens;
 } bn_engine_config;
 
 /**
@@ -1179,6 +1205,10 @@ typedef struct bn_stats {
     struct bn_lengths prompt_lengths;
     /** Generated tokens of the requests that have ended. */
     struct bn_lengths generated_lengths;
+    /** Tokens that were drafted and verified. */
+    uint64_t drafted_tokens;
+    /** Of these, those that outputs have. */
+    uint64_t accepted_tokens;
 } bn_stats;
 
 /** A token and what is added to its logit. */
@@ -1411,8 +1441,17 @@ typedef struct bn_request_params {
     const struct bn_adapter *adapter;
     /** What the adapter's updates are multiplied with, -100 to 100. Default 1. */
     float adapter_scale;
-    /** Must be 0. */
-    uint32_t reserved2;
+    /**
+     * What drafts tokens for the model to verify several in one step, `BN_SPECULATION_*`. It makes
+     * the output faster where drafts are right, and never changes it. Default
+     * `BN_SPECULATION_DEFAULT`.
+     */
+    int32_t speculation;
+    /**
+     * The most tokens drafted for one step, up to `BN_MAX_DRAFT_TOKENS`. How many there are follows
+     * from how many were right, and from the time that they take. 0 (default): the engine's.
+     */
+    uint32_t draft_tokens;
 } bn_request_params;
 
 /** Where a request is: `bn_request_info_init`, then `bn_request_get_info`. */

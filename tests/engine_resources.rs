@@ -79,6 +79,7 @@ fn a_scheduler_that_decodes_allocates_nothing() {
     let mut scheduler = Scheduler::new(SchedulerConfig {
         max_batch_size: RUNNING,
         max_batch_tokens: 2 * RUNNING,
+        max_logits_rows: RUNNING,
         max_step_ns: 200_000_000,
         block_size: BLOCK,
         blocks: 64 * RUNNING,

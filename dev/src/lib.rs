@@ -28,6 +28,17 @@ pub struct Options {
 impl Options {
     /// Ends the process where an argument is not known.
     pub fn parse(target: &str) -> Self {
+        let (options, files) = Self::with_files(target);
+        if let Some(file) = files.first() {
+            eprintln!("cargo dev {target}: what is {file}?");
+            std::process::exit(2)
+        }
+        options
+    }
+
+    /// And what is no option.
+    pub fn with_files(target: &str) -> (Self, Vec<String>) {
+        let mut files = Vec::new();
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
         let mut options =
             Self { quick: false, turns: false, json: None, threads, isa: isa(), only: Vec::new() };
@@ -56,10 +67,11 @@ impl Options {
                     Some(n @ 1..=256) => options.threads = n,
                     _ => usage(),
                 },
+                file if !file.starts_with('-') => files.push(file.to_owned()),
                 _ => usage(),
             }
         }
-        options
+        (options, files)
     }
 
     pub fn rounds(&self) -> usize {

@@ -113,6 +113,10 @@ pub struct EngineConfig {
     pub adapter_bytes: u64,
     /// What kernels use; None: the best that the machine has. The results are the same.
     pub instructions: Option<Isa>,
+    /// For requests that do not say.
+    pub speculation: Speculation,
+    /// Tokens drafted for one step of a request, at most; 0: as many as there can be. 0..=15.
+    pub draft_tokens: u32,
 }
 
 impl Default for EngineConfig {
@@ -144,6 +148,8 @@ impl Default for EngineConfig {
             adapter_bytes: 0,
             on_span: None,
             instructions: None,
+            speculation: Speculation::default(),
+            draft_tokens: 0,
         }
     }
 }
@@ -169,6 +175,15 @@ impl Default for EmbeddingParams {
     fn default() -> Self {
         Self { pooling: None, normalize: true }
     }
+}
+
+/// What drafts tokens for a request. The model verifies several of them in one step; its output is the same without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Speculation {
+    Off,
+    /// The request's own text: what followed its last tokens where they came before.
+    #[default]
+    Lookup,
 }
 
 /// Borrowed where it can be: nothing of it is needed once the request is submitted.
@@ -215,6 +230,10 @@ pub struct RequestParams<'a> {
     pub trace: Option<TraceContext>,
     /// It runs with this adapter of the engine's.
     pub adapter: Option<Adapted>,
+    /// None: the engine's.
+    pub speculation: Option<Speculation>,
+    /// Tokens drafted for one step, at most; 0: the engine's. 0..=15.
+    pub draft_tokens: u32,
 }
 
 /// Of requests that set none.
@@ -246,6 +265,8 @@ impl Default for RequestParams<'_> {
             session: None,
             trace: None,
             adapter: None,
+            speculation: None,
+            draft_tokens: 0,
         }
     }
 }
@@ -352,6 +373,9 @@ pub struct Stats {
     pub queue_age_ns: [u64; 4],
     pub prompt_tokens: u64,
     pub generated_tokens: u64,
+    /// Tokens drafted and verified, and those of them that stood.
+    pub drafted_tokens: u64,
+    pub accepted_tokens: u64,
     pub steps: u64,
     /// Steps with decode rows, and those of them that took longer than `max_step_ms`.
     pub decode_steps: u64,

@@ -3,6 +3,7 @@
 use super::api::{EngineConfig, Prompt, RequestParams};
 use crate::base::{Error, Result, Status, reserve};
 use crate::sample::SamplingParams;
+use crate::schedule::MAX_DRAFT;
 use crate::text::chat::no_template;
 use crate::text::{ChatTemplate, Message, Tokenizer};
 
@@ -22,11 +23,16 @@ pub fn check(config: &EngineConfig) -> Result<()> {
     in_range("target_itl_ms", config.target_itl_ms.into(), 0, 60_000)?;
     in_range("kv_events_capacity", config.kv_events_capacity.into(), 0, 1 << 20)?;
     in_range("priority_ageing_ms", config.priority_ageing_ms.into(), 0, 3_600_000)?;
+    draft_tokens(config.draft_tokens)?;
     if ![16, 32, 64, 128].contains(&config.kv_block_size) {
         let size = config.kv_block_size;
         return Err(Error::invalid(format!("kv_block_size = {size} is out of range: 16, 32, 64 or 128")));
     }
     Ok(())
+}
+
+fn draft_tokens(asked: u32) -> Result<()> {
+    in_range("draft_tokens", asked.into(), 0, MAX_DRAFT as i64)
 }
 
 /// `asked` (0: the model's context length), checked against the model.
@@ -75,6 +81,7 @@ impl RequestLimits<'_> {
     /// Checks everything about `params` but room in the queue, and returns the prompt's ids.
     pub fn prompt_ids(&self, params: &RequestParams) -> Result<Vec<u32>> {
         params.session.as_deref().map_or(Ok(()), session_name)?;
+        draft_tokens(params.draft_tokens)?;
         if params.session.is_some() && !params.cache {
             return Err(Error::invalid("session is set, and BN_REQUEST_NO_CACHE leaves nothing to keep"));
         }

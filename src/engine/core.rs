@@ -8,6 +8,7 @@ use super::event::{Event, FinishReason};
 use super::hub::{Command, Hub, Outbox, Phase, Rest};
 use super::ids::RequestId;
 use super::kv_events::KvEvents;
+use super::memory::logits_rows;
 use super::sequence::{Sequence, cancelled, too_late};
 use super::signal::Signal;
 use super::spans::{SpanSink, spans};
@@ -17,7 +18,7 @@ use crate::base::{Error, Result, Status, panics, reserve, reserved};
 use crate::model::{Loaded, Outputs};
 use crate::ops::{FusedOps, KvCache, RaggedBatch, SeqRows};
 use crate::sample::Sampler;
-use crate::schedule::{Admission, Plan, PlanEntry, Scheduler, SeqId, Tokens};
+use crate::schedule::{Admission, Offer, Plan, PlanEntry, Scheduler, SeqId, Tokens};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
@@ -42,6 +43,8 @@ pub struct Core {
     /// One for each thread that may sample.
     samplers: Vec<Sampler>,
     draws: Vec<Draw>,
+    /// Drafts that a step could verify.
+    offers: Vec<Offer>,
     /// Indexed by slot, which is also the scheduler's `SeqId`.
     sequences: Vec<Option<Box<Sequence>>>,
     active: usize,
@@ -95,10 +98,12 @@ impl Core {
         for _ in 0..count {
             samplers.push(Sampler::new(vocab, longest, ops.isa())?);
         }
+        let mut offers = Vec::new();
         reserve(&mut draws, max_batch_size, BATCH)?;
+        reserve(&mut offers, max_batch_size, BATCH)?;
         let mut outputs = Outputs::default();
         for (what, out, most) in [
-            ("logits", &mut outputs.logits, max_batch_size.saturating_mul(vocab)),
+            ("logits", &mut outputs.logits, logits_rows(config).saturating_mul(vocab)),
             ("hidden states", &mut outputs.hidden, max_batch_tokens.saturating_mul(width)),
         ] {
             out.try_reserve_exact(most).map_err(|_| Error::out_of_memory(what, most.saturating_mul(4)))?;
@@ -114,7 +119,7 @@ impl Core {
         reserve(&mut record.ends, queue_capacity, QUEUE)?;
         reserve(&mut outbox.admitted, max_batch_size, BATCH)?;
         reserve(&mut record.waits, max_batch_size, BATCH)?;
-        reserve(&mut record.gaps, max_batch_size, BATCH)?;
+        reserve(&mut record.gaps, logits_rows(config), BATCH)?;
         reserve(&mut ended, max_batch_size, BATCH)?;
         reserve(&mut plan.entries, max_batch_size, BATCH)?;
         reserve(&mut plan.admitted, max_batch_size, BATCH)?;
@@ -125,6 +130,7 @@ impl Core {
             scheduler,
             samplers,
             draws,
+            offers,
             sequences,
             active: 0,
             starved,
@@ -345,9 +351,10 @@ impl Core {
         }
         self.drop_failed(&mut plan);
         self.ask_for_grants(&mut plan);
+        self.draft(&mut plan);
         // Without a commit the sequences stand where they stood; who made the pass stop ends before the next.
         if !plan.is_empty()
-            && let Some(step_ns) = self.run_entries(&plan.entries)
+            && let Some(step_ns) = self.run_entries(&mut plan.entries)
         {
             self.drop_failed(&mut plan);
             self.scheduler.commit(&plan, step_ns, &Known(&self.sequences));
@@ -382,7 +389,7 @@ impl Core {
     /// Runs `entries` in one forward pass and samples. Where that fails, each alone, so that only the culprit
     /// does: a sequence's results are the same in any batch (invariant 3). Returns the time of the pass, 0 where it failed;
     /// None where it was stopped, as nobody waits for its results any more.
-    fn run_entries(&mut self, entries: &[PlanEntry]) -> Option<u64> {
+    fn run_entries(&mut self, entries: &mut [PlanEntry]) -> Option<u64> {
         let started = now_ns();
         let result = self.fill_batch(entries).and_then(|()| self.forward(entries));
         let step_ns = now_ns() - started;
@@ -402,7 +409,7 @@ impl Core {
                 let log = &self.shared.log;
                 log.write(LOG_WARN, format!("a step failed, running its sequences alone: {error}"));
                 for entry in entries {
-                    if self.run_entries(std::slice::from_ref(entry)).is_none() {
+                    if self.run_entries(std::slice::from_mut(entry)).is_none() {
                         self.stop(entry.seq);
                     }
                 }
@@ -425,7 +432,9 @@ impl Core {
     fn fill_batch(&mut self, entries: &[PlanEntry]) -> Result<()> {
         let batch = &mut self.batch;
         batch.clear();
-        batch.reserve(entries.iter().map(|entry| entry.rows as usize).sum(), entries.len())?;
+        let rows = entries.iter().map(|entry| entry.rows as usize).sum();
+        let logits = entries.iter().map(|entry| entry.logits as usize).sum();
+        batch.reserve(rows, entries.len(), logits)?;
         for entry in entries {
             let Some(sequence) = &self.sequences[entry.seq.0 as usize] else { continue };
             let table = self.scheduler.block_table(entry.seq);
@@ -441,17 +450,19 @@ impl Core {
             if let Some(Adapted { adapter, scale }) = &sequence.adapter {
                 batch.adapt(&adapter.lora, *scale, first, entry.rows);
             }
-            for position in entry.start..entry.start + entry.rows {
-                batch.tokens.push(sequence.token_at(position as usize));
-                batch.positions.push(position);
-            }
+            let known = entry.start..entry.start + entry.known();
+            batch.tokens.extend(known.map(|position| sequence.token_at(position as usize)));
+            batch.tokens.extend_from_slice(&sequence.drafted()[..entry.drafts as usize]);
+            batch.positions.extend(entry.start..entry.start + entry.rows);
             match sequence.hidden_wanted(entry) {
                 Some(wanted) => {
                     reserve(&mut batch.hidden_rows, wanted.len(), "a step's rows")?;
                     batch.hidden_rows.extend(first + wanted.start..first + wanted.end);
                 }
-                None if entry.sample => batch.logits_rows.push(batch.tokens.len() as u32 - 1),
-                None => {}
+                None => {
+                    let end = batch.tokens.len() as u32;
+                    batch.logits_rows.extend(end - entry.logits..end);
+                }
             }
         }
         Ok(())
@@ -522,6 +533,8 @@ impl Core {
     }
 }
 
+#[path = "core_drafts.rs"]
+mod drafts;
 #[path = "core_pacing.rs"]
 mod pacing;
 #[path = "core_sampling.rs"]

@@ -2,14 +2,21 @@
 
 use super::*;
 use crate::kernels::gemm::blocks::SharedOut;
+use crate::text::Tokenizer;
 
-/// A sequence that draws a token from a row of the logits, while it is away from `Core::sequences`.
+/// A sequence that draws tokens from its rows of the logits, while it is away from `Core::sequences`.
 pub struct Draw {
-    seq: SeqId,
+    /// Of its entry in the plan.
+    at: usize,
     sequence: Box<Sequence>,
+    /// The first of its rows of the step's logits; the others are of its drafts.
+    row: usize,
+    drafts: usize,
     /// Before its first token.
     first: bool,
-    /// The time since the last token, as `Sequence::advance` says.
+    /// Tokens drawn.
+    drawn: u32,
+    /// The time since the last token, as `Sequence::advance` says; those of one step come together.
     gap: Result<u64>,
 }
 
@@ -22,27 +29,62 @@ impl Draw {
     pub fn into_sequence(self) -> Box<Sequence> {
         self.sequence
     }
+
+    /// Draws a token from each row of `logits` (`[1 + drafts, vocab]`) as long as it is what was drafted for the next.
+    fn run(
+        &mut self,
+        logits: &mut [f32],
+        sampler: &mut Sampler,
+        tokenizer: Option<&Tokenizer>,
+        now: u64,
+    ) -> Result<u64> {
+        let (vocab, mut gap) = (logits.len() / (1 + self.drafts), 0);
+        for (n, row) in logits.chunks_exact_mut(vocab).enumerate() {
+            let since = self.sequence.advance(row, sampler, tokenizer, now)?;
+            gap = if n == 0 { since } else { gap };
+            self.drawn += 1;
+            let stands = self.sequence.drafted().get(n) == self.sequence.output.last();
+            if !stands || self.sequence.finished() != FinishReason::None {
+                break;
+            }
+        }
+        Ok(gap)
+    }
 }
 
 impl Core {
-    pub(super) fn sample(&mut self, entries: &[PlanEntry]) {
+    pub(super) fn sample(&mut self, entries: &mut [PlanEntry]) {
         let now = now_ns();
         self.record.done_ns = now;
-        for entry in entries.iter().filter(|entry| entry.sample) {
+        let mut rows = 0;
+        for (at, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.logits > 0) {
             let place = &mut self.sequences[entry.seq.0 as usize];
-            let Some(mut sequence) = place.take_if(|s| s.hidden_wanted(entry).is_none()) else { continue };
+            let generates = |s: &Box<Sequence>| s.hidden_wanted(entry).is_none();
+            if !place.as_ref().is_some_and(generates) {
+                continue;
+            }
+            rows += entry.logits as usize;
+            let Some(mut sequence) = place.take_if(|_| entry.sample) else { continue };
             sequence.begin_token(&mut self.outbox.spare);
-            let first = sequence.output.is_empty();
-            self.draws.push(Draw { seq: entry.seq, sequence, first, gap: Ok(0) });
+            let (first, drafts) = (sequence.output.is_empty(), entry.drafts as usize);
+            let row = rows - 1 - drafts;
+            self.draws.push(Draw { at, sequence, row, drafts, first, drawn: 0, gap: Ok(0) });
         }
         self.draw(now);
-        for Draw { seq, mut sequence, first, gap } in self.draws.drain(..) {
+        for Draw { at, mut sequence, first, drawn, gap, .. } in self.draws.drain(..) {
+            let entry = &mut entries[at];
+            entry.accepted = drawn.saturating_sub(1);
+            if let Some(drafts) = &mut sequence.drafts {
+                drafts.verified(entry.drafts, entry.accepted);
+            }
             let event = if gap.is_ok() { sequence.event_to_send() } else { None };
             let ended = sequence.finished() != FinishReason::None;
+            let seq = entry.seq;
             self.sequences[seq.0 as usize] = Some(sequence);
             match gap {
                 Ok(gap) => {
                     self.record.gaps.push((first, gap));
+                    self.record.gaps.extend((1..drawn).map(|_| (false, 0)));
                     self.outbox.events.extend(event.map(|event| (seq.0, event)));
                     if ended {
                         self.ended.push((seq, None));
@@ -53,7 +95,7 @@ impl Core {
         }
     }
 
-    /// Each sampler serves every so many-th of `draws`; the row of logits is the draw's.
+    /// Each sampler serves every so many-th of `draws`.
     fn draw(&mut self, now: u64) {
         let Self { shared, ops, samplers, draws, outputs, .. } = self;
         let (vocab, tokenizer) = (shared.loaded.model.facts().vocab_size, shared.loaded.tokenizer.as_deref());
@@ -62,12 +104,12 @@ impl Core {
         let logits = SharedOut::new(&mut outputs.logits);
         ops.pool().run_if_worth(count * vocab, step, &|task| {
             for n in (task..count).step_by(step) {
-                // SAFETY: no two tasks have a sampler, a draw or a row of logits in common.
-                let (sampler, draw, logits) = unsafe {
-                    let row = logits.slice(n * vocab..(n + 1) * vocab);
-                    (&mut samplers.slice(task..task + 1)[0], &mut draws.slice(n..n + 1)[0], row)
-                };
-                draw.gap = panics::catch(|| draw.sequence.advance(logits, sampler, tokenizer, now))
+                // SAFETY: no two tasks have a sampler, a draw or a row of logits in common: each draw has its own.
+                let (sampler, draw) =
+                    unsafe { (&mut samplers.slice(task..task + 1)[0], &mut draws.slice(n..n + 1)[0]) };
+                // SAFETY: as above.
+                let logits = unsafe { logits.slice(draw.row * vocab..(draw.row + 1 + draw.drafts) * vocab) };
+                draw.gap = panics::catch(|| draw.run(logits, sampler, tokenizer, now))
                     .unwrap_or_else(|text| Err(Error::internal(format!("sampling panicked: {text}"))));
             }
         });

@@ -94,7 +94,7 @@ impl Core {
             let rows = rows.min(PROBE - start);
             let batch = &mut self.batch;
             batch.clear();
-            batch.reserve(rows as usize, 1)?;
+            batch.reserve(rows as usize, 1, 0)?;
             batch.seqs.push(SeqRows { row: 0, rows, table: 0, table_len: 1 });
             batch.block_tables.push(block);
             batch.tokens.extend((start..start + rows).map(|at| at * 7 % vocab));

@@ -15,6 +15,9 @@ pub struct Efficiency {
     pub decode_steps: u64,
     pub long_steps: u64,
     pub decode: Work,
+    /// Rows of drafted tokens, and those of them that were what was sampled.
+    pub drafted: u64,
+    pub accepted: u64,
     /// As learned last.
     pub cost: StepCost,
     /// Steps, in the order of `HeldBack`.
@@ -32,8 +35,10 @@ impl Efficiency {
         let mut decode = Work::default();
         for entry in plan.entries.iter().filter(|entry| entry.decode) {
             decode.add(Work::span(entry.start, entry.rows));
+            self.decode.add(Work::span(entry.start, entry.known()));
+            self.drafted += u64::from(entry.drafts);
+            self.accepted += u64::from(entry.accepted);
         }
-        self.decode.add(decode);
         self.prefill_ns += prefill_ns(plan.work, decode, step_ns, learned);
         self.held_back[plan.held_back as usize] += 1;
         self.cost = learned.cost();
@@ -88,7 +93,16 @@ mod tests {
     }
 
     fn decode(sequences: u32, start: u32) -> Plan {
-        let entry = |i| PlanEntry { seq: SeqId(i), start, rows: 1, sample: true, decode: true };
+        let entry = |i| PlanEntry {
+            seq: SeqId(i),
+            start,
+            rows: 1,
+            logits: 1,
+            sample: true,
+            decode: true,
+            drafts: 0,
+            accepted: 0,
+        };
         let mut plan = Plan { decode_rows: sequences, ..Plan::default() };
         plan.entries.extend((0..sequences).map(entry));
         plan.entries.iter().for_each(|entry| plan.work.add(Work::span(entry.start, entry.rows)));

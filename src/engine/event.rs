@@ -33,6 +33,9 @@ pub struct Usage {
     pub generated_tokens: u32,
     /// Of the prompt's, those that the prefix cache had.
     pub cached_tokens: u32,
+    /// Tokens that were drafted and verified, and those of them that stood.
+    pub drafted_tokens: u32,
+    pub accepted_tokens: u32,
     /// Submit to admission.
     pub queued_ns: u64,
     /// Admission to the end of the prompt.

@@ -15,6 +15,7 @@ use super::memory::{self, MemoryPlan, RequestBytes};
 use super::sequence::Sequence;
 use super::session_file;
 use super::signal::Signal;
+use super::speculation::{Drafts, Speculating};
 use super::stats::Recorder;
 use crate::base::clock::now_ns;
 use crate::base::sync::Mutex;
@@ -37,6 +38,8 @@ pub struct Engine {
     max_batch_size: u32,
     kv_block_size: u32,
     default_timeout_ms: u32,
+    /// Of requests that do not say.
+    speculation: Speculating,
     model_name: Option<String>,
     pub(super) adapter_scratch: Mutex<Scratch>,
     made_in: u32,
@@ -114,6 +117,7 @@ impl Engine {
         let mut scheduler = Scheduler::new(SchedulerConfig {
             max_batch_size: config.max_batch_size,
             max_batch_tokens: config.max_batch_tokens,
+            max_logits_rows: memory::logits_rows(config) as u32,
             max_step_ns: config.max_step_ms as u64 * 1_000_000,
             block_size: config.kv_block_size,
             blocks: memory.blocks as u32,
@@ -132,6 +136,7 @@ impl Engine {
             max_batch_size: config.max_batch_size,
             kv_block_size: config.kv_block_size,
             default_timeout_ms: config.default_timeout_ms,
+            speculation: Speculating::new(config),
             model_name: config.model_name.clone(),
             adapter_scratch: Mutex::new(Scratch::new(config.max_batch_tokens)),
             made_in: fork::generation(),
@@ -169,7 +174,7 @@ impl Engine {
         self.shared.recorder.rejected(status, n);
     }
 
-    fn try_accept(&self, requests: Vec<RequestParams>) -> Result<Vec<RequestId>> {
+    fn try_accept(&self, mut requests: Vec<RequestParams>) -> Result<Vec<RequestId>> {
         let n = requests.len();
         if n == 0 {
             return Err(Error::invalid("no requests"));
@@ -181,7 +186,8 @@ impl Engine {
         let (mut prepared, mut ids) = (Vec::new(), Vec::new());
         reserve(&mut prepared, n, "requests")?;
         reserve(&mut ids, n, "request ids")?;
-        for (i, request) in requests.iter().enumerate() {
+        for (i, request) in requests.iter_mut().enumerate() {
+            self.speculation.apply(request);
             prepared.push(self.prepare(request).map_err(|error| in_batch(error, i, n))?);
         }
         self.shared.hub.submit(prepared, &mut ids)?;
@@ -206,7 +212,9 @@ impl Engine {
             },
         };
         let longest = memory::longest_token(&self.shared.loaded);
-        let bytes = RequestBytes::new(params, prompt.len(), longest, facts.hidden_size);
+        let mut bytes = RequestBytes::new(params, prompt.len(), longest, facts.hidden_size);
+        bytes.prompt += Drafts::bytes(params, prompt.len(), max_new);
+        let drafts = Drafts::new(params, prompt.len(), max_new);
         let timeout_ms = match params.timeout_ms {
             0 => self.default_timeout_ms,
             TIMEOUT_NONE => 0,
@@ -214,6 +222,7 @@ impl Engine {
         };
         let ends = &self.shared.loaded.end_tokens;
         let mut sequence = Box::new(Sequence::new(params, prompt, max_new, facts, ends, now, timeout_ms)?);
+        sequence.drafts = drafts;
         sequence.takes(bytes);
         sequence.forbid(limits.bad_words(params)?);
         let place = Place {

@@ -6,6 +6,7 @@ use super::embedding::Pooler;
 use super::event::Event;
 use super::free_memory::{self, CLAIMS, Claim};
 use super::kv_events;
+use super::speculation::Drafts;
 use crate::base::{Error, Result, Status};
 use crate::cache::{self, PrefixCache};
 use crate::kernels::attention::KvType;
@@ -168,15 +169,23 @@ fn weight_bytes(loaded: &Loaded) -> u64 {
     loaded.model.facts().weight_bytes.saturating_add(tables)
 }
 
+/// Rows of logits in a step: one for each sequence, and more where few of them run.
+pub fn logits_rows(config: &EngineConfig) -> usize {
+    config.max_batch_size.max(config.max_batch_tokens.min(MANY_LOGITS)) as usize
+}
+
+/// Rows of logits that a step of few sequences may have.
+const MANY_LOGITS: u32 = 64;
+
 fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &FusedOps, max_sequence: usize) -> u64 {
     let (model, facts) = (&*loaded.model, loaded.model.facts());
-    let (batch, tokens) = (config.max_batch_size as usize, config.max_batch_tokens as usize);
+    let (logits, tokens) = (logits_rows(config), config.max_batch_tokens as usize);
     let samplers = sampler_count(config.max_batch_size, ops.pool().threads());
-    let sampling = batch
+    let sampling = logits
         .saturating_mul(facts.vocab_size * 4)
         .saturating_add(samplers.saturating_mul(Sampler::bytes(facts.vocab_size, max_sequence)));
     let hidden = tokens.saturating_mul(facts.hidden_size * 4);
-    let passes = model.workspace_bytes(ops, tokens, batch).saturating_add(sampling).saturating_add(hidden);
+    let passes = model.workspace_bytes(ops, tokens, logits).saturating_add(sampling).saturating_add(hidden);
     let events = kv_events::bytes(config.kv_events_capacity);
     (passes as u64).saturating_add(config.queue_capacity as u64 * SLOT_BYTES + events)
 }
@@ -184,8 +193,10 @@ fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &FusedOps, max_s
 /// What requests take in a queue full of short ones, and when a full batch of them runs.
 fn requests_bytes(config: &EngineConfig, loaded: &Loaded) -> u64 {
     let longest = longest_token(loaded);
-    let one =
-        RequestBytes::new(&RequestParams::default(), SHORT_PROMPT, longest, loaded.model.facts().hidden_size);
+    let params = RequestParams { speculation: Some(config.speculation), ..RequestParams::default() };
+    let hidden = loaded.model.facts().hidden_size;
+    let mut one = RequestBytes::new(&params, SHORT_PROMPT, longest, hidden);
+    one.prompt += Drafts::bytes(&params, SHORT_PROMPT, params.max_new_tokens);
     let (queued, running) = (one.reserved(), u64::from(GRANT) * one.token);
     let queued = queued.saturating_mul(config.queue_capacity.into());
     queued.saturating_add(2 * running.saturating_mul(config.max_batch_size.into()))

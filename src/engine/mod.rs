@@ -6,6 +6,7 @@ pub mod hub;
 mod ids;
 mod kv_events;
 mod loading;
+mod lookup;
 mod slots;
 
 mod adapters;
@@ -24,6 +25,7 @@ mod sequence;
 mod session_file;
 mod signal;
 mod spans;
+mod speculation;
 mod stats;
 
 #[cfg(test)]

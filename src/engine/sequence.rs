@@ -5,11 +5,13 @@ use super::api::{Pooling, RequestParams, TraceContext};
 use super::embedding::Pooler;
 use super::event::{Event, FinishReason, Spare, Usage};
 use super::ids::RequestId;
+use super::lookup::Text;
 use super::memory::{GRANT, KEPT_BYTES, RequestBytes};
+use super::speculation::Drafts;
 use crate::base::{Error, Result, Status, reserve};
 use crate::model::Facts;
 use crate::sample::{Known, Logprob, Sampler, SamplerState, SamplingParams, StopMatcher};
-use crate::schedule::{PlanEntry, Request, Reuse};
+use crate::schedule::{Offer, PlanEntry, Request, Reuse};
 use crate::text::{Tokenizer, Utf8Stream};
 use std::ops::Range;
 
@@ -67,6 +69,8 @@ pub struct Sequence {
     pending: Option<Box<Event>>,
     /// Some: the request is for an embedding.
     pooler: Option<Pooler>,
+    /// None: it drafts nothing.
+    pub drafts: Option<Box<Drafts>>,
 }
 
 impl Sequence {
@@ -122,6 +126,7 @@ impl Sequence {
             stop,
             pending: None,
             pooler,
+            drafts: None,
         })
     }
 
@@ -208,6 +213,26 @@ impl Sequence {
         }
     }
 
+    /// What it could have verified beside its next token, which is entry `at` of a plan; None where nothing.
+    pub fn offer(&self, at: usize) -> Option<Offer> {
+        // Each token takes of its credit, and the first has some.
+        let offer = self.drafts.as_ref()?.offer(at, self.credit.saturating_sub(1));
+        (offer.most > 0 && offer.stands[0] > 0.0).then_some(offer)
+    }
+
+    /// Drafts its next `count` tokens.
+    pub fn draft(&mut self, count: u32) {
+        let text = Text { prompt: &self.prompt, output: &self.output };
+        if let Some(drafts) = &mut self.drafts {
+            drafts.draft(text, count);
+        }
+    }
+
+    /// The drafted tokens that are to be verified.
+    pub fn drafted(&self) -> &[u32] {
+        self.drafts.as_ref().map_or(&[], |drafts| drafts.tokens())
+    }
+
     /// The event that is being filled, or a new one made from `spare`.
     fn event(&mut self, spare: &mut Spare) -> Box<Event> {
         if let Some(event) = self.pending.take() {
@@ -289,6 +314,9 @@ impl Sequence {
         event.tokens.push(token);
         self.credit = self.credit.saturating_sub(1);
         event.granted += self.token_bytes.saturating_sub(KEPT_BYTES);
+        if let Some(drafts) = &mut self.drafts {
+            drafts.read(Text { prompt: &self.prompt, output: &self.output });
+        }
         let gap = self.tick(now);
         self.stop_rules(token, tokenizer, event)?;
         Ok(gap)
@@ -394,6 +422,8 @@ impl Sequence {
             prompt_tokens: self.prompt.len() as u32,
             generated_tokens: self.output.len() as u32,
             cached_tokens: self.cached,
+            drafted_tokens: self.drafts.as_ref().map_or(0, |drafts| drafts.drafted),
+            accepted_tokens: self.drafts.as_ref().map_or(0, |drafts| drafts.accepted),
             queued_ns: admitted.saturating_sub(self.submitted_ns),
             prefill_ns: since(self.prefilled_ns, self.admitted_ns),
             first_token_ns: since(self.first_ns, self.submitted_ns),

@@ -62,7 +62,8 @@ impl StepLog {
     pub fn step(&mut self, plan: &Plan, step_ns: u64, max_step_ns: u64, learned: &StepTime) {
         self.steps += 1;
         self.sequences = plan.entries.len() as u64;
-        self.prompt_rows += plan.work.rows - u64::from(plan.decode_rows);
+        let decodes = plan.entries.iter().filter(|entry| entry.decode);
+        self.prompt_rows += plan.work.rows - decodes.map(|entry| u64::from(entry.rows)).sum::<u64>();
         self.efficiency.step(plan, step_ns, max_step_ns, learned);
     }
 }
@@ -225,6 +226,8 @@ impl Recorder {
             kv_evictions: scheduling.cache.evictions,
             kv_blocks_cached: scheduling.counts.blocks_cached as u64,
             generated_tokens: inner.generated_tokens,
+            drafted_tokens: efficiency.drafted,
+            accepted_tokens: efficiency.accepted,
             steps: inner.steps,
             decode_steps: efficiency.decode_steps,
             long_steps: efficiency.long_steps,

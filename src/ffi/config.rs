@@ -8,7 +8,7 @@ use super::registry;
 use super::span::{bn_span_callback, span_sink};
 use super::types::*;
 use crate::base::{Error, Result};
-use crate::engine::api::{EngineConfig, EventSink, Isa, KvType, LogSink};
+use crate::engine::api::{EngineConfig, EventSink, Isa, KvType, LogSink, Speculation};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -112,6 +112,12 @@ pub struct bn_engine_config {
     /// Bytes of `memory_limit_bytes` that the KV cache leaves for adapters (`bn_adapter_open`),
     /// besides what it leaves for requests. 0 (default): adapters take of what requests have.
     pub adapter_bytes: u64,
+    /// For requests that do not say, `BN_SPECULATION_*`. Default `BN_SPECULATION_DEFAULT`:
+    /// `BN_SPECULATION_LOOKUP`.
+    pub speculation: i32,
+    /// The most tokens drafted for one step of a request, for requests that do not say, up to
+    /// `BN_MAX_DRAFT_TOKENS`. 0 (default): as many as pay.
+    pub draft_tokens: u32,
 }
 
 grown!(
@@ -129,6 +135,16 @@ pub(super) fn choice<T: Copy>(field: &str, value: i32, family: &str, choices: &[
         let (low, high) = (choices[0].0, choices[choices.len() - 1].0);
         Error::invalid(format!("{field} is {value}; it is a {family}_*, {low} to {high}"))
     })
+}
+
+/// None: by default.
+pub(super) fn speculation(value: i32) -> Result<Option<Speculation>> {
+    let kinds = [
+        (BN_SPECULATION_DEFAULT, None),
+        (BN_SPECULATION_OFF, Some(Speculation::Off)),
+        (BN_SPECULATION_LOOKUP, Some(Speculation::Lookup)),
+    ];
+    choice("speculation", value, "BN_SPECULATION", &kinds)
 }
 
 pub(super) fn log_sink(call: bn_log_callback, context: *mut c_void) -> Option<LogSink> {
@@ -181,6 +197,8 @@ impl bn_engine_config {
             on_span: span_sink(self.on_span, self.on_span_context),
             // SAFETY: the caller's promise.
             model_name: unsafe { guard::optional_text("model_name", self.model_name) }?.map(str::to_owned),
+            speculation: speculation(self.speculation)?.unwrap_or_default(),
+            draft_tokens: self.draft_tokens,
         })
     }
 

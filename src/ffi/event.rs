@@ -95,6 +95,10 @@ pub struct bn_event {
     pub decode_ns: u64,
     /// Nanoseconds from submit to this event.
     pub total_ns: u64,
+    /// Tokens that were drafted for the request and verified.
+    pub drafted_tokens: u32,
+    /// Of these, those that the output has.
+    pub accepted_tokens: u32,
 }
 
 grown!(bn_event: 184);
@@ -150,6 +154,8 @@ impl bn_event {
             first_token_ns: usage.first_token_ns,
             decode_ns: usage.decode_ns,
             total_ns: usage.total_ns,
+            drafted_tokens: usage.drafted_tokens,
+            accepted_tokens: usage.accepted_tokens,
         }
     }
 }

@@ -139,6 +139,12 @@ fn work(page: &mut Page, stats: &Stats) {
     );
     page.counter("prompt_tokens_total", "Prompt tokens computed, each once.", stats.prompt_tokens);
     page.counter("generation_tokens_total", "Tokens generated.", stats.generated_tokens);
+    page.counter("spec_decode_num_draft_tokens_total", "Tokens drafted and verified.", stats.drafted_tokens);
+    page.counter(
+        "spec_decode_num_accepted_tokens_total",
+        "Drafted tokens that stood.",
+        stats.accepted_tokens,
+    );
     page.counter("engine_steps_total", "Forward passes.", stats.steps);
     page.counter("batched_requests_total", "Requests in forward passes.", stats.batched_requests);
     page.counter("decode_steps_total", "Forward passes with answers.", stats.decode_steps);

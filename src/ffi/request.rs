@@ -1,6 +1,6 @@
 //! `bn_request_params` and its way into `RequestParams`; `bn_request_info`.
 
-use super::config::choice;
+use super::config::{choice, speculation};
 use super::growth::{self, Array, Grown, grown};
 use super::guard;
 use super::registry;
@@ -71,6 +71,10 @@ const _: () = {
     assert!(BN_POOLING_MEAN == Pooling::Mean as i32);
     assert!(BN_POOLING_FIRST == Pooling::First as i32);
 };
+
+/// The largest `draft_tokens`.
+pub const BN_MAX_DRAFT_TOKENS: u32 = 15;
+const _: () = assert!(BN_MAX_DRAFT_TOKENS as usize == crate::schedule::MAX_DRAFT);
 
 /// The largest `stop_strings_count` and `stop_tokens_count`.
 pub const BN_MAX_STOPS: u32 = 256;
@@ -249,8 +253,13 @@ pub struct bn_request_params {
     pub adapter: *const bn_adapter,
     /// What the adapter's updates are multiplied with, -100 to 100. Default 1.
     pub adapter_scale: f32,
-    /// Must be 0.
-    pub reserved2: u32,
+    /// What drafts tokens for the model to verify several in one step, `BN_SPECULATION_*`. It makes
+    /// the output faster where drafts are right, and never changes it. Default
+    /// `BN_SPECULATION_DEFAULT`.
+    pub speculation: i32,
+    /// The most tokens drafted for one step, up to `BN_MAX_DRAFT_TOKENS`. How many there are follows
+    /// from how many were right, and from the time that they take. 0 (default): the engine's.
+    pub draft_tokens: u32,
 }
 
 grown!(
@@ -283,7 +292,7 @@ impl bn_request_params {
     unsafe fn to_engine<'a>(&self) -> Result<RequestParams<'a>> {
         let has = |flag| self.flags & flag != 0;
         guard::flags(self.flags, FLAGS)?;
-        guard::reserved::<Self>(self.reserved | self.reserved2)?;
+        guard::reserved::<Self>(self.reserved)?;
         if has(BN_REQUEST_DROP_LATE) && self.queue_timeout_ms == 0 {
             return Err(Error::invalid("BN_REQUEST_DROP_LATE is set and needs queue_timeout_ms"));
         }
@@ -336,6 +345,8 @@ impl bn_request_params {
             session: unsafe { guard::optional_text("session", self.session) }?.map(Cow::Borrowed),
             trace: self.trace()?,
             adapter: self.adapter()?,
+            speculation: speculation(self.speculation)?,
+            draft_tokens: self.draft_tokens,
         })
     }
 

@@ -192,6 +192,10 @@ pub struct bn_stats {
     pub prompt_lengths: bn_lengths,
     /// Generated tokens of the requests that have ended.
     pub generated_lengths: bn_lengths,
+    /// Tokens that were drafted and verified.
+    pub drafted_tokens: u64,
+    /// Of these, those that outputs have.
+    pub accepted_tokens: u64,
 }
 
 grown!(bn_stats: 1328);
@@ -225,7 +229,7 @@ impl bn_stats {
             recomputed_tokens preemptions pauses paused sessions session_blocks queue_age_ns queue_capacity
             queued_tokens queue_token_capacity decode_steps long_steps prefill_ns decode_ns idle_ns uptime_ns
             recent_generated_tokens_per_second recent_prompt_tokens_per_second queried_tokens batched_requests
-            max_batch_size kv_block_size;
+            max_batch_size kv_block_size drafted_tokens accepted_tokens;
             struct_size: 0,
             reserved: 0,
             queue_wait: bn_latency::new(&of.queue_wait),

@@ -47,12 +47,12 @@ pub struct KvCache {
 }
 
 impl RaggedBatch {
-    /// Room for `rows` of `seqs` sequences, a row of logits for each of them. `OutOfMemory`.
-    pub fn reserve(&mut self, rows: usize, seqs: usize) -> Result<()> {
+    /// Room for `rows` of `seqs` sequences, `logits` of which give logits. `OutOfMemory`.
+    pub fn reserve(&mut self, rows: usize, seqs: usize, logits: usize) -> Result<()> {
         reserve(&mut self.tokens, rows, "a step's tokens")?;
         reserve(&mut self.positions, rows, "a step's positions")?;
         reserve(&mut self.seqs, seqs, "a step's sequences")?;
-        reserve(&mut self.logits_rows, seqs, "a step's rows")
+        reserve(&mut self.logits_rows, logits, "a step's rows")
     }
 
     /// Empties it and keeps its memory.

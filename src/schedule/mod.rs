@@ -5,11 +5,13 @@
 //! the running sequence that is last in line is preempted: it gives its blocks back, waits again, and computes later what
 //! the cache does not have of it any more. So the sequence that is first in line always runs to its end.
 //!
-//! - `order`: who comes first. `admit`: who runs. `prompts`: whose rows a step has. `step_time`: what a step takes.
+//! - `order`: who comes first. `admit`: who runs. `prompts`: whose rows a step has. `drafts`: what it verifies beside
+//!   them. `step_time`: what a step takes.
 //! - Waiting sequences are admitted in their order; one that fits may pass another that does not. That one takes the room
 //!   back by preemption, once it has waited for `PATIENCE_NS`, or at once from a lower priority.
 
 mod admit;
+mod drafts;
 mod order;
 mod prompts;
 mod scheduler;
@@ -17,6 +19,7 @@ mod sessions;
 mod slots;
 mod step_time;
 
+pub use drafts::{MAX_DRAFT, Offer};
 pub use order::Rank;
 pub use scheduler::Scheduler;
 pub use sessions::Session;
@@ -31,6 +34,8 @@ pub struct SchedulerConfig {
     pub max_batch_size: u32,
     /// Rows in a step; at least max_batch_size, so that every decode row always fits.
     pub max_batch_tokens: u32,
+    /// Rows of a step that yield logits; at least max_batch_size.
+    pub max_logits_rows: u32,
     /// Target upper bound of a step that carries decode rows; at least 1.
     pub max_step_ns: u64,
     /// Target upper bound of the time between two tokens: no more sequences run than it allows; 0: as many as fit.
@@ -96,10 +101,17 @@ pub struct PlanEntry {
     pub seq: SeqId,
     pub start: u32,
     pub rows: u32,
-    /// The last row yields logits, and a token is sampled from them.
+    /// So many of its last rows yield logits; at least one where a token is sampled.
+    pub logits: u32,
+    /// A token is sampled from the last row; where there are drafts, from the row before them and, as long as what is
+    /// sampled is what was drafted, from each of theirs.
     pub sample: bool,
-    /// The one row is of the token sampled last.
+    /// Its first row is of the token sampled last; the others are of drafts.
     pub decode: bool,
+    /// So many of its last rows are of drafted tokens.
+    pub drafts: u32,
+    /// Of these, the first that were what was sampled. Whoever samples says so, before `commit`.
+    pub accepted: u32,
 }
 
 /// A sequence that begins to run.
@@ -132,6 +144,18 @@ pub enum HeldBack {
     Prefix,
 }
 
+impl PlanEntry {
+    /// Rows of tokens that are known.
+    pub fn known(&self) -> u32 {
+        self.rows - self.drafts
+    }
+
+    /// Rows whose positions stay computed.
+    pub fn kept(&self) -> u32 {
+        self.known() + self.accepted
+    }
+}
+
 impl HeldBack {
     pub const ALL: [(Self, &'static str); 7] = [
         (Self::Nothing, "nothing"),
@@ -157,7 +181,7 @@ pub struct Plan {
     /// The system has no memory for its block table; it stays where it is.
     pub refused: Option<SeqId>,
     pub work: Work,
-    /// Entries that decode.
+    /// Entries that decode, each with one row and its drafts.
     pub decode_rows: u32,
     /// What the step is expected to take; 0 while nothing is known.
     pub predicted_ns: u64,

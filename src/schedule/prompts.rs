@@ -65,8 +65,8 @@ impl Scheduler {
         Room { rows, ns: self.prompts_ns(self.step_time.predict(plan.work)), least: 1 }
     }
 
-    /// What prompts may add to a step whose decode rows take `decode` ns.
-    fn prompts_ns(&self, decode: f64) -> f64 {
+    /// What prompts, or drafts, may add to a step whose decode rows take `decode` ns.
+    pub(super) fn prompts_ns(&self, decode: f64) -> f64 {
         let target = match self.config.target_itl_ns {
             0 => self.config.max_step_ns,
             ns => ns.min(self.config.max_step_ns),
@@ -141,7 +141,8 @@ impl Scheduler {
             return;
         }
         let slot = &self.slots[seq];
-        let decode = slot.decodes();
-        plan.push(PlanEntry { seq, start, rows, sample: rows == slot.missing(), decode });
+        let (sample, decode) = (rows == slot.missing(), slot.decodes());
+        let logits = sample.into();
+        plan.push(PlanEntry { seq, start, rows, logits, sample, decode, drafts: 0, accepted: 0 });
     }
 }

@@ -36,6 +36,8 @@ pub struct Scheduler {
     pub(super) found: Vec<u32>,
     /// Prompts of a step, and their rows; kept for its memory.
     pub(super) chunks: Vec<(SeqId, u32)>,
+    /// Plans that left drafts out that were likely to stand.
+    pub(super) declined: u64,
 }
 
 impl Scheduler {
@@ -45,6 +47,12 @@ impl Scheduler {
         if max_batch_size == 0 || max_step_ns == 0 || block_size == 0 || blocks == 0 {
             return Err(Error::invalid(format!(
                 "the scheduler needs max_batch_size, max_step_ns, block_size and blocks of at least 1; got {config:?}"
+            )));
+        }
+        if config.max_logits_rows < max_batch_size {
+            return Err(Error::invalid(format!(
+                "max_logits_rows ({}) must be at least max_batch_size ({max_batch_size})",
+                config.max_logits_rows
             )));
         }
         if max_batch_tokens < max_batch_size {
@@ -74,6 +82,7 @@ impl Scheduler {
             freed: 0,
             found: Vec::new(),
             chunks,
+            declined: 0,
         })
     }
 
@@ -226,7 +235,16 @@ impl Scheduler {
                     // It was preempted, and stands no more at `at`.
                     continue;
                 }
-                plan.push(PlanEntry { seq, start, rows: 1, sample: true, decode: true });
+                plan.push(PlanEntry {
+                    seq,
+                    start,
+                    rows: 1,
+                    logits: 1,
+                    sample: true,
+                    decode: true,
+                    drafts: 0,
+                    accepted: 0,
+                });
             }
             at += 1;
         }
@@ -266,7 +284,8 @@ impl Scheduler {
         true
     }
 
-    /// The step ran in `step_ns`: its rows are in the cache, and each sampled row has given its sequence one more token.
+    /// The step ran in `step_ns`: its rows are in the cache, and each entry that samples has given its sequence one more
+    /// token, and another for each draft that was accepted. Rows of the other drafts are worth nothing.
     /// Right after the forward pass, before any cancel or submit; entries whose rows failed must not be in `plan`.
     pub fn commit(&mut self, plan: &Plan, step_ns: u64, tokens: &dyn Tokens) {
         self.step_time.observe(plan.work, step_ns);
@@ -280,7 +299,7 @@ impl Scheduler {
                     continue;
                 }
             };
-            let (before, end) = (slot.computed, slot.computed + entry.rows);
+            let (before, end) = (slot.computed, slot.computed + entry.kept());
             self.events.recomputed_rows += u64::from(slot.peak.clamp(before, end) - before);
             (slot.computed, slot.peak) = (end, slot.peak.max(end));
             self.store_full(entry.seq, tokens);
@@ -289,7 +308,7 @@ impl Scheduler {
                     self.store_tail(entry.seq, tokens);
                     self.forget_pending(entry.seq);
                 }
-                self.slots[entry.seq].len += 1;
+                self.slots[entry.seq].len += 1 + entry.accepted;
             }
         }
     }

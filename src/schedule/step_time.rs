@@ -17,6 +17,9 @@ const SWEEPS: usize = 16;
 /// one gets through in a few steps.
 const OUTLIER: f64 = 4.0;
 
+/// Steps of a bin from which on its factor counts.
+const MEASURED: f64 = 2.0;
+
 /// Work in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
@@ -57,6 +60,11 @@ struct Moments {
     xtx: [[f64; N]; N],
 }
 
+/// By the rows, of which there are some.
+fn bin(work: Work) -> usize {
+    (work.rows.max(1).ilog2() as usize).min(BINS - 1)
+}
+
 /// What a step, and each unit of its work, costs, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepCost {
@@ -78,6 +86,8 @@ impl StepCost {
 
 pub struct StepTime {
     bins: [Moments; BINS],
+    /// What steps of each bin took lately, in times of their predictions.
+    factors: [f64; BINS],
     /// In the order of `StepCost`.
     coefficients: [f64; N],
     observations: u64,
@@ -85,7 +95,12 @@ pub struct StepTime {
 
 impl Default for StepTime {
     fn default() -> Self {
-        Self { bins: [Moments::default(); BINS], coefficients: [0.0; N], observations: 0 }
+        Self {
+            bins: [Moments::default(); BINS],
+            factors: [1.0; BINS],
+            coefficients: [0.0; N],
+            observations: 0,
+        }
     }
 }
 
@@ -103,6 +118,13 @@ impl StepTime {
     /// Nanoseconds that `work` adds to a step that runs anyway.
     pub fn extra(&self, work: Work) -> f64 {
         self.cost().predict(0, work)
+    }
+
+    /// Nanoseconds of a step as those of about so many rows took lately: rows of few cost less, or more, than the formula
+    /// says, by what kernels do with them. None where there were hardly any such steps.
+    pub fn measured(&self, work: Work) -> Option<f64> {
+        let bin = bin(work);
+        (self.bins[bin].weight >= MEASURED).then(|| self.predict(work) * self.factors[bin])
     }
 
     /// Steps learned from.
@@ -136,7 +158,7 @@ impl StepTime {
         }
         self.observations += 1;
         let x = [1.0, work.rows as f64, work.positions as f64, work.keys as f64].map(|x| x / ns);
-        let bin = &mut self.bins[(work.rows.ilog2() as usize).min(BINS - 1)];
+        let (at, bin) = (bin(work), &mut self.bins[bin(work)]);
         // The first steps of a bin count alike.
         let new = NEW.max(1.0 / (1.0 + bin.weight));
         bin.weight = (bin.weight + 1.0).min(1e6);
@@ -147,6 +169,10 @@ impl StepTime {
             }
         }
         self.fit();
+        let predicted = self.predict(work);
+        if predicted > 0.0 {
+            self.factors[at] += new * (ns / predicted - self.factors[at]);
+        }
     }
 
     /// Non-negative least squares over all bins by cyclic coordinate descent.

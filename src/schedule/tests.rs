@@ -8,6 +8,7 @@ fn config() -> SchedulerConfig {
     SchedulerConfig {
         max_batch_size: 4,
         max_batch_tokens: 32,
+        max_logits_rows: 1024,
         max_step_ns: 1_000_000,
         target_itl_ns: 0,
         block_size: 16,

@@ -68,7 +68,8 @@ fn structs(facts: &mut Facts) {
             struct_size, kind, request, user_data, lease, text, tokens, tokens_count, logprobs,
             logprobs_count, logprobs_per_token, finish_reason, status, stop_index, message,
             embedding, embedding_count, pooling, prompt_tokens, generated_tokens, cached_tokens,
-            queued_ns, prefill_ns, first_token_ns, decode_ns, total_ns,
+            queued_ns, prefill_ns, first_token_ns, decode_ns, total_ns, drafted_tokens,
+            accepted_tokens,
         }
         bn_engine_config {
             struct_size, delivery_mode, model, model_path, threads, instructions, max_batch_size,
@@ -76,7 +77,7 @@ fn structs(facts: &mut Facts) {
             memory_limit_bytes, kv_cache_bytes, max_unread_bytes, kv_events_capacity, reserved, max_wait_us, max_step_ms, target_itl_ms, priority_ageing_ms,
             default_timeout_ms, log_level, on_event,
             on_event_context, log, log_context, model_name,
-            on_span, on_span_context, adapter_bytes,
+            on_span, on_span_context, adapter_bytes, speculation, draft_tokens,
         }
         bn_latency { p50_ns, p90_ns, p99_ns, count, sum_ns, buckets }
         bn_lengths { count, sum, buckets }
@@ -93,7 +94,7 @@ fn structs(facts: &mut Facts) {
             queued_tokens, queue_token_capacity, decode_steps, long_steps, prefill_ns, decode_ns, idle_ns,
             uptime_ns, recent_generated_tokens_per_second, recent_prompt_tokens_per_second,
             queried_tokens, batched_requests, max_batch_size, kv_block_size, request_prefill,
-            request_decode, prompt_lengths, generated_lengths,
+            request_decode, prompt_lengths, generated_lengths, drafted_tokens, accepted_tokens,
         }
         bn_request_params {
             struct_size, flags, prompt, prompt_tokens, prompt_tokens_count, messages,
@@ -106,7 +107,7 @@ fn structs(facts: &mut Facts) {
             logprob_tokens_count, temperature_range, temperature_exponent, typical_p, top_n_sigma,
             xtc_probability, xtc_threshold, mirostat_tau, mirostat_eta, penalty_window, dry_multiplier,
             dry_base, dry_allowed_length, dry_window, min_new_tokens, adapter,
-            adapter_scale, reserved2,
+            adapter_scale, speculation, draft_tokens,
         }
         bn_logit_bias { token, bias }
         bn_span {
@@ -140,6 +141,7 @@ fn constants(facts: &mut Facts) {
         BN_REQUEST_EMBED BN_REQUEST_EMBED_RAW BN_REQUEST_NO_CACHE BN_REQUEST_DROP_LATE BN_REQUEST_END_UNREAD BN_REQUEST_CHAIN_LOGPROBS
         BN_SAMPLER_TEMPERATURE BN_SAMPLER_TOP_N_SIGMA BN_SAMPLER_TOP_K BN_SAMPLER_TYPICAL_P BN_SAMPLER_TOP_P
         BN_SAMPLER_MIN_P BN_SAMPLER_XTC
+        BN_SPECULATION_DEFAULT BN_SPECULATION_OFF BN_SPECULATION_LOOKUP BN_MAX_DRAFT_TOKENS
         BN_PRIORITY_DEFAULT
         BN_PRIORITY_MAX BN_POOLING_MODEL BN_POOLING_LAST BN_POOLING_MEAN
         BN_POOLING_FIRST BN_MAX_STOPS BN_KV_STORED BN_KV_REMOVED BN_KV_CLEARED BN_STAGE_QUEUED BN_STAGE_RUNNING BN_STAGE_FINISHED

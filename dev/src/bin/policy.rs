@@ -189,6 +189,7 @@ impl<'a> World<'a> {
         let scheduler = Scheduler::new(SchedulerConfig {
             max_batch_size,
             max_batch_tokens: 512,
+            max_logits_rows: max_batch_size.max(64),
             max_step_ns: 200_000_000,
             target_itl_ns,
             block_size: 32,

@@ -69,6 +69,7 @@ fn time(churn: bool) -> f64 {
     let mut scheduler = Scheduler::new(SchedulerConfig {
         max_batch_size: RUNNING,
         max_batch_tokens: 2 * RUNNING,
+        max_logits_rows: RUNNING,
         max_step_ns: 200_000_000,
         block_size: BLOCK,
         blocks: RUNNING * per_request + CACHED,

@@ -82,6 +82,8 @@ impl Host {
             cache,
             cache_salt: u64::from(rng.one_in(6)),
             session: (cache && rng.one_in(5)).then_some(Cow::Borrowed(name)),
+            speculation: *rng.pick(&[None, None, None, Some(Speculation::Off), Some(Speculation::Lookup)]),
+            draft_tokens: rng.below(16) as u32,
             ..RequestParams::default()
         };
         if rng.one_in(10) {

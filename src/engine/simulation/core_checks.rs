@@ -2,7 +2,7 @@
 
 use super::super::hub::checks::Bed;
 use super::*;
-use crate::schedule::State;
+use crate::schedule::{MAX_DRAFT, State};
 
 /// Bytes of the grant for an event of one token, at most.
 const EVENT: u64 = 300;
@@ -81,7 +81,8 @@ impl Core {
     fn check_unread(&self, sequence: &Sequence, max_unread: u64) {
         let view = self.shared.hub.view(sequence.id.slot());
         assert!(sequence.unread || !view.slow, "{:?} goes on: {view:?}", sequence.id);
-        let few = max_unread == 0 || view.slow || view.pending <= max_unread.max(EVENT);
+        let event = EVENT * if sequence.drafts.is_some() { 1 + MAX_DRAFT as u64 } else { 1 };
+        let few = max_unread == 0 || view.slow || view.pending <= max_unread.max(event);
         assert!(few, "{:?} goes on: {view:?}", sequence.id);
     }
 

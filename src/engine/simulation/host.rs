@@ -498,8 +498,10 @@ impl Host {
                 let how = if fault == Fault::Error { "passes that failed" } else { "passes that panicked" };
                 self.tally.count(how);
             }
-            Fault::Logits(_, value) => {
-                self.hits += 1;
+            Fault::Logits(row, value) => {
+                // Nobody may look at a draft's.
+                let sure = is_first(batch, row);
+                (self.hits, self.grazes) = (self.hits + u64::from(sure), self.grazes + u64::from(!sure));
                 self.tally.count(if value.is_nan() { "passes with NaN" } else { "passes with infinity" });
             }
             Fault::Hidden(_) => {
@@ -515,6 +517,13 @@ fn is_probe(batch: &RaggedBatch) -> bool {
     let at = |position: u32| position * 7 % 258;
     batch.logits_rows.is_empty()
         && batch.tokens.iter().zip(&batch.positions).all(|(token, p)| *token == at(*p))
+}
+
+/// Of its sequence's rows that give logits, the one behind `row` others is the first.
+fn is_first(batch: &RaggedBatch, row: usize) -> bool {
+    let at = batch.logits_rows[row];
+    let own = batch.seqs.iter().find(|seq| (seq.row..seq.row + seq.rows).contains(&at));
+    own.is_none_or(|seq| row == 0 || batch.logits_rows[row - 1] < seq.row)
 }
 
 fn is_readable(fd: i32) -> bool {

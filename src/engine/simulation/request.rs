@@ -1,6 +1,6 @@
 //! What a request is to give, by the echo model's rule and nothing else, and what it gave.
 
-use super::super::api::{EmbeddingParams, Event, FinishReason, Pooling, Prompt, RequestParams};
+use super::super::api::{EmbeddingParams, Event, FinishReason, Pooling, Prompt, RequestParams, Usage};
 use super::setting::HIDDEN;
 use crate::base::Status;
 use crate::sample::{Known, Sampler, SamplerState};
@@ -165,6 +165,8 @@ impl Asked {
         self.tokens.extend(&event.tokens);
         self.text.push_str(&event.text);
         self.logprobs += event.logprobs.len();
+        let Usage { generated_tokens, drafted_tokens, accepted_tokens, .. } = event.usage;
+        assert!(accepted_tokens <= drafted_tokens && accepted_tokens <= generated_tokens, "{event:?}");
         self.finish = event.finish;
         let per_token = event.logprobs_per_token as usize;
         assert_eq!(self.logprobs, self.tokens.len() * per_token, "{event:?}");

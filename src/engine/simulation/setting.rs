@@ -1,6 +1,6 @@
 //! What a seed decides of a world.
 
-use super::super::api::{EngineConfig, KvType, RequestParams, TIMEOUT_NONE};
+use super::super::api::{EngineConfig, KvType, RequestParams, Speculation, TIMEOUT_NONE};
 use super::super::memory::{MemoryPlan, RequestBytes};
 use super::rng::Rng;
 use crate::schedule::PATIENCE_NS;
@@ -41,6 +41,7 @@ pub struct Setting {
     pub callback: bool,
     /// Outputs take much of the budget.
     pub heavy: bool,
+    pub speculation: Speculation,
 }
 
 impl Setting {
@@ -88,6 +89,7 @@ impl Setting {
             faults: *rng.pick(&[0, 10, 40, 200]),
             callback: rng.one_in(5),
             heavy,
+            speculation: *rng.pick(&[Speculation::Off, Speculation::Lookup]),
         }
     }
 
@@ -107,6 +109,7 @@ impl Setting {
             target_itl_ms: self.target_itl_ms,
             priority_ageing_ms: self.ageing_ms,
             default_timeout_ms: self.default_timeout_ms,
+            speculation: self.speculation,
             on_event: if self.callback { Some(Box::new(|_| ())) } else { None },
             ..EngineConfig::default()
         }

@@ -10,7 +10,7 @@ pub struct Tally {
 }
 
 /// What every piece has to show.
-const KINDS: [&str; 71] = [
+const KINDS: [&str; 73] = [
     "turns",
     "passes that ended",
     "rests until a time",
@@ -66,6 +66,8 @@ const KINDS: [&str; 71] = [
     "ended: unread",
     "ended: late",
     "ended: in the queue",
+    "tokens drafted",
+    "drafts that stood",
     "pauses",
     "preemptions",
     "positions found in the cache",

@@ -319,7 +319,10 @@ impl World {
 
     fn count(&mut self) {
         let (events, refusals) = (self.core().scheduler().events(), self.refusals());
+        let stats = self.host().engine.stats();
         let tally = &mut self.host().tally;
+        tally.more("tokens drafted", stats.drafted_tokens);
+        tally.more("drafts that stood", stats.accepted_tokens);
         tally.more("pauses", events.pauses);
         tally.more("preemptions", events.preemptions);
         tally.more("positions found in the cache", events.cached_positions);

@@ -171,8 +171,16 @@ impl World {
         assert_eq!((entry.start, entry.decode), (live.computed, live.decodes()), "{entry:?}");
         assert_eq!(entry.sample, end == live.known, "{entry:?}");
         assert!(end <= live.known && end <= live.bound(), "{entry:?} goes too far");
-        assert!(table.len() >= blocks(self, end), "{entry:?} has no blocks");
         self.memory.check(table, live.root, &live.whole[..live.computed as usize]);
+        assert_eq!((entry.logits, entry.drafts), (entry.sample.into(), 0), "{entry:?}");
+        self.check_blocks(entry);
+    }
+
+    /// Each row has its own place.
+    pub fn check_blocks(&self, entry: &PlanEntry) {
+        let table = self.scheduler.block_table(entry.seq);
+        let end = entry.start + entry.rows;
+        assert!(table.len() >= blocks(self, end), "{entry:?} has no blocks");
         let first = (entry.start / self.setting.config.block_size) as usize;
         for &block in &table[first..blocks(self, end)] {
             assert_eq!(self.scheduler.pool().references(block), 1, "{entry:?} writes to a shared block");

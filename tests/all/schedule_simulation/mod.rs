@@ -9,6 +9,7 @@
 #[macro_use]
 mod pieces;
 mod checks;
+mod drafts;
 mod memory;
 mod model;
 mod rng;

@@ -29,6 +29,7 @@ fn config() -> SchedulerConfig {
     SchedulerConfig {
         max_batch_size: 32,
         max_batch_tokens: 512,
+        max_logits_rows: 64,
         max_step_ns: 200 * MS,
         target_itl_ns: 0,
         block_size: 32,

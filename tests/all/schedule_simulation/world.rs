@@ -48,6 +48,7 @@ impl Setting {
         let config = SchedulerConfig {
             max_batch_size,
             max_batch_tokens: max_batch_size + rng.below(64) as u32,
+            max_logits_rows: max_batch_size + rng.below(8) as u32,
             max_step_ns: 20_000_000 + rng.below(200_000_000),
             target_itl_ns: if rng.one_in(4) { 20_000_000 + rng.below(100_000_000) } else { 0 },
             block_size,
@@ -293,6 +294,7 @@ impl World {
         self.tally.copied += plan.copies.len() as u64;
         self.check_plan(&plan);
         expected.check(self, &plan);
+        self.draft(&mut plan);
         // Noise of a tenth, and now and then the machine sleeps.
         let ns = self.setting.cost.ns(plan.work) * (0.95 + self.rng.below(100) as f64 * 1e-3);
         let ns = if self.rng.one_in(2000) { ns * 50.0 } else { ns } as u64;
@@ -321,7 +323,7 @@ impl World {
         let mut ended = Vec::new();
         let (requests, scheduler) = (&mut self.requests, &self.scheduler);
         let spoilt = if self.rng.one_in(64) { self.rng.below(4) as usize } else { usize::MAX };
-        for (at, entry) in plan.entries.iter().enumerate() {
+        for (at, entry) in plan.entries.iter_mut().enumerate() {
             let (live, table) = (requests.get_mut(entry.seq), scheduler.block_table(entry.seq));
             if at == spoilt {
                 // It failed alone: its rows are worth nothing, and it is cancelled.
@@ -330,19 +332,28 @@ impl World {
                 ended.push(entry.seq);
                 continue;
             }
-            let hash = self.memory.run(table, live, entry.start, entry.rows);
-            live.computed += entry.rows;
-            if entry.sample {
-                let token = sampled(live.seed, hash);
-                assert_eq!(
-                    token, live.whole[live.known as usize],
-                    "{:?} samples otherwise than alone",
-                    entry
-                );
-                live.known += 1;
-                if live.generated() == live.ends_after {
-                    ended.push(entry.seq);
+            // What was drafted right stands, up to an end.
+            let right = self.rng.below(u64::from(entry.drafts) + 1) as u32;
+            entry.accepted = right.min(live.ends_after - live.generated() - u32::from(entry.sample));
+            let mut hash = self.memory.run(table, live, entry.start, entry.known());
+            live.computed += entry.kept();
+            for n in 0..=entry.accepted {
+                if n > 0 {
+                    hash = self.memory.run(table, live, entry.start + entry.known() + n - 1, 1);
                 }
+                if entry.sample {
+                    let token = sampled(live.seed, hash);
+                    assert_eq!(
+                        token, live.whole[live.known as usize],
+                        "{entry:?} samples otherwise than alone"
+                    );
+                    live.known += 1;
+                }
+            }
+            self.memory.spoil(table, entry.start + entry.kept(), entry.drafts - entry.accepted);
+            self.tally.accepted += u64::from(entry.accepted);
+            if entry.sample && live.generated() == live.ends_after {
+                ended.push(entry.seq);
             }
         }
         if let Some(spoilt) = plan.entries.get(spoilt).map(|entry| entry.seq) {

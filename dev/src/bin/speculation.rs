@@ -1,0 +1,160 @@
+//! What speculation gains: tokens per second with look-up over those without, and how many drafts stand.
+//!
+//! `cargo dev speculation -- [--quick] [--threads N] [--isa NAME] [--only WORD]... [--json FILE] [MODEL.gguf]`
+//!
+//! Loads: `loop`, what the model falls into at temperature 0; `free`, at a temperature at which next to no draft stands;
+//! without a model also `copy`: the demo model writes a story once more that its prompt has. Two engines run the same
+//! model's requests in turns, 1, 4 and 8 at a time; a ratio is the median of rounds. "depth" is with that many drafts at
+//! most.
+
+use bn_dev::{Options, machine, median, seconds};
+use bn_engine::base::Result;
+use bn_engine::engine::Engine;
+use bn_engine::engine::api::*;
+use bn_engine::kernels::Pool;
+use bn_engine::model::{LoadOptions, Loaded, Source, load};
+use serde_json::json;
+
+const BATCHES: [usize; 3] = [1, 4, 8];
+const DEPTHS: [u32; 5] = [0, 1, 3, 7, 15];
+
+/// What is asked for, by its number.
+struct Load {
+    name: &'static str,
+    prompts: Vec<Vec<u32>>,
+    temperature: f32,
+    tokens: u32,
+}
+
+impl Load {
+    fn request(&self, n: usize) -> RequestParams<'_> {
+        let mut request = RequestParams {
+            prompt: Prompt::Tokens(self.prompts[n % self.prompts.len()][..].into()),
+            max_new_tokens: self.tokens,
+            ignore_eos: true,
+            cache: false,
+            stream: false,
+            ..RequestParams::default()
+        };
+        (request.sampling.temperature, request.sampling.seed) = (self.temperature, n as u64);
+        request
+    }
+}
+
+/// All of `n` requests; their tokens.
+fn run(engine: &Engine, load: &Load, n: usize) -> Result<Vec<Vec<u32>>> {
+    let ids = engine.submit((0..n).map(|n| load.request(n)).collect())?;
+    let mut tokens = vec![Vec::new(); n];
+    for _ in 0..n {
+        engine.poll(Which::Any, 1, None, &mut |_, event| {
+            let at = ids.iter().position(|id| *id == event.request);
+            tokens[at.expect("a request of this run")].clone_from(&event.tokens);
+        })?;
+    }
+    ids.into_iter().try_for_each(|id| engine.release(id))?;
+    Ok(tokens)
+}
+
+fn engine(options: &Options, loaded: &Loaded, speculation: Speculation, draft_tokens: u32) -> Result<Engine> {
+    Engine::create(EngineConfig {
+        model: Some(loaded.clone()),
+        threads: options.threads as u32,
+        instructions: Some(options.isa),
+        max_batch_size: 8,
+        max_sequence_length: 512.min(loaded.model.facts().context_length as u32),
+        speculation,
+        draft_tokens,
+        ..EngineConfig::default()
+    })
+}
+
+/// Token ids that are no text.
+fn ids(n: usize, vocab: usize) -> Vec<u32> {
+    (0..16)
+        .map(|at| ((at * 7919 + n * 104_729 + 17) % (vocab - 300)) as u32 + 200.min(vocab as u32 - 300))
+        .collect()
+}
+
+fn loads(options: &Options, loaded: &Loaded, quick: bool) -> Result<Vec<Load>> {
+    let vocab = loaded.model.facts().vocab_size;
+    let tokens = if quick { 64 } else { 128 };
+    let random: Vec<_> = (0..8).map(|n| ids(n, vocab)).collect();
+    let mut loads = vec![
+        Load { name: "loop", prompts: random.clone(), temperature: 0.0, tokens },
+        Load { name: "free", prompts: random, temperature: 1.5, tokens },
+    ];
+    if let (true, Some(tokenizer)) = (vocab < 1000, &loaded.tokenizer) {
+        let begin = tokenizer.encode("Once upon a time", true, false)?;
+        let writer = engine(options, loaded, Speculation::Off, 0)?;
+        let story = Load { name: "", prompts: vec![begin.clone()], temperature: 0.8, tokens: 100 };
+        let stories = run(&writer, &story, 8)?;
+        let twice = |story: Vec<u32>| [&begin[..], &story[..], &begin[1..], &story[..2]].concat();
+        let prompts = stories.into_iter().map(twice).collect();
+        loads.push(Load { name: "copy", prompts, temperature: 0.0, tokens: 96 });
+    }
+    Ok(loads)
+}
+
+fn measure(
+    options: &Options,
+    loaded: &Loaded,
+    load: &Load,
+    batch: usize,
+    depth: u32,
+) -> Result<serde_json::Value> {
+    let plain = engine(options, loaded, Speculation::Off, 0)?;
+    let drafts = engine(options, loaded, Speculation::Lookup, depth)?;
+    assert!(run(&plain, load, batch)? == run(&drafts, load, batch)?, "speculation changes what is generated");
+    let (before, mut ratios) = (drafts.stats(), Vec::new());
+    for _ in 0..options.rounds() {
+        let mut time = |engine: &Engine| -> Result<f64> {
+            let mut result = Ok(Vec::new());
+            let time = seconds(|| result = run(engine, load, batch));
+            result.map(|_| time)
+        };
+        ratios.push(time(&plain)? / time(&drafts)?);
+    }
+    let stats = drafts.stats();
+    let of = |count: fn(&Stats) -> u64| (count(&stats) - count(&before)) as f64;
+    let (drafted, accepted) = (of(|s| s.drafted_tokens), of(|s| s.accepted_tokens));
+    let each = of(|s| s.generated_tokens) / of(|s| s.batched_requests);
+    let (ratio, stood) = (median(ratios), if drafted > 0.0 { accepted / drafted } else { 0.0 });
+    let most = if depth == 0 { "any".into() } else { depth.to_string() };
+    println!(
+        "{:>5} {batch:>2} at a time, depth {most:>3}: {ratio:>5.2} times as fast; {each:>5.2} tokens a step, {:>3.0}% of drafts stood",
+        load.name,
+        100.0 * stood
+    );
+    Ok(
+        json!({ "load": load.name, "batch": batch, "depth": depth, "ratio": ratio, "stood": stood, "tokens_a_step": each }),
+    )
+}
+
+fn all(options: &Options, path: Option<&str>) -> Result<Vec<serde_json::Value>> {
+    let pool = Pool::new(options.threads)?;
+    let source = Source::parse(path)?;
+    let loaded = load(&source, &LoadOptions::default(), &pool, &|_, _| (), &mut |_, _| false)?;
+    let mut results = Vec::new();
+    for load in loads(options, &loaded, options.quick)? {
+        for batch in BATCHES {
+            for depth in DEPTHS {
+                if options.wants(&format!("{} {batch} {depth}", load.name)) {
+                    results.push(measure(options, &loaded, &load, batch, depth)?);
+                }
+            }
+        }
+    }
+    Ok(results)
+}
+
+fn main() {
+    let (options, models) = Options::with_files("speculation");
+    println!("{}, {} threads, {}", machine(), options.threads, options.isa.name());
+    match all(&options, models.first().map(String::as_str)) {
+        Ok(results) => options.write(&json!({ "machine": machine(), "results": results })),
+        Err(error) => {
+            eprintln!("speculation: {error}");
+            std::process::exit(1);
+        }
+    }
+}

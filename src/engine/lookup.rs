@@ -1,0 +1,207 @@
+//! Drafts from a request's own text: where its last tokens came before, what followed them there.
+
+use crate::base::reserve;
+use crate::schedule::MAX_DRAFT;
+
+/// The tokens of a request: its prompt, then its output.
+#[derive(Clone, Copy)]
+pub struct Text<'a> {
+    pub prompt: &'a [u32],
+    pub output: &'a [u32],
+}
+
+impl Text<'_> {
+    fn len(&self) -> usize {
+        self.prompt.len() + self.output.len()
+    }
+
+    fn at(&self, position: usize) -> u32 {
+        match self.prompt.get(position) {
+            Some(&token) => token,
+            None => self.output[position - self.prompt.len()],
+        }
+    }
+
+    /// How many tokens before `a` equal those before `b > a`, at most `LONG`.
+    fn in_common(&self, a: usize, b: usize) -> usize {
+        (0..a.min(LONG)).take_while(|n| self.at(a - 1 - n) == self.at(b - 1 - n)).count()
+    }
+}
+
+/// Tokens of the sequences that are looked up, the longer first.
+const GRAMS: [usize; 2] = [4, 2];
+/// Agreement beyond this makes a draft no likelier.
+const LONG: usize = 16;
+/// Classes of agreement: up to 3, 7 and 15 tokens, and more.
+const CLASSES: usize = 4;
+/// How likely the next token of a draft is right, by class, while nothing is known of the request.
+const FIRST_CHANCES: [f32; CLASSES] = [0.35, 0.6, 0.8, 0.9];
+/// Weight of the newest token in a chance.
+const NEW: f32 = 1.0 / 12.0;
+/// Entries of the table.
+const LEAST: usize = 64;
+const MOST: usize = 1 << 16;
+/// Of the output, tokens that the table has room for from the start.
+const OUTPUT: usize = 2048;
+
+/// Where each of the `GRAMS` of a text came last. Each token costs a few reads and writes; a longer text than the table
+/// has room for overwrites what came first.
+pub struct Lookup {
+    /// By hash, the position behind the sequence; 0: none.
+    table: Vec<u32>,
+    entries: usize,
+    /// Tokens that were read.
+    seen: usize,
+    /// Where the token stands that is expected next; 0: none.
+    next: usize,
+    /// Tokens before it that agree with the last ones.
+    agrees: usize,
+    chances: [f32; CLASSES],
+}
+
+impl Lookup {
+    pub fn new(prompt: usize, max_new: usize) -> Self {
+        let entries = entries(prompt, max_new);
+        Self { table: Vec::new(), entries, seen: 0, next: 0, agrees: 0, chances: FIRST_CHANCES }
+    }
+
+    /// Bytes that one for such a text takes.
+    pub fn bytes(prompt: usize, max_new: usize) -> usize {
+        4 * entries(prompt, max_new)
+    }
+
+    /// Takes in what came since the last call. Without memory for its table it expects nothing.
+    pub fn read(&mut self, text: Text) {
+        if self.table.is_empty() {
+            if reserve(&mut self.table, self.entries, "the table of a look-up").is_err() {
+                return;
+            }
+            self.table.resize(self.entries, 0);
+        }
+        while self.seen < text.len() {
+            self.check(text);
+            self.seen += 1;
+            let searches = self.next == 0 && self.seen == text.len();
+            self.enter(text, searches);
+        }
+    }
+
+    /// Whether the token at `seen` is the one expected.
+    fn check(&mut self, text: Text) {
+        if self.next == 0 {
+            return;
+        }
+        let right = text.at(self.next) == text.at(self.seen);
+        let chance = &mut self.chances[class(self.agrees)];
+        *chance += NEW * (f32::from(u8::from(right)) - *chance);
+        (self.next, self.agrees) = if right { (self.next + 1, self.agrees + 1) } else { (0, 0) };
+    }
+
+    /// Enters the sequences that end with the last token read, and `searches` for where one of them came before.
+    fn enter(&mut self, text: Text, searches: bool) {
+        for length in GRAMS.into_iter().filter(|&length| length <= self.seen) {
+            let place = &mut self.table[hash(text, self.seen - length, length) & (self.entries - 1)];
+            let before = std::mem::replace(place, self.seen as u32) as usize;
+            if searches && self.next == 0 && before > 0 {
+                let agrees = text.in_common(before, self.seen);
+                if agrees >= length {
+                    (self.next, self.agrees) = (before, agrees);
+                }
+            }
+        }
+    }
+
+    /// How likely the first `stands.len()` tokens of a draft stand, each with all before it; 0 where there is no draft.
+    pub fn chances(&self, stands: &mut [f32; MAX_DRAFT]) {
+        let mut all = if self.next == 0 { 0.0 } else { 1.0 };
+        for (n, stands) in stands.iter_mut().enumerate() {
+            all *= self.chances[class(self.agrees + n)];
+            *stands = all;
+        }
+    }
+
+    /// What may come next.
+    pub fn draft(&self, text: Text, draft: &mut [u32]) {
+        for n in 0..draft.len() {
+            let at = self.next + n;
+            draft[n] = if at < text.len() { text.at(at) } else { draft[at - text.len()] };
+        }
+    }
+}
+
+fn entries(prompt: usize, max_new: usize) -> usize {
+    (GRAMS.len() * (prompt + max_new.min(OUTPUT))).next_power_of_two().clamp(LEAST, MOST)
+}
+
+fn class(agrees: usize) -> usize {
+    (agrees.max(2).ilog2() as usize - 1).min(CLASSES - 1)
+}
+
+/// Of `length` tokens from `first` on.
+fn hash(text: Text, first: usize, length: usize) -> usize {
+    let mut hash = length as u64;
+    for at in first..first + length {
+        hash = (hash ^ u64::from(text.at(at))).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    }
+    (hash >> 20) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(prompt: &[u32], output: &[u32]) -> (Lookup, Vec<u32>) {
+        let mut lookup = Lookup::new(prompt.len(), 100);
+        for n in 0..=output.len() {
+            lookup.read(Text { prompt, output: &output[..n] });
+        }
+        let mut stands = [0.0; MAX_DRAFT];
+        lookup.chances(&mut stands);
+        let mut draft = vec![0; if stands[0] > 0.0 { 6 } else { 0 }];
+        lookup.draft(Text { prompt, output }, &mut draft);
+        (lookup, draft)
+    }
+
+    #[test]
+    fn a_draft_is_what_followed_the_longest_sequence_last() {
+        // 7 8 came last before 1 2, and before that with 5 6 in front.
+        let prompt = [5, 6, 7, 8, 9, 3, 3, 7, 8, 1, 2, 4, 4, 4];
+        assert_eq!(read(&prompt, &[10, 7, 8]).1, [1, 2, 4, 4, 4, 10]);
+        assert_eq!(read(&prompt, &[5, 6, 7, 8]).1, [9, 3, 3, 7, 8, 1]);
+        assert_eq!(read(&prompt, &[8, 7]).1, [0; 0], "nothing came before like that");
+        assert_eq!(read(&[1], &[]).1, [0; 0]);
+    }
+
+    #[test]
+    fn a_loop_is_followed_beyond_its_end() {
+        assert_eq!(read(&[1, 2], &[3, 4, 5, 3, 4]).1, [5, 3, 4, 5, 3, 4]);
+        assert_eq!(read(&[1], &[2, 2, 2]).1, [2; 6]);
+    }
+
+    #[test]
+    fn chances_follow_what_came_true() {
+        let mut stands = [0.0; MAX_DRAFT];
+        let same = read(&[1], &[2; 60]).0;
+        same.chances(&mut stands);
+        assert!(stands[0] > 0.95 && stands[7] > 0.7 && stands.is_sorted_by(|a, b| a >= b), "{stands:?}");
+        // Every pair comes again, and something new behind it.
+        let misleading: Vec<u32> = (0..60).flat_map(|n| [1, 2, 100 + n]).chain([1, 2]).collect();
+        let wrong = read(&[1], &misleading).0;
+        wrong.chances(&mut stands);
+        assert!(stands[0] > 0.0 && stands[0] < 0.05, "{stands:?}");
+    }
+
+    #[test]
+    fn a_long_text_finds_what_came_lately() {
+        let mut x = 7u32;
+        let mut random = || {
+            x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            x >> 8
+        };
+        let prompt: Vec<u32> = (0..200_000).map(|_| random()).collect();
+        let last = &prompt[199_000..199_010];
+        let (lookup, draft) = read(&prompt, &last[..5]);
+        assert_eq!(draft[..5], last[5..]);
+        assert_eq!((4 * lookup.table.len(), lookup.table.len()), (Lookup::bytes(200_000, 100), MOST));
+    }
+}

@@ -1,0 +1,110 @@
+//! How many drafted tokens a step verifies beside the tokens that are known.
+
+use super::scheduler::TABLE;
+use super::{Plan, Scheduler, SeqId, Work};
+use crate::base::reserve;
+
+/// Drafted tokens of a sequence in one step.
+pub const MAX_DRAFT: usize = 15;
+
+/// A draft that is more likely than this to stand is tried now and then, though it does not seem to pay.
+const LIKELY: f32 = 0.5;
+/// Plans of which one does so.
+const RETRY: u64 = 512;
+
+/// What a decoding sequence could have verified.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Offer {
+    /// Of its entry in the plan.
+    pub at: usize,
+    /// How likely each drafted token stands, with all before it; descending.
+    pub stands: [f32; MAX_DRAFT],
+    /// How many of them there may be.
+    pub most: u32,
+    /// How many there are to be.
+    pub depth: u32,
+}
+
+impl Scheduler {
+    /// Gives `offers` their depths, and their rows to `plan`: as many as make the tokens to be expected per time of the step
+    /// the most, within its rows and its time. Their blocks are those that nobody needs now. The order of `offers` decides
+    /// among equals.
+    pub fn draft(&mut self, plan: &mut Plan, offers: &mut [Offer]) {
+        let logits: u32 = plan.entries.iter().map(|entry| entry.logits).sum();
+        let rows = u64::from(self.config.max_batch_tokens).saturating_sub(plan.work.rows);
+        let rows = rows.min(u64::from(self.config.max_logits_rows.saturating_sub(logits)));
+        let depth = self.best_depth(plan, offers, rows);
+        offers.iter_mut().for_each(|offer| offer.depth = 0);
+        for _ in 0..depth {
+            let Some(offer) = likeliest(offers) else { break };
+            let entry = &mut plan.entries[offer.at];
+            if !self.hold_spare(entry.seq, entry.start + entry.rows + 1) {
+                offer.most = offer.depth;
+                continue;
+            }
+            offer.depth += 1;
+            plan.work.sub(Work::span(entry.start, entry.rows));
+            (entry.rows, entry.logits, entry.drafts) = (entry.rows + 1, entry.logits + 1, entry.drafts + 1);
+            plan.work.add(Work::span(entry.start, entry.rows));
+        }
+        plan.predicted_ns = self.step_time.predict(plan.work) as u64;
+    }
+
+    /// Rows for all `offers` together, at most `rows`.
+    fn best_depth(&mut self, plan: &Plan, offers: &mut [Offer], rows: u64) -> u64 {
+        let mut tokens = plan.entries.iter().filter(|entry| entry.sample).count() as f64;
+        let (mut work, predicted) = (plan.work, self.step_time.predict(plan.work));
+        let (most_ns, alone) =
+            (predicted + self.prompts_ns(predicted), self.step_time.measured(work).unwrap_or(predicted));
+        let (mut best, mut best_depth, mut likely) = (tokens / alone, 0, 0);
+        for depth in 1..=rows {
+            let Some(offer) = likeliest(offers) else { break };
+            let stands = offer.stands[offer.depth as usize];
+            let entry = &plan.entries[offer.at];
+            work.sub(Work::span(entry.start, entry.rows + offer.depth));
+            offer.depth += 1;
+            work.add(Work::span(entry.start, entry.rows + offer.depth));
+            if self.step_time.predict(work) > most_ns {
+                break;
+            }
+            tokens += f64::from(stands);
+            likely = if stands > LIKELY { depth } else { likely };
+            // What a size costs that there was never is best found by trying it.
+            let gain = tokens / self.step_time.measured(work).unwrap_or(alone);
+            if gain > best {
+                (best, best_depth) = (gain, depth);
+            }
+        }
+        if best_depth == 0 && likely > 0 {
+            self.declined += 1;
+            // What it costs may have changed.
+            return if self.declined.is_multiple_of(RETRY) { likely } else { 0 };
+        }
+        best_depth
+    }
+
+    /// Blocks for the positions below `to`, where others have enough for their next ones.
+    fn hold_spare(&mut self, seq: SeqId, to: u32) -> bool {
+        let slot = &self.slots[seq];
+        let (blocks, lane) = (self.blocks_for(to), slot.lane);
+        if to > slot.bound() {
+            return false;
+        }
+        while self.lanes.table(lane).len() < blocks {
+            let spare = self.cache.pool().available() > self.running.len();
+            if !spare || reserve(self.lanes.table_mut(lane), 1, TABLE).is_err() {
+                return false;
+            }
+            let Some(block) = self.cache.take() else { return false };
+            self.lanes.table_mut(lane).push(block);
+        }
+        true
+    }
+}
+
+/// The offer whose next token is the likeliest.
+fn likeliest(offers: &mut [Offer]) -> Option<&mut Offer> {
+    let chance = |offer: &Offer| offer.stands[offer.depth as usize];
+    let open = offers.iter_mut().filter(|offer| offer.depth < offer.most && chance(offer) > 0.0);
+    open.reduce(|a, b| if chance(b) > chance(a) { b } else { a })
+}
