@@ -30,7 +30,7 @@ mod tests;
 mod utf8;
 mod vocab;
 
-pub use chat::{ChatTemplate, Message, Rendered};
+pub use chat::{Chat, ChatTemplate, Message, Rendered};
 pub use export::{end_token_pairs, tokenizer_pairs};
 pub use json::{JsonFiles, only_sentencepiece};
 pub use json_names::{token_ids, token_text};
