@@ -59,13 +59,14 @@ fn short_comments(lines: &[String]) -> String {
 }
 
 /// In the order in which the header tells them.
-const SOURCES: [&str; 16] = [
+const SOURCES: [&str; 17] = [
     "status.rs",
     "string.rs",
     "types.rs",
     "model.rs",
     "config.rs",
     "sampling.rs",
+    "constraint.rs",
     "request.rs",
     "event.rs",
     "stats.rs",

@@ -173,6 +173,8 @@ impl RequestLimits<'_> {
             ("BN_REQUEST_IGNORE_EOS", params.ignore_eos),
             ("BN_REQUEST_ECHO_PROMPT", params.echo_prompt),
             ("bad_words", !params.bad_words.is_empty()),
+            ("constraint", params.constraint.is_some()),
+            ("on_logits", params.on_logits.is_some()),
         ];
         let named = set.iter().find(|(_, set)| *set).map(|(name, _)| *name);
         match named.or_else(|| given.differs_from(&SamplingParams::default())) {

@@ -1,13 +1,15 @@
 //! One request as the engine thread holds it, from submit to its terminal event.
 
-use super::api::{Pooling, RequestParams, TraceContext};
+use super::api::{LogitsHook, LogitsRow, Pooling, RequestParams, TraceContext};
+use super::callback;
 use super::embedding::Pooler;
 use super::event::{Event, FinishReason, Spare, Usage};
 use super::ids::RequestId;
 use super::memory::{GRANT, KEPT_BYTES, RequestBytes};
 use crate::base::{Error, Result, Status, reserve};
+use crate::constrain::Guide;
 use crate::model::Facts;
-use crate::sample::{Known, Logprob, Sampler, SamplerState, SamplingParams, StopMatcher};
+use crate::sample::{Allowed, Known, Logprob, Sampler, SamplerState, SamplingParams, StopMatcher};
 use crate::schedule::{PlanEntry, Request, Reuse};
 use crate::text::{Tokenizer, Utf8Stream};
 use std::ops::Range;
@@ -65,10 +67,14 @@ pub struct Sequence {
     pending: Option<Box<Event>>,
     /// Some: the request is for an embedding.
     pooler: Option<Pooler>,
+    /// Some: its output matches a grammar.
+    pub guide: Option<Guide>,
+    /// The host's hand in its logits.
+    hook: Option<LogitsHook>,
 }
 
 impl Sequence {
-    /// `end_tokens` are the model's; `ignore_eos` makes them ordinary.
+    /// `end_tokens` are the model's; `ignore_eos` makes them ordinary, but where a constraint says when they may come.
     pub fn new(
         params: &RequestParams,
         prompt: Vec<u32>,
@@ -79,7 +85,8 @@ impl Sequence {
         timeout_ms: u32,
     ) -> Result<Self> {
         let after = |ms: u32| if ms == 0 { 0 } else { now.saturating_add(u64::from(ms) * 1_000_000) };
-        let ends = if params.ignore_eos { &[] } else { end_tokens };
+        let ignored = params.ignore_eos && params.constraint.is_none();
+        let ends = if ignored { &[] } else { end_tokens };
         let stop = StopMatcher::new(&params.stop_tokens, ends, &params.stop_strings)?;
         let pooler = params.embedding.as_ref().map(|e| Pooler::new(e, facts.pooling, facts.hidden_size));
         Ok(Self {
@@ -118,6 +125,8 @@ impl Sequence {
             stop,
             pending: None,
             pooler,
+            guide: None,
+            hook: params.on_logits.clone(),
         })
     }
 
@@ -192,6 +201,9 @@ impl Sequence {
         }
         if self.was_admitted() {
             return Ok(None);
+        }
+        if let Some(guide) = &mut self.guide {
+            guide.begin()?;
         }
         (self.admitted_ns, self.cached) = (now, cached);
         Ok(Some(now.saturating_sub(self.submitted_ns)))
@@ -276,18 +288,42 @@ impl Sequence {
         reserve(&mut event.tokens, 1, "output tokens")?;
         reserve(&mut self.output, 1, "output tokens")?;
         reserve(&mut event.logprobs, event.logprobs_per_token as usize, "log probabilities")?;
+        if let Some(hook) = &self.hook {
+            self.run_hook(hook, logits)?;
+        }
         let (prompt, output) = (&self.prompt, &self.output);
         let text = |token| tokenizer.and_then(|t| t.token_bytes(token)).unwrap_or_default();
         self.sampler.read(prompt, output, &text);
-        let known = Known { prompt, output, ends: self.stop.tokens() };
-        let token = sampler.sample(&self.sampling, &mut self.sampler, logits, &known, &mut event.logprobs)?;
+        let mask = self.guide.as_mut().map(Guide::mask).transpose()?;
+        let allowed = mask.map(|mask| Allowed { bits: mask.bits(), complete: mask.complete() });
+        let known = Known { prompt, output, ends: self.stop.tokens(), allowed };
+        let drawn = sampler.sample(&self.sampling, &mut self.sampler, logits, &known, &mut event.logprobs);
+        let token = match drawn {
+            Err(error) if error.status == Status::BadModel && self.hook.is_some() => {
+                return Err(Error::invalid(format!("after on_logits, {}", error.message)));
+            }
+            drawn => drawn?,
+        };
         self.output.push(token);
         event.tokens.push(token);
         self.credit = self.credit.saturating_sub(1);
         event.granted += self.token_bytes.saturating_sub(KEPT_BYTES);
         let gap = self.tick(now);
         self.stop_rules(token, tokenizer, event)?;
+        if let Some(guide) = self.guide.as_mut().filter(|_| event.finish == FinishReason::None) {
+            guide.push(token)?;
+        }
         Ok(gap)
+    }
+
+    fn run_hook(&self, hook: &LogitsHook, logits: &mut [f32]) -> Result<()> {
+        let (prompt, output) = (&self.prompt[..], &self.output[..]);
+        let mut row = LogitsRow { user_data: self.user_data, prompt, output, logits };
+        let code = callback::run(|| hook.0(&mut row));
+        if code != 0 {
+            return Err(Error::new(Status::Cancelled, format!("on_logits returned {code}")));
+        }
+        Ok(())
     }
 
     /// Which of `entry`'s rows give their hidden states; None for a request that generates.

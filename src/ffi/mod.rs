@@ -6,6 +6,7 @@
 
 mod cancel;
 pub mod config;
+pub mod constraint;
 pub mod event;
 pub mod exports;
 pub mod growth;

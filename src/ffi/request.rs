@@ -1,6 +1,7 @@
 //! `bn_request_params` and its way into `RequestParams`; `bn_request_info`.
 
 use super::config::choice;
+use super::constraint::{bn_logits_callback, constraint};
 use super::growth::{self, Array, Grown, grown};
 use super::guard;
 use super::sampling::bn_logit_bias;
@@ -10,6 +11,7 @@ use crate::engine::api::{EmbeddingParams, Message, Pooling, Prompt, RequestParam
 use crate::sample::{Dry, MAX_LISTED, SamplingParams};
 use crate::text::chat::MAX_MESSAGES;
 use std::borrow::Cow;
+use std::ffi::c_void;
 
 /// No events on the way: one event at the end, with the whole text and all tokens.
 pub const BN_REQUEST_NO_STREAM: u32 = 1 << 0;
@@ -239,8 +241,25 @@ pub struct bn_request_params {
     pub dry_allowed_length: u32,
     /// DRY looks at this many of the latest tokens of prompt and output. 0 (default): at all.
     pub dry_window: u32,
-    /// The model's end tokens and `stop_tokens` do not come before so many tokens. Default 0.
+    /// The model's end tokens and `stop_tokens` do not come before so many tokens, unless a
+    /// `constraint` leaves nothing else. Default 0.
     pub min_new_tokens: u32,
+    /// What the output must match, as `constraint_kind` says; at most 524288 bytes. Tokens that would
+    /// break it do not come, whatever else is asked for. When it is matched, the model's end tokens
+    /// may come, even with `BN_REQUEST_IGNORE_EOS`, and nothing else if there is no way to go on. An
+    /// output that `max_new_tokens` or a stop string ends early is the beginning of a match. The
+    /// engine compiles it while the request is submitted, and keeps the latest ones compiled. Not
+    /// set (default): none.
+    pub constraint: bn_string,
+    /// Called before each token is sampled, to change its logits. Default NULL. Refused with
+    /// `BN_REQUEST_EMBED`.
+    pub on_logits: bn_logits_callback,
+    /// Passed to `on_logits`.
+    pub on_logits_context: *mut c_void,
+    /// `BN_CONSTRAINT_*`. Default `BN_CONSTRAINT_NONE`.
+    pub constraint_kind: i32,
+    /// Must be 0.
+    pub reserved2: u32,
 }
 
 grown!(
@@ -274,6 +293,7 @@ impl bn_request_params {
         let has = |flag| self.flags & flag != 0;
         guard::flags(self.flags, FLAGS)?;
         guard::reserved::<Self>(self.reserved)?;
+        guard::reserved::<Self>(self.reserved2)?;
         if has(BN_REQUEST_DROP_LATE) && self.queue_timeout_ms == 0 {
             return Err(Error::invalid("BN_REQUEST_DROP_LATE is set and needs queue_timeout_ms"));
         }
@@ -309,6 +329,9 @@ impl bn_request_params {
             stop_strings,
             // SAFETY: the caller's promise.
             bad_words: unsafe { guard::texts("bad_words", self.bad_words, self.bad_words_count) }?,
+            // SAFETY: the caller's promise.
+            constraint: unsafe { constraint(self.constraint_kind, self.constraint) }?,
+            on_logits: self.logits_hook(),
             ignore_eos: has(BN_REQUEST_IGNORE_EOS),
             echo_prompt: has(BN_REQUEST_ECHO_PROMPT),
             stream: !has(BN_REQUEST_NO_STREAM),

@@ -2,6 +2,7 @@
 //! `include/bn_engine.h`, against Rust's.
 
 use ::bn_engine::ffi::config::bn_engine_config;
+use ::bn_engine::ffi::constraint::*;
 use ::bn_engine::ffi::event::*;
 use ::bn_engine::ffi::exports::model::*;
 use ::bn_engine::ffi::model::*;
@@ -93,7 +94,8 @@ fn structs(facts: &mut Facts) {
             queued_tokens, queue_token_capacity, decode_steps, long_steps, prefill_ns, decode_ns, idle_ns,
             uptime_ns, recent_generated_tokens_per_second, recent_prompt_tokens_per_second,
             queried_tokens, batched_requests, max_batch_size, kv_block_size, request_prefill,
-            request_decode, prompt_lengths, generated_lengths,
+            request_decode, prompt_lengths, generated_lengths, grammars_compiled, grammars_reused,
+            grammar_compile_ns, masks, mask_ns, mask_wait_ns,
         }
         bn_request_params {
             struct_size, flags, prompt, prompt_tokens, prompt_tokens_count, messages,
@@ -105,9 +107,14 @@ fn structs(facts: &mut Facts) {
             logit_bias_count, bad_words, bad_words_count, dry_breakers, dry_breakers_count, logprob_tokens,
             logprob_tokens_count, temperature_range, temperature_exponent, typical_p, top_n_sigma,
             xtc_probability, xtc_threshold, mirostat_tau, mirostat_eta, penalty_window, dry_multiplier,
-            dry_base, dry_allowed_length, dry_window, min_new_tokens,
+            dry_base, dry_allowed_length, dry_window, min_new_tokens, constraint, on_logits,
+            on_logits_context, constraint_kind, reserved2,
         }
         bn_logit_bias { token, bias }
+        bn_logits {
+            struct_size, vocab_size, user_data, prompt_tokens, prompt_tokens_count, output_tokens,
+            output_tokens_count, logits,
+        }
         bn_span {
             struct_size, kind, request, user_data, trace_id, parent_id, start_ns, end_ns, tokens,
             cached_tokens, finish_reason, reserved,
@@ -139,6 +146,8 @@ fn constants(facts: &mut Facts) {
         BN_REQUEST_EMBED BN_REQUEST_EMBED_RAW BN_REQUEST_NO_CACHE BN_REQUEST_DROP_LATE BN_REQUEST_END_UNREAD BN_REQUEST_CHAIN_LOGPROBS
         BN_SAMPLER_TEMPERATURE BN_SAMPLER_TOP_N_SIGMA BN_SAMPLER_TOP_K BN_SAMPLER_TYPICAL_P BN_SAMPLER_TOP_P
         BN_SAMPLER_MIN_P BN_SAMPLER_XTC
+        BN_CONSTRAINT_NONE BN_CONSTRAINT_JSON_SCHEMA BN_CONSTRAINT_JSON_OBJECT BN_CONSTRAINT_REGEX
+        BN_CONSTRAINT_LARK BN_CONSTRAINT_GBNF
         BN_PRIORITY_DEFAULT
         BN_PRIORITY_MAX BN_POOLING_MODEL BN_POOLING_LAST BN_POOLING_MEAN
         BN_POOLING_FIRST BN_MAX_STOPS BN_KV_STORED BN_KV_REMOVED BN_KV_CLEARED BN_STAGE_QUEUED BN_STAGE_RUNNING BN_STAGE_FINISHED
