@@ -20,6 +20,7 @@ mod matcher;
 mod matcher_tests;
 mod part;
 mod pipeline;
+pub mod reply;
 mod special;
 mod split;
 mod spm;

@@ -38,5 +38,5 @@ mod ops_plain;
 mod sampler_parity;
 mod schedule_simulation;
 mod text_chat;
-mod text_tools;
 mod text_stack;
+mod text_tools;

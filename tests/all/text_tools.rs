@@ -63,7 +63,9 @@ fn nothing_in_a_chat_makes_control_tokens() {
         if path.extension().is_none_or(|e| e != "jinja") {
             continue;
         }
-        let Ok(made) = template(&std::fs::read_to_string(&path).unwrap()).render_chat(&evil) else { continue };
+        let Ok(made) = template(&std::fs::read_to_string(&path).unwrap()).render_chat(&evil) else {
+            continue;
+        };
         for (at, _) in made.text.match_indices("EVIL") {
             let marked = made.untrusted.iter().any(|range| range.start <= at && at + 4 <= range.end);
             assert!(marked, "{path:?} at {at}: {}", made.text);

@@ -211,6 +211,19 @@ impl Chat {
         })
     }
 
+    /// Whether tools, their calls or results occur.
+    pub fn has_tools(&self) -> bool {
+        let is_one = |message: &Json| {
+            message.get("tool_calls").is_some() || message.get("role").and_then(Json::as_str) == Some("tool")
+        };
+        !self.tools.is_empty() || self.messages.iter().any(is_one)
+    }
+
+    /// Whether the first message is by `role`.
+    pub fn begins_with(&self, role: &str) -> bool {
+        self.messages.first().and_then(|first| first.get("role")?.as_str()) == Some(role)
+    }
+
     /// The text that the answer goes on with.
     pub fn prefill(&self) -> Option<&str> {
         self.messages.last().filter(|_| self.continue_final)?.get("content")?.as_str()

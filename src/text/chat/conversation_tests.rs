@@ -10,7 +10,9 @@ fn refused(source: &str) -> String {
 #[test]
 fn mistakes_are_named_by_their_place() {
     let call = |call: &str| {
-        format!(r#"{{"messages": [{{"role": "user", "content": "a"}}, {{"role": "assistant", "tool_calls": [{call}]}}]}}"#)
+        format!(
+            r#"{{"messages": [{{"role": "user", "content": "a"}}, {{"role": "assistant", "tool_calls": [{call}]}}]}}"#
+        )
     };
     let tool = |tool: &str, more: &str| format!(r#"{{"messages": [], "tools": [{tool}]{more}}}"#);
     let f = r#"{"type": "function", "function": {"name": "f"}}"#;
@@ -22,7 +24,10 @@ fn mistakes_are_named_by_their_place() {
         (r#"{"messages": {}}"#.to_owned(), "chat_json: messages: must be a list, not an object"),
         (r#"{"messages": [1]}"#.to_owned(), "chat_json: messages[0]: must be an object, not a number"),
         (r#"{"messages": [{"content": "a"}]}"#.to_owned(), "chat_json: messages[0].role: is missing"),
-        (r#"{"messages": [{"role": 5}]}"#.to_owned(), "chat_json: messages[0].role: must be a text, not a number"),
+        (
+            r#"{"messages": [{"role": 5}]}"#.to_owned(),
+            "chat_json: messages[0].role: must be a text, not a number",
+        ),
         (
             r#"{"messages": [{"role": "user", "content": 5}]}"#.to_owned(),
             "chat_json: messages[0].content: must be a text or a list of parts, not a number",
@@ -64,7 +69,10 @@ fn mistakes_are_named_by_their_place() {
             tool(r#"{"function": {"name": "f", "strict": 1}}"#, ""),
             "chat_json: tools[0].function.strict: must be true or false, not a number",
         ),
-        (tool(f, r#", "tool_choice": "f""#), "chat_json: tool_choice: must be none, auto, required or a function"),
+        (
+            tool(f, r#", "tool_choice": "f""#),
+            "chat_json: tool_choice: must be none, auto, required or a function",
+        ),
         (tool(f, r#", "tool_choice": {}"#), "chat_json: tool_choice.function.name: must be a text"),
         (
             tool(f, r#", "tool_choice": {"function": {"name": "g"}}"#),
@@ -122,7 +130,8 @@ fn sizes_are_bounded() {
 /// The least text for a value may not cost more than what it brings.
 #[test]
 fn values_pay_for_themselves() {
-    let source = "{% for m in messages %}{{ m.x | tojson }}{{ m.x == messages[0].x }}{% endfor %}{{ tools | tojson }}";
+    let source =
+        "{% for m in messages %}{{ m.x | tojson }}{{ m.x == messages[0].x }}{% endfor %}{{ tools | tojson }}";
     let template = ChatTemplate::new(source, Vec::new()).unwrap();
     for x in ["[1]", "{}", "[]", "\"\"", "{\"a\":\"b\"}", "[[[[[[1]]]]]]"] {
         let list = vec![x; 100_000].join(",");
@@ -130,4 +139,34 @@ fn values_pay_for_themselves() {
         let made = template.render_chat(&Chat::parse(&chat).unwrap());
         assert!(made.is_ok(), "{x}: {:?}", made.err());
     }
+}
+
+#[test]
+fn tools_are_described_to_templates_that_know_none() {
+    let source = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}";
+    let strict =
+        "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}".to_owned() + source;
+    let chat = r#"{"messages": [{"role": "user", "content": "Q"},
+        {"role": "assistant", "content": "Hm.", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]},
+        {"role": "tool", "content": "r1"}, {"role": "tool", "content": "r2"}, {"role": "assistant", "content": "A"}],
+        "tools": [{"type": "function", "function": {"name": "f"}}]}"#;
+    let chat = Chat::parse(chat).unwrap();
+    let render = |source: &str| ChatTemplate::new(source, Vec::new()).unwrap().render_chat(&chat).unwrap();
+    let rest = "[assistant]Hm.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\":1}}\n</tool_call>[user]<tool_response>\nr1\n\
+                </tool_response>\n<tool_response>\nr2\n</tool_response>[assistant]A";
+    let made = render(source);
+    let tool = r#"{"type":"function","function":{"name":"f"}}"#;
+    assert!(made.text.starts_with("[system]# Tools\n") && made.text.contains(tool), "{}", made.text);
+    assert!(made.text.ends_with(&format!("tags.[user]Q{rest}")), "{}", made.text);
+    let own: String = made.own_parts().unwrap().into_iter().map(|(_, part)| part).collect();
+    assert_eq!(
+        own, "[system][user][assistant][user][assistant]",
+        "what describes tools is no control token either"
+    );
+    let made = render(&strict);
+    assert!(
+        made.text.starts_with("[user]# Tools\n") && made.text.ends_with(&format!("tags.\n\nQ{rest}")),
+        "{}",
+        made.text
+    );
 }

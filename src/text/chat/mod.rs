@@ -9,6 +9,7 @@ mod checks;
 mod conversation;
 #[cfg(test)]
 mod conversation_tests;
+mod described;
 mod filters;
 mod json;
 #[cfg(test)]
@@ -142,6 +143,11 @@ impl ChatTemplate {
     /// The template in a GGUF file's metadata, None where there is none. `BadModel` for keys of another type.
     pub fn from_gguf(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Option<Self>> {
         source::from_gguf(gguf, log)
+    }
+
+    /// Its text; empty where it was not understood.
+    pub fn source(&self) -> &str {
+        &self.source
     }
 
     /// Heap bytes that it takes while it lives.

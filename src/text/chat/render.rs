@@ -1,11 +1,12 @@
 //! Renders a conversation with tools.
 
 use super::conversation::Chat;
+use super::described::described;
 use super::json::Json;
 use super::methods::is_space;
 use super::value::{Dict, List, Outcome, Run};
 use super::{ChatTemplate, MESSAGE_BYTES, ROLES, Rendered, allowed};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, Status};
 use minijinja::value::Value;
 
 /// What a value of the JSON counts as bytes of input: for its object and its marks.
@@ -18,7 +19,7 @@ const END: &str = "END_OF_WHAT_IS_CONTINUED ";
 
 impl ChatTemplate {
     /// The conversation as one text, with what it asks for behind the last message. Every text in `chat` is untrusted,
-    /// names too, but for the usual roles.
+    /// names too, but for the usual roles. Tools are described in words where the template knows none.
     ///
     /// `InvalidArgument` where the template refuses the messages, or leaves the message out that is to be continued;
     /// else as [`Self::render`].
@@ -26,18 +27,35 @@ impl ChatTemplate {
         let values = chat.values.saturating_mul(VALUE_BYTES);
         let input = chat.bytes.saturating_add(values).saturating_add(chat.messages.len() * MESSAGE_BYTES);
         let budget = allowed(input, chat.messages.len() + chat.values / VALUES_A_MESSAGE);
-        let made = self.run(budget, &|run| self.chat_variables(run, chat))?;
-        if chat.continue_final { cut(made) } else { Ok(made) }
+        let run = |messages: &[Json], tools: &[Json]| {
+            let made = self.run(budget, &|run| self.chat_variables(run, chat, messages, tools))?;
+            if chat.continue_final { cut(made) } else { Ok(made) }
+        };
+        if self.knows_tools() || !chat.has_tools() {
+            return run(&chat.messages, &chat.tools);
+        }
+        match run(&described(chat, "system"), &[]) {
+            // Some take no system message.
+            Err(error) if error.status == Status::InvalidArgument && !chat.begins_with("system") => {
+                run(&described(chat, "user"), &[])
+            }
+            made => made,
+        }
     }
 
-    fn chat_variables(&self, run: &Run, chat: &Chat) -> Outcome<Value> {
-        let last = chat.messages.len().wrapping_sub(1);
-        let messages = chat.messages.iter().enumerate();
+    /// Whether the template writes tools, as far as its words tell.
+    pub fn knows_tools(&self) -> bool {
+        self.source.contains("tools") || self.source.contains("tool_call")
+    }
+
+    fn chat_variables(&self, run: &Run, chat: &Chat, messages: &[Json], tools: &[Json]) -> Outcome<Value> {
+        let last = messages.len().wrapping_sub(1);
+        let messages = messages.iter().enumerate();
         let messages = messages.map(|(i, fields)| message(run, fields, chat.continue_final && i == last));
         let messages = List::make(run, run.collect(messages)?)?;
-        let tools = match chat.tools.is_empty() {
+        let tools = match tools.is_empty() {
             true => Value::from(()),
-            false => List::make(run, run.collect(chat.tools.iter().map(|tool| value(run, tool)))?)?,
+            false => List::make(run, run.collect(tools.iter().map(|tool| value(run, tool)))?)?,
         };
         let documents =
             chat.documents.as_ref().map_or(Ok(Value::from(())), |documents| value(run, documents))?;
@@ -86,7 +104,8 @@ fn value(run: &Run, json: &Json) -> Outcome<Value> {
             List::make(run, items)?
         }
         Json::Map(fields) => {
-            let pairs = fields.iter().map(|(name, field)| Ok((run.string_as(name, true)?, value(run, field)?)));
+            let pairs =
+                fields.iter().map(|(name, field)| Ok((run.string_as(name, true)?, value(run, field)?)));
             let pairs = run.collect(pairs)?;
             Dict::make(run, pairs.into_iter())?
         }
