@@ -59,7 +59,7 @@ fn short_comments(lines: &[String]) -> String {
 }
 
 /// In the order in which the header tells them.
-const SOURCES: [&str; 17] = [
+const SOURCES: [&str; 19] = [
     "status.rs",
     "string.rs",
     "types.rs",
@@ -68,11 +68,13 @@ const SOURCES: [&str; 17] = [
     "sampling.rs",
     "constraint.rs",
     "request.rs",
+    "tool_call.rs",
     "event.rs",
     "stats.rs",
     "session.rs",
     "span.rs",
     "exports/model.rs",
+    "exports/chat.rs",
     "exports/engine.rs",
     "exports/request.rs",
     "exports/session.rs",

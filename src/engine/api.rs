@@ -11,6 +11,7 @@ pub use super::hub::Stage;
 pub use super::ids::{RequestId, Which};
 pub use super::loading::open_model;
 pub use super::spans::{Span, SpanKind, SpanSink, TraceContext};
+pub use super::tool_calls::{CallText, CallView, TextView, ToolCalls};
 pub use crate::cache::CacheEvent;
 pub use crate::constrain::{Constraint, ConstraintKind};
 pub use crate::kernels::Isa;
@@ -169,6 +170,8 @@ pub enum Prompt<'a> {
     Tokens(Cow<'a, [u32]>),
     /// A conversation, which the model's chat template makes a prompt of.
     Chat(Cow<'a, [Message<'a>]>),
+    /// The same with tools, as JSON (`text::Chat`).
+    ChatJson(Cow<'a, str>),
 }
 
 /// What a request for an embedding asks for.
@@ -210,6 +213,8 @@ pub struct RequestParams<'a> {
     /// False: one event, the completion, with everything.
     pub stream: bool,
     pub poll_by_id: bool,
+    /// Events have text, reasoning and calls of tools apart; for `Prompt::ChatJson`.
+    pub parse_output: bool,
     /// Special tokens written out in a text prompt are recognized.
     pub parse_special: bool,
     pub user_data: u64,
@@ -252,6 +257,7 @@ impl Default for RequestParams<'_> {
             echo_prompt: false,
             stream: true,
             poll_by_id: false,
+            parse_output: false,
             parse_special: false,
             user_data: 0,
             timeout_ms: 0,

@@ -1,6 +1,7 @@
 //! Ranges of the configuration and of a request, refused by name.
 
 use super::api::{EngineConfig, Prompt, RequestParams};
+use super::prompt::Prompted;
 use crate::base::{Error, Result, Status, reserve};
 use crate::sample::SamplingParams;
 use crate::text::chat::no_template;
@@ -72,8 +73,8 @@ pub struct RequestLimits<'a> {
 }
 
 impl RequestLimits<'_> {
-    /// Checks everything about `params` but room in the queue, and returns the prompt's ids.
-    pub fn prompt_ids(&self, params: &RequestParams) -> Result<Vec<u32>> {
+    /// Checks everything about `params` but room in the queue, and returns the prompt.
+    pub fn prompt(&self, params: &RequestParams) -> Result<Prompted> {
         params.session.as_deref().map_or(Ok(()), session_name)?;
         if params.session.is_some() && !params.cache {
             return Err(Error::invalid("session is set, and BN_REQUEST_NO_CACHE leaves nothing to keep"));
@@ -82,15 +83,23 @@ impl RequestLimits<'_> {
             Some(_) => self.embedding(params)?,
             None => self.generation(params)?,
         }
+        if params.parse_output && !matches!(params.prompt, Prompt::ChatJson(_)) {
+            return Err(Error::invalid("BN_REQUEST_PARSE_OUTPUT is set and needs chat_json"));
+        }
         let ids = match &params.prompt {
             Prompt::Tokens(ids) => self.given(ids)?,
             Prompt::Text(text) => self.encode(text, params.parse_special, params.embedding.is_some())?,
             Prompt::Chat(messages) => self.conversation(messages)?,
+            Prompt::ChatJson(source) => return self.chat(source, params).and_then(|made| self.checked(made)),
         };
-        if ids.is_empty() {
-            return Err(Error::invalid("the prompt is empty"));
+        self.checked(Prompted { ids, ..Prompted::default() })
+    }
+
+    fn checked(&self, made: Prompted) -> Result<Prompted> {
+        match made.ids.len() {
+            0 => Err(Error::invalid("the prompt is empty")),
+            n => self.fits(n, n, "tokens").map(|()| made),
         }
-        Ok(ids)
     }
 
     /// A copy of the caller's own ids.
@@ -107,11 +116,10 @@ impl RequestLimits<'_> {
     fn conversation(&self, messages: &[Message]) -> Result<Vec<u32>> {
         let template = self.chat.ok_or_else(no_template)?;
         let text = template.render(messages, true)?;
-        let ids = self.tokenizer()?.encode_chat(&text)?;
-        self.fits(ids.len(), ids.len(), "tokens").map(|()| ids)
+        self.tokenizer()?.encode_chat(&text)
     }
 
-    fn tokenizer(&self) -> Result<&Tokenizer> {
+    pub(super) fn tokenizer(&self) -> Result<&Tokenizer> {
         self.tokenizer.ok_or_else(|| {
             Error::unsupported(
                 "a text prompt needs a tokenizer, and the model's file has none; pass token ids",
@@ -168,6 +176,7 @@ impl RequestLimits<'_> {
         let given = &params.sampling;
         let set = [
             ("messages", matches!(params.prompt, Prompt::Chat(_))),
+            ("chat_json", matches!(params.prompt, Prompt::ChatJson(_))),
             ("stop_tokens", !params.stop_tokens.is_empty()),
             ("stop_strings", !params.stop_strings.is_empty()),
             ("BN_REQUEST_IGNORE_EOS", params.ignore_eos),
@@ -249,7 +258,7 @@ mod tests {
             chat: None,
         };
         let ids = |prompt: Prompt, embedding: Option<EmbeddingParams>| {
-            limits.prompt_ids(&RequestParams { prompt, embedding, ..Default::default() })
+            limits.prompt(&RequestParams { prompt, embedding, ..Default::default() }).map(|made| made.ids)
         };
         let text = |text: &'static str| Prompt::Text(text.into());
         let embedding = || Some(EmbeddingParams::default());

@@ -11,6 +11,7 @@ use super::ids::next_salt;
 use super::kv_events::KvEvents;
 use super::loading;
 use super::memory::{self, MemoryPlan, RequestBytes};
+use super::prompt::Prompted;
 use super::sequence::Sequence;
 use super::session_file;
 use super::signal::Signal;
@@ -199,7 +200,9 @@ impl Engine {
     fn prepare(&self, params: &RequestParams) -> Result<(Place, Work)> {
         let now = now_ns();
         let (facts, limits) = (self.facts(), self.limits(params.embedding.is_some()));
-        let prompt = limits.prompt_ids(params)?;
+        let Prompted { ids: prompt, answer, grammar } = limits.prompt(params)?;
+        let lark = grammar.map(|text| Constraint { kind: ConstraintKind::Lark, text: text.into() });
+        let constraint = lark.as_ref().or(params.constraint.as_ref());
         let max_new = match params.embedding {
             Some(_) => 1,
             None => match (params.max_new_tokens, (self.memory.max_sequence - prompt.len()) as u32) {
@@ -214,11 +217,16 @@ impl Engine {
             TIMEOUT_NONE => 0,
             ms => ms,
         };
-        let ends = &self.shared.loaded.end_tokens;
+        // A constraint says when they may come.
+        let ends: &[u32] = match params.ignore_eos && constraint.is_none() {
+            true => &[],
+            false => &self.shared.loaded.end_tokens,
+        };
         let mut sequence = Box::new(Sequence::new(params, prompt, max_new, facts, ends, now, timeout_ms)?);
         sequence.takes(bytes);
         sequence.forbid(limits.bad_words(params)?);
-        if let Some(constraint) = &params.constraint {
+        sequence.answer = answer;
+        if let Some(constraint) = constraint {
             let vocabulary = self.shared.loaded.vocabulary()?;
             sequence.guide = Some(self.shared.grammars.guide(vocabulary, constraint)?);
         }

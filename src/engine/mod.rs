@@ -8,6 +8,7 @@ mod kv_events;
 mod loading;
 mod slots;
 
+mod answer;
 pub mod api;
 mod callback;
 mod config;
@@ -18,12 +19,14 @@ mod event;
 mod free_memory;
 mod handle;
 mod memory;
+mod prompt;
 mod recent;
 mod sequence;
 mod session_file;
 mod signal;
 mod spans;
 mod stats;
+mod tool_calls;
 
 #[cfg(test)]
 mod simulation;

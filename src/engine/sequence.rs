@@ -1,5 +1,6 @@
 //! One request as the engine thread holds it, from submit to its terminal event.
 
+use super::answer::Answer;
 use super::api::{LogitsHook, LogitsRow, Pooling, RequestParams, TraceContext};
 use super::callback;
 use super::embedding::Pooler;
@@ -71,10 +72,12 @@ pub struct Sequence {
     pub guide: Option<Guide>,
     /// The host's hand in its logits.
     hook: Option<LogitsHook>,
+    /// Some: its output is told apart.
+    pub answer: Option<Answer>,
 }
 
 impl Sequence {
-    /// `end_tokens` are the model's; `ignore_eos` makes them ordinary, but where a constraint says when they may come.
+    /// `end_tokens` are the model's, none where they are ordinary.
     pub fn new(
         params: &RequestParams,
         prompt: Vec<u32>,
@@ -85,9 +88,7 @@ impl Sequence {
         timeout_ms: u32,
     ) -> Result<Self> {
         let after = |ms: u32| if ms == 0 { 0 } else { now.saturating_add(u64::from(ms) * 1_000_000) };
-        let ignored = params.ignore_eos && params.constraint.is_none();
-        let ends = if ignored { &[] } else { end_tokens };
-        let stop = StopMatcher::new(&params.stop_tokens, ends, &params.stop_strings)?;
+        let stop = StopMatcher::new(&params.stop_tokens, end_tokens, &params.stop_strings)?;
         let pooler = params.embedding.as_ref().map(|e| Pooler::new(e, facts.pooling, facts.hidden_size));
         Ok(Self {
             id: RequestId(0),
@@ -127,6 +128,7 @@ impl Sequence {
             pooler,
             guide: None,
             hook: params.on_logits.clone(),
+            answer: None,
         })
     }
 
@@ -365,36 +367,55 @@ impl Sequence {
     fn stop_rules(&mut self, token: u32, tokenizer: Option<&Tokenizer>, event: &mut Event) -> Result<()> {
         let bytes = tokenizer.and_then(|t| t.token_bytes(token)).unwrap_or_default();
         // Each byte may become U+FFFD, those that are held back too.
-        self.stop.reserve(3 * (bytes.len() + 3), &mut event.text)?;
+        self.stop.reserve(3 * (bytes.len() + 3), text_of(&mut self.answer, event))?;
         if let Some(stop) = self.stop.stop_token(token) {
             (event.finish, event.stop) = (FinishReason::Stop, stop.map(|at| at as u32));
         } else {
+            let mark = self.mark(token, tokenizer);
             let mut piece = String::new();
-            self.utf8.push(bytes, &mut piece);
-            if let Some(stop) = self.stop.push(&piece, &mut event.text) {
+            match mark {
+                Some(_) => self.utf8.finish(&mut piece),
+                None => self.utf8.push(bytes, &mut piece),
+            }
+            if let Some(stop) = self.stop.push(&piece, text_of(&mut self.answer, event)) {
                 (event.finish, event.stop) = (FinishReason::StopString, Some(stop as u32));
-                return Ok(());
+                return self.answer.as_mut().map_or(Ok(()), |answer| answer.finish(event));
+            }
+            if let Some(answer) = &mut self.answer {
+                if mark.is_some() {
+                    self.stop.cut(&mut answer.raw);
+                }
+                answer.tell(mark, event)?;
             }
             if self.output.len() < self.max_new as usize {
                 return Ok(());
             }
             event.finish = FinishReason::Length;
         }
-        if let Some(stop) = self.flush(&mut event.text) {
+        if let Some(stop) = self.flush(event)? {
             (event.finish, event.stop) = (FinishReason::StopString, Some(stop));
         }
         Ok(())
     }
 
+    /// How `token` is written, if it is a control token that means something in the answer.
+    fn mark<'a>(&self, token: u32, tokenizer: Option<&'a Tokenizer>) -> Option<&'a [u8]> {
+        let (answer, tokenizer) = (self.answer.as_ref()?, tokenizer?);
+        let written = tokenizer.token_piece(token).filter(|_| tokenizer.token_bytes(token) == Some(b""));
+        written.filter(|written| answer.is_mark(written))
+    }
+
     /// Gives out what was held back; the stop string that this completed, if any.
-    fn flush(&mut self, text: &mut String) -> Option<u32> {
+    fn flush(&mut self, event: &mut Event) -> Result<Option<u32>> {
         let mut piece = String::new();
         self.utf8.finish(&mut piece);
+        let text = text_of(&mut self.answer, event);
         let stop = self.stop.push(&piece, text);
         if stop.is_none() {
             self.stop.finish(text);
         }
-        stop.map(|at| at as u32)
+        self.answer.as_mut().map_or(Ok(()), |answer| answer.finish(event))?;
+        Ok(stop.map(|at| at as u32))
     }
 
     /// The terminal event: with what `advance` or `pool` decided, or with `why` where it is ended from outside.
@@ -408,13 +429,13 @@ impl Sequence {
         let mut event = self.event(spare);
         if let Some((reason, error)) = why {
             // Where there is no memory for the texts, the event still says why.
-            let made = self.echo(tokenizer, &mut event).and_then(|()| self.stop.reserve(3, &mut event.text));
-            if made.is_ok() {
-                self.flush(&mut event.text);
-            }
+            let made = self.echo(tokenizer, &mut event);
+            let made = made.and_then(|()| self.stop.reserve(3, text_of(&mut self.answer, &mut event)));
+            let _ = made.and_then(|()| self.flush(&mut event));
             (event.finish, event.status, event.message) = (reason, error.status, error.message);
         }
         event.usage = self.usage(now);
+        event.calls_made = self.answer.as_ref().map_or(0, Answer::calls);
         event.granted += self.extra_bytes;
         event
     }
@@ -433,6 +454,11 @@ impl Sequence {
             total_ns: now.saturating_sub(self.submitted_ns),
         }
     }
+}
+
+/// Where text goes that the stop rules let through.
+fn text_of<'a>(answer: &'a mut Option<Answer>, event: &'a mut Event) -> &'a mut String {
+    answer.as_mut().map_or(&mut event.text, |answer| &mut answer.raw)
 }
 
 /// Prompt positions whose rows nobody wants to see.

@@ -22,4 +22,5 @@ pub mod span;
 pub mod stats;
 pub mod status;
 pub mod string;
+pub mod tool_call;
 pub mod types;

@@ -206,6 +206,13 @@ impl Tokenizer {
         self.bytes.written(id)
     }
 
+    /// The control token that is written so.
+    pub fn control_token(&self, written: &str) -> Option<u32> {
+        let id = self.specials.at_start(written)?;
+        let whole = self.token_piece(id) == Some(written.as_bytes());
+        (whole && self.token_bytes(id).is_some_and(<[u8]>::is_empty)).then_some(id)
+    }
+
     /// The most bytes that one token stands for in [`Self::token_bytes`] or is written with.
     pub fn longest_token(&self) -> usize {
         self.longest

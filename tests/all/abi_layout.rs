@@ -12,6 +12,7 @@ use ::bn_engine::ffi::session::*;
 use ::bn_engine::ffi::span::*;
 use ::bn_engine::ffi::stats::{BN_LATENCY_BUCKETS, BN_LENGTH_BUCKETS, bn_latency, bn_lengths, bn_stats};
 use ::bn_engine::ffi::status::*;
+use ::bn_engine::ffi::tool_call::bn_tool_call;
 use ::bn_engine::ffi::types::*;
 use std::fmt::Write;
 use std::mem::offset_of;
@@ -69,7 +70,8 @@ fn structs(facts: &mut Facts) {
             struct_size, kind, request, user_data, lease, text, tokens, tokens_count, logprobs,
             logprobs_count, logprobs_per_token, finish_reason, status, stop_index, message,
             embedding, embedding_count, pooling, prompt_tokens, generated_tokens, cached_tokens,
-            queued_ns, prefill_ns, first_token_ns, decode_ns, total_ns,
+            queued_ns, prefill_ns, first_token_ns, decode_ns, total_ns, reasoning, tool_calls,
+            tool_calls_count, tool_calls_total, reserved,
         }
         bn_engine_config {
             struct_size, delivery_mode, model, model_path, threads, instructions, max_batch_size,
@@ -108,9 +110,10 @@ fn structs(facts: &mut Facts) {
             logprob_tokens_count, temperature_range, temperature_exponent, typical_p, top_n_sigma,
             xtc_probability, xtc_threshold, mirostat_tau, mirostat_eta, penalty_window, dry_multiplier,
             dry_base, dry_allowed_length, dry_window, min_new_tokens, constraint, on_logits,
-            on_logits_context, constraint_kind, reserved2,
+            on_logits_context, constraint_kind, reserved2, chat_json,
         }
         bn_logit_bias { token, bias }
+        bn_tool_call { index, reserved, id, name, arguments }
         bn_logits {
             struct_size, vocab_size, user_data, prompt_tokens, prompt_tokens_count, output_tokens,
             output_tokens_count, logits,
@@ -143,7 +146,7 @@ fn constants(facts: &mut Facts) {
         BN_SAMPLING_TEMPERATURE BN_SAMPLING_TOP_K BN_SAMPLING_TOP_P BN_SAMPLING_MIN_P
         BN_SAMPLING_REPETITION_PENALTY BN_REQUEST_NO_STREAM BN_REQUEST_POLL_BY_ID
         BN_REQUEST_ECHO_PROMPT BN_REQUEST_IGNORE_EOS BN_REQUEST_LOGPROBS BN_REQUEST_PARSE_SPECIAL
-        BN_REQUEST_EMBED BN_REQUEST_EMBED_RAW BN_REQUEST_NO_CACHE BN_REQUEST_DROP_LATE BN_REQUEST_END_UNREAD BN_REQUEST_CHAIN_LOGPROBS
+        BN_REQUEST_EMBED BN_REQUEST_EMBED_RAW BN_REQUEST_NO_CACHE BN_REQUEST_DROP_LATE BN_REQUEST_END_UNREAD BN_REQUEST_CHAIN_LOGPROBS BN_REQUEST_PARSE_OUTPUT
         BN_SAMPLER_TEMPERATURE BN_SAMPLER_TOP_N_SIGMA BN_SAMPLER_TOP_K BN_SAMPLER_TYPICAL_P BN_SAMPLER_TOP_P
         BN_SAMPLER_MIN_P BN_SAMPLER_XTC
         BN_CONSTRAINT_NONE BN_CONSTRAINT_JSON_SCHEMA BN_CONSTRAINT_JSON_OBJECT BN_CONSTRAINT_REGEX

@@ -3,6 +3,7 @@
 // The comments are the C header's: it says once, for all of them, what pointers must be.
 #![allow(clippy::missing_safety_doc)]
 
+pub mod chat;
 pub mod engine;
 pub mod info;
 pub mod model;

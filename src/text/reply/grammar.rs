@@ -2,23 +2,26 @@
 
 use super::Parts;
 use super::format::{ARGS, Format, Written};
+use crate::base::Result;
 use crate::text::chat::{Chat, Json, Tool, ToolChoice};
 use std::fmt::Write;
 
 /// The grammar that `chat` asks for: a call for a choice that requires one; for other choices only where a tool is
 /// strict or calls may not be parallel. None where there is nothing to keep to.
 ///
-/// `control` is the id of a marker that is a control token of the vocabulary.
-pub fn grammar(chat: &Chat, parts: &Parts, control: &dyn Fn(&str) -> Option<u32>) -> Option<String> {
-    let format = parts.format?;
+/// `control` is the id of a marker that is a control token of the vocabulary. `Unsupported` where calls are asked for
+/// and nobody knows how they are written.
+pub fn grammar(chat: &Chat, parts: &Parts, control: &dyn Fn(&str) -> Option<u32>) -> Result<Option<String>> {
     let must = match &chat.choice {
-        ToolChoice::None => return None,
+        ToolChoice::None => return Ok(None),
         ToolChoice::Required | ToolChoice::Named(_) => true,
         ToolChoice::Auto => false,
     };
     if !must && chat.parallel && chat.tools().all(|tool| !tool.strict) {
-        return None;
+        return Ok(None);
     }
+    parts.check(chat)?;
+    let Some(format) = parts.format else { return Ok(None) };
     let wanted: Vec<Tool> = match &chat.choice {
         ToolChoice::Named(name) => chat.tools().filter(|tool| tool.name == name).collect(),
         _ => chat.tools().collect(),
@@ -37,7 +40,7 @@ pub fn grammar(chat: &Chat, parts: &Parts, control: &dyn Fn(&str) -> Option<u32>
     }
     writer.thought_rule(parts, &mut out);
     writer.calls(&wanted, must, several, &mut out);
-    Some(out)
+    Ok(Some(out))
 }
 
 struct Writer<'a> {
@@ -121,11 +124,30 @@ impl Writer<'_> {
         for (i, tool) in tools.iter().enumerate() {
             let head = self.terminals(&format!("{before}{}{between}", tool.name));
             let _ = writeln!(out, "call_{i}: {head}args_{i} {}", self.terminals(behind));
-            let any = Json::Map(vec![("type".into(), Json::Text("object".into()))]);
-            let schema = tool.parameters.filter(|_| must || tool.strict).unwrap_or(&any);
+            let schema = schema(tool.parameters.filter(|_| must || tool.strict));
             let _ = writeln!(out, "args_{i}: %json {schema}");
         }
     }
+}
+
+/// With the blanks that templates put into arguments, and no others.
+fn schema(parameters: Option<&Json>) -> Json {
+    let text = |text: &str| Json::Text(text.to_owned());
+    let any = || vec![("type".to_owned(), text("object"))];
+    let mut fields = match parameters {
+        Some(Json::Map(fields)) => fields.clone(),
+        _ => any(),
+    };
+    if !fields.iter().any(|(name, _)| name == "type") {
+        fields.extend(any());
+    }
+    let blanks = vec![
+        ("whitespace_flexible".to_owned(), Json::Bool(false)),
+        ("item_separator".to_owned(), text(", ")),
+        ("key_separator".to_owned(), text(": ")),
+    ];
+    fields.push(("x-guidance".to_owned(), Json::Map(blanks)));
+    Json::Map(fields)
 }
 
 /// As a text in quotes, and a space.
@@ -137,6 +159,6 @@ fn literal(text: &str, out: &mut String) {
 
 /// For a regular expression between slashes.
 fn escaped(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    text.chars().flat_map(|c| (!plain(c)).then_some('\\').into_iter().chain([c])).collect()
+    let special = |c: char| r".+*?()|[]{}^$\/".contains(c);
+    text.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
 }

@@ -10,6 +10,7 @@
 mod call;
 mod format;
 mod grammar;
+mod parts;
 mod python;
 mod scan;
 #[cfg(test)]
@@ -28,8 +29,8 @@ pub trait Sink {
     fn reasoning(&mut self, text: &str);
     /// A call begins; `index` counts them from 0.
     fn call(&mut self, index: u32, id: &str, name: &str);
-    /// More of the last call's arguments.
-    fn arguments(&mut self, text: &str);
+    /// More of the arguments of call `index`, the last one.
+    fn arguments(&mut self, index: u32, text: &str);
 }
 
 /// What is looked for in an answer.
@@ -99,7 +100,7 @@ impl Teller<'_> {
     }
 
     fn arguments(&mut self, text: &str) {
-        self.sink.arguments(text);
+        self.sink.arguments(*self.count - 1, text);
     }
 
     fn knows(&self, name: &str) -> bool {
@@ -141,15 +142,13 @@ impl Reply {
         self.controls.iter().any(|mark| mark.as_bytes() == control)
     }
 
-    /// Makes room for `bytes` more of the answer, and says how many may come out then. `OutOfMemory`.
-    pub fn reserve(&mut self, bytes: usize) -> Result<usize> {
+    /// Makes room for `bytes` more of the answer. `OutOfMemory`.
+    pub fn reserve(&mut self, bytes: usize) -> Result<()> {
         let all = self.blanks.len() + self.held.len() + self.call.held() + bytes;
         let more = |_| Error::out_of_memory("an answer's parts", 8 * all);
         self.blanks.try_reserve(bytes).map_err(more)?;
         self.call.reserve(bytes).map_err(more)?;
-        self.todo.try_reserve(all).map_err(more)?;
-        // Python's texts grow as JSON, by escapes and spaces.
-        Ok(if self.parts.format.is_some() { 6 * all } else { all })
+        self.todo.try_reserve(all).map_err(more)
     }
 
     pub fn push(&mut self, text: &str, sink: &mut dyn Sink) {

@@ -7,7 +7,10 @@ const MAX_DEPTH: usize = 32;
 pub fn call(text: &str) -> Option<(&str, String)> {
     let (name, rest) = text.split_once('(')?;
     let mut from = Reader { rest };
-    let mut json = String::from("{");
+    let mut json = String::new();
+    // Escapes make a character six.
+    json.try_reserve(6 * text.len()).ok()?;
+    json.push('{');
     from.blanks();
     while !from.takes(')') {
         if json.len() > 1 {
@@ -133,6 +136,7 @@ impl<'a> Reader<'a> {
     fn text(&mut self) -> Option<String> {
         let quote = self.rest.chars().next().filter(|c| "\"'".contains(*c))?;
         let mut text = String::new();
+        text.try_reserve(self.rest.len()).ok()?;
         let mut chars = self.rest[1..].chars();
         loop {
             match chars.next()? {
