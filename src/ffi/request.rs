@@ -53,13 +53,13 @@ pub const BN_REQUEST_CHAIN_LOGPROBS: u32 = 1 << 11;
 
 /// Needs `chat_json`: events have the answer's reasoning in `reasoning`, calls of tools in
 /// `tool_calls`, and all else in `text`. The markers between them are left out, with the line breaks
-/// beside them. How a model writes these is told from its chat template. Calls are looked for if
-/// `tools` may be called.
+/// beside them. The model's chat template tells how it writes these. Calls are looked for if `tools`
+/// may be called.
 ///
 /// A call is returned as soon as its name is known and its arguments begin, and these as they come.
 /// What begins like a call and is none is text. If the arguments turn out not to be JSON, the call
-/// keeps what was returned of them, and the rest is text. Stop strings are looked for in all that is
-/// generated.
+/// keeps what was returned of them, and the rest is text. Stop strings are looked for in all that
+/// is generated.
 pub const BN_REQUEST_PARSE_OUTPUT: u32 = 1 << 12;
 
 /// The default of `bn_request_params.priority`.
@@ -100,8 +100,8 @@ const FLAGS: u32 = BN_REQUEST_NO_STREAM
     | BN_REQUEST_PARSE_OUTPUT;
 
 /// One request. `bn_request_params_init` fills in the defaults; then set one of `prompt`,
-/// `prompt_tokens`, `messages` and `chat_json`. Nothing that it points to is needed after the call that
-/// submits it.
+/// `prompt_tokens`, `messages` and `chat_json`. Nothing that it points to is needed after the call
+/// that submits it.
 #[repr(C)]
 pub struct bn_request_params {
     /// `sizeof(bn_request_params)`; set by `bn_request_params_init`.
@@ -280,8 +280,8 @@ pub struct bn_request_params {
     /// token, names included. At most 64 MiB, 65536 messages and 1048576 values.
     ///
     /// Messages go to the template as they are, but contents that are lists of text parts become one
-    /// text, and `arguments` that are JSON texts become objects, as in vLLM. If the template knows no
-    /// tools, they are described in the system message.
+    /// text, and `arguments` that are JSON texts become objects, as in vLLM. If the template knows
+    /// no tools, they are described in the system message.
     ///
     /// A `tool_choice` of "required" or of a function makes the output such a call, as its
     /// `parameters` say, "auto" with `strict` tools or without `parallel_tool_calls` the calls that
