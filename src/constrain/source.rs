@@ -35,7 +35,7 @@ const MAX_DEPTH: usize = 256;
 const MAX_RULES: usize = 10_000;
 
 /// White space between JSON tokens: enough to indent, and no endless lines.
-const WHITE_SPACE: &str = r"[\x20\x0A\x0D\x09]{1,64}";
+const WHITE_SPACE: &str = r"[\x20\x0A\x0D\x09]{1,32}";
 
 impl Constraint<'_> {
     /// `InvalidArgument` for a text that is too long, too deep, or no JSON where it has to be.
