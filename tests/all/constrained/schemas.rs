@@ -109,7 +109,8 @@ fn object(random: &mut Random, depth: u64) -> Value {
     let (mut properties, mut required) = (Map::new(), Vec::new());
     for _ in 0..1 + random.below(4) {
         let name = NAMES[random.below(12) as usize];
-        if properties.insert(name.into(), part(random, depth.saturating_sub(1))).is_none() && !random.one_in(3)
+        if properties.insert(name.into(), part(random, depth.saturating_sub(1))).is_none()
+            && !random.one_in(3)
         {
             required.push(name);
         }
@@ -154,7 +155,9 @@ fn broken(value: &Value, rule: &str, of: &Value, rules: &Map<String, Value>, roo
         }
         "anyOf" => of.as_array()?.iter().any(|one| fault(value, one, root).is_none()),
         "$ref" => return fault(value, &root["$defs"]["node"], root),
-        "prefixItems" => return value.as_array()?.iter().zip(of.as_array()?).find_map(|(v, s)| fault(v, s, root)),
+        "prefixItems" => {
+            return value.as_array()?.iter().zip(of.as_array()?).find_map(|(v, s)| fault(v, s, root));
+        }
         "items" => {
             let first = rules.get("prefixItems").and_then(Value::as_array).map_or(0, Vec::len);
             return value.as_array()?.iter().skip(first).find_map(|v| fault(v, of, root));
