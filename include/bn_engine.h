@@ -297,6 +297,36 @@
 /** `xtc_probability`. */
 #define BN_SAMPLER_XTC (6)
 
+/** For `bn_request_params.constraint_kind`: no constraint. */
+#define BN_CONSTRAINT_NONE (0)
+
+/**
+ * `constraint` is a JSON schema; the output is JSON that is valid under it. Object keys come in the
+ * schema's order. A keyword that cannot be kept is refused by name; so are references to other
+ * documents.
+ */
+#define BN_CONSTRAINT_JSON_SCHEMA (1)
+
+/** The output is a JSON object. `constraint` is not set. */
+#define BN_CONSTRAINT_JSON_OBJECT (2)
+
+/**
+ * `constraint` is a regular expression in Rust's syntax, without anchors, look-around and back
+ * references; the whole output matches it.
+ */
+#define BN_CONSTRAINT_REGEX (3)
+
+/**
+ * `constraint` is a grammar in llguidance's dialect of Lark, whose rule `start` the output matches.
+ */
+#define BN_CONSTRAINT_LARK (4)
+
+/**
+ * `constraint` is a grammar as llama.cpp has them, whose rule `root` the output matches. Its rules
+ * that are not recursive match greedily.
+ */
+#define BN_CONSTRAINT_GBNF (5)
+
 /** No events on the way: one event at the end, with the whole text and all tokens. */
 #define BN_REQUEST_NO_STREAM (1u << 0)
 
@@ -1166,6 +1196,18 @@ typedef struct bn_stats {
     struct bn_lengths prompt_lengths;
     /** Generated tokens of the requests that have ended. */
     struct bn_lengths generated_lengths;
+    /** Constraints of requests that were compiled, those that failed not included. */
+    uint64_t grammars_compiled;
+    /** Constraints of requests that were found compiled. */
+    uint64_t grammars_reused;
+    /** Nanoseconds that compiling took, on the threads that submit. */
+    uint64_t grammar_compile_ns;
+    /** Masks computed: which tokens a constraint allows next. */
+    uint64_t masks;
+    /** Nanoseconds that they took, on threads of their own, beside the forward passes. */
+    uint64_t mask_ns;
+    /** Nanoseconds that sampling waited for them, summed over requests. */
+    uint64_t mask_wait_ns;
 } bn_stats;
 
 /** A token and what is added to its logit. */
@@ -1175,6 +1217,42 @@ typedef struct bn_logit_bias {
     /** -100 to 100, or `-INFINITY`: the token does not come. */
     float bias;
 } bn_logit_bias;
+
+/** A row of logits before anything else looks at it, for `bn_logits_callback`. */
+typedef struct bn_logits {
+    /** Bytes of this struct that the library wrote. */
+    uint32_t struct_size;
+    /** Number of `logits`. */
+    uint32_t vocab_size;
+    /** `bn_request_params.user_data`. */
+    uint64_t user_data;
+    /** The prompt's tokens. */
+    const uint32_t *prompt_tokens;
+    /** Number of `prompt_tokens`. */
+    size_t prompt_tokens_count;
+    /** The tokens generated so far. */
+    const uint32_t *output_tokens;
+    /** Number of `output_tokens`. */
+    size_t output_tokens_count;
+    /**
+     * To be changed in place, a logit for each token of the vocabulary. `-INFINITY` forbids a token;
+     * at least one must stay finite, and none may be NaN or `INFINITY`.
+     */
+    float *logits;
+} bn_logits;
+
+/**
+ * Changes a request's logits before each of its tokens. Biases, penalties, samplers and
+ * log probabilities are of what it leaves. Anything but 0 ends the request as `BN_FINISH_FAILED`
+ * with `BN_ERR_CANCELLED`.
+ *
+ * Called on threads of the engine, for several requests at a time. All requests wait until it
+ * returns. What `*row` points to is valid until then. The same output in every batch needs a
+ * callback that depends on `*row` alone. The rules of `bn_event_callback` apply.
+ * `context` is `bn_request_params.on_logits_context`. Keep both alive until the request's last
+ * event, or, if it is released before, until `bn_engine_destroy` has returned.
+ */
+typedef int32_t (*bn_logits_callback)(const struct bn_logits *row, void *context);
 
 /**
  * One request. `bn_request_params_init` fills in the defaults; then set one of `prompt`,
@@ -1389,8 +1467,31 @@ typedef struct bn_request_params {
     uint32_t dry_allowed_length;
     /** DRY looks at this many of the latest tokens of prompt and output. 0 (default): at all. */
     uint32_t dry_window;
-    /** The model's end tokens and `stop_tokens` do not come before so many tokens. Default 0. */
+    /**
+     * The model's end tokens and `stop_tokens` do not come before so many tokens, unless a
+     * `constraint` leaves nothing else. Default 0.
+     */
     uint32_t min_new_tokens;
+    /**
+     * What the output must match, as `constraint_kind` says; at most 524288 bytes. Tokens that
+     * would break it do not come, whatever else is asked for. When it is matched, the model's end
+     * tokens may come, even with `BN_REQUEST_IGNORE_EOS`, and nothing else if there is no way to
+     * go on. An output that `max_new_tokens` or a stop string ends early is the beginning of a
+     * match. It is compiled while the request is submitted, and the latest ones stay compiled.
+     * Not set (default): none.
+     */
+    struct bn_string constraint;
+    /**
+     * Called before each token is sampled, to change its logits. Default NULL. Refused with
+     * `BN_REQUEST_EMBED`.
+     */
+    bn_logits_callback on_logits;
+    /** Passed to `on_logits`. */
+    void *on_logits_context;
+    /** `BN_CONSTRAINT_*`. Default `BN_CONSTRAINT_NONE`. */
+    int32_t constraint_kind;
+    /** Must be 0. */
+    uint32_t reserved2;
 } bn_request_params;
 
 /** Where a request is: `bn_request_info_init`, then `bn_request_get_info`. */
@@ -1621,6 +1722,20 @@ bn_status bn_engine_create(const struct bn_engine_config *config,
  * @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_FORKED`.
  */
 bn_status bn_engine_shutdown(struct bn_engine *engine, int32_t mode, struct bn_error *error);
+
+/**
+ * Compiles a constraint as `bn_submit` does, and keeps it compiled for requests that follow.
+ * `kind` and `text` are as `bn_request_params.constraint_kind` and `constraint`.
+ *
+ * [any thread]
+ * @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: the constraint is wrong or too complex, the message
+ * says why; `BN_ERR_UNSUPPORTED`: the model has no tokenizer or no end token;
+ * `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
+ */
+bn_status bn_engine_check_constraint(struct bn_engine *engine,
+                                     int32_t kind,
+                                     struct bn_string text,
+                                     struct bn_error *error);
 
 /**
  * Destroys an engine: cancels every request, joins every thread, closes every descriptor and
