@@ -101,7 +101,11 @@ fn main() {
 
     let abi = abi_version(&root.join("src/ffi/types.rs"));
     match env::var("CARGO_CFG_TARGET_OS").as_deref() {
-        Ok("linux") => println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libbn_engine.so.{abi}"),
+        Ok("linux") => {
+            println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libbn_engine.so.{abi}");
+            // llguidance's C interface, which rustc would export beside ours.
+            println!("cargo::rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
+        }
         Ok("macos") => {
             println!("cargo::rustc-cdylib-link-arg=-Wl,-install_name,@rpath/libbn_engine.{abi}.dylib")
         }

@@ -752,8 +752,8 @@ typedef struct bn_tool_call {
     /** 0. */
     uint32_t reserved;
     /**
-     * Nine letters and digits, the same for the same prompt, seed and index. It is in the first part
-     * of a call, and empty in later ones.
+     * Nine letters and digits, the same for the same prompt, seed and index. In the first part of a
+     * call, and empty in later ones.
      */
     struct bn_string id;
     /**
@@ -1523,12 +1523,12 @@ typedef struct bn_request_params {
      */
     uint32_t min_new_tokens;
     /**
-     * What the output must match, as `constraint_kind` says; at most 524288 bytes. Tokens that would
-     * break it do not come, whatever else is asked for. When it is matched, the model's end tokens
-     * may come, even with `BN_REQUEST_IGNORE_EOS`, and nothing else if there is no way to go on. An
-     * output that `max_new_tokens` or a stop string ends early is the beginning of a match. The
-     * engine compiles it while the request is submitted, and keeps the latest ones compiled. Not
-     * set (default): none.
+     * What the output must match, as `constraint_kind` says; at most 524288 bytes. Tokens that
+     * would break it do not come, whatever else is asked for. When it is matched, the model's end
+     * tokens may come, even with `BN_REQUEST_IGNORE_EOS`, and nothing else if there is no way to
+     * go on. An output that `max_new_tokens` or a stop string ends early is the beginning of a
+     * match. It is compiled while the request is submitted, and the latest ones stay compiled.
+     * Not set (default): none.
      */
     struct bn_string constraint;
     /**
@@ -1822,8 +1822,8 @@ bn_status bn_engine_create(const struct bn_engine_config *config,
 bn_status bn_engine_shutdown(struct bn_engine *engine, int32_t mode, struct bn_error *error);
 
 /**
- * Compiles a constraint as `bn_submit` does, and keeps it compiled for requests that follow. `kind`
- * and `text` are as `bn_request_params.constraint_kind` and `constraint`.
+ * Compiles a constraint as `bn_submit` does, and keeps it compiled for requests that follow.
+ * `kind` and `text` are as `bn_request_params.constraint_kind` and `constraint`.
  *
  * [any thread]
  * @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: the constraint is wrong or too complex, the message

@@ -90,6 +90,13 @@ static const struct field table[] = {
     {"dimensions", FIELDS_EMBEDDING, WHOLE, ASK(dimensions), 1, UINT32_MAX},
     {"response_format", SAMPLES, READ, .read = read_response_format},
     {"text", FIELDS_RESPONSE, READ, .read = read_text_format},
+    // llama.cpp's and vLLM's.
+    {"json_schema", GENERATE, READ, .read = read_json_schema},
+    {"guided_json", GENERATE, READ, .read = read_json_schema},
+    {"guided_regex", GENERATE, READ, .read = read_regex},
+    {"grammar", GENERATE, READ, .read = read_grammar},
+    {"guided_grammar", GENERATE, READ, .read = read_grammar},
+    {"structured_outputs", GENERATE, READ, .read = read_structured_outputs},
     {"thinking", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_thinking},
     // One model is served, whatever name it is called by. Nothing is stored, and no account is kept of users.
     {"model", ALL, IGNORED},

@@ -15,6 +15,10 @@ const char *read_stream_options(struct exchange *ex, const cJSON *value);
 const char *read_logprobs(struct exchange *ex, const cJSON *value);
 const char *read_response_format(struct exchange *ex, const cJSON *value);
 const char *read_text_format(struct exchange *ex, const cJSON *value);
+const char *read_json_schema(struct exchange *ex, const cJSON *value);
+const char *read_grammar(struct exchange *ex, const cJSON *value);
+const char *read_regex(struct exchange *ex, const cJSON *value);
+const char *read_structured_outputs(struct exchange *ex, const cJSON *value);
 const char *read_thinking(struct exchange *ex, const cJSON *value);
 const char *read_encoding(struct exchange *ex, const cJSON *value);
 

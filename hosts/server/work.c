@@ -67,7 +67,8 @@ int work_start(void) {
 
 void work_do(struct exchange *ex, struct work todo) {
     ex->work = todo;
-    if (buffer_length(&ex->body) < LONG_BODY) {
+    // A grammar may take long to compile.
+    if (buffer_length(&ex->body) < LONG_BODY && ex->ask.params.constraint_kind == BN_CONSTRAINT_NONE) {
         todo.run(ex);
         todo.done(ex);
         return;

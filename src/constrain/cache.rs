@@ -8,9 +8,9 @@ use super::workers::Workers;
 use crate::base::Result;
 use crate::base::clock::now_ns;
 use crate::base::sync::Mutex;
-use llguidance::{Matcher, TokenParser};
+use llguidance::TokenParser;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Grammars that are kept, and what they may hold together when one is added: their lexers' states are computed as
 /// outputs reach them.
@@ -50,16 +50,22 @@ struct Entry {
     text: Box<str>,
     parsers: Vec<TokenParser>,
     next: usize,
+    /// A mask of it failed: it is not used any more.
+    spoiled: Arc<AtomicBool>,
 }
 
 impl Entry {
+    fn is_sound(&self) -> bool {
+        !self.spoiled.load(Ordering::Relaxed)
+    }
+
     fn is(&self, constraint: &Constraint) -> bool {
         self.kind == constraint.kind && *self.text == *constraint.text
     }
 
-    fn take(&mut self) -> TokenParser {
+    fn guide(&mut self, workers: &Arc<Workers>) -> Guide {
         self.next = (self.next + 1) % self.parsers.len();
-        self.parsers[self.next].clone()
+        Guide::new(self.parsers[self.next].clone(), self.spoiled.clone(), workers.clone())
     }
 
     fn bytes(&self) -> usize {
@@ -86,22 +92,22 @@ impl Grammars {
     /// The guide of a request, at the beginning of its output. Compiles the grammar where it is not known:
     /// `InvalidArgument` for one that is wrong or too complex.
     pub fn guide(&self, vocabulary: &Vocabulary, constraint: &Constraint) -> Result<Guide> {
-        let parser = match self.known(constraint) {
-            Some(parser) => parser,
-            None => self.compile(vocabulary, constraint)?,
-        };
-        Ok(Guide::new(Matcher::new(Ok(parser)), self.workers.clone()))
+        match self.known(constraint) {
+            Some(guide) => Ok(guide),
+            None => self.compile(vocabulary, constraint),
+        }
     }
 
-    fn known(&self, constraint: &Constraint) -> Option<TokenParser> {
+    fn known(&self, constraint: &Constraint) -> Option<Guide> {
         let mut entries = self.entries.lock();
+        entries.retain(Entry::is_sound);
         let at = entries.iter().position(|entry| entry.is(constraint))?;
         add(&self.totals.hits, 1);
         entries[at..].rotate_left(1);
-        entries.last_mut().map(Entry::take)
+        entries.last_mut().map(|entry| entry.guide(&self.workers))
     }
 
-    fn compile(&self, vocabulary: &Vocabulary, constraint: &Constraint) -> Result<TokenParser> {
+    fn compile(&self, vocabulary: &Vocabulary, constraint: &Constraint) -> Result<Guide> {
         let started = now_ns();
         let first = compile(vocabulary, constraint)?;
         let mut parsers: Vec<_> = (1..self.threads).map(|_| first.deep_clone()).collect();
@@ -109,16 +115,16 @@ impl Grammars {
         add(&self.totals.compiled, 1);
         add(&self.totals.compile_ns, now_ns().saturating_sub(started));
         let text = (*constraint.text).into();
-        let mut entry = Entry { kind: constraint.kind, text, parsers, next: 0 };
-        let parser = entry.take();
+        let mut entry = Entry { kind: constraint.kind, text, parsers, next: 0, spoiled: Arc::default() };
+        let guide = entry.guide(&self.workers);
         let mut entries = self.entries.lock();
-        entries.retain(|known| !known.is(constraint));
+        entries.retain(|known| known.is_sound() && !known.is(constraint));
         entries.push(entry);
         let mut bytes: usize = entries.iter().map(Entry::bytes).sum();
         while entries.len() > MOST || bytes > MOST_BYTES && entries.len() > 1 {
             bytes -= entries.remove(0).bytes();
         }
-        Ok(parser)
+        Ok(guide)
     }
 
     pub fn totals(&self) -> &Totals {

@@ -1,14 +1,19 @@
 //! A request's place in its grammar, and the mask of tokens that may come next.
 
 use super::compile::reason;
+use super::source::refused;
 use super::workers::Workers;
 use crate::base::clock::now_ns;
 use crate::base::sync::{Condvar, Mutex};
 use crate::base::{Error, Result, panics};
-use llguidance::Matcher;
+use llguidance::TokenParser;
+use llguidance::api::StopReason;
 use llguidance::toktrie::SimpleVob;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Bytes of a grammar's lexer, whose states are computed as outputs reach them.
+const MOST_BYTES: usize = 64 << 20;
 
 /// Tokens that may come next.
 pub struct Mask {
@@ -33,10 +38,12 @@ pub(super) struct Slot {
     inner: Mutex<Inner>,
     done: Condvar,
     abandoned: AtomicBool,
+    /// Of the grammar: what failed may have left it half changed.
+    spoiled: Arc<AtomicBool>,
 }
 
 struct Inner {
-    matcher: Matcher,
+    parser: TokenParser,
     /// Drawn, and not yet consumed.
     token: Option<u32>,
     made: Option<Result<Mask>>,
@@ -45,10 +52,19 @@ struct Inner {
 impl Inner {
     fn next(&mut self) -> Result<Mask> {
         if let Some(token) = self.token.take() {
-            self.matcher.consume_token(token).map_err(reason)?;
+            self.parser.consume_token(token).map_err(reason)?;
+            self.parser.check_stop().map_err(reason)?;
         }
-        let bits = self.matcher.compute_mask_or_eos().map_err(reason)?;
-        Ok(Mask { bits, complete: self.matcher.is_stopped() })
+        let complete = self.parser.stop_reason() != StopReason::NotStopped;
+        let bits = match complete {
+            true => self.parser.token_env.tok_trie().eos_token_set(),
+            false => self.parser.compute_mask().map_err(reason)?,
+        };
+        let held = self.parser.parser.lexer_stats().num_bytes;
+        if held > MOST_BYTES {
+            return Err(refused(format!("its lexer holds {held} bytes, more than {MOST_BYTES}")));
+        }
+        Ok(Mask { bits, complete })
     }
 }
 
@@ -60,7 +76,11 @@ impl Slot {
         }
         let mut inner = self.inner.lock();
         let made = panics::catch(|| inner.next());
-        inner.made = Some(made.unwrap_or_else(|panic| Err(Error::internal(format!("a grammar: {panic}")))));
+        let made = made.unwrap_or_else(|panic| Err(Error::internal(format!("a grammar: {panic}"))));
+        if made.is_err() {
+            self.spoiled.store(true, Ordering::Relaxed);
+        }
+        inner.made = Some(made);
         drop(inner);
         self.done.notify_one();
         true
@@ -78,9 +98,9 @@ pub struct Guide {
 }
 
 impl Guide {
-    pub(super) fn new(matcher: Matcher, workers: Arc<Workers>) -> Self {
-        let inner = Mutex::new(Inner { matcher, token: None, made: None });
-        let slot = Slot { inner, done: Condvar::new(), abandoned: AtomicBool::new(false) };
+    pub(super) fn new(parser: TokenParser, spoiled: Arc<AtomicBool>, workers: Arc<Workers>) -> Self {
+        let inner = Mutex::new(Inner { parser, token: None, made: None });
+        let slot = Slot { inner, done: Condvar::new(), abandoned: AtomicBool::new(false), spoiled };
         Self { slot: Arc::new(slot), workers, asked: false, mask: None }
     }
 

@@ -13,6 +13,8 @@ mod vocabulary;
 mod workers;
 
 #[cfg(test)]
+mod hostile_tests;
+#[cfg(test)]
 mod tests;
 
 pub use cache::{Grammars, Totals};

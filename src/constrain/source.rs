@@ -35,7 +35,7 @@ const MAX_DEPTH: usize = 256;
 const MAX_RULES: usize = 10_000;
 
 /// White space between JSON tokens: enough to indent, and no endless lines.
-const WHITE_SPACE: &str = r"[\x20\x0A\x0D\x09]{1,64}";
+const WHITE_SPACE: &str = r"[\x20\x0A\x0D\x09]{1,32}";
 
 impl Constraint<'_> {
     /// `InvalidArgument` for a text that is too long, too deep, or no JSON where it has to be.
@@ -73,7 +73,39 @@ pub(super) fn refused(why: impl std::fmt::Display) -> Error {
 
 fn schema(text: &str) -> Result<Value> {
     let schema: Value = serde_json::from_str(text).map_err(|e| refused(format!("no JSON schema: {e}")))?;
-    Ok(spaced(schema))
+    let mut multiples = Vec::new();
+    numbers(&schema, &mut multiples)?;
+    multiples.sort_unstable();
+    multiples.dedup();
+    let common = multiples.iter().try_fold(1u64, |all, of| all.checked_mul(*of));
+    match common {
+        Some(..=MOST_MULTIPLE) => Ok(spaced(schema)),
+        _ => Err(refused("its values of multipleOf are too large together")),
+    }
+}
+
+/// llguidance counts in i64 and u32.
+const MOST_BOUND: f64 = 9e18;
+const MOST_MULTIPLE: u64 = 1_000_000_000;
+
+/// Refuses bounds beyond integers, and lists the digits of each `multipleOf`.
+fn numbers(schema: &Value, multiples: &mut Vec<u64>) -> Result<()> {
+    const BOUNDS: [&str; 4] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"];
+    match schema {
+        Value::Object(fields) => fields.iter().try_for_each(|(name, of)| {
+            if BOUNDS.contains(&name.as_str()) && of.as_f64().is_some_and(|bound| bound.abs() > MOST_BOUND) {
+                return Err(refused(format!("{name} is {of}, beyond the range of integers")));
+            }
+            if let ("multipleOf", Value::Number(of)) = (name.as_str(), of) {
+                let digits = of.to_string().replace('.', "");
+                let digits = digits.trim_end_matches('0').parse();
+                multiples.push(digits.map_err(|_| refused(format!("multipleOf is {of}")))?);
+            }
+            numbers(of, multiples)
+        }),
+        Value::Array(all) => all.iter().try_for_each(|one| numbers(one, multiples)),
+        _ => Ok(()),
+    }
 }
 
 /// With white space as JSON has it here, unless the schema says how llguidance is to have it.

@@ -256,12 +256,12 @@ pub struct bn_request_params {
     /// The model's end tokens and `stop_tokens` do not come before so many tokens, unless a
     /// `constraint` leaves nothing else. Default 0.
     pub min_new_tokens: u32,
-    /// What the output must match, as `constraint_kind` says; at most 524288 bytes. Tokens that would
-    /// break it do not come, whatever else is asked for. When it is matched, the model's end tokens
-    /// may come, even with `BN_REQUEST_IGNORE_EOS`, and nothing else if there is no way to go on. An
-    /// output that `max_new_tokens` or a stop string ends early is the beginning of a match. The
-    /// engine compiles it while the request is submitted, and keeps the latest ones compiled. Not
-    /// set (default): none.
+    /// What the output must match, as `constraint_kind` says; at most 524288 bytes. Tokens that
+    /// would break it do not come, whatever else is asked for. When it is matched, the model's end
+    /// tokens may come, even with `BN_REQUEST_IGNORE_EOS`, and nothing else if there is no way to
+    /// go on. An output that `max_new_tokens` or a stop string ends early is the beginning of a
+    /// match. It is compiled while the request is submitted, and the latest ones stay compiled.
+    /// Not set (default): none.
     pub constraint: bn_string,
     /// Called before each token is sampled, to change its logits. Default NULL. Refused with
     /// `BN_REQUEST_EMBED`.

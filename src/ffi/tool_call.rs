@@ -12,8 +12,8 @@ pub struct bn_tool_call {
     pub index: u32,
     /// 0.
     pub reserved: u32,
-    /// Nine letters and digits, the same for the same prompt, seed and index. It is in the first part
-    /// of a call, and empty in later ones.
+    /// Nine letters and digits, the same for the same prompt, seed and index. In the first part of a
+    /// call, and empty in later ones.
     pub id: bn_string,
     /// The tool's name, as the model wrote it: not always one of `tools`. Only in the first part.
     pub name: bn_string,

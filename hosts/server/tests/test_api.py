@@ -118,7 +118,13 @@ class Demo(ServerTest):
             ({"seed": 1e300}, "'seed'"),
             ({"unheard_of": 1}, "'unheard_of' is not a field"),
             ({"tools": [{"type": "function"}]}, "'tools' is not supported"),
-            ({"response_format": {"type": "json_object"}}, "'response_format' can only ask"),
+            ({"response_format": {"type": "xml"}}, "'response_format' must have the type"),
+            ({"response_format": {"type": "json_schema"}}, "'response_format' needs a JSON schema"),
+            ({"json_schema": {"type": "thing"}}, "thing"),
+            ({"grammar": "root ::= x"}, "line 1: there is no rule named x"),
+            ({"grammar": 1}, "'grammar' must be a text"),
+            ({"structured_outputs": {"choice": ["a"]}}, "'structured_outputs' must be an object with one of"),
+            ({"grammar": "root ::= [a]", "guided_regex": "a"}, "'guided_regex' is a second format"),
             ({"logit_bias": {"5": 101}}, "'logit_bias' must be an object"),
             ({"logit_bias": {"-5": 1}}, "'logit_bias' must be an object"),
             ({"logit_bias": {"99999999": 1}}, "logit_bias"),
@@ -155,6 +161,31 @@ class Demo(ServerTest):
                 self.assertNotEqual(ask(**more)["text"], plain["text"])
         sure = ask(logit_bias={"50": 100}, ignore_eos=True)
         self.assertEqual(len(set(sure["logprobs"]["tokens"])), 1)
+
+    def test_answers_of_a_format(self):
+        import json
+
+        schema = {"type": "object", "properties": {"size": {"enum": ["small", "large"]}, "on": {"type": "boolean"}},
+                  "required": ["size", "on"], "additionalProperties": False}
+        named = {"type": "json_schema", "json_schema": {"name": "thing", "strict": True, "schema": schema}}
+
+        def ask(**more):
+            choice = self.server.ok("/v1/completions", {"prompt": "A thing: ", "max_tokens": 300, "seed": 3, **more})["choices"][0]
+            self.assertEqual(choice["finish_reason"], "stop")
+            return choice["text"]
+
+        for more in [{"response_format": named}, {"json_schema": schema}, {"guided_json": json.dumps(schema)},
+                     {"structured_outputs": {"json": schema}}]:
+            with self.subTest(more):
+                value = json.loads(ask(**more))
+                self.assertIn(value["size"], ["small", "large"])
+                self.assertIn(value["on"], [True, False])
+        for more in [{"grammar": 'root ::= "a" [bc]{3}'}, {"guided_regex": "a[bc]{3}"},
+                     {"structured_outputs": {"regex": "a[bc]{3}"}}, {"guided_grammar": 'root ::= "a" [bc]{3}'}]:
+            with self.subTest(more):
+                self.assertRegex(ask(**more), "^a[bc]{3}$")
+        text = self.server.ok("/v1/completions", {"prompt": "x", "max_tokens": 8, "response_format": {"type": "json_object"}})
+        self.assertEqual(text["choices"][0]["text"].lstrip()[:1], "{")
 
     def test_same_seeds_in_many_streams(self):
         import concurrent.futures

@@ -73,8 +73,8 @@ pub unsafe extern "C" fn bn_engine_shutdown(
     unsafe { guard(error, body) }
 }
 
-/// Compiles a constraint as `bn_submit` does, and keeps it compiled for requests that follow. `kind`
-/// and `text` are as `bn_request_params.constraint_kind` and `constraint`.
+/// Compiles a constraint as `bn_submit` does, and keeps it compiled for requests that follow.
+/// `kind` and `text` are as `bn_request_params.constraint_kind` and `constraint`.
 ///
 /// [any thread]
 /// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: the constraint is wrong or too complex, the message
