@@ -38,9 +38,23 @@ static const struct field table[] = {
     {"input", FIELDS_EMBEDDING, READ, .read = read_prompts},
     {"input", FIELDS_RESPONSE, READ, .read = read_input},
     {"text", FIELDS_TOKENIZE, READ, .read = read_prompts},
-    {"messages", FIELDS_CHAT | FIELDS_MESSAGE | FIELDS_COUNT | FIELDS_TOKENIZE, READ, .read = read_messages},
+    {"messages", FIELDS_CHAT, READ, .read = read_chat},
+    {"messages", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_claude_messages},
+    {"messages", FIELDS_TOKENIZE, READ, .read = read_messages},
     {"instructions", FIELDS_RESPONSE, READ, .read = read_system},
     {"system", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_system},
+    {"tools", FIELDS_CHAT, READ, .read = read_chat},
+    {"tool_choice", FIELDS_CHAT, READ, .read = read_chat},
+    {"parallel_tool_calls", FIELDS_CHAT, READ, .read = read_chat},
+    {"tools", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_claude_tools},
+    {"tool_choice", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_claude_choice},
+    // vLLM's and transformers' names.
+    {"chat_template_kwargs", FIELDS_CHAT, READ, .read = read_chat},
+    {"documents", FIELDS_CHAT, READ, .read = read_chat},
+    {"add_generation_prompt", FIELDS_CHAT, READ, .read = read_chat},
+    {"continue_final_message", FIELDS_CHAT, READ, .read = read_chat},
+    {"tool_format", FIELDS_CHAT, READ, .read = read_chat},
+    {"reasoning_format", FIELDS_CHAT, READ, .read = read_chat},
     {"stop", SAMPLES, READ, .read = read_stop},
     {"stop_sequences", FIELDS_MESSAGE, READ, .read = read_stop},
     {"stream", GENERATE, BOOL, .at = ASK(stream)},
@@ -108,7 +122,7 @@ static const struct field table[] = {
     {"prompt_cache_key", OPENAI, IGNORED},
     {"cache_control", FIELDS_MESSAGE | FIELDS_COUNT, IGNORED},
     // Without tools there is nothing to choose or to run in parallel.
-    {"parallel_tool_calls", OPENAI, IGNORED},
+    {"parallel_tool_calls", FIELDS_COMPLETION | FIELDS_RESPONSE, IGNORED},
     {"truncation", FIELDS_RESPONSE, IGNORED}, // what is too long is refused
     // Refused, unless they are empty or ask for nothing.
     {"tools", ALL, REFUSED},
@@ -193,7 +207,7 @@ static void sampling_defaults(struct exchange *ex) {
 static bool check(struct exchange *ex) {
     struct ask *ask = &ex->ask;
     const char *wanted = NULL;
-    if (ask->prompts == 0 && ask->messages == NULL) {
+    if (ask->prompts == 0 && ask->messages == NULL && !ask->has_chat) {
         for (size_t i = 0; wanted == NULL; i++) // the table begins with them
             if ((table[i].routes & ex->route->fields) != 0) wanted = table[i].name;
     } else if (ex->route->fields == FIELDS_MESSAGE && !ask->has_max_tokens) {
@@ -226,6 +240,7 @@ bool fields_read(struct exchange *ex, const cJSON *root) {
     if (!check(ex)) return false;
     if (ask->generates && !ask->stream) ask->params.flags |= BN_REQUEST_NO_STREAM;
     if (ask->prompts == 0) ask->prompts = 1; // the conversation
+    chat_done(ask);
     if (ask->messages != NULL && ask->system.data != NULL) {
         ask->messages[0] = (bn_chat_message){BN_STRING("system"), ask->system};
         ask->params.messages = ask->messages;
@@ -241,6 +256,8 @@ void ask_free(struct ask *ask) {
         free(joined);
     }
     buffer_free(&ask->joined);
+    cJSON_Delete(ask->chat);
+    ask->chat = NULL;
     free(ask->texts);
     free(ask->tokens);
     free(ask->token_from);

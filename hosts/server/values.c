@@ -192,13 +192,6 @@ const char *read_logprobs(struct exchange *ex, const cJSON *value) {
     return NULL;
 }
 
-const char *read_thinking(struct exchange *ex, const cJSON *value) {
-    const cJSON *type = cJSON_GetObjectItemCaseSensitive(value, "type");
-    (void)ex;
-    return cJSON_IsString(type) && strcmp(type->valuestring, "disabled") == 0 ? NULL
-                                                                              : "is not supported by this version";
-}
-
 const char *read_encoding(struct exchange *ex, const cJSON *value) {
     bool base64 = cJSON_IsString(value) && strcmp(value->valuestring, "base64") == 0;
     ex->ask.base64 = base64;

@@ -7,6 +7,13 @@
 bn_string text_of(const cJSON *value);
 const char *read_prompts(struct exchange *ex, const cJSON *value);
 const char *read_messages(struct exchange *ex, const cJSON *value);
+const char *read_chat(struct exchange *ex, const cJSON *value);
+// Once all fields are read.
+void chat_done(struct ask *ask);
+void add_system(struct ask *ask);
+const char *read_claude_messages(struct exchange *ex, const cJSON *value);
+const char *read_claude_tools(struct exchange *ex, const cJSON *value);
+const char *read_claude_choice(struct exchange *ex, const cJSON *value);
 const char *read_input(struct exchange *ex, const cJSON *value);
 const char *read_system(struct exchange *ex, const cJSON *value);
 const char *read_logit_bias(struct exchange *ex, const cJSON *value);

@@ -165,10 +165,10 @@ TEST(chats_in_json_are_formatted) {
     size_t length = 0;
     snprintf(json, sizeof json, "%s}", chat);
     CHECK_OK(bn_model_chat_json_format(model, BN_TEXT(json), text, sizeof text, &length, NULL));
-    CHECK_TEXT(text, length, "user: a\nb\nassistant: go on\nassistant: ");
+    CHECK_TEXT(text, length, "user: ab\nassistant: go on\nassistant: ");
     snprintf(json, sizeof json, "%s, \"continue_final_message\": true}", chat);
     CHECK_OK(bn_model_chat_json_format(model, BN_TEXT(json), text, sizeof text, &length, NULL));
-    CHECK_TEXT(text, length, "user: a\nb\nassistant: go on");
+    CHECK_TEXT(text, length, "user: ab\nassistant: go on");
     CHECK_STATUS(bn_model_chat_json_format(model, BN_TEXT(json), text, 5, &length, NULL), BN_ERR_BUFFER_TOO_SMALL);
     uint32_t tokens[64];
     size_t count = 0;

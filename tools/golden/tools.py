@@ -117,12 +117,12 @@ CHATS = {
 }
 
 
-def as_vllm(chat):
-    """Arguments as objects, contents as one text, no empty list of calls."""
+def prepared(chat):
+    """Arguments as objects, as vLLM has them; contents as one text; no empty list of calls."""
     chat = copy.deepcopy(chat)
     for message in chat["messages"]:
         if isinstance(message.get("content"), list):
-            message["content"] = "\n".join(part["text"] for part in message["content"])
+            message["content"] = "".join(part["text"] for part in message["content"])
         for made in message.get("tool_calls") or []:
             arguments = made["function"]["arguments"]
             made["function"]["arguments"] = json.loads(arguments) if isinstance(arguments, str) and arguments else arguments or {}
@@ -133,7 +133,7 @@ def as_vllm(chat):
 
 def render(template, chat):
     """What apply_chat_template does; None where the template fails. Failures that are Python's own count too."""
-    chat = as_vllm(chat)
+    chat = prepared(chat)
     goes_on = chat.get("continue_final_message", False)
     messages = [{k: v for k, v in m.items() if v is not None} for m in chat["messages"]]
     try:

@@ -277,8 +277,8 @@ pub fn is_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(sign)
 }
 
-/// Message `i` as templates expect it: without nulls (as transformers does), its content one text and the arguments of
-/// its calls objects (as vLLM does), its reasoning under the names that templates read (as transformers does).
+/// Message `i` as templates expect it: without nulls (as transformers does), its content one text, the arguments of its
+/// calls objects (as vLLM does), its reasoning under the names that templates read (as transformers does).
 fn checked(i: usize, mut fields: Fields, values: &mut usize) -> Result<Fields> {
     fields.retain(|(_, value)| *value != Json::Null);
     let at: At = &format_args!("messages[{i}]");
@@ -314,7 +314,7 @@ fn checked(i: usize, mut fields: Fields, values: &mut usize) -> Result<Fields> {
     Ok(fields)
 }
 
-/// A text, or the texts of a list of parts in lines.
+/// A text, or the texts of a list of parts, one behind the other.
 fn content(at: At, value: Json) -> Result<String> {
     let parts = match value {
         Json::Text(text) => return Ok(text),
@@ -329,9 +329,6 @@ fn content(at: At, value: Json) -> Result<String> {
         }
         let at: At = &format_args!("{at}[{n}].text");
         let part = text(at, part.get("text").ok_or_else(|| wrong(at, "is missing"))?)?;
-        if n > 0 {
-            joined.push('\n');
-        }
         joined.push_str(part);
     }
     Ok(joined)
