@@ -483,3 +483,7 @@ pub fn too_late() -> (FinishReason, Error) {
 fn timed_out(what: &str) -> (FinishReason, Error) {
     (FinishReason::TimedOut, Error::new(Status::TimedOut, what))
 }
+
+#[cfg(test)]
+#[path = "sequence_tests.rs"]
+mod tests;

@@ -427,7 +427,7 @@ fn generated_answers_come_back_as_they_were() {
     let mut dice = Dice(1);
     let texts = ["", "Let me look.", "a < b, [1] {x}", "Ünï 東京 🐍", "`code` \"quoted\"\n\nnext"];
     let thoughts = ["I should call f.\n\nOr not?", "a <tool_call> b", "{\"name\": \"f\"}"];
-    for round in 0..1500 {
+    for round in 0..600 {
         let format = FORMATS[round % FORMATS.len()].name;
         let count = dice.below(4);
         let calls: Calls =
@@ -488,7 +488,7 @@ fn damaged_answers_lose_nothing() {
         "é",
         "\\",
     ];
-    for round in 0..3000 {
+    for round in 0..1500 {
         let format = FORMATS[round % FORMATS.len()].name;
         let answer: String = (0..1 + dice.below(12)).map(|_| dice.of(&bits)).collect();
         let came = parse(format, &answer);
