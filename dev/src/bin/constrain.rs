@@ -91,16 +91,17 @@ fn masks(vocabulary: &Vocabulary, name: &str, constraint: &Constraint) -> Result
     let grammars = Grammars::new(1);
     for _ in 0..20 {
         let mut guide = grammars.guide(vocabulary, constraint)?;
+        times.push(seconds(|| drop(guide.mask().map(drop))) * 1e6);
         for _ in 0..60 {
             let mut allowed = Vec::new();
-            times.push(seconds(|| drop(guide.mask().map(|_| ()))) * 1e6);
             for (at, word) in (0u32..).zip(guide.mask()?.bits()) {
                 allowed.extend((0..32).filter(|bit| word >> bit & 1 == 1).map(|bit| 32 * at + bit));
             }
             if guide.mask()?.complete() || allowed.is_empty() {
                 break;
             }
-            guide.push(allowed[random.draw() as usize % allowed.len()])?;
+            let token = allowed[random.draw() as usize % allowed.len()];
+            times.push(seconds(|| drop(guide.push(token).and_then(|()| guide.mask().map(drop)))) * 1e6);
         }
     }
     let (mean, max) =
