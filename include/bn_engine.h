@@ -1285,8 +1285,8 @@ typedef struct bn_logits {
     /** Number of `output_tokens`. */
     size_t output_tokens_count;
     /**
-     * To be changed in place, a logit for each token of the vocabulary. `-INFINITY` forbids a token;
-     * at least one must stay finite, and none may be NaN or `INFINITY`.
+     * A logit for each token of the vocabulary, to be changed in place. `-INFINITY` forbids a
+     * token; at least one must stay finite, and none may be NaN or `INFINITY`.
      */
     float *logits;
 } bn_logits;

@@ -73,8 +73,8 @@ pub struct bn_logits {
     pub output_tokens: *const u32,
     /// Number of `output_tokens`.
     pub output_tokens_count: usize,
-    /// To be changed in place, a logit for each token of the vocabulary. `-INFINITY` forbids a token;
-    /// at least one must stay finite, and none may be NaN or `INFINITY`.
+    /// A logit for each token of the vocabulary, to be changed in place. `-INFINITY` forbids a
+    /// token; at least one must stay finite, and none may be NaN or `INFINITY`.
     pub logits: *mut f32,
 }
 

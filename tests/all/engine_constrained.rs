@@ -101,7 +101,7 @@ fn any_batch_gives_the_same_bits_as_each_alone() {
     let request = |i: usize| {
         let mut request = with_logprobs(constrained(grammars[i].0, &grammars[i].1, &prompts[i], i as u64));
         request.max_new_tokens = 60;
-        if i % 3 == 0 {
+        if i.is_multiple_of(3) {
             (request.sampling.temperature, request.sampling.chain_logprobs) = (0.7, true);
             request.sampling.repetition_penalty = 1.3;
         }

@@ -58,9 +58,7 @@ impl Emitter<'_> {
         match node {
             Node::Text(_) | Node::Class { .. } | Node::Any => true,
             Node::Rule(n) => self.regular_rule(*n),
-            Node::Seq(all) | Node::Or(all) => {
-                all.iter().fold(true, |regular, node| self.regular(node) && regular)
-            }
+            Node::Seq(all) | Node::Or(all) => all.iter().filter(|node| !self.regular(node)).count() == 0,
             Node::Repeat(node, ..) => self.regular(node),
         }
     }
