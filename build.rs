@@ -59,19 +59,22 @@ fn short_comments(lines: &[String]) -> String {
 }
 
 /// In the order in which the header tells them.
-const SOURCES: [&str; 17] = [
+const SOURCES: [&str; 20] = [
     "status.rs",
     "string.rs",
     "types.rs",
     "model.rs",
     "config.rs",
     "sampling.rs",
+    "constraint.rs",
     "request.rs",
+    "tool_call.rs",
     "event.rs",
     "stats.rs",
     "session.rs",
     "span.rs",
     "exports/model.rs",
+    "exports/chat.rs",
     "exports/engine.rs",
     "exports/adapter.rs",
     "exports/request.rs",
@@ -99,7 +102,11 @@ fn main() {
 
     let abi = abi_version(&root.join("src/ffi/types.rs"));
     match env::var("CARGO_CFG_TARGET_OS").as_deref() {
-        Ok("linux") => println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libbn_engine.so.{abi}"),
+        Ok("linux") => {
+            println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libbn_engine.so.{abi}");
+            // llguidance's C interface, which rustc would export beside ours.
+            println!("cargo::rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
+        }
         Ok("macos") => {
             println!("cargo::rustc-cdylib-link-arg=-Wl,-install_name,@rpath/libbn_engine.{abi}.dylib")
         }

@@ -25,8 +25,8 @@
  * `bn_X_init(&x, sizeof x)` prepares a struct that begins with `struct_size`, and arrays are
  * passed with the size of an element. The library touches no more than that. A field that the
  * library does not know must be 0, or the call fails with BN_ERR_UNSUPPORTED. bn_string,
- * bn_logit_bias, bn_logprob, bn_latency, bn_lengths and bn_error never grow. Numbers of constants
- * are never reused.
+ * bn_logit_bias, bn_logprob, bn_tool_call, bn_latency, bn_lengths and bn_error never grow. Numbers
+ * of constants are never reused.
  *
  * **Text** is UTF-8 in a bn_string.
  *
@@ -306,6 +306,36 @@
 /** `xtc_probability`. */
 #define BN_SAMPLER_XTC (6)
 
+/** For `bn_request_params.constraint_kind`: no constraint. */
+#define BN_CONSTRAINT_NONE (0)
+
+/**
+ * `constraint` is a JSON schema; the output is JSON that is valid under it. Object keys come in the
+ * schema's order. A keyword that cannot be kept is refused by name; so are references to other
+ * documents.
+ */
+#define BN_CONSTRAINT_JSON_SCHEMA (1)
+
+/** The output is a JSON object. `constraint` is not set. */
+#define BN_CONSTRAINT_JSON_OBJECT (2)
+
+/**
+ * `constraint` is a regular expression in Rust's syntax, without anchors, look-around and back
+ * references; the whole output matches it.
+ */
+#define BN_CONSTRAINT_REGEX (3)
+
+/**
+ * `constraint` is a grammar in llguidance's dialect of Lark, whose rule `start` the output matches.
+ */
+#define BN_CONSTRAINT_LARK (4)
+
+/**
+ * `constraint` is a grammar as llama.cpp has them, whose rule `root` the output matches. Its rules
+ * that are not recursive match greedily.
+ */
+#define BN_CONSTRAINT_GBNF (5)
+
 /** No events on the way: one event at the end, with the whole text and all tokens. */
 #define BN_REQUEST_NO_STREAM (1u << 0)
 
@@ -364,6 +394,19 @@
  * temperature and all that drops tokens (of a dropped one: -infinity), instead of the model's own.
  */
 #define BN_REQUEST_CHAIN_LOGPROBS (1u << 11)
+
+/**
+ * Needs `chat_json`: events have the answer's reasoning in `reasoning`, calls of tools in
+ * `tool_calls`, and all else in `text`. The markers between them are left out, with the line breaks
+ * beside them. The model's chat template tells how it writes these. Calls are looked for if `tools`
+ * may be called.
+ *
+ * A call is returned as soon as its name is known and its arguments begin, and these as they come.
+ * What begins like a call and is none is text. If the arguments turn out not to be JSON, the call
+ * keeps what was returned of them, and the rest is text. Stop strings are looked for in all that
+ * is generated.
+ */
+#define BN_REQUEST_PARSE_OUTPUT (1u << 12)
 
 /** The default of `bn_request_params.priority`. */
 #define BN_PRIORITY_DEFAULT (128u)
@@ -722,6 +765,25 @@ typedef struct bn_logprob {
     float logprob;
 } bn_logprob;
 
+/** A call of a tool in an answer, or the next part of one. It never grows. */
+typedef struct bn_tool_call {
+    /** Which of the answer's calls, from 0. */
+    uint32_t index;
+    /** 0. */
+    uint32_t reserved;
+    /**
+     * Nine letters and digits, the same for the same prompt, seed and index. In the first part of a
+     * call, and empty in later ones.
+     */
+    struct bn_string id;
+    /**
+     * The tool's name, as the model wrote it: not always one of `tools`. Only in the first part.
+     */
+    struct bn_string name;
+    /** The next part of the arguments' JSON. */
+    struct bn_string arguments;
+} bn_tool_call;
+
 /**
  * What happened to a request.
  *
@@ -799,6 +861,24 @@ typedef struct bn_event {
     uint32_t drafted_tokens;
     /** Of these, those that the output has. */
     uint32_t accepted_tokens;
+    /**
+     * New reasoning, which is not in `text` (`BN_REQUEST_PARSE_OUTPUT`): whole UTF-8 characters.
+     */
+    struct bn_string reasoning;
+    /**
+     * New calls of tools, and more of the last one (`BN_REQUEST_PARSE_OUTPUT`). NULL if there are
+     * none.
+     */
+    const struct bn_tool_call *tool_calls;
+    /** Number of `tool_calls`. */
+    size_t tool_calls_count;
+    /**
+     * Calls in the whole answer; 0 before `BN_EVENT_COMPLETED`. After `BN_FINISH_STOP`, they are
+     * what the model waits for.
+     */
+    uint32_t tool_calls_total;
+    /** 0. */
+    uint32_t reserved;
 } bn_event;
 
 /**
@@ -1209,6 +1289,18 @@ typedef struct bn_stats {
     uint64_t drafted_tokens;
     /** Of these, those that outputs have. */
     uint64_t accepted_tokens;
+    /** Constraints of requests that were compiled, those that failed not included. */
+    uint64_t grammars_compiled;
+    /** Constraints of requests that were found compiled. */
+    uint64_t grammars_reused;
+    /** Nanoseconds that compiling took, on the threads that submit. */
+    uint64_t grammar_compile_ns;
+    /** Masks computed: which tokens a constraint allows next. */
+    uint64_t masks;
+    /** Nanoseconds that they took, on threads of their own, beside the forward passes. */
+    uint64_t mask_ns;
+    /** Nanoseconds that sampling waited for them, summed over requests. */
+    uint64_t mask_wait_ns;
 } bn_stats;
 
 /** A token and what is added to its logit. */
@@ -1219,10 +1311,46 @@ typedef struct bn_logit_bias {
     float bias;
 } bn_logit_bias;
 
+/** A row of logits before anything else looks at it, for `bn_logits_callback`. */
+typedef struct bn_logits {
+    /** Bytes of this struct that the library wrote. */
+    uint32_t struct_size;
+    /** Number of `logits`. */
+    uint32_t vocab_size;
+    /** `bn_request_params.user_data`. */
+    uint64_t user_data;
+    /** The prompt's tokens. */
+    const uint32_t *prompt_tokens;
+    /** Number of `prompt_tokens`. */
+    size_t prompt_tokens_count;
+    /** The tokens generated so far. */
+    const uint32_t *output_tokens;
+    /** Number of `output_tokens`. */
+    size_t output_tokens_count;
+    /**
+     * A logit for each token of the vocabulary, to be changed in place. `-INFINITY` forbids a
+     * token; at least one must stay finite, and none may be NaN or `INFINITY`.
+     */
+    float *logits;
+} bn_logits;
+
+/**
+ * Changes a request's logits before each of its tokens. Biases, penalties, samplers and
+ * log probabilities are of what it leaves. Anything but 0 ends the request as `BN_FINISH_FAILED`
+ * with `BN_ERR_CANCELLED`.
+ *
+ * Called on threads of the engine, for several requests at a time. All requests wait until it
+ * returns. What `*row` points to is valid until then. The same output in every batch needs a
+ * callback that depends on `*row` alone. The rules of `bn_event_callback` apply.
+ * `context` is `bn_request_params.on_logits_context`. Keep both alive until the request's last
+ * event, or, if it is released before, until `bn_engine_destroy` has returned.
+ */
+typedef int32_t (*bn_logits_callback)(const struct bn_logits *row, void *context);
+
 /**
  * One request. `bn_request_params_init` fills in the defaults; then set one of `prompt`,
- * `prompt_tokens` and `messages`. Nothing that it points to is needed after the call that
- * submits it.
+ * `prompt_tokens`, `messages` and `chat_json`. Nothing that it points to is needed after the call
+ * that submits it.
  */
 typedef struct bn_request_params {
     /** `sizeof(bn_request_params)`; set by `bn_request_params_init`. */
@@ -1432,7 +1560,10 @@ typedef struct bn_request_params {
     uint32_t dry_allowed_length;
     /** DRY looks at this many of the latest tokens of prompt and output. 0 (default): at all. */
     uint32_t dry_window;
-    /** The model's end tokens and `stop_tokens` do not come before so many tokens. Default 0. */
+    /**
+     * The model's end tokens and `stop_tokens` do not come before so many tokens, unless a
+     * `constraint` leaves nothing else. Default 0.
+     */
     uint32_t min_new_tokens;
     /**
      * The adapter that the request runs with, of the same engine. NULL (default): none. Requests
@@ -1452,6 +1583,46 @@ typedef struct bn_request_params {
      * from how many were right, and from the time that they take. 0 (default): the engine's.
      */
     uint32_t draft_tokens;
+    /** `BN_CONSTRAINT_*`. Default `BN_CONSTRAINT_NONE`. */
+    int32_t constraint_kind;
+    /**
+     * What the output must match, as `constraint_kind` says; at most 524288 bytes. Tokens that
+     * would break it do not come, whatever else is asked for. When it is matched, the model's end
+     * tokens may come, even with `BN_REQUEST_IGNORE_EOS`, and nothing else if there is no way to
+     * go on. An output that `max_new_tokens` or a stop string ends early is the beginning of a
+     * match. It is compiled while the request is submitted, and the latest ones stay compiled.
+     * Not set (default): none.
+     */
+    struct bn_string constraint;
+    /**
+     * Called before each token is sampled, to change its logits. Default NULL. Refused with
+     * `BN_REQUEST_EMBED`.
+     */
+    bn_logits_callback on_logits;
+    /** Passed to `on_logits`. */
+    void *on_logits_context;
+    /**
+     * The prompt as a conversation with tools: a JSON object with the fields of OpenAI's chat
+     * completions `messages`, `tools`, `tool_choice`, `parallel_tool_calls`, and of transformers'
+     * chat templates `chat_template_kwargs` (an object: the template's variables), `documents`,
+     * `add_generation_prompt` (default true) and `continue_final_message`: the answer goes on with
+     * the last message. Other fields are refused, nulls ignored. No text in it becomes a control
+     * token, names included. At most 64 MiB, 65536 messages and 1048576 values.
+     *
+     * Messages go to the template as they are, but contents that are lists of text parts become one
+     * text, and `arguments` that are JSON texts become objects, as in vLLM. If the template knows
+     * no tools, they are described in the system message.
+     *
+     * A `tool_choice` of "required" or of a function makes the output such a call, as its
+     * `parameters` say, "auto" with `strict` tools or without `parallel_tool_calls` the calls that
+     * come; `constraint` must not be set then. With "none", tools are shown to the model, and calls
+     * are text.
+     *
+     * `tool_format` ("hermes", "llama3", "mistral", "mistral11", "gemma", "none") and
+     * `reasoning_format` ("think", "mistral", "none") say how the model writes calls and reasoning,
+     * in place of what its template tells.
+     */
+    struct bn_string chat_json;
 } bn_request_params;
 
 /** Where a request is: `bn_request_info_init`, then `bn_request_get_info`. */
@@ -1648,6 +1819,32 @@ bn_status bn_model_chat_tokenize(const struct bn_model *model,
                                  struct bn_error *error);
 
 /**
+ * As `bn_model_chat_format`, of a conversation as `bn_request_params.chat_json` has it.
+ *
+ * [any thread]
+ * @return as `bn_model_chat_format`.
+ */
+bn_status bn_model_chat_json_format(const struct bn_model *model,
+                                    struct bn_string chat_json,
+                                    char *text,
+                                    size_t capacity,
+                                    size_t *length,
+                                    struct bn_error *error);
+
+/**
+ * As `bn_model_chat_tokenize`, of a conversation as `bn_request_params.chat_json` has it.
+ *
+ * [any thread]
+ * @return as `bn_model_chat_tokenize`.
+ */
+bn_status bn_model_chat_json_tokenize(const struct bn_model *model,
+                                      struct bn_string chat_json,
+                                      uint32_t *tokens,
+                                      size_t capacity,
+                                      size_t *count,
+                                      struct bn_error *error);
+
+/**
  * Fills `*config` with the defaults. `struct_size` is `sizeof(bn_engine_config)`.
  *
  * [any thread]
@@ -1682,6 +1879,20 @@ bn_status bn_engine_create(const struct bn_engine_config *config,
  * @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_FORKED`.
  */
 bn_status bn_engine_shutdown(struct bn_engine *engine, int32_t mode, struct bn_error *error);
+
+/**
+ * Compiles a constraint as `bn_submit` does, and keeps it compiled for requests that follow.
+ * `kind` and `text` are as `bn_request_params.constraint_kind` and `constraint`.
+ *
+ * [any thread]
+ * @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: the constraint is wrong or too complex, the message
+ * says why; `BN_ERR_UNSUPPORTED`: the model has no tokenizer or no end token;
+ * `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
+ */
+bn_status bn_engine_check_constraint(struct bn_engine *engine,
+                                     int32_t kind,
+                                     struct bn_string text,
+                                     struct bn_error *error);
 
 /**
  * Destroys an engine: cancels every request, joins every thread, closes every descriptor and

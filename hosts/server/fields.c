@@ -38,9 +38,23 @@ static const struct field table[] = {
     {"input", FIELDS_EMBEDDING, READ, .read = read_prompts},
     {"input", FIELDS_RESPONSE, READ, .read = read_input},
     {"text", FIELDS_TOKENIZE, READ, .read = read_prompts},
-    {"messages", FIELDS_CHAT | FIELDS_MESSAGE | FIELDS_COUNT | FIELDS_TOKENIZE, READ, .read = read_messages},
+    {"messages", FIELDS_CHAT, READ, .read = read_chat},
+    {"messages", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_claude_messages},
+    {"messages", FIELDS_TOKENIZE, READ, .read = read_messages},
     {"instructions", FIELDS_RESPONSE, READ, .read = read_system},
     {"system", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_system},
+    {"tools", FIELDS_CHAT, READ, .read = read_chat},
+    {"tool_choice", FIELDS_CHAT, READ, .read = read_chat},
+    {"parallel_tool_calls", FIELDS_CHAT, READ, .read = read_chat},
+    {"tools", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_claude_tools},
+    {"tool_choice", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_claude_choice},
+    // vLLM's and transformers' names.
+    {"chat_template_kwargs", FIELDS_CHAT, READ, .read = read_chat},
+    {"documents", FIELDS_CHAT, READ, .read = read_chat},
+    {"add_generation_prompt", FIELDS_CHAT, READ, .read = read_chat},
+    {"continue_final_message", FIELDS_CHAT, READ, .read = read_chat},
+    {"tool_format", FIELDS_CHAT, READ, .read = read_chat},
+    {"reasoning_format", FIELDS_CHAT, READ, .read = read_chat},
     {"stop", SAMPLES, READ, .read = read_stop},
     {"stop_sequences", FIELDS_MESSAGE, READ, .read = read_stop},
     {"stream", GENERATE, BOOL, .at = ASK(stream)},
@@ -90,6 +104,13 @@ static const struct field table[] = {
     {"dimensions", FIELDS_EMBEDDING, WHOLE, ASK(dimensions), 1, UINT32_MAX},
     {"response_format", SAMPLES, READ, .read = read_response_format},
     {"text", FIELDS_RESPONSE, READ, .read = read_text_format},
+    // llama.cpp's and vLLM's.
+    {"json_schema", GENERATE, READ, .read = read_json_schema},
+    {"guided_json", GENERATE, READ, .read = read_json_schema},
+    {"guided_regex", GENERATE, READ, .read = read_regex},
+    {"grammar", GENERATE, READ, .read = read_grammar},
+    {"guided_grammar", GENERATE, READ, .read = read_grammar},
+    {"structured_outputs", GENERATE, READ, .read = read_structured_outputs},
     {"thinking", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_thinking},
     // One model is served, by any name that is no adapter's. Nothing is stored, and no account is kept of users.
     {"model", SUBMIT, READ, .read = read_model},
@@ -102,7 +123,7 @@ static const struct field table[] = {
     {"prompt_cache_key", OPENAI, IGNORED},
     {"cache_control", FIELDS_MESSAGE | FIELDS_COUNT, IGNORED},
     // Without tools there is nothing to choose or to run in parallel.
-    {"parallel_tool_calls", OPENAI, IGNORED},
+    {"parallel_tool_calls", FIELDS_COMPLETION | FIELDS_RESPONSE, IGNORED},
     {"truncation", FIELDS_RESPONSE, IGNORED}, // what is too long is refused
     // Refused, unless they are empty or ask for nothing.
     {"tools", ALL, REFUSED},
@@ -187,7 +208,7 @@ static void sampling_defaults(struct exchange *ex) {
 static bool check(struct exchange *ex) {
     struct ask *ask = &ex->ask;
     const char *wanted = NULL;
-    if (ask->prompts == 0 && ask->messages == NULL) {
+    if (ask->prompts == 0 && ask->messages == NULL && !ask->has_chat) {
         for (size_t i = 0; wanted == NULL; i++) // the table begins with them
             if ((table[i].routes & ex->route->fields) != 0) wanted = table[i].name;
     } else if (ex->route->fields == FIELDS_MESSAGE && !ask->has_max_tokens) {
@@ -221,6 +242,7 @@ bool fields_read(struct exchange *ex, const cJSON *root) {
     if (!check(ex)) return false;
     if (ask->generates && !ask->stream) ask->params.flags |= BN_REQUEST_NO_STREAM;
     if (ask->prompts == 0) ask->prompts = 1; // the conversation
+    chat_done(ask);
     if (ask->messages != NULL && ask->system.data != NULL) {
         ask->messages[0] = (bn_chat_message){BN_STRING("system"), ask->system};
         ask->params.messages = ask->messages;
@@ -236,6 +258,8 @@ void ask_free(struct ask *ask) {
         free(joined);
     }
     buffer_free(&ask->joined);
+    cJSON_Delete(ask->chat);
+    ask->chat = NULL;
     free(ask->texts);
     free(ask->tokens);
     free(ask->token_from);

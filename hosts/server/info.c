@@ -166,7 +166,9 @@ static void find_ids(struct exchange *ex) {
     do {
         s->room = s->count > s->room ? s->count : s->room;
         s->ids = must(realloc(s->ids, s->room * sizeof *s->ids));
-        s->status = p->messages != NULL
+        s->status = ex->ask.has_chat
+                        ? bn_model_chat_json_tokenize(model, p->chat_json, s->ids, s->room, &s->count, &s->error)
+                    : p->messages != NULL
                         ? bn_model_chat_tokenize(model, p->messages, p->messages_count, p->message_size,
                                                  BN_CHAT_ADD_GENERATION_PROMPT, s->ids, s->room, &s->count, &s->error)
                         : bn_model_tokenize(model, ex->ask.texts[0], BN_TOKENIZE_ADD_SPECIAL, s->ids, s->room,
@@ -186,7 +188,7 @@ static void ids_found(struct exchange *ex) {
 
 void tokenize(struct exchange *ex) {
     const struct ask *ask = &ex->ask;
-    if (ask->messages == NULL && (ask->prompts != 1 || ask->texts[0].data == NULL)) {
+    if (ask->messages == NULL && !ask->has_chat && (ask->prompts != 1 || ask->texts[0].data == NULL)) {
         fail(ex, 400, "invalid_request_error", "'text' must be one text");
         return;
     }

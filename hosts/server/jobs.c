@@ -80,7 +80,7 @@ static void fill(struct exchange *ex, bn_request_params *params, size_t i) {
         memcpy(params->parent_id, ex->trace.id, sizeof params->parent_id);
     }
     if (ask->generates) params->seed = (ask->has_seed ? ask->params.seed : mixed(ex->id)) + i % ask->n;
-    if (ask->messages != NULL) return;
+    if (ask->messages != NULL || ask->has_chat) return;
     const size_t *from = &ask->token_from[prompt];
     if (from[0] == from[1]) params->prompt = ask->texts[prompt];
     else params->prompt_tokens = ask->tokens + from[0], params->prompt_tokens_count = from[1] - from[0];

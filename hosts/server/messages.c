@@ -1,4 +1,4 @@
-// /v1/messages, as Anthropic's API has it, for text.
+// /v1/messages, as Anthropic's API has it.
 #include "openai.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static void error(struct buffer *out, unsigned status, const char *code, const c
 static void write_stop(struct buffer *out, const struct exchange *ex, const bn_event *event) {
     const char *reason = "max_tokens"; // or another limit that cut it
     const char *stop = ex->ask.stops_kept.data;
-    if (event->finish_reason == BN_FINISH_STOP) reason = "end_turn";
+    if (event->finish_reason == BN_FINISH_STOP) reason = event->tool_calls_total > 0 ? "tool_use" : "end_turn";
     if (event->finish_reason == BN_FINISH_STOP_STRING) reason = "stop_sequence";
     buffer_format(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", reason);
     if (event->finish_reason != BN_FINISH_STOP_STRING) {
@@ -54,32 +54,69 @@ static void begin(struct exchange *ex) {
     write_head(out, ex);
     buffer_text(out, ",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,");
     write_tokens(out, 0, 0, 0);
-    buffer_text(
-        out,
-        "}}\n\nevent: content_block_start\n"
-        "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n");
+    buffer_text(out, "}}\n\n");
+}
+
+static void close_block(struct buffer *out, struct job *job) {
+    if (job->block == NULL) return;
+    buffer_format(out, "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":%u}\n\n",
+                  job->blocks - 1);
+    job->block = NULL;
+}
+
+// A block of the type, unless one is open; `call` begins one of its own.
+static void open_block(struct buffer *out, struct job *job, const char *type, const bn_tool_call *call) {
+    if (call == NULL && job->block != NULL && strcmp(job->block, type) == 0) return;
+    close_block(out, job);
+    job->block = type;
+    buffer_format(out,
+                  "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":%u,\"content_block\":"
+                  "{\"type\":\"%s\",",
+                  job->blocks++, type);
+    if (call != NULL) {
+        buffer_text(out, "\"id\":");
+        buffer_json(out, call->id.data, call->id.length);
+        buffer_text(out, ",\"name\":");
+        buffer_json(out, call->name.data, call->name.length);
+        buffer_text(out, ",\"input\":{}}}\n\n");
+        return;
+    }
+    buffer_format(out, "\"%s\":\"\"%s}}\n\n", type, strcmp(type, "thinking") == 0 ? ",\"signature\":\"\"" : "");
+}
+
+static void write_delta(struct buffer *out, const struct job *job, const char *type, const char *name, bn_string text) {
+    if (text.length == 0) return;
+    buffer_format(out,
+                  "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":%u,\"delta\":"
+                  "{\"type\":\"%s\",\"%s\":",
+                  job->blocks - 1, type, name);
+    buffer_json(out, text.data, text.length);
+    buffer_text(out, "}}\n\n");
 }
 
 static void chunk(struct exchange *ex, struct job *job, const bn_event *event) {
     struct buffer *out = &ex->out;
     const char *code = NULL;
     unsigned status = event_status(event, &code);
-    (void)job;
     if (status != 0) {
         buffer_text(out, "event: error\ndata: ");
         write_error(ex, status, code, event->message.data, event->message.length);
         buffer_text(out, "\n\n");
         return;
     }
-    if (event->text.length > 0) {
-        buffer_text(out, "event: content_block_delta\ndata: "
-                         "{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":");
-        buffer_json(out, event->text.data, event->text.length);
-        buffer_text(out, "}}\n\n");
+    if (event->reasoning.length > 0) open_block(out, job, "thinking", NULL);
+    write_delta(out, job, "thinking_delta", "thinking", event->reasoning);
+    if (event->text.length > 0) open_block(out, job, "text", NULL);
+    write_delta(out, job, "text_delta", "text", event->text);
+    for (size_t i = 0; i < event->tool_calls_count; i++) {
+        const bn_tool_call *call = &event->tool_calls[i];
+        if (call->id.length > 0) open_block(out, job, "tool_use", call);
+        write_delta(out, job, "input_json_delta", "partial_json", call->arguments);
     }
     if (event->kind != BN_EVENT_COMPLETED) return;
-    buffer_text(out, "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n"
-                     "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{");
+    if (job->blocks == 0) open_block(out, job, "text", NULL);
+    close_block(out, job);
+    buffer_text(out, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{");
     write_stop(out, ex, event);
     buffer_text(out, "},");
     write_tokens(out, event->prompt_tokens, event->cached_tokens, event->generated_tokens);
@@ -90,13 +127,41 @@ static void end(struct exchange *ex) {
     if (!ex->failed) buffer_text(&ex->out, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
 }
 
+// A call that was cut has no arguments that are JSON.
+static void write_call(struct buffer *out, const bn_tool_call *call) {
+    cJSON *input = cJSON_ParseWithLength(call->arguments.data, call->arguments.length);
+    buffer_text(out, "{\"type\":\"tool_use\",\"id\":");
+    buffer_json(out, call->id.data, call->id.length);
+    buffer_text(out, ",\"name\":");
+    buffer_json(out, call->name.data, call->name.length);
+    buffer_text(out, ",\"input\":");
+    if (input == NULL) buffer_text(out, "{}");
+    else buffer_add(out, call->arguments.data, call->arguments.length);
+    buffer_text(out, "}");
+    cJSON_Delete(input);
+}
+
 static void choice(struct exchange *ex, struct job *job, const bn_event *event) {
     struct buffer *out = &job->out;
+    bool calls = event->tool_calls_count > 0, thoughts = event->reasoning.length > 0;
     if (event->kind != BN_EVENT_COMPLETED) return;
     write_head(out, ex);
-    buffer_text(out, ",\"content\":[{\"type\":\"text\",\"text\":");
-    buffer_json(out, event->text.data, event->text.length);
-    buffer_text(out, "}],");
+    buffer_text(out, ",\"content\":[");
+    if (thoughts) {
+        buffer_text(out, "{\"type\":\"thinking\",\"thinking\":");
+        buffer_json(out, event->reasoning.data, event->reasoning.length);
+        buffer_text(out, ",\"signature\":\"\"}");
+    }
+    if (event->text.length > 0 || !calls) {
+        buffer_format(out, "%s{\"type\":\"text\",\"text\":", thoughts ? "," : "");
+        buffer_json(out, event->text.data, event->text.length);
+        buffer_text(out, "}");
+    }
+    for (size_t i = 0; i < event->tool_calls_count; i++) {
+        if (i > 0 || thoughts || event->text.length > 0) buffer_text(out, ",");
+        write_call(out, &event->tool_calls[i]);
+    }
+    buffer_text(out, "],");
     write_stop(out, ex, event);
     buffer_text(out, ",");
     write_tokens(out, event->prompt_tokens, event->cached_tokens, event->generated_tokens);

@@ -133,8 +133,65 @@ static void write_rest(struct buffer *out, const struct exchange *ex, struct job
     if (event->logprobs == NULL) buffer_text(out, "null");
     else if (is_chat(ex)) chat_logprobs(out, ex, event);
     else text_logprobs(out, ex, event, job->written);
+    bool calls = event->finish_reason == BN_FINISH_STOP && event->tool_calls_total > 0;
     buffer_text(out, ",\"finish_reason\":");
-    buffer_text(out, finish_name(event->finish_reason));
+    buffer_text(out, calls ? "\"tool_calls\"" : finish_name(event->finish_reason));
+}
+
+// -- messages ---------------------------------------------------------------------------------------
+
+// The first part of a call has its id and name.
+static void write_call(struct buffer *out, const bn_tool_call *call, bool streaming) {
+    bool first = call->id.length > 0;
+    buffer_text(out, "{");
+    if (streaming) buffer_format(out, "\"index\":%u,", call->index);
+    if (first) {
+        buffer_text(out, "\"id\":");
+        buffer_json(out, call->id.data, call->id.length);
+        buffer_text(out, ",\"type\":\"function\",");
+    }
+    buffer_text(out, "\"function\":{");
+    if (first) {
+        buffer_text(out, "\"name\":");
+        buffer_json(out, call->name.data, call->name.length);
+        buffer_text(out, ",");
+    }
+    buffer_text(out, "\"arguments\":");
+    buffer_json(out, call->arguments.data, call->arguments.length);
+    buffer_text(out, "}}");
+}
+
+// A field's name, behind a comma where `more` says that others stand before it.
+static void name_field(struct buffer *out, bool *more, const char *name) {
+    buffer_format(out, "%s\"%s\":", *more ? "," : "", name);
+    *more = true;
+}
+
+// `"reasoning_content":...,"tool_calls":[...]`: what there is of them.
+static void write_more(struct buffer *out, const bn_event *event, bool streaming, bool more) {
+    if (event->reasoning.length > 0) {
+        name_field(out, &more, "reasoning_content");
+        buffer_json(out, event->reasoning.data, event->reasoning.length);
+    }
+    if (event->tool_calls_count == 0) return;
+    name_field(out, &more, "tool_calls");
+    for (size_t i = 0; i < event->tool_calls_count; i++) {
+        buffer_text(out, i == 0 ? "[" : ",");
+        write_call(out, &event->tool_calls[i], streaming);
+    }
+    buffer_text(out, "]");
+}
+
+// What is new of a message.
+static void write_delta(struct buffer *out, const bn_event *event) {
+    bool more = false;
+    buffer_text(out, ",\"delta\":{");
+    if (event->text.length > 0) {
+        name_field(out, &more, "content");
+        buffer_json(out, event->text.data, event->text.length);
+    }
+    write_more(out, event, true, more);
+    buffer_text(out, "}");
 }
 
 // -- streams ----------------------------------------------------------------------------------------
@@ -163,14 +220,16 @@ static void chunk(struct exchange *ex, struct job *job, const bn_event *event) {
         buffer_text(out, "\n\n");
         return;
     }
-    if (event->text.length == 0 && event->logprobs_count == 0 && event->kind != BN_EVENT_COMPLETED) return;
+    bool nothing = event->text.length == 0 && event->reasoning.length == 0 && event->tool_calls_count == 0;
+    if (nothing && event->logprobs_count == 0 && event->kind != BN_EVENT_COMPLETED) return;
     buffer_add(out, ex->head.data, ex->head.end);
     buffer_number(out, job->index);
-    buffer_text(out, !is_chat(ex)             ? ",\"text\":"
-                     : event->text.length > 0 ? ",\"delta\":{\"content\":"
-                                              : ",\"delta\":{");
-    if (!is_chat(ex) || event->text.length > 0) buffer_json(out, event->text.data, event->text.length);
-    if (is_chat(ex)) buffer_text(out, "}");
+    if (is_chat(ex)) {
+        write_delta(out, event);
+    } else {
+        buffer_text(out, ",\"text\":");
+        buffer_json(out, event->text.data, event->text.length);
+    }
     write_rest(out, ex, job, event);
     job->written += event->text.length;
     buffer_text(out, "}]}\n\n");
@@ -194,8 +253,13 @@ static void choice(struct exchange *ex, struct job *job, const bn_event *event) 
     if (event->kind != BN_EVENT_COMPLETED) return;
     buffer_format(out, "{\"index\":%u,%s", job->index,
                   is_chat(ex) ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
-    buffer_json(out, event->text.data, event->text.length);
-    if (is_chat(ex)) buffer_text(out, ",\"refusal\":null}");
+    if (event->text.length == 0 && event->tool_calls_count > 0) buffer_text(out, "null");
+    else buffer_json(out, event->text.data, event->text.length);
+    if (is_chat(ex)) {
+        buffer_text(out, ",\"refusal\":null");
+        write_more(out, event, false, true);
+        buffer_text(out, "}");
+    }
     write_rest(out, ex, job, event);
     buffer_text(out, "}");
 }

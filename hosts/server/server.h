@@ -61,13 +61,14 @@ struct ask {
     size_t *token_from;
     size_t prompts;
     bn_chat_message *messages; // the first is for the system message
+    cJSON *chat;               // in place of `messages`: with tools
     bn_string system;
     bn_string *stops;
     bn_logit_bias *biases;
     struct buffer joined;     // texts that were joined of parts: pointers
     struct buffer stops_kept; // each with its NUL, until the answer
     uint32_t n, dimensions;
-    bool generates, stream, include_usage, has_seed, has_max_tokens, has_logprobs, base64;
+    bool generates, stream, include_usage, has_seed, has_max_tokens, has_logprobs, base64, has_chat, has_tools;
 };
 
 // How an API writes its answers. A stream is begin, chunk..., end; a whole answer is choice..., whole.
@@ -108,6 +109,8 @@ struct job {
     uint32_t slot, index;
     struct buffer out; // its part of a whole answer
     size_t written;    // bytes of text that a stream has had
+    uint32_t blocks;   // that a stream has begun
+    const char *block; // the type of the last one while it is open
 };
 
 // A request over HTTP and its answer.

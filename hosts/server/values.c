@@ -201,32 +201,6 @@ const char *read_logprobs(struct exchange *ex, const cJSON *value) {
     return NULL;
 }
 
-// What is wrong with a format of the answer, if anything.
-static const char *check_format(const cJSON *format) {
-    const cJSON *type = cJSON_GetObjectItemCaseSensitive(format, "type");
-    return cJSON_IsString(type) && strcmp(type->valuestring, "text") == 0
-               ? NULL
-               : "can only ask for plain text: this version has no structured output";
-}
-
-const char *read_response_format(struct exchange *ex, const cJSON *value) {
-    (void)ex;
-    return check_format(value);
-}
-
-const char *read_text_format(struct exchange *ex, const cJSON *value) {
-    const cJSON *format = cJSON_GetObjectItemCaseSensitive(value, "format");
-    (void)ex;
-    return format == NULL ? NULL : check_format(format);
-}
-
-const char *read_thinking(struct exchange *ex, const cJSON *value) {
-    const cJSON *type = cJSON_GetObjectItemCaseSensitive(value, "type");
-    (void)ex;
-    return cJSON_IsString(type) && strcmp(type->valuestring, "disabled") == 0 ? NULL
-                                                                              : "is not supported by this version";
-}
-
 const char *read_encoding(struct exchange *ex, const cJSON *value) {
     bool base64 = cJSON_IsString(value) && strcmp(value->valuestring, "base64") == 0;
     ex->ask.base64 = base64;

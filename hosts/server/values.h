@@ -8,6 +8,13 @@ bn_string text_of(const cJSON *value);
 const char *read_model(struct exchange *ex, const cJSON *value);
 const char *read_prompts(struct exchange *ex, const cJSON *value);
 const char *read_messages(struct exchange *ex, const cJSON *value);
+const char *read_chat(struct exchange *ex, const cJSON *value);
+// Once all fields are read.
+void chat_done(struct ask *ask);
+void add_system(struct ask *ask);
+const char *read_claude_messages(struct exchange *ex, const cJSON *value);
+const char *read_claude_tools(struct exchange *ex, const cJSON *value);
+const char *read_claude_choice(struct exchange *ex, const cJSON *value);
 const char *read_input(struct exchange *ex, const cJSON *value);
 const char *read_system(struct exchange *ex, const cJSON *value);
 const char *read_logit_bias(struct exchange *ex, const cJSON *value);
@@ -16,6 +23,10 @@ const char *read_stream_options(struct exchange *ex, const cJSON *value);
 const char *read_logprobs(struct exchange *ex, const cJSON *value);
 const char *read_response_format(struct exchange *ex, const cJSON *value);
 const char *read_text_format(struct exchange *ex, const cJSON *value);
+const char *read_json_schema(struct exchange *ex, const cJSON *value);
+const char *read_grammar(struct exchange *ex, const cJSON *value);
+const char *read_regex(struct exchange *ex, const cJSON *value);
+const char *read_structured_outputs(struct exchange *ex, const cJSON *value);
 const char *read_thinking(struct exchange *ex, const cJSON *value);
 const char *read_encoding(struct exchange *ex, const cJSON *value);
 

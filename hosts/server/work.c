@@ -67,7 +67,9 @@ int work_start(void) {
 
 void work_do(struct exchange *ex, struct work todo) {
     ex->work = todo;
-    if (buffer_length(&ex->body) < LONG_BODY) {
+    // A grammar may take long to compile, also that of tools.
+    bool grammar = ex->ask.params.constraint_kind != BN_CONSTRAINT_NONE || ex->ask.has_tools;
+    if (buffer_length(&ex->body) < LONG_BODY && !grammar) {
         todo.run(ex);
         todo.done(ex);
         return;

@@ -8,6 +8,15 @@ pub fn spawn<F: FnOnce() + Send + 'static>(name: String, f: F) -> Result<JoinHan
     start(Builder::new(), name, f)
 }
 
+/// As `spawn`, with a stack of `bytes`.
+pub fn spawn_on_stack<F: FnOnce() + Send + 'static>(
+    name: String,
+    bytes: usize,
+    f: F,
+) -> Result<JoinHandle<()>> {
+    start(Builder::new().stack_size(bytes), name, f)
+}
+
 /// Runs `f` on a thread with a stack of `bytes` and waits for it: for recursion that a host's thread may have no room
 /// for. `Internal` where it panics.
 pub fn run_on_stack<T, F>(name: &str, bytes: usize, f: F) -> Result<T>

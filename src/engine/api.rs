@@ -12,7 +12,9 @@ pub use super::hub::Stage;
 pub use super::ids::{RequestId, Which};
 pub use super::loading::open_model;
 pub use super::spans::{Span, SpanKind, SpanSink, TraceContext};
+pub use super::tool_calls::{CallText, CallView, TextView, ToolCalls};
 pub use crate::cache::CacheEvent;
+pub use crate::constrain::{Constraint, ConstraintKind};
 pub use crate::kernels::Isa;
 pub use crate::kernels::attention::KvType;
 pub use crate::model::{LoadOptions, Pooling, Source, WeightType};
@@ -31,6 +33,24 @@ pub const TIMEOUT_NONE: u32 = u32::MAX;
 pub use crate::base::log::{
     DEBUG as LOG_DEBUG, ERROR as LOG_ERROR, INFO as LOG_INFO, OFF as LOG_OFF, WARN as LOG_WARN,
 };
+
+/// A row of logits that the host may change.
+pub struct LogitsRow<'a> {
+    pub user_data: u64,
+    pub prompt: &'a [u32],
+    pub output: &'a [u32],
+    pub logits: &'a mut [f32],
+}
+
+/// Called before each token of a request, on any of the engine's threads; other than 0: the request fails.
+#[derive(Clone)]
+pub struct LogitsHook(pub Arc<dyn Fn(&mut LogitsRow) -> i32 + Send + Sync>);
+
+impl std::fmt::Debug for LogitsHook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LogitsHook")
+    }
+}
 
 /// How to open a model that engines share.
 pub struct ModelConfig {
@@ -160,6 +180,8 @@ pub enum Prompt<'a> {
     Tokens(Cow<'a, [u32]>),
     /// A conversation, which the model's chat template makes a prompt of.
     Chat(Cow<'a, [Message<'a>]>),
+    /// The same with tools, as JSON (`text::Chat`).
+    ChatJson(Cow<'a, str>),
 }
 
 /// What a request for an embedding asks for.
@@ -201,12 +223,17 @@ pub struct RequestParams<'a> {
     pub stop_strings: Vec<Cow<'a, str>>,
     /// Texts that do not come, alone or behind a space, as the tokens that the tokenizer makes of them.
     pub bad_words: Vec<Cow<'a, str>>,
+    /// What the output must match.
+    pub constraint: Option<Constraint<'a>>,
+    pub on_logits: Option<LogitsHook>,
     pub ignore_eos: bool,
     /// Give the prompt's text and ids back in front of the output.
     pub echo_prompt: bool,
     /// False: one event, the completion, with everything.
     pub stream: bool,
     pub poll_by_id: bool,
+    /// Events have text, reasoning and calls of tools apart; for `Prompt::ChatJson`.
+    pub parse_output: bool,
     /// Special tokens written out in a text prompt are recognized.
     pub parse_special: bool,
     pub user_data: u64,
@@ -249,10 +276,13 @@ impl Default for RequestParams<'_> {
             stop_tokens: Cow::default(),
             stop_strings: Vec::new(),
             bad_words: Vec::new(),
+            constraint: None,
+            on_logits: None,
             ignore_eos: false,
             echo_prompt: false,
             stream: true,
             poll_by_id: false,
+            parse_output: false,
             parse_special: false,
             user_data: 0,
             timeout_ms: 0,
@@ -439,5 +469,13 @@ pub struct Stats {
     pub request_decode: Latency,
     pub prompt_lengths: Lengths,
     pub generated_lengths: Lengths,
+    /// Grammars of accepted requests: compiled, and found compiled; on callers' threads.
+    pub grammars_compiled: u64,
+    pub grammars_reused: u64,
+    pub grammar_compile_ns: u64,
+    /// Computed on threads of their own; what sampling waited for them.
+    pub masks: u64,
+    pub mask_ns: u64,
+    pub mask_wait_ns: u64,
     pub efficiency: Efficiency,
 }

@@ -1,6 +1,7 @@
 //! Ranges of the configuration and of a request, refused by name.
 
 use super::api::{EngineConfig, Prompt, RequestParams};
+use super::prompt::Prompted;
 use crate::base::{Error, Result, Status, reserve};
 use crate::sample::SamplingParams;
 use crate::schedule::MAX_DRAFT;
@@ -78,8 +79,8 @@ pub struct RequestLimits<'a> {
 }
 
 impl RequestLimits<'_> {
-    /// Checks everything about `params` but room in the queue, and returns the prompt's ids.
-    pub fn prompt_ids(&self, params: &RequestParams) -> Result<Vec<u32>> {
+    /// Checks everything about `params` but room in the queue, and returns the prompt.
+    pub fn prompt(&self, params: &RequestParams) -> Result<Prompted> {
         params.session.as_deref().map_or(Ok(()), session_name)?;
         draft_tokens(params.draft_tokens)?;
         if params.session.is_some() && !params.cache {
@@ -89,15 +90,23 @@ impl RequestLimits<'_> {
             Some(_) => self.embedding(params)?,
             None => self.generation(params)?,
         }
+        if params.parse_output && !matches!(params.prompt, Prompt::ChatJson(_)) {
+            return Err(Error::invalid("BN_REQUEST_PARSE_OUTPUT is set and needs chat_json"));
+        }
         let ids = match &params.prompt {
             Prompt::Tokens(ids) => self.given(ids)?,
             Prompt::Text(text) => self.encode(text, params.parse_special, params.embedding.is_some())?,
             Prompt::Chat(messages) => self.conversation(messages)?,
+            Prompt::ChatJson(source) => return self.chat(source, params).and_then(|made| self.checked(made)),
         };
-        if ids.is_empty() {
-            return Err(Error::invalid("the prompt is empty"));
+        self.checked(Prompted { ids, ..Prompted::default() })
+    }
+
+    fn checked(&self, made: Prompted) -> Result<Prompted> {
+        match made.ids.len() {
+            0 => Err(Error::invalid("the prompt is empty")),
+            n => self.fits(n, n, "tokens").map(|()| made),
         }
-        Ok(ids)
     }
 
     /// A copy of the caller's own ids.
@@ -114,11 +123,10 @@ impl RequestLimits<'_> {
     fn conversation(&self, messages: &[Message]) -> Result<Vec<u32>> {
         let template = self.chat.ok_or_else(no_template)?;
         let text = template.render(messages, true)?;
-        let ids = self.tokenizer()?.encode_chat(&text)?;
-        self.fits(ids.len(), ids.len(), "tokens").map(|()| ids)
+        self.tokenizer()?.encode_chat(&text)
     }
 
-    fn tokenizer(&self) -> Result<&Tokenizer> {
+    pub(super) fn tokenizer(&self) -> Result<&Tokenizer> {
         self.tokenizer.ok_or_else(|| {
             Error::unsupported(
                 "a text prompt needs a tokenizer, and the model's file has none; pass token ids",
@@ -175,11 +183,14 @@ impl RequestLimits<'_> {
         let given = &params.sampling;
         let set = [
             ("messages", matches!(params.prompt, Prompt::Chat(_))),
+            ("chat_json", matches!(params.prompt, Prompt::ChatJson(_))),
             ("stop_tokens", !params.stop_tokens.is_empty()),
             ("stop_strings", !params.stop_strings.is_empty()),
             ("BN_REQUEST_IGNORE_EOS", params.ignore_eos),
             ("BN_REQUEST_ECHO_PROMPT", params.echo_prompt),
             ("bad_words", !params.bad_words.is_empty()),
+            ("constraint", params.constraint.is_some()),
+            ("on_logits", params.on_logits.is_some()),
         ];
         let named = set.iter().find(|(_, set)| *set).map(|(name, _)| *name);
         match named.or_else(|| given.differs_from(&SamplingParams::default())) {
@@ -254,7 +265,7 @@ mod tests {
             chat: None,
         };
         let ids = |prompt: Prompt, embedding: Option<EmbeddingParams>| {
-            limits.prompt_ids(&RequestParams { prompt, embedding, ..Default::default() })
+            limits.prompt(&RequestParams { prompt, embedding, ..Default::default() }).map(|made| made.ids)
         };
         let text = |text: &'static str| Prompt::Text(text.into());
         let embedding = || Some(EmbeddingParams::default());

@@ -15,6 +15,7 @@ use super::spans::{SpanSink, spans};
 use super::stats::{Recorder, StepLog};
 use crate::base::clock::{now_ns, unix_ns};
 use crate::base::{Error, Result, Status, panics, reserve, reserved};
+use crate::constrain::Grammars;
 use crate::model::{Loaded, Outputs};
 use crate::ops::{FusedOps, KvCache, RaggedBatch, SeqRows};
 use crate::sample::Sampler;
@@ -31,6 +32,7 @@ pub struct Shared {
     pub kv_events: KvEvents,
     pub log: Log,
     pub on_span: Option<SpanSink>,
+    pub grammars: Grammars,
     pub loaded: Loaded,
 }
 

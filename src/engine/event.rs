@@ -2,6 +2,7 @@
 
 use super::hub::Merge;
 use super::ids::RequestId;
+use super::tool_calls::ToolCalls;
 use crate::base::Status;
 use crate::model::Pooling;
 pub use crate::sample::Logprob;
@@ -69,6 +70,11 @@ pub struct Event {
     pub stop: Option<u32>,
     /// Whole UTF-8 that became certain since the last event; may be empty.
     pub text: String,
+    /// With `parse_output`, the reasoning that is not in `text`, and calls of tools.
+    pub reasoning: String,
+    pub calls: ToolCalls,
+    /// In the terminal event: calls in all.
+    pub calls_made: u32,
     /// Ids since the last event, the end token included; with echo_prompt the prompt's come first.
     pub tokens: Vec<u32>,
     /// For each of `tokens` its own logprob and then `top_logprobs` more, most likely first (NaN for an echoed
@@ -95,6 +101,9 @@ impl Merge for Event {
 
     fn merge(&mut self, next: &mut Self) {
         self.text.push_str(&next.text);
+        self.reasoning.push_str(&next.reasoning);
+        self.calls.merge(&mut next.calls);
+        self.calls_made = next.calls_made;
         self.tokens.extend_from_slice(&next.tokens);
         self.logprobs.extend_from_slice(&next.logprobs);
         (self.finish, self.status, self.stop, self.usage) = (next.finish, next.status, next.stop, next.usage);

@@ -12,6 +12,7 @@ use super::ids::next_salt;
 use super::kv_events::KvEvents;
 use super::loading;
 use super::memory::{self, MemoryPlan, RequestBytes};
+use super::prompt::Prompted;
 use super::sequence::Sequence;
 use super::session_file;
 use super::signal::Signal;
@@ -20,11 +21,13 @@ use super::stats::Recorder;
 use crate::base::clock::now_ns;
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result, Status, fork, reserve, threads};
+use crate::constrain::Grammars;
 use crate::kernels::Pool;
 use crate::model::{Facts, KvShape, Loaded};
 use crate::ops::{FusedOps, KvCache};
 use crate::schedule::{Scheduler, SchedulerConfig};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -47,7 +50,14 @@ pub struct Engine {
 
 /// What an engine's threads share. A function of its own: hosts' stacks may be small, and this takes a part of one.
 #[inline(never)]
-fn share(config: &EngineConfig, loaded: Loaded, bytes: u64, claim: Claim, log: Log) -> Result<Arc<Shared>> {
+fn share(
+    config: &EngineConfig,
+    loaded: Loaded,
+    ops: &FusedOps,
+    bytes: u64,
+    claim: Claim,
+    log: Log,
+) -> Result<Arc<Shared>> {
     let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
     let bounds = Bounds {
         requests: config.queue_capacity as usize,
@@ -65,6 +75,7 @@ fn share(config: &EngineConfig, loaded: Loaded, bytes: u64, claim: Claim, log: L
         recorder: Recorder::new(claim),
         log,
         on_span: config.on_span.clone(),
+        grammars: Grammars::new(ops.pool().threads()),
         loaded,
     }))
 }
@@ -111,7 +122,7 @@ impl Engine {
         log: Log,
     ) -> Result<(Self, Vec<Core>)> {
         let block_size = config.kv_block_size as usize;
-        let shared = share(config, loaded, memory.for_requests(), claim, log)?;
+        let shared = share(config, loaded, &ops, memory.for_requests(), claim, log)?;
         let KvShape { layers, kv_heads, head_dim, .. } = shared.loaded.model.kv_shape();
         let kv = KvCache::new(memory.kv_type, layers, kv_heads, head_dim, memory.blocks, block_size)?;
         let mut scheduler = Scheduler::new(SchedulerConfig {
@@ -203,7 +214,9 @@ impl Engine {
         let now = now_ns();
         let (facts, limits) = (self.facts(), self.limits(params.embedding.is_some()));
         params.adapter.as_ref().map_or(Ok(()), |adapted| self.check_adapter(adapted))?;
-        let prompt = limits.prompt_ids(params)?;
+        let Prompted { ids: prompt, answer, grammar } = limits.prompt(params)?;
+        let lark = grammar.map(|text| Constraint { kind: ConstraintKind::Lark, text: text.into() });
+        let constraint = lark.as_ref().or(params.constraint.as_ref());
         let max_new = match params.embedding {
             Some(_) => 1,
             None => match (params.max_new_tokens, (self.memory.max_sequence - prompt.len()) as u32) {
@@ -220,11 +233,20 @@ impl Engine {
             TIMEOUT_NONE => 0,
             ms => ms,
         };
-        let ends = &self.shared.loaded.end_tokens;
+        // A constraint says when they may come.
+        let ends: &[u32] = match params.ignore_eos && constraint.is_none() {
+            true => &[],
+            false => &self.shared.loaded.end_tokens,
+        };
         let mut sequence = Box::new(Sequence::new(params, prompt, max_new, facts, ends, now, timeout_ms)?);
         sequence.drafts = drafts;
         sequence.takes(bytes);
         sequence.forbid(limits.bad_words(params)?);
+        sequence.answer = answer;
+        if let Some(constraint) = constraint {
+            let vocabulary = self.shared.loaded.vocabulary()?;
+            sequence.guide = Some(self.shared.grammars.guide(vocabulary, constraint)?);
+        }
         let place = Place {
             by_id: params.poll_by_id,
             user_data: params.user_data,
@@ -236,6 +258,11 @@ impl Engine {
             prompt_tokens: sequence.prompt.len() as u64,
         };
         Ok((place, Work::Sequence(sequence)))
+    }
+
+    /// Compiles what a request may ask for, as `submit` does; what it says is then known.
+    pub fn check_constraint(&self, constraint: &Constraint) -> Result<()> {
+        self.shared.grammars.guide(self.shared.loaded.vocabulary()?, constraint).map(drop)
     }
 
     /// Elements of an embedding; `Unsupported` where the model makes none.
@@ -376,6 +403,8 @@ impl Engine {
         let (hub, bounds) = (self.shared.hub.usage(), self.shared.hub.bounds());
         let recorded = self.shared.recorder.snapshot(self.max_batch_size);
         let completed = |reason: FinishReason| hub.outcomes[reason as usize];
+        let grammars = self.shared.grammars.totals();
+        let total = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
             accepted: hub.accepted,
             completed_stop: completed(FinishReason::Stop),
@@ -401,6 +430,12 @@ impl Engine {
             memory_used_bytes: self.memory.fixed() + hub.reserved,
             memory_peak_bytes: self.memory.fixed() + hub.reserved_peak,
             memory_limit_bytes: self.memory.limit,
+            grammars_compiled: total(&grammars.compiled),
+            grammars_reused: total(&grammars.hits),
+            grammar_compile_ns: total(&grammars.compile_ns),
+            masks: total(&grammars.masks),
+            mask_ns: total(&grammars.mask_ns),
+            mask_wait_ns: total(&grammars.wait_ns),
             ..recorded
         }
     }
@@ -442,6 +477,7 @@ impl Engine {
             // Both threads catch what they run; there is nothing to hear from them.
             let _ = handle.join();
         }
+        self.shared.grammars.stop();
         self.shared.hub.destroy();
         Ok(())
     }

@@ -320,8 +320,10 @@ pub const KEPT_BYTES: u64 = 12;
 /// there.
 fn delivered_bytes(params: &RequestParams, longest_token: usize) -> u64 {
     let logprobs = if params.sampling.logprobs { 1 + params.sampling.top_logprobs as u64 } else { 0 };
-    // A byte that is no UTF-8 becomes three.
-    3 * (4 + 8 * logprobs + 3 * longest_token as u64)
+    // A byte that is no UTF-8 becomes three. Told apart, it may wait as a text and in characters, and an argument's
+    // grows by escapes; a call has a frame.
+    let (copies, frame) = if params.parse_output { (12, 64) } else { (3, 0) };
+    3 * (4 + 8 * logprobs + frame + copies * longest_token as u64)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod lookup;
 mod slots;
 
 mod adapters;
+mod answer;
 pub mod api;
 mod callback;
 mod config;
@@ -20,6 +21,7 @@ mod event;
 mod free_memory;
 mod handle;
 mod memory;
+mod prompt;
 mod recent;
 mod sequence;
 mod session_file;
@@ -27,6 +29,7 @@ mod signal;
 mod spans;
 mod speculation;
 mod stats;
+mod tool_calls;
 
 #[cfg(test)]
 mod simulation;

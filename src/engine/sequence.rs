@@ -1,7 +1,9 @@
 //! One request as the engine thread holds it, from submit to its terminal event.
 
 use super::adapters::Adapted;
-use super::api::{Pooling, RequestParams, TraceContext};
+use super::answer::Answer;
+use super::api::{LogitsHook, LogitsRow, Pooling, RequestParams, TraceContext};
+use super::callback;
 use super::embedding::Pooler;
 use super::event::{Event, FinishReason, Spare, Usage};
 use super::ids::RequestId;
@@ -9,8 +11,9 @@ use super::lookup::Text;
 use super::memory::{GRANT, KEPT_BYTES, RequestBytes};
 use super::speculation::Drafts;
 use crate::base::{Error, Result, Status, reserve};
+use crate::constrain::Guide;
 use crate::model::Facts;
-use crate::sample::{Known, Logprob, Sampler, SamplerState, SamplingParams, StopMatcher};
+use crate::sample::{Allowed, Known, Logprob, Sampler, SamplerState, SamplingParams, StopMatcher};
 use crate::schedule::{Offer, PlanEntry, Request, Reuse};
 use crate::text::{Tokenizer, Utf8Stream};
 use std::ops::Range;
@@ -71,10 +74,16 @@ pub struct Sequence {
     pooler: Option<Pooler>,
     /// None: it drafts nothing.
     pub drafts: Option<Box<Drafts>>,
+    /// Some: its output matches a grammar.
+    pub guide: Option<Guide>,
+    /// The host's hand in its logits.
+    hook: Option<LogitsHook>,
+    /// Some: its output is told apart.
+    pub answer: Option<Answer>,
 }
 
 impl Sequence {
-    /// `end_tokens` are the model's; `ignore_eos` makes them ordinary.
+    /// `end_tokens` are the model's, none where they are ordinary.
     pub fn new(
         params: &RequestParams,
         prompt: Vec<u32>,
@@ -85,9 +94,8 @@ impl Sequence {
         timeout_ms: u32,
     ) -> Result<Self> {
         let after = |ms: u32| if ms == 0 { 0 } else { now.saturating_add(u64::from(ms) * 1_000_000) };
-        let ends = if params.ignore_eos { &[] } else { end_tokens };
-        let stop = StopMatcher::new(&params.stop_tokens, ends, &params.stop_strings)?;
         let salt = params.adapter.as_ref().map_or(params.cache_salt, |a| a.salt(params.cache_salt));
+        let stop = StopMatcher::new(&params.stop_tokens, end_tokens, &params.stop_strings)?;
         let pooler = params.embedding.as_ref().map(|e| Pooler::new(e, facts.pooling, facts.hidden_size));
         Ok(Self {
             id: RequestId(0),
@@ -127,6 +135,9 @@ impl Sequence {
             pending: None,
             pooler,
             drafts: None,
+            guide: None,
+            hook: params.on_logits.clone(),
+            answer: None,
         })
     }
 
@@ -201,6 +212,9 @@ impl Sequence {
         }
         if self.was_admitted() {
             return Ok(None);
+        }
+        if let Some(guide) = &mut self.guide {
+            guide.begin()?;
         }
         (self.admitted_ns, self.cached) = (now, cached);
         Ok(Some(now.saturating_sub(self.submitted_ns)))
@@ -305,11 +319,22 @@ impl Sequence {
         reserve(&mut event.tokens, 1, "output tokens")?;
         reserve(&mut self.output, 1, "output tokens")?;
         reserve(&mut event.logprobs, event.logprobs_per_token as usize, "log probabilities")?;
+        if let Some(hook) = &self.hook {
+            self.run_hook(hook, logits)?;
+        }
         let (prompt, output) = (&self.prompt, &self.output);
         let text = |token| tokenizer.and_then(|t| t.token_bytes(token)).unwrap_or_default();
         self.sampler.read(prompt, output, &text);
-        let known = Known { prompt, output, ends: self.stop.tokens() };
-        let token = sampler.sample(&self.sampling, &mut self.sampler, logits, &known, &mut event.logprobs)?;
+        let mask = self.guide.as_mut().map(Guide::mask).transpose()?;
+        let allowed = mask.map(|mask| Allowed { bits: mask.bits(), complete: mask.complete() });
+        let known = Known { prompt, output, ends: self.stop.tokens(), allowed };
+        let drawn = sampler.sample(&self.sampling, &mut self.sampler, logits, &known, &mut event.logprobs);
+        let token = match drawn {
+            Err(error) if error.status == Status::BadModel && self.hook.is_some() => {
+                return Err(Error::invalid(format!("after on_logits, {}", error.message)));
+            }
+            drawn => drawn?,
+        };
         self.output.push(token);
         event.tokens.push(token);
         self.credit = self.credit.saturating_sub(1);
@@ -319,7 +344,20 @@ impl Sequence {
         }
         let gap = self.tick(now);
         self.stop_rules(token, tokenizer, event)?;
+        if let Some(guide) = self.guide.as_mut().filter(|_| event.finish == FinishReason::None) {
+            guide.push(token)?;
+        }
         Ok(gap)
+    }
+
+    fn run_hook(&self, hook: &LogitsHook, logits: &mut [f32]) -> Result<()> {
+        let (prompt, output) = (&self.prompt[..], &self.output[..]);
+        let mut row = LogitsRow { user_data: self.user_data, prompt, output, logits };
+        let code = callback::run(|| hook.0(&mut row));
+        if code != 0 {
+            return Err(Error::new(Status::Cancelled, format!("on_logits returned {code}")));
+        }
+        Ok(())
     }
 
     /// Which of `entry`'s rows give their hidden states; None for a request that generates.
@@ -361,36 +399,55 @@ impl Sequence {
     fn stop_rules(&mut self, token: u32, tokenizer: Option<&Tokenizer>, event: &mut Event) -> Result<()> {
         let bytes = tokenizer.and_then(|t| t.token_bytes(token)).unwrap_or_default();
         // Each byte may become U+FFFD, those that are held back too.
-        self.stop.reserve(3 * (bytes.len() + 3), &mut event.text)?;
+        self.stop.reserve(3 * (bytes.len() + 3), text_of(&mut self.answer, event))?;
         if let Some(stop) = self.stop.stop_token(token) {
             (event.finish, event.stop) = (FinishReason::Stop, stop.map(|at| at as u32));
         } else {
+            let mark = self.mark(token, tokenizer);
             let mut piece = String::new();
-            self.utf8.push(bytes, &mut piece);
-            if let Some(stop) = self.stop.push(&piece, &mut event.text) {
+            match mark {
+                Some(_) => self.utf8.finish(&mut piece),
+                None => self.utf8.push(bytes, &mut piece),
+            }
+            if let Some(stop) = self.stop.push(&piece, text_of(&mut self.answer, event)) {
                 (event.finish, event.stop) = (FinishReason::StopString, Some(stop as u32));
-                return Ok(());
+                return self.answer.as_mut().map_or(Ok(()), |answer| answer.finish(event));
+            }
+            if let Some(answer) = &mut self.answer {
+                if mark.is_some() {
+                    self.stop.cut(&mut answer.raw);
+                }
+                answer.tell(mark, event)?;
             }
             if self.output.len() < self.max_new as usize {
                 return Ok(());
             }
             event.finish = FinishReason::Length;
         }
-        if let Some(stop) = self.flush(&mut event.text) {
+        if let Some(stop) = self.flush(event)? {
             (event.finish, event.stop) = (FinishReason::StopString, Some(stop));
         }
         Ok(())
     }
 
+    /// How `token` is written, if it is a control token that means something in the answer.
+    fn mark<'a>(&self, token: u32, tokenizer: Option<&'a Tokenizer>) -> Option<&'a [u8]> {
+        let (answer, tokenizer) = (self.answer.as_ref()?, tokenizer?);
+        let written = tokenizer.token_piece(token).filter(|_| tokenizer.token_bytes(token) == Some(b""));
+        written.filter(|written| answer.is_mark(written))
+    }
+
     /// Gives out what was held back; the stop string that this completed, if any.
-    fn flush(&mut self, text: &mut String) -> Option<u32> {
+    fn flush(&mut self, event: &mut Event) -> Result<Option<u32>> {
         let mut piece = String::new();
         self.utf8.finish(&mut piece);
+        let text = text_of(&mut self.answer, event);
         let stop = self.stop.push(&piece, text);
         if stop.is_none() {
             self.stop.finish(text);
         }
-        stop.map(|at| at as u32)
+        self.answer.as_mut().map_or(Ok(()), |answer| answer.finish(event))?;
+        Ok(stop.map(|at| at as u32))
     }
 
     /// The terminal event: with what `advance` or `pool` decided, or with `why` where it is ended from outside.
@@ -404,13 +461,13 @@ impl Sequence {
         let mut event = self.event(spare);
         if let Some((reason, error)) = why {
             // Where there is no memory for the texts, the event still says why.
-            let made = self.echo(tokenizer, &mut event).and_then(|()| self.stop.reserve(3, &mut event.text));
-            if made.is_ok() {
-                self.flush(&mut event.text);
-            }
+            let made = self.echo(tokenizer, &mut event);
+            let made = made.and_then(|()| self.stop.reserve(3, text_of(&mut self.answer, &mut event)));
+            let _ = made.and_then(|()| self.flush(&mut event));
             (event.finish, event.status, event.message) = (reason, error.status, error.message);
         }
         event.usage = self.usage(now);
+        event.calls_made = self.answer.as_ref().map_or(0, Answer::calls);
         event.granted += self.extra_bytes;
         event
     }
@@ -431,6 +488,11 @@ impl Sequence {
             total_ns: now.saturating_sub(self.submitted_ns),
         }
     }
+}
+
+/// Where text goes that the stop rules let through.
+fn text_of<'a>(answer: &'a mut Option<Answer>, event: &'a mut Event) -> &'a mut String {
+    answer.as_mut().map_or(&mut event.text, |answer| &mut answer.raw)
 }
 
 /// Prompt positions whose rows nobody wants to see.
@@ -455,3 +517,7 @@ pub fn too_late() -> (FinishReason, Error) {
 fn timed_out(what: &str) -> (FinishReason, Error) {
     (FinishReason::TimedOut, Error::new(Status::TimedOut, what))
 }
+
+#[cfg(test)]
+#[path = "sequence_tests.rs"]
+mod tests;

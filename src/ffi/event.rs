@@ -2,6 +2,7 @@
 
 use super::growth::grown;
 use super::status::bn_status;
+use super::tool_call::bn_tool_call;
 use super::types::{bn_logprob, bn_request, bn_string};
 use crate::engine::api::{Event, FinishReason, Logprob};
 use std::mem::offset_of;
@@ -99,6 +100,18 @@ pub struct bn_event {
     pub drafted_tokens: u32,
     /// Of these, those that the output has.
     pub accepted_tokens: u32,
+    /// New reasoning, which is not in `text` (`BN_REQUEST_PARSE_OUTPUT`): whole UTF-8 characters.
+    pub reasoning: bn_string,
+    /// New calls of tools, and more of the last one (`BN_REQUEST_PARSE_OUTPUT`). NULL if there are
+    /// none.
+    pub tool_calls: *const bn_tool_call,
+    /// Number of `tool_calls`.
+    pub tool_calls_count: usize,
+    /// Calls in the whole answer; 0 before `BN_EVENT_COMPLETED`. After `BN_FINISH_STOP`, they are
+    /// what the model waits for.
+    pub tool_calls_total: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 grown!(bn_event: 184);
@@ -156,6 +169,11 @@ impl bn_event {
             total_ns: usage.total_ns,
             drafted_tokens: usage.drafted_tokens,
             accepted_tokens: usage.accepted_tokens,
+            reasoning: bn_string::of(&event.reasoning),
+            tool_calls: array(event.calls.views()),
+            tool_calls_count: event.calls.views().len(),
+            tool_calls_total: event.calls_made,
+            reserved: 0,
         }
     }
 }

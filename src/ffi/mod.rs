@@ -6,6 +6,7 @@
 
 mod cancel;
 pub mod config;
+pub mod constraint;
 pub mod event;
 pub mod exports;
 pub mod growth;
@@ -21,4 +22,5 @@ pub mod span;
 pub mod stats;
 pub mod status;
 pub mod string;
+pub mod tool_call;
 pub mod types;

@@ -1,6 +1,7 @@
 //! `bn_request_params` and its way into `RequestParams`; `bn_request_info`.
 
 use super::config::{choice, speculation};
+use super::constraint::{bn_logits_callback, constraint};
 use super::growth::{self, Array, Grown, grown};
 use super::guard;
 use super::registry;
@@ -13,6 +14,7 @@ use crate::engine::api::{
 use crate::sample::{Dry, MAX_LISTED, SamplingParams};
 use crate::text::chat::MAX_MESSAGES;
 use std::borrow::Cow;
+use std::ffi::c_void;
 
 /// No events on the way: one event at the end, with the whole text and all tokens.
 pub const BN_REQUEST_NO_STREAM: u32 = 1 << 0;
@@ -52,6 +54,17 @@ pub const BN_REQUEST_END_UNREAD: u32 = 1 << 10;
 /// temperature and all that drops tokens (of a dropped one: -infinity), instead of the model's own.
 pub const BN_REQUEST_CHAIN_LOGPROBS: u32 = 1 << 11;
 
+/// Needs `chat_json`: events have the answer's reasoning in `reasoning`, calls of tools in
+/// `tool_calls`, and all else in `text`. The markers between them are left out, with the line breaks
+/// beside them. The model's chat template tells how it writes these. Calls are looked for if `tools`
+/// may be called.
+///
+/// A call is returned as soon as its name is known and its arguments begin, and these as they come.
+/// What begins like a call and is none is text. If the arguments turn out not to be JSON, the call
+/// keeps what was returned of them, and the rest is text. Stop strings are looked for in all that
+/// is generated.
+pub const BN_REQUEST_PARSE_OUTPUT: u32 = 1 << 12;
+
 /// The default of `bn_request_params.priority`.
 pub const BN_PRIORITY_DEFAULT: u32 = 128;
 /// The most urgent `bn_request_params.priority`.
@@ -90,11 +103,12 @@ const FLAGS: u32 = BN_REQUEST_NO_STREAM
     | BN_REQUEST_NO_CACHE
     | BN_REQUEST_DROP_LATE
     | BN_REQUEST_END_UNREAD
-    | BN_REQUEST_CHAIN_LOGPROBS;
+    | BN_REQUEST_CHAIN_LOGPROBS
+    | BN_REQUEST_PARSE_OUTPUT;
 
 /// One request. `bn_request_params_init` fills in the defaults; then set one of `prompt`,
-/// `prompt_tokens` and `messages`. Nothing that it points to is needed after the call that
-/// submits it.
+/// `prompt_tokens`, `messages` and `chat_json`. Nothing that it points to is needed after the call
+/// that submits it.
 #[repr(C)]
 pub struct bn_request_params {
     /// `sizeof(bn_request_params)`; set by `bn_request_params_init`.
@@ -246,7 +260,8 @@ pub struct bn_request_params {
     pub dry_allowed_length: u32,
     /// DRY looks at this many of the latest tokens of prompt and output. 0 (default): at all.
     pub dry_window: u32,
-    /// The model's end tokens and `stop_tokens` do not come before so many tokens. Default 0.
+    /// The model's end tokens and `stop_tokens` do not come before so many tokens, unless a
+    /// `constraint` leaves nothing else. Default 0.
     pub min_new_tokens: u32,
     /// The adapter that the request runs with, of the same engine. NULL (default): none. Requests
     /// with different adapters share no part of the prefix cache.
@@ -260,6 +275,40 @@ pub struct bn_request_params {
     /// The most tokens drafted for one step, up to `BN_MAX_DRAFT_TOKENS`. How many there are follows
     /// from how many were right, and from the time that they take. 0 (default): the engine's.
     pub draft_tokens: u32,
+    /// `BN_CONSTRAINT_*`. Default `BN_CONSTRAINT_NONE`.
+    pub constraint_kind: i32,
+    /// What the output must match, as `constraint_kind` says; at most 524288 bytes. Tokens that
+    /// would break it do not come, whatever else is asked for. When it is matched, the model's end
+    /// tokens may come, even with `BN_REQUEST_IGNORE_EOS`, and nothing else if there is no way to
+    /// go on. An output that `max_new_tokens` or a stop string ends early is the beginning of a
+    /// match. It is compiled while the request is submitted, and the latest ones stay compiled.
+    /// Not set (default): none.
+    pub constraint: bn_string,
+    /// Called before each token is sampled, to change its logits. Default NULL. Refused with
+    /// `BN_REQUEST_EMBED`.
+    pub on_logits: bn_logits_callback,
+    /// Passed to `on_logits`.
+    pub on_logits_context: *mut c_void,
+    /// The prompt as a conversation with tools: a JSON object with the fields of OpenAI's chat
+    /// completions `messages`, `tools`, `tool_choice`, `parallel_tool_calls`, and of transformers'
+    /// chat templates `chat_template_kwargs` (an object: the template's variables), `documents`,
+    /// `add_generation_prompt` (default true) and `continue_final_message`: the answer goes on with
+    /// the last message. Other fields are refused, nulls ignored. No text in it becomes a control
+    /// token, names included. At most 64 MiB, 65536 messages and 1048576 values.
+    ///
+    /// Messages go to the template as they are, but contents that are lists of text parts become one
+    /// text, and `arguments` that are JSON texts become objects, as in vLLM. If the template knows
+    /// no tools, they are described in the system message.
+    ///
+    /// A `tool_choice` of "required" or of a function makes the output such a call, as its
+    /// `parameters` say, "auto" with `strict` tools or without `parallel_tool_calls` the calls that
+    /// come; `constraint` must not be set then. With "none", tools are shown to the model, and calls
+    /// are text.
+    ///
+    /// `tool_format` ("hermes", "llama3", "mistral", "mistral11", "gemma", "none") and
+    /// `reasoning_format` ("think", "mistral", "none") say how the model writes calls and reasoning,
+    /// in place of what its template tells.
+    pub chat_json: bn_string,
 }
 
 grown!(
@@ -328,10 +377,14 @@ impl bn_request_params {
             stop_strings,
             // SAFETY: the caller's promise.
             bad_words: unsafe { guard::texts("bad_words", self.bad_words, self.bad_words_count) }?,
+            // SAFETY: the caller's promise.
+            constraint: unsafe { constraint(self.constraint_kind, self.constraint) }?,
+            on_logits: self.logits_hook(),
             ignore_eos: has(BN_REQUEST_IGNORE_EOS),
             echo_prompt: has(BN_REQUEST_ECHO_PROMPT),
             stream: !has(BN_REQUEST_NO_STREAM),
             poll_by_id: has(BN_REQUEST_POLL_BY_ID),
+            parse_output: has(BN_REQUEST_PARSE_OUTPUT),
             parse_special: has(BN_REQUEST_PARSE_SPECIAL),
             user_data: self.user_data,
             timeout_ms: self.timeout_ms,
@@ -396,22 +449,24 @@ impl bn_request_params {
 
     unsafe fn prompt<'a>(&self) -> Result<Prompt<'a>> {
         // SAFETY: the caller's promise.
-        let (text, ids, messages) = unsafe {
+        let (text, ids, messages, chat) = unsafe {
             (
                 guard::optional_text("prompt", self.prompt)?,
                 guard::slice("prompt_tokens", self.prompt_tokens, self.prompt_tokens_count)?,
                 conversation(self.messages, self.messages_count, self.message_size)?,
+                guard::optional_text("chat_json", self.chat_json)?,
             )
         };
-        match (text, !self.prompt_tokens.is_null(), !self.messages.is_null()) {
-            (Some(text), false, false) => Ok(Prompt::Text(Cow::Borrowed(text))),
-            (None, true, false) => Ok(Prompt::Tokens(Cow::Borrowed(ids))),
-            (None, false, true) => Ok(Prompt::Chat(Cow::Owned(messages))),
-            (None, false, false) => Err(Error::invalid(
-                "prompt, prompt_tokens and messages are all NULL: a request has one of them",
+        match (text, chat, !self.prompt_tokens.is_null(), !self.messages.is_null()) {
+            (Some(text), None, false, false) => Ok(Prompt::Text(Cow::Borrowed(text))),
+            (None, Some(chat), false, false) => Ok(Prompt::ChatJson(Cow::Borrowed(chat))),
+            (None, None, true, false) => Ok(Prompt::Tokens(Cow::Borrowed(ids))),
+            (None, None, false, true) => Ok(Prompt::Chat(Cow::Owned(messages))),
+            (None, None, false, false) => Err(Error::invalid(
+                "prompt, prompt_tokens, messages and chat_json are all NULL: a request has one of them",
             )),
             _ => Err(Error::invalid(
-                "more than one of prompt, prompt_tokens and messages is set: a request has one of them",
+                "more than one of prompt, prompt_tokens, messages and chat_json is set: a request has one of them",
             )),
         }
     }

@@ -196,6 +196,18 @@ pub struct bn_stats {
     pub drafted_tokens: u64,
     /// Of these, those that outputs have.
     pub accepted_tokens: u64,
+    /// Constraints of requests that were compiled, those that failed not included.
+    pub grammars_compiled: u64,
+    /// Constraints of requests that were found compiled.
+    pub grammars_reused: u64,
+    /// Nanoseconds that compiling took, on the threads that submit.
+    pub grammar_compile_ns: u64,
+    /// Masks computed: which tokens a constraint allows next.
+    pub masks: u64,
+    /// Nanoseconds that they took, on threads of their own, beside the forward passes.
+    pub mask_ns: u64,
+    /// Nanoseconds that sampling waited for them, summed over requests.
+    pub mask_wait_ns: u64,
 }
 
 grown!(bn_stats: 1328);
@@ -229,7 +241,8 @@ impl bn_stats {
             recomputed_tokens preemptions pauses paused sessions session_blocks queue_age_ns queue_capacity
             queued_tokens queue_token_capacity decode_steps long_steps prefill_ns decode_ns idle_ns uptime_ns
             recent_generated_tokens_per_second recent_prompt_tokens_per_second queried_tokens batched_requests
-            max_batch_size kv_block_size drafted_tokens accepted_tokens;
+            max_batch_size kv_block_size drafted_tokens accepted_tokens grammars_compiled grammars_reused grammar_compile_ns masks mask_ns
+            mask_wait_ns;
             struct_size: 0,
             reserved: 0,
             queue_wait: bn_latency::new(&of.queue_wait),

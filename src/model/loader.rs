@@ -124,7 +124,8 @@ pub fn load(
             let tokenizer = Arc::new(Tokenizer::bytes()?);
             let end_tokens = tokenizer.end_tokens().to_vec();
             let chat = Some(Arc::new(Echo::chat_template()?));
-            return Ok(Loaded { model, tokenizer: Some(tokenizer), end_tokens, chat });
+            let (tokenizer, vocabulary) = (Some(tokenizer), Arc::default());
+            return Ok(Loaded { model, tokenizer, end_tokens, chat, vocabulary });
         }
         Source::Embedded => Box::new(embedded()?),
         Source::File(path) if Path::new(path).is_dir() => Box::new(HfFolder::open(path)?),
@@ -201,7 +202,7 @@ fn decoder(
     let size = format!("{parameters} parameters, {layers} layers of {hidden_size}, context {context_length}");
     log(INFO, &format!("loaded {}: {name} ({architecture}), {size}", files.what()));
     let (tokenizer, chat) = (tokenizer.map(Arc::new), chat.map(Arc::new));
-    Ok(Loaded { model: Arc::new(model), tokenizer, end_tokens, chat })
+    Ok(Loaded { model: Arc::new(model), tokenizer, end_tokens, chat, vocabulary: Arc::default() })
 }
 
 #[cfg(feature = "demo-model")]

@@ -30,6 +30,7 @@ pub use pooling::Pooling;
 pub use sampling::SamplingDefaults;
 
 use crate::base::{Error, Result, Status};
+use crate::constrain::{LazyVocabulary, Vocabulary};
 use crate::kernels::attention::KvType;
 use crate::ops::{KvCache, OpSet, RaggedBatch};
 use crate::text::{ChatTemplate, Tokenizer};
@@ -116,4 +117,14 @@ pub struct Loaded {
     /// The tokenizer's; without one, those that the files name.
     pub end_tokens: Vec<u32>,
     pub chat: Option<Arc<ChatTemplate>>,
+    /// What grammars need of the tokenizer, made when the first one comes.
+    pub vocabulary: Arc<LazyVocabulary>,
+}
+
+impl Loaded {
+    /// What grammars need of the tokenizer. `Unsupported` where the model has none, or no end token.
+    pub fn vocabulary(&self) -> Result<&Vocabulary> {
+        let vocab_size = self.model.facts().vocab_size;
+        self.vocabulary.get(self.tokenizer.as_deref(), vocab_size, &self.end_tokens)
+    }
 }

@@ -33,7 +33,9 @@ impl Row<'_> {
                 self.change(*last, |_| f32::NEG_INFINITY);
             }
         }
-        if known.output.len() < params.min_new_tokens as usize {
+        // What is complete ends, however short it is.
+        let complete = known.allowed.is_some_and(|allowed| allowed.complete);
+        if known.output.len() < params.min_new_tokens as usize && !complete {
             for end in known.ends {
                 self.change(*end, |_| f32::NEG_INFINITY);
             }

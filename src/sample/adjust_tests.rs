@@ -10,7 +10,7 @@ fn adjusted(params: &SamplingParams, known: [&[u32]; 2], ends: &[u32], texts: &[
     state.read(prompt, output, &|token| texts.get(token as usize).map_or(b"", |text| text.as_bytes()));
     let mut row =
         Row { logits: &mut logits, changes: &mut changes, counts: &mut counts, repeats: &mut repeats };
-    row.adjust(params, &Known { prompt, output, ends }, &state);
+    row.adjust(params, &Known { prompt, output, ends, ..Default::default() }, &state);
     let result = row.logits.to_vec();
     row.undo();
     assert!(logits.iter().all(|x| *x == 0.0) && counts.iter().all(|n| *n == 0) && changes.is_empty());

@@ -19,12 +19,23 @@ pub use sampler::Sampler;
 pub use state::SamplerState;
 pub use stop::StopMatcher;
 
-/// The tokens of a request so far, and those that end it.
-#[derive(Clone, Copy)]
+/// The tokens of a request so far, those that end it, and those that may come next.
+#[derive(Clone, Copy, Default)]
 pub struct Known<'a> {
     pub prompt: &'a [u32],
     pub output: &'a [u32],
     pub ends: &'a [u32],
+    /// None: all.
+    pub allowed: Option<Allowed<'a>>,
+}
+
+/// What a grammar allows.
+#[derive(Clone, Copy)]
+pub struct Allowed<'a> {
+    /// A bit for each token of the vocabulary, from the lowest on.
+    pub bits: &'a [u32],
+    /// The output is complete: no more than an end is allowed.
+    pub complete: bool,
 }
 
 impl<'a> Known<'a> {

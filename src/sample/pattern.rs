@@ -48,6 +48,11 @@ impl Pattern {
         self.matched
     }
 
+    /// Forgets the text so far.
+    pub fn restart(&mut self) {
+        self.matched = 0;
+    }
+
     /// Takes the next byte; true when it completes the pattern.
     pub fn advance(&mut self, byte: u8) -> bool {
         while self.matched > 0 && self.bytes[self.matched] != byte {

@@ -5,10 +5,10 @@ use super::adjust::Row;
 use super::kept::{Candidate, Kept};
 use super::philox::uniform;
 use super::state::SamplerState;
-use super::{Known, Logprob, MAX_BIASES, MAX_LISTED, SamplingParams};
+use super::{Allowed, Known, Logprob, MAX_BIASES, MAX_LISTED, SamplingParams};
 use crate::base::{Error, Result};
 use crate::kernels::Isa;
-use crate::kernels::rows::logits::greatest;
+use crate::kernels::rows::logits::{among, greatest};
 
 /// Scratch for a vocabulary, reused by every request. Allocates nothing after `new`.
 pub struct Sampler {
@@ -18,6 +18,8 @@ pub struct Sampler {
     repeats: Vec<u32>,
     changes: Vec<(u32, f32)>,
     candidates: Vec<Candidate>,
+    /// A row without what is not allowed.
+    allowed: Vec<f32>,
 }
 
 /// The most likely token, the lowest id among equals, and its logit. An error that fails this request alone
@@ -48,6 +50,12 @@ fn argmax(isa: Isa, logits: &[f32]) -> Result<(u32, f32)> {
     Ok((token as u32, max))
 }
 
+/// The lowest id with this logit; None where it is -infinity.
+fn first(logits: &[f32], max: f32) -> Option<(u32, f32)> {
+    let token = logits.iter().position(|&x| x == max && max > f32::NEG_INFINITY)?;
+    Some((token as u32, max))
+}
+
 /// Numbers of a position: the draw's, and those of the filters.
 const DRAW: u32 = 0;
 const FILTER: u32 = 1;
@@ -56,22 +64,24 @@ impl Sampler {
     /// For sequences of at most `longest` tokens.
     pub fn new(vocab_size: usize, longest: usize, isa: Isa) -> Result<Self> {
         let (mut counts, mut repeats) = (Vec::new(), Vec::new());
-        let (mut changes, mut candidates) = (Vec::new(), Vec::new());
+        let (mut changes, mut candidates, mut allowed) = (Vec::new(), Vec::new(), Vec::new());
         counts
             .try_reserve_exact(vocab_size)
             .and_then(|()| repeats.try_reserve_exact(longest))
             .and_then(|()| changes.try_reserve_exact(Self::most_changes(vocab_size)))
             .and_then(|()| candidates.try_reserve_exact(vocab_size))
+            .and_then(|()| allowed.try_reserve_exact(vocab_size))
             .map_err(|_| Error::out_of_memory("the sampler", Self::bytes(vocab_size, longest)))?;
         counts.resize(vocab_size, 0);
         repeats.resize(longest, 0);
-        Ok(Self { isa, vocab: vocab_size, counts, repeats, changes, candidates })
+        allowed.resize(vocab_size, 0.0);
+        Ok(Self { isa, vocab: vocab_size, counts, repeats, changes, candidates, allowed })
     }
 
     /// Bytes that a sampler holds.
     pub fn bytes(vocab_size: usize, longest: usize) -> usize {
         let changes = Self::most_changes(vocab_size).saturating_mul(size_of::<(u32, f32)>());
-        let each = size_of::<u32>() + size_of::<Candidate>();
+        let each = size_of::<u32>() + size_of::<f32>() + size_of::<Candidate>();
         vocab_size.saturating_mul(each).saturating_add(changes).saturating_add(longest.saturating_mul(4))
     }
 
@@ -87,10 +97,10 @@ impl Sampler {
     /// entries: the chosen token's, then the most likely tokens' in descending order (the lower id among equals; where there
     /// are no more, token `u32::MAX` at -infinity), then those of `logprob_tokens`. They are natural logarithms of the
     /// softmax of the raw logits, or with `chain_logprobs` of what the token is drawn from; at temperature 0, of the
-    /// adjusted logits.
+    /// adjusted logits. Tokens that are not `known.allowed` are -infinity there.
     ///
     /// `BadModel` where the logits hold NaN or infinity, or nothing but -infinity; `InvalidArgument` where the parameters
-    /// forbid all tokens; `Internal` where the logits are not the vocabulary's, or more than `longest` tokens are known.
+    /// forbid all tokens that are allowed; `Internal` where the logits are not the vocabulary's, or more than `longest` tokens are known.
     /// Then nothing is appended.
     pub fn sample(
         &mut self,
@@ -105,12 +115,19 @@ impl Sampler {
             return Err(Error::internal(format!("{got} logits for a vocabulary of {want}, {known} tokens")));
         }
         let raw = argmax(self.isa, logits)?;
-        let Self { isa, counts, repeats, changes, candidates, .. } = self;
+        let Self { isa, counts, repeats, changes, candidates, allowed, .. } = self;
         let mut row = Row { logits, changes, counts, repeats };
         row.adjust(params, known, state);
-        let adjusted = if row.changes.is_empty() { Ok(raw) } else { argmax(*isa, row.logits) };
-        let chosen = adjusted.map_err(|_| nothing_left()).map(|(best, max)| {
-            let mut kept = Kept::all(*isa, row.logits, max, candidates);
+        let (left, best) = match known.allowed {
+            Some(Allowed { bits, .. }) => {
+                let most = among(*isa, row.logits, bits, allowed);
+                (&allowed[..], first(allowed, most))
+            }
+            None if row.changes.is_empty() => (&*row.logits, Some(raw)),
+            None => (&*row.logits, argmax(*isa, row.logits).ok()),
+        };
+        let chosen = best.ok_or_else(|| nothing_left(known)).map(|(best, max)| {
+            let mut kept = Kept::all(*isa, left, max, candidates);
             let chosen = match params.temperature > 0.0 {
                 true => draw(params, state, &mut kept, known.len() as u64),
                 false => best,
@@ -128,8 +145,11 @@ impl Sampler {
     }
 }
 
-fn nothing_left() -> Error {
-    Error::invalid("logit_bias, bad_words and min_new_tokens leave no token that could be sampled")
+fn nothing_left(known: &Known) -> Error {
+    let constraint = if known.allowed.is_some() { " of those that the constraint allows" } else { "" };
+    Error::invalid(format!(
+        "logit_bias, bad_words and min_new_tokens leave no token{constraint} that could be sampled"
+    ))
 }
 
 /// Runs the filters and draws the token of `position`.

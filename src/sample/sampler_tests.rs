@@ -28,7 +28,7 @@ fn behind(
     let [prompt, output] = known;
     let mut state = SamplerState::new(params)?;
     state.read(prompt, output, &|_| b"x");
-    sampler.sample(params, &mut state, row, &Known { prompt, output, ends: &[] }, out)
+    sampler.sample(params, &mut state, row, &Known { prompt, output, ends: &[], ..Default::default() }, out)
 }
 
 /// A token at `position`, whatever came before it.
@@ -241,7 +241,7 @@ fn mirostat_keeps_the_surprise() {
     let (mut sampler, mut state) = (sampler(2000), SamplerState::new(&p).unwrap());
     let (mut row, mut output, mut bound, mut sum) = (logits.clone(), Vec::new(), 6.0, 0.0);
     for n in 0..400 {
-        let known = Known { prompt: &[], output: &output, ends: &[] };
+        let known = Known { prompt: &[], output: &output, ends: &[], ..Default::default() };
         let token = sampler.sample(&p, &mut state, &mut row, &known, &mut Vec::new()).unwrap();
         let weights: Vec<f64> = logits.iter().map(|&x| (f64::from(x) / 1.3).exp()).collect();
         let mass: f64 = weights.iter().sum();

@@ -101,6 +101,12 @@ impl StopMatcher {
         }
     }
 
+    /// Something that is no text follows: no stop string goes across it, so what was held back is text.
+    pub fn cut(&mut self, out: &mut String) {
+        self.finish(out);
+        self.patterns.iter_mut().for_each(Pattern::restart);
+    }
+
     /// The output ended for another reason: what was held back belongs to it.
     pub fn finish(&mut self, out: &mut String) {
         out.push_str(&self.held);

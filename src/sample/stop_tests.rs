@@ -80,3 +80,16 @@ proptest! {
         prop_assert_eq!((out, stopped), (want, want_stopped));
     }
 }
+
+#[test]
+fn no_stop_string_goes_across_a_cut() {
+    let mut matcher = StopMatcher::new(&[], &[], &["abc", "cab"]).unwrap();
+    let mut out = String::new();
+    assert_eq!(matcher.push("xab", &mut out), None);
+    assert_eq!(out, "x");
+    matcher.cut(&mut out);
+    assert_eq!(out, "xab");
+    assert_eq!(matcher.push("ca", &mut out), None);
+    assert_eq!(matcher.push("b!", &mut out), Some(1));
+    assert_eq!(out, "xab");
+}

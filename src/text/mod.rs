@@ -20,6 +20,7 @@ mod matcher;
 mod matcher_tests;
 mod part;
 mod pipeline;
+pub mod reply;
 mod special;
 mod split;
 mod spm;
@@ -30,7 +31,7 @@ mod tests;
 mod utf8;
 mod vocab;
 
-pub use chat::{ChatTemplate, Message, Rendered};
+pub use chat::{Chat, ChatTemplate, Message, Rendered};
 pub use export::{end_token_pairs, tokenizer_pairs};
 pub use json::{JsonFiles, only_sentencepiece};
 pub use json_names::{token_ids, token_text};
@@ -203,6 +204,13 @@ impl Tokenizer {
     /// a vocabulary, and the byte tokenizer's two. None when out of range.
     pub fn token_piece(&self, id: u32) -> Option<&[u8]> {
         self.bytes.written(id)
+    }
+
+    /// The control token that is written so.
+    pub fn control_token(&self, written: &str) -> Option<u32> {
+        let id = self.specials.at_start(written)?;
+        let whole = self.token_piece(id) == Some(written.as_bytes());
+        (whole && self.token_bytes(id).is_some_and(<[u8]>::is_empty)).then_some(id)
     }
 
     /// The most bytes that one token stands for in [`Self::token_bytes`] or is written with.

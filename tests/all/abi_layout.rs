@@ -2,6 +2,7 @@
 //! `include/bn_engine.h`, against Rust's.
 
 use ::bn_engine::ffi::config::bn_engine_config;
+use ::bn_engine::ffi::constraint::*;
 use ::bn_engine::ffi::event::*;
 use ::bn_engine::ffi::exports::model::*;
 use ::bn_engine::ffi::model::*;
@@ -11,6 +12,7 @@ use ::bn_engine::ffi::session::*;
 use ::bn_engine::ffi::span::*;
 use ::bn_engine::ffi::stats::{BN_LATENCY_BUCKETS, BN_LENGTH_BUCKETS, bn_latency, bn_lengths, bn_stats};
 use ::bn_engine::ffi::status::*;
+use ::bn_engine::ffi::tool_call::bn_tool_call;
 use ::bn_engine::ffi::types::*;
 use std::fmt::Write;
 use std::mem::offset_of;
@@ -69,7 +71,8 @@ fn structs(facts: &mut Facts) {
             logprobs_count, logprobs_per_token, finish_reason, status, stop_index, message,
             embedding, embedding_count, pooling, prompt_tokens, generated_tokens, cached_tokens,
             queued_ns, prefill_ns, first_token_ns, decode_ns, total_ns, drafted_tokens,
-            accepted_tokens,
+            accepted_tokens, reasoning, tool_calls,
+            tool_calls_count, tool_calls_total, reserved,
         }
         bn_engine_config {
             struct_size, delivery_mode, model, model_path, threads, instructions, max_batch_size,
@@ -95,6 +98,8 @@ fn structs(facts: &mut Facts) {
             uptime_ns, recent_generated_tokens_per_second, recent_prompt_tokens_per_second,
             queried_tokens, batched_requests, max_batch_size, kv_block_size, request_prefill,
             request_decode, prompt_lengths, generated_lengths, drafted_tokens, accepted_tokens,
+            grammars_compiled, grammars_reused,
+            grammar_compile_ns, masks, mask_ns, mask_wait_ns,
         }
         bn_request_params {
             struct_size, flags, prompt, prompt_tokens, prompt_tokens_count, messages,
@@ -107,9 +112,15 @@ fn structs(facts: &mut Facts) {
             logprob_tokens_count, temperature_range, temperature_exponent, typical_p, top_n_sigma,
             xtc_probability, xtc_threshold, mirostat_tau, mirostat_eta, penalty_window, dry_multiplier,
             dry_base, dry_allowed_length, dry_window, min_new_tokens, adapter,
-            adapter_scale, speculation, draft_tokens,
+            adapter_scale, speculation, draft_tokens, constraint_kind, constraint, on_logits,
+            on_logits_context, chat_json,
         }
         bn_logit_bias { token, bias }
+        bn_tool_call { index, reserved, id, name, arguments }
+        bn_logits {
+            struct_size, vocab_size, user_data, prompt_tokens, prompt_tokens_count, output_tokens,
+            output_tokens_count, logits,
+        }
         bn_span {
             struct_size, kind, request, user_data, trace_id, parent_id, start_ns, end_ns, tokens,
             cached_tokens, finish_reason, reserved,
@@ -138,10 +149,12 @@ fn constants(facts: &mut Facts) {
         BN_SAMPLING_TEMPERATURE BN_SAMPLING_TOP_K BN_SAMPLING_TOP_P BN_SAMPLING_MIN_P
         BN_SAMPLING_REPETITION_PENALTY BN_REQUEST_NO_STREAM BN_REQUEST_POLL_BY_ID
         BN_REQUEST_ECHO_PROMPT BN_REQUEST_IGNORE_EOS BN_REQUEST_LOGPROBS BN_REQUEST_PARSE_SPECIAL
-        BN_REQUEST_EMBED BN_REQUEST_EMBED_RAW BN_REQUEST_NO_CACHE BN_REQUEST_DROP_LATE BN_REQUEST_END_UNREAD BN_REQUEST_CHAIN_LOGPROBS
+        BN_REQUEST_EMBED BN_REQUEST_EMBED_RAW BN_REQUEST_NO_CACHE BN_REQUEST_DROP_LATE BN_REQUEST_END_UNREAD BN_REQUEST_CHAIN_LOGPROBS BN_REQUEST_PARSE_OUTPUT
         BN_SAMPLER_TEMPERATURE BN_SAMPLER_TOP_N_SIGMA BN_SAMPLER_TOP_K BN_SAMPLER_TYPICAL_P BN_SAMPLER_TOP_P
         BN_SAMPLER_MIN_P BN_SAMPLER_XTC
         BN_SPECULATION_DEFAULT BN_SPECULATION_OFF BN_SPECULATION_LOOKUP BN_MAX_DRAFT_TOKENS
+        BN_CONSTRAINT_NONE BN_CONSTRAINT_JSON_SCHEMA BN_CONSTRAINT_JSON_OBJECT BN_CONSTRAINT_REGEX
+        BN_CONSTRAINT_LARK BN_CONSTRAINT_GBNF
         BN_PRIORITY_DEFAULT
         BN_PRIORITY_MAX BN_POOLING_MODEL BN_POOLING_LAST BN_POOLING_MEAN
         BN_POOLING_FIRST BN_MAX_STOPS BN_KV_STORED BN_KV_REMOVED BN_KV_CLEARED BN_STAGE_QUEUED BN_STAGE_RUNNING BN_STAGE_FINISHED

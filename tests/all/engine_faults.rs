@@ -91,7 +91,13 @@ fn of(facts: Facts, die: &Arc<AtomicBool>, change: impl FnOnce(&mut EngineConfig
     let mut config = EngineConfig::default();
     change(&mut config);
     let model = Arc::new(Faulty { facts, die: die.clone() });
-    config.model = Some(Loaded { model, tokenizer: None, end_tokens: Vec::new(), chat: None });
+    config.model = Some(Loaded {
+        model,
+        tokenizer: None,
+        end_tokens: Vec::new(),
+        chat: None,
+        vocabulary: Arc::default(),
+    });
     Engine::create(config).unwrap()
 }
 

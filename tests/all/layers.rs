@@ -4,8 +4,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Top to bottom.
-const LAYERS: [&str; 11] =
-    ["ffi", "engine", "schedule", "cache", "sample", "model", "text", "formats", "ops", "kernels", "base"];
+const LAYERS: [&str; 12] = [
+    "ffi",
+    "engine",
+    "schedule",
+    "cache",
+    "sample",
+    "model",
+    "constrain",
+    "text",
+    "formats",
+    "ops",
+    "kernels",
+    "base",
+];
 
 /// Lines of a file; kernels are long by nature.
 const FILE_LIMIT: usize = 600;

@@ -56,7 +56,7 @@ fn chains_leave_what_llama_cpps_leave() {
         let mut logits: Vec<f32> = numbers("logits").map(|x| x as f32).collect();
         // llama.cpp's penalties count the prompt too: here all is output.
         let output: Vec<u32> = numbers("before").map(|x| x as u32).collect();
-        let known = Known { prompt: &[], output: &output, ends: &[] };
+        let known = Known { prompt: &[], output: &output, ends: &[], ..Default::default() };
         let mut state = SamplerState::new(&p).unwrap();
         state.read(&[], &output, &|_| b"x");
         let mut out: Vec<Logprob> = Vec::new();

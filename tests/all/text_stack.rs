@@ -1,7 +1,8 @@
 //! Hosts may call from threads with small stacks: what texts and templates need is on other threads or on the heap.
 
 use bn_engine::base::Status;
-use bn_engine::text::{ChatTemplate, JsonFiles, Message, Tokenizer};
+use bn_engine::text::reply::{Parts, grammar};
+use bn_engine::text::{Chat, ChatTemplate, JsonFiles, Message, Tokenizer};
 use serde_json::{Value, json};
 
 const STACK: usize = 64 << 10;
@@ -39,6 +40,37 @@ fn templates() {
                 assert_eq!(error.status, Status::Unsupported, "{error}");
             }
         }
+    }
+}
+
+/// As deep as JSON may be, in arguments, schemas and variables.
+#[test]
+fn conversations() {
+    let deep = |n: usize| format!("{{\"a\": {}1{}}}", "[".repeat(n), "]".repeat(n));
+    let chat = |n: usize| {
+        let (arguments, deep) = (serde_json::to_string(&deep(n + 5)).unwrap(), deep(n));
+        format!(
+            r#"{{"messages": [{{"role": "assistant", "tool_calls": [{{"function": {{"name": "f", "arguments": {arguments}}}}}]}}],
+            "tools": [{{"type": "function", "function": {{"name": "f", "parameters": {deep}}}}}], "tool_choice": "required",
+            "chat_template_kwargs": {{"deep": {deep}}}}}"#
+        )
+    };
+    for source in
+        ["{{ messages[0].content }}", "{{ tools | tojson }}{{ messages }}{{ deep == deep }}<tool_call>"]
+    {
+        let template = ChatTemplate::new(source, Vec::new()).unwrap();
+        let (text, grammar) = on_a_small_stack(|| {
+            let chat = Chat::parse(&chat(42)).unwrap();
+            let made = template.render_chat(&chat).unwrap();
+            let parts = Parts::of(&chat, &template, &made.text).unwrap();
+            (made.text, grammar(&chat, &parts, &|_| None).unwrap().unwrap())
+        });
+        let innermost = |text: &str| text.contains(&"[".repeat(42));
+        assert!(innermost(&text) && innermost(&grammar), "{text}");
+        assert_eq!(
+            on_a_small_stack(|| Chat::parse(&chat(50_000))).unwrap_err().status,
+            Status::InvalidArgument
+        );
     }
 }
 

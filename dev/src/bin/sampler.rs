@@ -64,7 +64,7 @@ fn main() {
     let mut rows: Vec<Vec<f32>> = (0..ROWS).map(|_| logits(&mut random)).collect();
     let prompt: Vec<u32> = (0..KNOWN).map(|_| (random.draw() % 200) as u32).collect();
     let output: Vec<u32> = (0..KNOWN).map(|_| (random.draw() % 200) as u32).collect();
-    let known = Known { prompt: &prompt, output: &output, ends: &[] };
+    let known = Known { prompt: &prompt, output: &output, ends: &[], ..Default::default() };
     let mut sampler = Sampler::new(VOCAB, 2 * KNOWN, options.isa).expect("room");
     let mut report = Vec::new();
     for (name, set) in CASES.into_iter().filter(|(name, _)| options.wants(name)) {

@@ -141,8 +141,14 @@ class Demo(ServerTest):
             ({"session": ""}, "session"),
             ({"seed": 1e300}, "'seed'"),
             ({"unheard_of": 1}, "'unheard_of' is not a field"),
-            ({"tools": [{"type": "function"}]}, "'tools' is not supported"),
-            ({"response_format": {"type": "json_object"}}, "'response_format' can only ask"),
+            ({"tools": [{"type": "function"}]}, "'tools' is not"),
+            ({"response_format": {"type": "xml"}}, "'response_format' must have the type"),
+            ({"response_format": {"type": "json_schema"}}, "'response_format' needs a JSON schema"),
+            ({"json_schema": {"type": "thing"}}, "thing"),
+            ({"grammar": "root ::= x"}, "line 1: there is no rule named x"),
+            ({"grammar": 1}, "'grammar' must be a text"),
+            ({"structured_outputs": {"choice": ["a"]}}, "'structured_outputs' must be an object with one of"),
+            ({"grammar": "root ::= [a]", "guided_regex": "a"}, "'guided_regex' is a second format"),
             ({"logit_bias": {"5": 101}}, "'logit_bias' must be an object"),
             ({"logit_bias": {"-5": 1}}, "'logit_bias' must be an object"),
             ({"logit_bias": {"99999999": 1}}, "logit_bias"),
@@ -179,6 +185,31 @@ class Demo(ServerTest):
                 self.assertNotEqual(ask(**more)["text"], plain["text"])
         sure = ask(logit_bias={"50": 100}, ignore_eos=True)
         self.assertEqual(len(set(sure["logprobs"]["tokens"])), 1)
+
+    def test_answers_of_a_format(self):
+        import json
+
+        schema = {"type": "object", "properties": {"size": {"enum": ["small", "large"]}, "on": {"type": "boolean"}},
+                  "required": ["size", "on"], "additionalProperties": False}
+        named = {"type": "json_schema", "json_schema": {"name": "thing", "strict": True, "schema": schema}}
+
+        def ask(**more):
+            choice = self.server.ok("/v1/completions", {"prompt": "A thing: ", "max_tokens": 300, "seed": 3, **more})["choices"][0]
+            self.assertEqual(choice["finish_reason"], "stop")
+            return choice["text"]
+
+        for more in [{"response_format": named}, {"json_schema": schema}, {"guided_json": json.dumps(schema)},
+                     {"structured_outputs": {"json": schema}}]:
+            with self.subTest(more):
+                value = json.loads(ask(**more))
+                self.assertIn(value["size"], ["small", "large"])
+                self.assertIn(value["on"], [True, False])
+        for more in [{"grammar": 'root ::= "a" [bc]{3}'}, {"guided_regex": "a[bc]{3}"},
+                     {"structured_outputs": {"regex": "a[bc]{3}"}}, {"guided_grammar": 'root ::= "a" [bc]{3}'}]:
+            with self.subTest(more):
+                self.assertRegex(ask(**more), "^a[bc]{3}$")
+        text = self.server.ok("/v1/completions", {"prompt": "x", "max_tokens": 8, "response_format": {"type": "json_object"}})
+        self.assertEqual(text["choices"][0]["text"].lstrip()[:1], "{")
 
     def test_same_seeds_in_many_streams(self):
         import concurrent.futures
@@ -221,11 +252,63 @@ class Chat(ServerTest):
         texts = [self.server.ok("/v1/chat/completions", body)["choices"][0]["message"]["content"] for body in (one, other)]
         self.assertEqual(texts[0], texts[1])
 
+    CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
+    TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": {
+        "type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"], "additionalProperties": False}}}]
+
+    def test_calls_are_told_apart(self):
+        body = {"messages": [{"role": "user", "content": "I look." + self.CALL}], "tools": self.TOOLS, "temperature": 0}
+        choice = self.server.ok("/v1/chat/completions", body)["choices"][0]
+        self.assertEqual(choice["finish_reason"], "tool_calls")
+        call = choice["message"]["tool_calls"][0]
+        self.assertEqual((call["type"], call["function"]["name"], len(call["id"])), ("function", "get_weather", 9))
+        self.assertEqual(json.loads(call["function"]["arguments"]), {"city": "Paris"})
+        self.assertIn("I look.", choice["message"]["content"])
+        events = self.server.stream("/v1/chat/completions", {**body, "seed": 1})
+        deltas = [event["choices"][0]["delta"] for event in events]
+        parts = [part for delta in deltas for part in delta.get("tool_calls", [])]
+        self.assertEqual(parts[0]["function"]["name"], "get_weather")
+        self.assertEqual({part["index"] for part in parts}, {0})
+        self.assertTrue(all("id" not in part for part in parts[1:]))
+        self.assertEqual(json.loads("".join(part["function"]["arguments"] for part in parts)), {"city": "Paris"})
+        self.assertEqual("".join(delta.get("content", "") for delta in deltas), choice["message"]["content"])
+        self.assertEqual(events[-1]["choices"][0]["finish_reason"], "tool_calls")
+
+    def test_calls_that_must_come(self):
+        body = {"messages": self.messages, "tools": self.TOOLS, "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 300}
+        choice = self.server.ok("/v1/chat/completions", body)["choices"][0]
+        self.assertEqual((choice["message"]["content"], choice["finish_reason"]), (None, "tool_calls"))
+        [call] = choice["message"]["tool_calls"]
+        self.assertIn(json.loads(call["function"]["arguments"])["city"], ["Paris", "Rome"])
+        named = {**body, "tool_choice": {"type": "function", "function": {"name": "other"}}}
+        self.refused("/v1/chat/completions", named, "no such function")
+        self.refused("/v1/chat/completions", {**body, "response_format": {"type": "json_object"}}, "constraint")
+
+    def test_a_conversation_with_calls(self):
+        call = {"id": "abc123XYZ", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Rome"}'}}
+        messages = self.messages + [{"role": "assistant", "content": None, "tool_calls": [call]},
+                                    {"role": "tool", "tool_call_id": "abc123XYZ", "content": "21"}]
+        body = {"messages": messages, "temperature": 0, "continue_final_message": False, "chat_template_kwargs": {"enable_thinking": False}}
+        text = self.server.ok("/v1/chat/completions", body)["choices"][0]["message"]["content"]
+        self.assertIn('{"name": "get_weather", "arguments": {"city":"Rome"}}', text)
+        self.assertIn("user: <tool_response>\n21\n</tool_response>", text)
+
+    def test_reasoning_is_told_apart(self):
+        messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "<think>\n"}]
+        body = {"messages": messages, "continue_final_message": True, "reasoning_format": "think", "temperature": 0}
+        message = self.server.ok("/v1/chat/completions", body)["choices"][0]["message"]
+        self.assertEqual((message["reasoning_content"], message["content"]), ("user: x\nassistant: <think>\n", ""))
+        events = self.server.stream("/v1/chat/completions", body)
+        text = "".join(event["choices"][0]["delta"].get("reasoning_content", "") for event in events)
+        self.assertEqual(text, message["reasoning_content"])
+
     def test_messages_that_are_refused(self):
         for message, words in [
-            ({"role": "tool", "content": "x"}, "role"),
+            ({"role": "critic", "content": "x"}, "role"),
             ({"role": "user"}, "content"),
-            ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}, "no images"),
+            ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}, "must be text"),
+            ({"role": "tool"}, "content"),
+            ({"role": "assistant", "tool_calls": [{"function": {}}]}, "messages[0].tool_calls[0].function.name"),
         ]:
             self.refused("/v1/chat/completions", {"messages": [message]}, words)
         self.refused("/v1/chat/completions", {"messages": []}, "not empty")
@@ -259,6 +342,36 @@ class Chat(ServerTest):
         status, refusal = self.server.post("/v1/messages", {"messages": self.messages})
         self.assertEqual((status, refusal["type"], refusal["error"]["type"]), (400, "error", "invalid_request_error"))
         self.assertIn("'max_tokens' is missing", refusal["error"]["message"])
+
+    def test_messages_with_tools(self):
+        tools = [{"name": tool["function"]["name"], "input_schema": tool["function"]["parameters"]} for tool in self.TOOLS]
+        asked = [{"role": "user", "content": "I look." + self.CALL}]
+        body = {"messages": asked, "tools": tools, "max_tokens": 4000, "temperature": 0}
+        data = self.server.ok("/v1/messages", body)
+        self.assertEqual(([block["type"] for block in data["content"]], data["stop_reason"]), (["text", "tool_use"], "tool_use"))
+        self.assertEqual((data["content"][1]["name"], data["content"][1]["input"]), ("get_weather", {"city": "Paris"}))
+        events = self.named("/v1/messages", body)
+        begun = [event["content_block"]["type"] for event in events if event["type"] == "content_block_start"]
+        self.assertIn("tool_use", begun)
+        json_parts = [event["delta"].get("partial_json", "") for event in events if event["type"] == "content_block_delta"]
+        self.assertEqual(json.loads("".join(json_parts)), {"city": "Paris"})
+        self.assertEqual(events[-2]["delta"]["stop_reason"], "tool_use")
+        forced = self.server.ok("/v1/messages", {**body, "tool_choice": {"type": "any", "disable_parallel_tool_use": True}})
+        self.assertEqual([block["type"] for block in forced["content"]], ["tool_use"])
+        results = asked + [{"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}, data["content"][1]]},
+                           {"role": "user", "content": [{"type": "tool_result", "tool_use_id": data["content"][1]["id"], "content": "21"},
+                                                        {"type": "text", "text": "So?"}]}]
+        text = self.server.ok("/v1/messages", {**body, "messages": results, "tools": [], "system": "s"})["content"][0]["text"]
+        self.assertIn('"arguments": {"city":"Paris"}}', text)
+        self.assertIn("user: <tool_response>\n21\n</tool_response>\nuser: So?\n", text)
+        for more, words in [({"tool_choice": {"type": "tool", "name": "other"}}, "no such function"),
+                            ({"tool_choice": {"type": "some"}}, "auto, any, tool or none"),
+                            ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "of your own"),
+                            ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "no images"),
+                            ({"thinking": {"type": "hard"}}, "'thinking'")]:
+            status, data = self.server.post("/v1/messages", {**body, **more})
+            self.assertEqual((status, data["error"]["type"]), (400, "invalid_request_error"))
+            self.assertIn(words, data["error"]["message"])
 
     def test_count_of_a_messages_tokens(self):
         body = {"model": "m", "system": "s", "messages": self.messages}

@@ -51,10 +51,22 @@ class OpenAi(ServerTest):
             deltas = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
         self.assertEqual(deltas, whole.output_text)
 
+    def test_tools(self):
+        tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"x": {"enum": [1]}}, "required": ["x"]}}}]
+        more = {"model": "echo", "messages": MESSAGES, "tools": tools, "tool_choice": "required", "parallel_tool_calls": False, "seed": 3, "max_tokens": 400}
+        whole = self.client.chat.completions.create(**more).choices[0]
+        self.assertEqual(whole.finish_reason, "tool_calls")
+        self.assertEqual(whole.message.tool_calls[0].function.name, "f")
+        with self.client.chat.completions.stream(**more) as stream:
+            final = stream.get_final_completion().choices[0]
+        self.assertEqual(final.message.tool_calls[0].function.arguments, whole.message.tool_calls[0].function.arguments)
+        again = MESSAGES + [whole.message, {"role": "tool", "tool_call_id": whole.message.tool_calls[0].id, "content": "7"}]
+        self.assertIn("7", self.client.chat.completions.create(model="echo", messages=again, temperature=0).choices[0].message.content)
+
     def test_errors(self):
         with self.assertRaises(openai.BadRequestError) as caught:
-            self.client.chat.completions.create(model="echo", messages=MESSAGES, tools=[{"type": "function", "function": {"name": "f"}}])
-        self.assertIn("tools", str(caught.exception))
+            self.client.chat.completions.create(model="echo", messages=MESSAGES, tools=[{"type": "function", "function": {"name": "f f"}}])
+        self.assertIn("tools[0].function.name", str(caught.exception))
 
 
 @unittest.skipIf(openai is None, "no package openai here")
@@ -97,6 +109,11 @@ class Anthropic(ServerTest):
             final = stream.get_final_message()
         self.assertEqual(text, whole.content[0].text)
         self.assertEqual((final.usage.output_tokens, final.stop_reason), (16, "max_tokens"))
+        tools = [{"name": "f", "input_schema": {"type": "object", "properties": {"x": {"enum": [1]}}, "required": ["x"]}}]
+        asked = {"model": "echo", "messages": MESSAGES, "max_tokens": 400, "tools": tools, "tool_choice": {"type": "tool", "name": "f"}}
+        with client.messages.stream(**asked) as stream:
+            final = stream.get_final_message()
+        self.assertEqual((final.stop_reason, final.content[0].type, final.content[0].input["x"]), ("tool_use", "tool_use", 1))
         with self.assertRaises(anthropic.BadRequestError):
             client.messages.create(model="echo", messages=[{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "x"}}]}], max_tokens=5)
 

@@ -79,7 +79,7 @@ pub fn alone(params: &RequestParams, max_new: usize, sampler: &mut Sampler) -> A
         if params.sampling.temperature > 0.0 {
             logits[token as usize] = PEAK;
             let (before, after) = known.split_at(prompt);
-            let known = Known { prompt: before, output: after, ends: &[] };
+            let known = Known { prompt: before, output: after, ends: &[], ..Default::default() };
             let drawn = sampler.sample(&params.sampling, &mut state, &mut logits, &known, &mut Vec::new());
             logits[token as usize] = 0.0;
             token = drawn.unwrap();

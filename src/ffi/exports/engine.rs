@@ -4,10 +4,12 @@ use crate::engine::Engine;
 use crate::engine::api::ShutdownMode;
 use crate::engine::hub::Phase;
 use crate::ffi::config::{bn_engine_config, choice};
+use crate::ffi::constraint::constraint;
 use crate::ffi::guard::{copy_out, guard, guard_number, guard_only, guard_out, out};
 use crate::ffi::registry;
 use crate::ffi::stats::bn_stats;
 use crate::ffi::status::{bn_error, bn_status};
+use crate::ffi::string::bn_string;
 use crate::ffi::types::*;
 use crate::ffi::{growth, metrics, report};
 use std::ffi::c_char;
@@ -66,6 +68,29 @@ pub unsafe extern "C" fn bn_engine_shutdown(
         let modes = [(BN_SHUTDOWN_DRAIN, ShutdownMode::Drain), (BN_SHUTDOWN_CANCEL, ShutdownMode::Cancel)];
         let mode = choice("mode", mode, "BN_SHUTDOWN", &modes)?;
         registry::with(engine, |engine| engine.shutdown(mode))
+    };
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
+}
+
+/// Compiles a constraint as `bn_submit` does, and keeps it compiled for requests that follow.
+/// `kind` and `text` are as `bn_request_params.constraint_kind` and `constraint`.
+///
+/// [any thread]
+/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: the constraint is wrong or too complex, the message
+/// says why; `BN_ERR_UNSUPPORTED`: the model has no tokenizer or no end token;
+/// `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_engine_check_constraint(
+    engine: *mut bn_engine,
+    kind: i32,
+    text: bn_string,
+    error: *mut bn_error,
+) -> bn_status {
+    let body = || {
+        // SAFETY: the caller's promise.
+        let constraint = unsafe { constraint(kind, text) }?;
+        registry::with(engine, |engine| constraint.iter().try_for_each(|one| engine.check_constraint(one)))
     };
     // SAFETY: the caller's promise for `error`.
     unsafe { guard(error, body) }

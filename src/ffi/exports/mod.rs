@@ -4,6 +4,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 pub mod adapter;
+pub mod chat;
 pub mod engine;
 pub mod info;
 pub mod model;

@@ -11,6 +11,37 @@ by_isa!(
     pub fn greatest(values: &[f32]) -> (f32, bool) = greatest_in
 );
 
+by_isa!(
+    /// Writes `values` to `out`, which is as long, with -infinity where the bit of `allowed` is 0: bit i % 32 of word i / 32.
+    /// The greatest of what is written.
+    pub fn among(values: &[f32], allowed: &[u32], out: &mut [f32]) -> f32 = among_in
+);
+
+#[inline(always)]
+fn among_in(values: &[f32], allowed: &[u32], out: &mut [f32]) -> f32 {
+    const WORD: usize = u32::BITS as usize;
+    let mut most = [f32::NEG_INFINITY; WORD];
+    let (whole, rest) = values.as_chunks::<WORD>();
+    let (out, out_rest) = out.as_chunks_mut::<WORD>();
+    for ((values, out), &word) in whole.iter().zip(out).zip(allowed) {
+        // Grammars allow few tokens, or most.
+        if word == 0 {
+            *out = [f32::NEG_INFINITY; WORD];
+            continue;
+        }
+        for i in 0..WORD {
+            out[i] = if word & (1 << i) != 0 { values[i] } else { f32::NEG_INFINITY };
+            most[i] = if out[i] > most[i] { out[i] } else { most[i] };
+        }
+    }
+    let word = allowed.get(whole.len()).copied().unwrap_or(0);
+    for (i, (x, out)) in rest.iter().zip(out_rest).enumerate() {
+        *out = if word & (1 << i) != 0 { *x } else { f32::NEG_INFINITY };
+        most[i] = if *out > most[i] { *out } else { most[i] };
+    }
+    most.into_iter().fold(f32::NEG_INFINITY, f32::max)
+}
+
 #[inline(always)]
 fn greatest_in(values: &[f32]) -> (f32, bool) {
     let (mut most, mut nan) = ([f32::NEG_INFINITY; LANES], [false; LANES]);
@@ -137,6 +168,23 @@ mod tests {
         assert_eq!(exp_neg(0.0), 1.0);
         assert_eq!(exp_neg(f32::NEG_INFINITY), 0.0);
         assert_eq!(exp_neg(-1000.0), 0.0);
+    }
+
+    #[test]
+    fn what_is_not_allowed_is_minus_infinity() {
+        for n in [1, 31, 32, 33, 64, 100, 515] {
+            let values: Vec<f32> = (0..n).map(|i| ((i * 37) % 101) as f32 - 50.0).collect();
+            let words = (0..n / 32 + 1).map(|i| [0, u32::MAX, 0x8000_0001, 0x1234_5678][(i + n) % 4]);
+            let allowed: Vec<u32> = words.collect();
+            let is_allowed = |i: usize| allowed[i / 32] >> (i % 32) & 1 == 1;
+            let of = |i: usize| if is_allowed(i) { values[i] } else { f32::NEG_INFINITY };
+            let want: Vec<f32> = (0..n).map(of).collect();
+            for isa in available() {
+                let mut out = vec![7.0; n];
+                let most = among(*isa, &values, &allowed, &mut out);
+                assert_eq!((&out, most), (&want, want.iter().copied().fold(f32::NEG_INFINITY, f32::max)));
+            }
+        }
     }
 
     #[test]

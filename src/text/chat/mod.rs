@@ -6,12 +6,18 @@
 //! `tojson`, `{% generation %}`, and Python's methods of strings.
 
 mod checks;
+mod conversation;
+#[cfg(test)]
+mod conversation_tests;
+mod described;
 mod filters;
+mod json;
 #[cfg(test)]
 mod mark_tests;
 mod methods;
 mod ops;
 mod print;
+mod render;
 mod rewrite;
 mod source;
 #[cfg(test)]
@@ -20,6 +26,8 @@ mod text;
 mod time;
 mod value;
 
+pub use conversation::{Chat, Tool, ToolChoice, is_name};
+pub use json::Json;
 pub use source::template_of_json;
 
 use crate::base::{Error, Result, Status, threads};
@@ -50,6 +58,15 @@ const MEMORY: (usize, usize) = (6 << 20, 32);
 const WORK: (usize, usize) = (64 << 20, 64);
 const STEPS: (usize, usize) = (200_000, 1_000);
 const MESSAGE_BYTES: usize = 256;
+
+/// Memory, work and steps of a rendering.
+type Budget = [u64; 3];
+
+/// What an input of so many bytes and messages allows.
+fn allowed(input: usize, messages: usize) -> Budget {
+    let of = |(base, per): (usize, usize), n: usize| (base as u64).saturating_add(per as u64 * n as u64);
+    [of(MEMORY, input), of(WORK, input), of(STEPS, messages)]
+}
 
 /// Loops, blocks and macros in each other: a macro counts 5, so 40 of them.
 const MAX_RECURSION: usize = 200;
@@ -128,6 +145,11 @@ impl ChatTemplate {
         source::from_gguf(gguf, log)
     }
 
+    /// Its text; empty where it was not understood.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
     /// Heap bytes that it takes while it lives.
     pub fn table_bytes(&self) -> usize {
         let code = self.code.as_ref().ok();
@@ -153,49 +175,34 @@ impl ChatTemplate {
             ));
         }
         let input = size.saturating_add(messages.len().saturating_mul(MESSAGE_BYTES));
-        let allowed =
-            |(base, per): (usize, usize), of: usize| (base as u64).saturating_add(per as u64 * of as u64);
-        self.render_within(
-            [allowed(MEMORY, input), allowed(WORK, input), allowed(STEPS, messages.len())],
-            messages,
-            add_generation_prompt,
-        )
+        self.render_within(allowed(input, messages.len()), messages, add_generation_prompt)
     }
 
-    /// Within so much memory, work and steps.
     fn render_within(
         &self,
-        [memory, work, steps]: [u64; 3],
+        budget: Budget,
         messages: &[Message],
         add_generation_prompt: bool,
+    ) -> Result<Rendered> {
+        self.run(budget, &|run| self.variables(run, messages, add_generation_prompt))
+    }
+
+    /// Runs the template with the variables that `root` makes.
+    fn run(
+        &self,
+        [memory, work, steps]: Budget,
+        root: &(dyn Fn(&Run) -> Outcome<Value> + Sync),
     ) -> Result<Rendered> {
         let code = self.code.as_ref().map_err(Error::clone)?;
         let run = Arc::new(Run::new(memory, work));
         let result = threads::run_on_stack("bn-template", RENDER_STACK, || {
-            self.evaluate(&run, code, steps, messages, add_generation_prompt).map_err(|error| {
+            evaluate(&run, code, steps, root).map_err(|error| {
                 run.stopped().unwrap_or_else(|| {
                     Error::unsupported(format!("the model's chat template failed: {}", explained(&error)))
                 })
             })
         })?;
         result.map(|Text { text, untrusted }| Rendered { text, untrusted })
-    }
-
-    fn evaluate(
-        &self,
-        run: &Arc<Run>,
-        code: &Instructions<'static>,
-        steps: u64,
-        messages: &[Message],
-        add_generation_prompt: bool,
-    ) -> Outcome<Text> {
-        let env = environment(run, steps);
-        let root = self.variables(run, messages, add_generation_prompt)?;
-        let mut written = String::new();
-        let mut out = machinery::make_string_output(&mut written);
-        // What the template left in its variables goes here.
-        machinery::eval(&env, code, root, &BTreeMap::new(), &mut out, AutoEscape::None)?;
-        run.read(&written)
     }
 
     fn variables(&self, run: &Run, messages: &[Message], add_generation_prompt: bool) -> Outcome<Value> {
@@ -218,6 +225,21 @@ impl ChatTemplate {
         let tokens = self.tokens.iter().map(|(name, text)| (Value::from(&**name), Value::from(&**text)));
         Dict::make(run, fixed.into_iter().map(|(name, value)| (Value::from(name), value)).chain(tokens))
     }
+}
+
+fn evaluate(
+    run: &Arc<Run>,
+    code: &Instructions<'static>,
+    steps: u64,
+    root: &dyn Fn(&Run) -> Outcome<Value>,
+) -> Outcome<Text> {
+    let env = environment(run, steps);
+    let root = root(run)?;
+    let mut written = String::new();
+    let mut out = machinery::make_string_output(&mut written);
+    // What the template left in its variables goes here.
+    machinery::eval(&env, code, root, &BTreeMap::new(), &mut out, AutoEscape::None)?;
+    run.read(&written)
 }
 
 fn syntax() -> Result<SyntaxConfig> {

@@ -1,0 +1,69 @@
+// Formats and grammars of answers: OpenAI's fields, and llama.cpp's and vLLM's names for the same.
+#include "values.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *constrain(struct ask *ask, int32_t kind, bn_string text) {
+    if (ask->params.constraint_kind != BN_CONSTRAINT_NONE) return "is a second format or grammar of the answer";
+    ask->params.constraint_kind = kind;
+    ask->params.constraint = text;
+    return NULL;
+}
+
+// A schema as an object, as `true` or `false`, or written out.
+static const char *read_schema(struct ask *ask, const cJSON *schema) {
+    if (cJSON_IsString(schema)) return constrain(ask, BN_CONSTRAINT_JSON_SCHEMA, text_of(schema));
+    if (!cJSON_IsObject(schema) && !cJSON_IsBool(schema)) return "needs a JSON schema";
+    char *text = must(cJSON_PrintUnformatted(schema));
+    buffer_add(&ask->joined, (const char *)&text, sizeof text);
+    return constrain(ask, BN_CONSTRAINT_JSON_SCHEMA, (bn_string){text, strlen(text)});
+}
+
+// `schema_in`: where the schema lies in a format of type json_schema; NULL: in the format itself.
+static const char *read_format(struct ask *ask, const cJSON *format, const char *schema_in) {
+    static const char wrong[] = "must have the type 'text', 'json_object' or 'json_schema'";
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(format, "type");
+    if (!cJSON_IsString(type)) return wrong;
+    if (strcmp(type->valuestring, "text") == 0) return NULL;
+    if (strcmp(type->valuestring, "json_object") == 0)
+        return constrain(ask, BN_CONSTRAINT_JSON_OBJECT, (bn_string){NULL, 0});
+    if (strcmp(type->valuestring, "json_schema") != 0) return wrong;
+    if (schema_in != NULL) format = cJSON_GetObjectItemCaseSensitive(format, schema_in);
+    return read_schema(ask, cJSON_GetObjectItemCaseSensitive(format, "schema"));
+}
+
+const char *read_response_format(struct exchange *ex, const cJSON *value) {
+    return read_format(&ex->ask, value, "json_schema");
+}
+
+const char *read_text_format(struct exchange *ex, const cJSON *value) {
+    const cJSON *format = cJSON_GetObjectItemCaseSensitive(value, "format");
+    return format == NULL ? NULL : read_format(&ex->ask, format, NULL);
+}
+
+const char *read_json_schema(struct exchange *ex, const cJSON *value) {
+    return read_schema(&ex->ask, value);
+}
+
+static const char *read_text(struct ask *ask, int32_t kind, const cJSON *value) {
+    return cJSON_IsString(value) ? constrain(ask, kind, text_of(value)) : "must be a text";
+}
+
+const char *read_grammar(struct exchange *ex, const cJSON *value) {
+    return read_text(&ex->ask, BN_CONSTRAINT_GBNF, value);
+}
+
+const char *read_regex(struct exchange *ex, const cJSON *value) {
+    return read_text(&ex->ask, BN_CONSTRAINT_REGEX, value);
+}
+
+// vLLM's: one of `json`, `regex` and `grammar`.
+const char *read_structured_outputs(struct exchange *ex, const cJSON *value) {
+    const cJSON *json = cJSON_GetObjectItemCaseSensitive(value, "json");
+    const cJSON *regex = cJSON_GetObjectItemCaseSensitive(value, "regex");
+    const cJSON *grammar = cJSON_GetObjectItemCaseSensitive(value, "grammar");
+    if (cJSON_GetArraySize(value) != 1 || (json == NULL && regex == NULL && grammar == NULL))
+        return "must be an object with one of 'json', 'regex' and 'grammar'";
+    return json != NULL ? read_json_schema(ex, json) : regex != NULL ? read_regex(ex, regex) : read_grammar(ex, grammar);
+}

@@ -1,0 +1,133 @@
+//! Grammars that are made to cost: each is refused, or served within the bounds of steps.
+
+use super::tests::guide;
+use super::{ConstraintKind, MAX_BYTES};
+use serde_json::{Value, json};
+
+/// Up to `tokens` tokens of an output, each an arbitrary one of those that are allowed.
+fn run(kind: ConstraintKind, text: &str, tokens: usize) -> Result<usize, String> {
+    let mut guide = guide(kind, text).map_err(|e| e.message)?;
+    for n in 0..tokens {
+        let mask = guide.mask().map_err(|e| e.message)?;
+        let allowed: Vec<u32> =
+            (0..256).filter(|token| mask.bits()[*token as usize / 32] >> (token % 32) & 1 == 1).collect();
+        let Some(&token) = allowed.get(n * 7 % allowed.len().max(1)) else { return Ok(n) };
+        guide.push(token).map_err(|e| e.message)?;
+    }
+    Ok(tokens)
+}
+
+fn nested(open: &str, inner: &str, close: &str, levels: usize) -> String {
+    format!("{}{inner}{}", open.repeat(levels), close.repeat(levels))
+}
+
+/// With a part of the reason for which one is refused; none where it is served.
+fn grammars() -> Vec<(ConstraintKind, String, &'static str)> {
+    use ConstraintKind::*;
+    let mut all = vec![
+        // Deep.
+        (JsonSchema, nested("[", "", "]", 10_000), "recursion limit"),
+        (JsonSchema, nested(r#"{"items":"#, "true", "}", 10_000), "recursion limit"),
+        (JsonSchema, nested(r#"{"items":"#, "true", "}", 120), ""),
+        (JsonSchema, nested(r#"{"not":"#, "true", "}", 120), "not"),
+        (JsonSchema, nested(r#"{"anyOf":["#, "true", "]}", 60), ""),
+        (JsonSchema, nested(r#"{"allOf":["#, r#"{"type":"object"}"#, "]}", 60), ""),
+        (Regex, nested("(", "a", ")", 10_000), "brackets"),
+        (Regex, nested("(", "a", ")", 240), ""),
+        (Regex, nested("(", "a", ")*", 240), "invalid regex"),
+        (Regex, nested("(a|", "a", ")+", 240), "invalid regex"),
+        (Lark, format!("start: {}", nested("(", "\"a\"", ")", 10_000)), "brackets"),
+        (Lark, format!("start: {}", nested("(", "\"a\"", ")", 240)), "too deeply nested"),
+        (Lark, format!("start: {}", nested("[", "\"a\"", "]", 240)), "too deeply nested"),
+        (Lark, format!("start: {}\"a\"", "~".repeat(200_000)), "Expected value"),
+        (Lark, format!("start: A\nA: {}\"a\"", "~".repeat(200_000)), "Expected value"),
+        (Gbnf, format!("root ::= {}", nested("(", "\"a\"", ")", 10_000)), "brackets"),
+        (Gbnf, format!("root ::= {}", nested("(", "\"a\"", ")*", 240)), "too deeply nested"),
+        (Regex, format!("a{}", "*".repeat(100_000)), "invalid regex"),
+        (Regex, format!("a{}", "{2}".repeat(20)), ""),
+        (Regex, "a|".repeat(100_000), ""),
+        (Regex, "(a|b)".repeat(50_000), "too large"),
+        (Regex, "a?".repeat(50_000), "too large"),
+        (Regex, "a?".repeat(12_000), "too complex"),
+        (Lark, "start: A\nA: \"x\" | (\"y\" (B & C))\nB: (\"a\"|\"b\")* \"a\" (\"a\"|\"b\"){40} \"c\"\nC: (\"a\"|\"b\")* \"b\" (\"a\"|\"b\"){40} \"c\"".into(), ""),
+        (Lark, "start: A\nA: \"x\" | (\"y\" (B & C))\nB: (\"a\"|\"b\")* \"a\" (\"a\"|\"b\"){40}\nC: (\"a\"|\"b\")* \"b\" (\"a\"|\"b\"){40}".into(), ""),
+        (JsonSchema, r#"{"anyOf":[{"const":"x"},{"type":"string","pattern":"^y(a|b)*a(a|b){30}$","allOf":[{"pattern":"^y(a|b)*b(a|b){30}$"}]}]}"#.into(), ""),
+        (JsonSchema, r#"{"type":"integer","allOf":[{"multipleOf":9973},{"multipleOf":9967},{"multipleOf":997}]}"#.into(), "multipleOf"),
+        (JsonSchema, r#"{"type":"number","multipleOf":4294967295}"#.into(), "multipleOf"),
+        (Regex, "a".repeat(MAX_BYTES), "too large"),
+        (Regex, format!("{}{}", "(".repeat(MAX_BYTES / 2), ")".repeat(MAX_BYTES / 2)), "brackets"),
+        // Large.
+        (JsonSchema, format!(r#"{{"enum":["{}"]}}"#, "a".repeat(400_000)), "too large"),
+        (JsonSchema, format!(r#"{{"enum":[{}0]}}"#, "\"abc\",".repeat(50_000)), ""),
+        (JsonSchema, " ".repeat(MAX_BYTES + 1), "524289 bytes"),
+        (JsonSchema, r#"{"type":"string","minLength":1000000000}"#.into(), ""),
+        (JsonSchema, r#"{"type":"string","maxLength":1000000000}"#.into(), ""),
+        (JsonSchema, r#"{"type":"array","minItems":1000000000}"#.into(), ""),
+        (JsonSchema, r#"{"type":"array","maxItems":1000000}"#.into(), ""),
+        (JsonSchema, r#"{"type":"array","items":{"type":"array","items":{"type":"array","minItems":1000},"minItems":1000},"minItems":1000}"#.into(), ""),
+        (JsonSchema, r#"{"type":"object","minProperties":100000}"#.into(), ""),
+        (JsonSchema, r#"{"type":"integer","minimum":-1e308,"maximum":1e308}"#.into(), "minimum is -1e+308"),
+        (JsonSchema, r#"{"type":"integer","multipleOf":123456789}"#.into(), "too complex"),
+        (JsonSchema, r#"{"type":"number","multipleOf":1e-300}"#.into(), "multipleOf"),
+        (JsonSchema, r#"{"x-guidance":{"whitespace_pattern":"(((a{1000}){1000}){1000})"}}"#.into(), ""),
+        // Exponential.
+        (Regex, "(a{1000}){1000}".into(), ""),
+        (Regex, "((a{100}){100}){100}".into(), ""),
+        (Regex, "(a|b)*a(a|b){60}".into(), ""),
+        (Regex, "(.*a){30}".into(), ""),
+        (Regex, "(a*)*(a*)*b".into(), ""),
+        (Regex, "(x+x+)+y".into(), ""),
+        (Regex, "(([a-z]+)+)+$".into(), ""),
+        (Regex, r"\w{1,5000}\d{1,5000}".into(), ""),
+        (Regex, r"(?i)(\p{L}|\p{N}){500}".into(), ""),
+        (Lark, "start: a a a a\na: b b b b\nb: c c c c\nc: d d d d\nd: e*\ne: \"x\"?".into(), "max is 2000"),
+        (Lark, "start: start start | \"a\" |".into(), ""),
+        (Lark, "start: \"a\"{1000000000}".into(), ""),
+        (Lark, "start: (\"a\"{0,100000}){0,100000}".into(), "max is 2000"),
+        (Lark, "start: A{0,1000}\nA: B{0,1000}\nB: C{0,1000}\nC: \"x\" | \"y\"".into(), "too many expressions"),
+        (Lark, "start: /(?s:.*)/ & ~/(?s:.*)ab(?s:.*)/".into(), "only supported for tokens"),
+        (Lark, "start: A\nA: A2 A2\nA2: A".into(), "circular"),
+        (Lark, "%llguidance {\"no_forcing\": true}\nstart: %json {\"$ref\":\"#\"}".into(), "no token matches"),
+        // Recursive references.
+        (JsonSchema, r##"{"$ref":"#"}"##.into(), "no token matches"),
+        (JsonSchema, r##"{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}}"##.into(), "no token matches"),
+        (JsonSchema, r##"{"allOf":[{"$ref":"#"},{"$ref":"#"}]}"##.into(), "circular"),
+        (JsonSchema, r##"{"anyOf":[{"$ref":"#"},{"type":"null"}]}"##.into(), ""),
+        (JsonSchema, r##"{"type":"array","items":{"$ref":"#"},"minItems":1}"##.into(), ""),
+        (JsonSchema, r#"{"$ref":"file:///etc/passwd"}"#.into(), "file:///etc/passwd"),
+        (JsonSchema, r#"{"pattern":"(a|a)*b","type":"string"}"#.into(), ""),
+        (JsonSchema, r#"{"format":"unheard of","type":"string"}"#.into(), "Unknown format"),
+    ];
+    let rules = |n: usize, is: &str| {
+        let rule = |i: usize| format!("a{i} {is} a{} \"x\"\n", i + 1);
+        (0..n).map(rule).collect::<String>() + &format!("a{n} {is} \"y\"")
+    };
+    all.push((Lark, format!("start: a0\n{}", rules(9_000, ":")), ""));
+    all.push((Lark, format!("start: a0\n{}", rules(11_000, ":")), "colons"));
+    all.push((Gbnf, format!("root ::= a0\n{}", rules(4_000, "::=")), ""));
+    let chain = |part: fn(String) -> Value| {
+        let refs = (0..4000).map(|i| (format!("d{i}"), part(format!("#/$defs/d{}", i + 1))));
+        let defs: serde_json::Map<_, _> = refs.chain([("d4000".into(), json!({"type": "null"}))]).collect();
+        json!({"$ref": "#/$defs/d0", "$defs": defs}).to_string()
+    };
+    all.push((JsonSchema, chain(|of| json!({"$ref": of})), ""));
+    all.push((JsonSchema, chain(|of| json!({"allOf": [{"$ref": of}]})), ""));
+    let wide: serde_json::Map<_, _> =
+        (0..2000).map(|i| (format!("p{i}"), json!({"type": "string"}))).collect();
+    all.push((JsonSchema, json!({"properties": wide}).to_string(), ""));
+    all
+}
+
+#[test]
+fn grammars_that_are_made_to_cost_are_refused_or_served() {
+    for (kind, text, why) in grammars() {
+        let shown: String = text.chars().take(100).collect();
+        match run(kind, &text, 200) {
+            Ok(_) => assert_eq!(why, "", "{kind:?} {shown} is served"),
+            Err(message) => {
+                assert!(!why.is_empty() && message.contains(why), "{kind:?} {shown}: {message}");
+                assert!(!message.contains(".rs:"), "{message}");
+            }
+        }
+    }
+}

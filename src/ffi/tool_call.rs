@@ -1,0 +1,34 @@
+//! Calls of tools in events.
+
+use super::string::bn_string;
+use crate::engine::api::{CallView, TextView};
+use std::mem::offset_of;
+
+/// A call of a tool in an answer, or the next part of one. It never grows.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct bn_tool_call {
+    /// Which of the answer's calls, from 0.
+    pub index: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Nine letters and digits, the same for the same prompt, seed and index. In the first part of a
+    /// call, and empty in later ones.
+    pub id: bn_string,
+    /// The tool's name, as the model wrote it: not always one of `tools`. Only in the first part.
+    pub name: bn_string,
+    /// The next part of the arguments' JSON.
+    pub arguments: bn_string,
+}
+
+// They are handed out as they lie in `Event`.
+const _: () = {
+    assert!(size_of::<bn_tool_call>() == size_of::<CallView>());
+    assert!(offset_of!(bn_tool_call, index) == offset_of!(CallView, index));
+    assert!(offset_of!(bn_tool_call, id) == offset_of!(CallView, id));
+    assert!(offset_of!(bn_tool_call, name) == offset_of!(CallView, name));
+    assert!(offset_of!(bn_tool_call, arguments) == offset_of!(CallView, arguments));
+    assert!(size_of::<bn_string>() == size_of::<TextView>());
+    assert!(offset_of!(bn_string, data) == offset_of!(TextView, data));
+    assert!(offset_of!(bn_string, length) == offset_of!(TextView, length));
+};

@@ -1,0 +1,376 @@
+//! A conversation with tools, as JSON in the shape of OpenAI's API: checked, and in the form that templates expect.
+
+use super::json::{Fields, Json, field};
+use super::{MAX_INPUT, MAX_MESSAGES, RENDER_STACK};
+use crate::base::{Error, Result, Status, threads};
+use std::fmt::Display;
+
+/// Bytes of a tool's name, at most.
+const MAX_NAME: usize = 128;
+
+/// Names of a message's reasoning; the first is the one that templates read.
+const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
+/// Variables that are set otherwise.
+const RESERVED: [&str; 10] = [
+    "messages",
+    "tools",
+    "documents",
+    "add_generation_prompt",
+    "continue_final_message",
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "pad_token",
+    "sep_token",
+];
+
+/// What a conversation asks for.
+#[derive(Debug, Default)]
+pub struct Chat {
+    /// Objects, without nulls. A call's arguments are objects, a content is one text.
+    pub messages: Vec<Json>,
+    /// As given.
+    pub tools: Vec<Json>,
+    pub choice: ToolChoice,
+    /// More than one call in an answer.
+    pub parallel: bool,
+    /// For the template, by name.
+    pub variables: Fields,
+    pub documents: Option<Json>,
+    pub add_generation_prompt: bool,
+    /// The last message is to go on.
+    pub continue_final: bool,
+    /// How calls and reasoning are written; None: as the template says.
+    pub tool_format: Option<String>,
+    pub reasoning_format: Option<String>,
+    /// Bytes of the text, and values in it.
+    pub bytes: usize,
+    pub values: usize,
+}
+
+/// Which tools the answer may or must call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ToolChoice {
+    None,
+    #[default]
+    Auto,
+    Required,
+    Named(String),
+}
+
+/// A function of `tools`.
+#[derive(Clone, Copy, Debug)]
+pub struct Tool<'a> {
+    pub name: &'a str,
+    /// A JSON schema; None where there is none: any object.
+    pub parameters: Option<&'a Json>,
+    /// Its arguments are to keep the schema.
+    pub strict: bool,
+}
+
+type At<'a> = &'a dyn Display;
+
+fn wrong(at: At, what: impl Display) -> Error {
+    Error::invalid(format!("chat_json: {at}: {what}"))
+}
+
+fn not(at: At, wanted: &str, got: &Json) -> Error {
+    wrong(at, format_args!("must be {wanted}, not {}", got.kind()))
+}
+
+fn text<'a>(at: At, value: &'a Json) -> Result<&'a str> {
+    value.as_str().ok_or_else(|| not(at, "a text", value))
+}
+
+fn boolean(at: At, value: &Json) -> Result<bool> {
+    match value {
+        Json::Bool(value) => Ok(*value),
+        other => Err(not(at, "true or false", other)),
+    }
+}
+
+fn list(at: At, value: Json) -> Result<Vec<Json>> {
+    match value {
+        Json::List(items) => Ok(items),
+        other => Err(not(at, "a list", &other)),
+    }
+}
+
+fn object(at: At, value: Json) -> Result<Fields> {
+    match value {
+        Json::Map(fields) => Ok(fields),
+        other => Err(not(at, "an object", &other)),
+    }
+}
+
+impl Chat {
+    /// Of JSON. `InvalidArgument` naming the place; `TooLong` above `MAX_INPUT` or `MAX_MESSAGES`, or for too many
+    /// values.
+    pub fn parse(source: &str) -> Result<Self> {
+        threads::run_on_stack("bn-template", RENDER_STACK, || Self::of(source))?
+    }
+
+    /// Recurses as deep as the text nests, within `json::MAX_DEPTH`.
+    fn of(source: &str) -> Result<Self> {
+        if source.len() > MAX_INPUT {
+            let message = format!("chat_json has {} bytes; at most {MAX_INPUT} are taken", source.len());
+            return Err(Error::new(Status::TooLong, message));
+        }
+        let (tree, values) = Json::parse(source)
+            .map_err(|error| Error::new(error.status, format!("chat_json: {}", error.message)))?;
+        let Json::Map(fields) = tree else {
+            return Err(Error::invalid(format!("chat_json must be an object, not {}", tree.kind())));
+        };
+        let mut chat = Self { parallel: true, bytes: source.len(), values, ..Self::default() };
+        let (mut prompt, mut choice, mut messages) = (None, None, None);
+        for (name, value) in fields {
+            let at: At = &name;
+            match &*name {
+                _ if value == Json::Null => {}
+                "messages" => messages = Some(list(at, value)?),
+                "tools" => chat.tools = list(at, value)?,
+                "tool_choice" => choice = Some(value),
+                "parallel_tool_calls" => chat.parallel = boolean(at, &value)?,
+                "chat_template_kwargs" => chat.variables = object(at, value)?,
+                "documents" => chat.documents = Some(documents(value)?),
+                "add_generation_prompt" => prompt = Some(boolean(at, &value)?),
+                "continue_final_message" => chat.continue_final = boolean(at, &value)?,
+                "tool_format" => chat.tool_format = Some(text(at, &value)?.to_owned()),
+                "reasoning_format" => chat.reasoning_format = Some(text(at, &value)?.to_owned()),
+                _ => return Err(wrong(at, "is no field of a chat")),
+            }
+        }
+        chat.add_generation_prompt = prompt.unwrap_or(!chat.continue_final);
+        chat.messages = messages.ok_or_else(|| wrong(&"messages", "is missing"))?;
+        chat.check(choice)?;
+        Ok(chat)
+    }
+
+    fn check(&mut self, choice: Option<Json>) -> Result<()> {
+        if self.messages.len() > MAX_MESSAGES {
+            let message = format!("{} messages; at most {MAX_MESSAGES} are taken", self.messages.len());
+            return Err(Error::new(Status::TooLong, message));
+        }
+        for (i, message) in self.messages.iter_mut().enumerate() {
+            let fields = object(&format_args!("messages[{i}]"), std::mem::replace(message, Json::Null))?;
+            *message = Json::Map(checked(i, fields, &mut self.values)?);
+        }
+        check_tools(&self.tools)?;
+        self.choice = self.choice_of(choice)?;
+        if let Some((name, _)) = self.variables.iter().find(|(name, _)| RESERVED.contains(&&**name)) {
+            return Err(wrong(&format_args!("chat_template_kwargs.{name}"), "is set by other means"));
+        }
+        if self.continue_final {
+            let at: At = &"continue_final_message";
+            if self.add_generation_prompt {
+                return Err(wrong(at, "add_generation_prompt would begin another message"));
+            }
+            if self.messages.last().and_then(|last| last.get("content")?.as_str()).is_none() {
+                return Err(wrong(at, "the last message has no content to go on with"));
+            }
+        }
+        Ok(())
+    }
+
+    fn choice_of(&self, choice: Option<Json>) -> Result<ToolChoice> {
+        let at: At = &"tool_choice";
+        let choice = match &choice {
+            None if self.tools.is_empty() => ToolChoice::None,
+            None => ToolChoice::Auto,
+            Some(Json::Text(word)) => match &**word {
+                "none" => ToolChoice::None,
+                "auto" if self.tools.is_empty() => ToolChoice::None,
+                "auto" => ToolChoice::Auto,
+                "required" => ToolChoice::Required,
+                _ => return Err(wrong(at, "must be none, auto, required or a function")),
+            },
+            Some(value) => {
+                let name = value.get("function").and_then(|function| function.get("name")?.as_str());
+                let name = name.ok_or_else(|| wrong(&"tool_choice.function.name", "must be a text"))?;
+                ToolChoice::Named(name.to_owned())
+            }
+        };
+        let known = match &choice {
+            ToolChoice::Named(name) => self.tools().any(|tool| tool.name == name),
+            ToolChoice::Required => !self.tools.is_empty(),
+            ToolChoice::None | ToolChoice::Auto => true,
+        };
+        if known { Ok(choice) } else { Err(wrong(at, "asks for a call, and tools has no such function")) }
+    }
+
+    /// The functions of `tools`.
+    pub fn tools(&self) -> impl Iterator<Item = Tool<'_>> {
+        self.tools.iter().filter_map(|tool| {
+            let function = tool.get("function")?;
+            Some(Tool {
+                name: function.get("name")?.as_str()?,
+                parameters: function.get("parameters"),
+                strict: function.get("strict") == Some(&Json::Bool(true)),
+            })
+        })
+    }
+
+    /// Whether tools, their calls or results occur.
+    pub fn has_tools(&self) -> bool {
+        let is_one = |message: &Json| {
+            message.get("tool_calls").is_some() || message.get("role").and_then(Json::as_str) == Some("tool")
+        };
+        !self.tools.is_empty() || self.messages.iter().any(is_one)
+    }
+
+    /// Whether the first message is by `role`.
+    pub fn begins_with(&self, role: &str) -> bool {
+        self.messages.first().and_then(|first| first.get("role")?.as_str()) == Some(role)
+    }
+
+    /// The text that the answer goes on with.
+    pub fn prefill(&self) -> Option<&str> {
+        self.messages.last().filter(|_| self.continue_final)?.get("content")?.as_str()
+    }
+}
+
+fn documents(value: Json) -> Result<Json> {
+    let items = list(&"documents", value)?;
+    for (i, item) in items.iter().enumerate() {
+        if !matches!(item, Json::Map(_)) {
+            return Err(not(&format_args!("documents[{i}]"), "an object", item));
+        }
+    }
+    Ok(Json::List(items))
+}
+
+fn check_tools(tools: &[Json]) -> Result<()> {
+    let mut names = Vec::new();
+    for (i, tool) in tools.iter().enumerate() {
+        let function = match (tool, tool.get("type").map_or(Some("function"), Json::as_str)) {
+            (Json::Map(_), Some("function")) => tool.get("function"),
+            (Json::Map(_), _) => return Err(wrong(&format_args!("tools[{i}].type"), "must be function")),
+            _ => return Err(not(&format_args!("tools[{i}]"), "an object", tool)),
+        };
+        let at: At = &format_args!("tools[{i}].function");
+        let name = function.and_then(|function| function.get("name"));
+        let name = name.ok_or_else(|| wrong(&format_args!("{at}.name"), "is missing"))?;
+        let name = text(&format_args!("{at}.name"), name)?;
+        if !is_name(name) {
+            let what = format_args!("must be 1 to {MAX_NAME} letters, digits or any of _-.:/");
+            return Err(wrong(&format_args!("{at}.name"), what));
+        }
+        if names.contains(&name) {
+            return Err(wrong(&format_args!("{at}.name"), format_args!("{name} is there twice")));
+        }
+        names.push(name);
+        match function.and_then(|function| function.get("parameters")) {
+            None | Some(Json::Map(_)) => {}
+            Some(other) => return Err(not(&format_args!("{at}.parameters"), "an object", other)),
+        }
+        if let Some(strict) = function.and_then(|function| function.get("strict")) {
+            boolean(&format_args!("{at}.strict"), strict)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a function may be called so.
+pub fn is_name(name: &str) -> bool {
+    let sign = |c: u8| c.is_ascii_alphanumeric() || b"_-.:/".contains(&c);
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(sign)
+}
+
+/// Message `i` as templates expect it: without nulls (as transformers does), its content one text, the arguments of its
+/// calls objects (as vLLM does), its reasoning under the names that templates read (as transformers does).
+fn checked(i: usize, mut fields: Fields, values: &mut usize) -> Result<Fields> {
+    fields.retain(|(_, value)| *value != Json::Null);
+    let at: At = &format_args!("messages[{i}]");
+    if field(&fields, "role").is_none() {
+        return Err(wrong(&format_args!("{at}.role"), "is missing"));
+    }
+    for (name, value) in &mut fields {
+        let at: At = &format_args!("{at}.{name}");
+        match &**name {
+            "role" | "name" | "tool_call_id" | "reasoning_content" | "reasoning" | "thinking" => {
+                text(at, value)?;
+            }
+            "content" => *value = Json::Text(content(at, std::mem::replace(value, Json::Null))?),
+            "tool_calls" => {
+                let calls = list(at, std::mem::replace(value, Json::Null))?;
+                let calls = calls.into_iter().enumerate();
+                let calls = calls.map(|(n, call)| checked_call(&format_args!("{at}[{n}]"), call, values));
+                *value = Json::List(calls.collect::<Result<_>>()?);
+            }
+            _ => {}
+        }
+    }
+    fields.retain(|(name, value)| name != "tool_calls" || *value != Json::List(Vec::new()));
+    if let Some(reasoning) = REASONING.iter().find_map(|name| field(&fields, name)).cloned() {
+        if field(&fields, "thinking").is_none() {
+            fields.insert(0, ("thinking".into(), reasoning.clone()));
+        }
+        match fields.iter_mut().find(|(name, _)| name == REASONING[0]) {
+            Some((_, value)) => *value = reasoning,
+            None => fields.push((REASONING[0].into(), reasoning)),
+        }
+    }
+    Ok(fields)
+}
+
+/// A text, or the texts of a list of parts, one behind the other.
+fn content(at: At, value: Json) -> Result<String> {
+    let parts = match value {
+        Json::Text(text) => return Ok(text),
+        Json::List(parts) => parts,
+        other => return Err(not(at, "a text or a list of parts", &other)),
+    };
+    let mut joined = String::new();
+    for (n, part) in parts.iter().enumerate() {
+        let kind = part.get("type").and_then(Json::as_str).unwrap_or("");
+        if !["text", "input_text", "output_text"].contains(&kind) {
+            return Err(wrong(&format_args!("{at}[{n}].type"), "must be text"));
+        }
+        let at: At = &format_args!("{at}[{n}].text");
+        let part = text(at, part.get("text").ok_or_else(|| wrong(at, "is missing"))?)?;
+        joined.push_str(part);
+    }
+    Ok(joined)
+}
+
+/// A call whose arguments are an object.
+fn checked_call(at: At, call: Json, values: &mut usize) -> Result<Json> {
+    let mut fields = object(at, call)?;
+    if let Some(id) = field(&fields, "id") {
+        text(&format_args!("{at}.id"), id)?;
+    }
+    if field(&fields, "type").is_some_and(|kind| kind.as_str() != Some("function")) {
+        return Err(wrong(&format_args!("{at}.type"), "must be function"));
+    }
+    let function = fields.iter_mut().find(|(name, _)| name == "function");
+    let at: At = &format_args!("{at}.function");
+    let Some((_, Json::Map(function))) = function else {
+        return Err(wrong(at, "must be an object"));
+    };
+    match field(function, "name") {
+        Some(name) => text(&format_args!("{at}.name"), name)?,
+        None => return Err(wrong(&format_args!("{at}.name"), "is missing")),
+    };
+    let given = function.iter().rposition(|(name, _)| name == "arguments");
+    let at: At = &format_args!("{at}.arguments");
+    let arguments = match given.map(|n| &function[n].1) {
+        None | Some(Json::Null) => Json::Map(Vec::new()),
+        Some(Json::Text(text)) if text.is_empty() => Json::Map(Vec::new()),
+        Some(Json::Text(text)) => {
+            let (tree, more) = Json::parse(text)
+                .map_err(|error| Error::new(error.status, format!("chat_json: {at}: {}", error.message)))?;
+            *values += more;
+            tree
+        }
+        Some(other) => other.clone(),
+    };
+    if !matches!(arguments, Json::Map(_)) {
+        return Err(wrong(at, "must be an object or the JSON of one"));
+    }
+    match given {
+        Some(n) => function[n].1 = arguments,
+        None => function.push(("arguments".into(), arguments)),
+    }
+    Ok(Json::Map(fields))
+}

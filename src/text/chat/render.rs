@@ -1,0 +1,133 @@
+//! Renders a conversation with tools.
+
+use super::conversation::Chat;
+use super::described::described;
+use super::json::Json;
+use super::methods::is_space;
+use super::value::{Dict, List, Outcome, Run};
+use super::{ChatTemplate, MESSAGE_BYTES, ROLES, Rendered, allowed};
+use crate::base::{Error, Result, Status};
+use minijinja::value::Value;
+
+/// What a value of the JSON counts as bytes of input: for its object and its marks.
+const VALUE_BYTES: usize = 16;
+/// Values that count as a message's steps: templates go through tools one value at a time.
+const VALUES_A_MESSAGE: usize = 8;
+
+/// Behind the last message while the template runs, to find where it ends. The space tells whether the template trims.
+const END: &str = "END_OF_WHAT_IS_CONTINUED ";
+
+impl ChatTemplate {
+    /// The conversation as one text, with what it asks for behind the last message. Every text in `chat` is untrusted,
+    /// names too, but for the usual roles. Tools are described in words where the template knows none.
+    ///
+    /// `InvalidArgument` where the template refuses the messages, or leaves the message out that is to be continued;
+    /// else as [`Self::render`].
+    pub fn render_chat(&self, chat: &Chat) -> Result<Rendered> {
+        let values = chat.values.saturating_mul(VALUE_BYTES);
+        let input = chat.bytes.saturating_add(values).saturating_add(chat.messages.len() * MESSAGE_BYTES);
+        let budget = allowed(input, chat.messages.len() + chat.values / VALUES_A_MESSAGE);
+        let run = |messages: &[Json], tools: &[Json]| {
+            let made = self.run(budget, &|run| self.chat_variables(run, chat, messages, tools))?;
+            if chat.continue_final { cut(made) } else { Ok(made) }
+        };
+        if self.knows_tools() || !chat.has_tools() {
+            return run(&chat.messages, &chat.tools);
+        }
+        match run(&described(chat, "system"), &[]) {
+            // Some take no system message.
+            Err(error) if error.status == Status::InvalidArgument && !chat.begins_with("system") => {
+                run(&described(chat, "user"), &[])
+            }
+            made => made,
+        }
+    }
+
+    /// Whether the template writes tools, as far as its words tell.
+    pub fn knows_tools(&self) -> bool {
+        self.source.contains("tools") || self.source.contains("tool_call")
+    }
+
+    fn chat_variables(&self, run: &Run, chat: &Chat, messages: &[Json], tools: &[Json]) -> Outcome<Value> {
+        let last = messages.len().wrapping_sub(1);
+        let messages = messages.iter().enumerate();
+        let messages = messages.map(|(i, fields)| message(run, fields, chat.continue_final && i == last));
+        let messages = List::make(run, run.collect(messages)?)?;
+        let tools = match tools.is_empty() {
+            true => Value::from(()),
+            false => List::make(run, run.collect(tools.iter().map(|tool| value(run, tool)))?)?,
+        };
+        let documents =
+            chat.documents.as_ref().map_or(Ok(Value::from(())), |documents| value(run, documents))?;
+        let fixed = [
+            ("messages", messages),
+            ("add_generation_prompt", Value::from(chat.add_generation_prompt)),
+            ("tools", tools),
+            ("documents", documents),
+        ];
+        let fixed = fixed.map(|(name, value)| (Value::from(name), value));
+        let tokens = self.tokens.iter().map(|(name, text)| (Value::from(&**name), Value::from(&**text)));
+        // A variable's name is no part of the text.
+        let given = chat.variables.iter().map(|(name, json)| Ok((Value::from(&**name), value(run, json)?)));
+        let given = run.collect(given)?;
+        Dict::make(run, given.into_iter().chain(fixed).chain(tokens))
+    }
+}
+
+/// A message; with `END` behind its content where it is `continued`.
+fn message(run: &Run, message: &Json, continued: bool) -> Outcome<Value> {
+    let Json::Map(fields) = message else { return value(run, message) };
+    let pairs = fields.iter().map(|(name, field)| {
+        let made = match (&**name, field) {
+            ("role", Json::Text(role)) => run.string_as(role, !ROLES.contains(&&**role))?,
+            ("content", Json::Text(text)) if continued => run.string_as(&format!("{text}{END}"), true)?,
+            _ => value(run, field)?,
+        };
+        Ok((run.string_as(name, true)?, made))
+    });
+    let pairs = run.collect(pairs)?;
+    Dict::make(run, pairs.into_iter())
+}
+
+fn value(run: &Run, json: &Json) -> Outcome<Value> {
+    Ok(match json {
+        Json::Null => Value::from(()),
+        Json::Bool(value) => Value::from(*value),
+        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(number), _) => Value::from(number),
+            (_, Some(number)) => Value::from(number),
+            _ => Value::from(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::Text(text) => run.string_as(text, true)?,
+        Json::List(items) => {
+            let items = run.collect(items.iter().map(|item| value(run, item)))?;
+            List::make(run, items)?
+        }
+        Json::Map(fields) => {
+            let pairs =
+                fields.iter().map(|(name, field)| Ok((run.string_as(name, true)?, value(run, field)?)));
+            let pairs = run.collect(pairs)?;
+            Dict::make(run, pairs.into_iter())?
+        }
+    })
+}
+
+/// What stands before `END`, as transformers cuts: where the template trims, without the blanks before it.
+fn cut(made: Rendered) -> Result<Rendered> {
+    let Rendered { mut text, mut untrusted } = made;
+    let Some(at) = text.rfind(END.trim_end()) else {
+        return Err(Error::invalid(
+            "chat_json: continue_final_message: the template leaves the last message out, or changes it",
+        ));
+    };
+    let trims = !text[at..].starts_with(END);
+    text.truncate(at);
+    if trims {
+        text.truncate(text.trim_end_matches(is_space).len());
+    }
+    untrusted.retain_mut(|range| {
+        range.end = range.end.min(text.len());
+        range.start < range.end
+    });
+    Ok(Rendered { text, untrusted })
+}

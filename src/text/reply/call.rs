@@ -1,0 +1,409 @@
+//! One block of calls in an answer, as it arrives.
+
+use super::format::{ARGS, Block, Body, CALL_ID, LIST, NAMED, OBJECT, PYTHON};
+use super::scan::{Scan, Step};
+use super::{Symbol, Teller, python};
+use crate::text::chat::is_name;
+
+/// Bytes of a word that is no name.
+const MAX_WORD: usize = 128;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    More,
+    /// It is no call, or goes on as none: `raw` is text.
+    Fail,
+    /// The block's end.
+    End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Name,
+    Arguments,
+    /// Known, and passed over.
+    Other,
+}
+
+#[derive(Debug, Default)]
+enum At {
+    #[default]
+    Begin,
+    /// Behind `[`.
+    Bracket,
+    /// Before another call.
+    Item,
+    /// In an object, before a field's name; in it; behind it.
+    Key,
+    KeyText,
+    Colon(Field),
+    Value(Field),
+    Text(Field),
+    /// In the arguments.
+    Arguments(Scan),
+    BehindField,
+    /// In a name without quotes; behind it; in a marker behind it; in an id; before the arguments.
+    Name,
+    BehindName,
+    Sign,
+    Id,
+    NamedArguments,
+    Python {
+        depth: u32,
+        quote: Option<char>,
+        escaped: bool,
+    },
+    /// Behind a call.
+    Behind,
+    /// In the marker that ends the block, behind so many bytes.
+    Close(usize),
+}
+
+#[derive(Debug, Default)]
+pub struct Call {
+    /// None: without a marker, at the start of the answer.
+    block: Option<&'static Block>,
+    body: Body,
+    at: At,
+    /// In a list; of calls like Python's; with a name without quotes.
+    list: bool,
+    python: bool,
+    named: bool,
+    /// What has come and is not told yet.
+    pub raw: String,
+    /// Bytes of it that begin no call a second time.
+    pub lead: usize,
+    name: String,
+    /// Some that came before the name.
+    arguments: String,
+    has_arguments: bool,
+    told: bool,
+    word: String,
+}
+
+fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\n' | '\r' | '\t')
+}
+
+fn begins_word(c: char) -> bool {
+    c.is_ascii_alphabetic() || c == '_'
+}
+
+impl Call {
+    /// Begins behind a block's marker, or before what needs none. Keeps its memory.
+    pub fn begin(&mut self, block: Option<&'static Block>, body: Body) {
+        let Self { mut raw, mut name, mut arguments, mut word, .. } = std::mem::take(self);
+        [&mut raw, &mut name, &mut arguments, &mut word].into_iter().for_each(|text| text.clear());
+        let open = block.map_or("", |block| block.open);
+        raw.push_str(open);
+        *self = Self { block, body, raw, lead: open.len(), name, arguments, word, ..Self::default() };
+    }
+
+    /// Room for so many bytes more in each text.
+    pub fn reserve(&mut self, bytes: usize) -> Result<(), std::collections::TryReserveError> {
+        let Self { raw, name, arguments, word, .. } = self;
+        [raw, name, arguments, word].into_iter().try_for_each(|text| text.try_reserve(bytes))
+    }
+
+    /// Bytes that it keeps back.
+    pub fn held(&self) -> usize {
+        self.raw.len() + self.arguments.len()
+    }
+
+    pub fn step(&mut self, symbol: Symbol, to: &mut Teller) -> Turn {
+        let c = match symbol {
+            Symbol::Mark(mark) => return self.mark(mark),
+            Symbol::Char(c) => c,
+        };
+        self.raw.push(c);
+        let next = match &mut self.at {
+            At::Arguments(scan) => {
+                let step = scan.push(c);
+                return self.argument(c, step, to);
+            }
+            At::KeyText | At::Text(_) | At::Name | At::Sign | At::Id => return self.in_word(c, to),
+            At::Python { .. } => return self.in_python(c, to),
+            At::Behind | At::Close(_) => return self.behind(c),
+            At::BehindField if c == '}' => return self.end_object(to),
+            _ if is_blank(c) => return Turn::More,
+            At::Value(Field::Arguments) | At::NamedArguments | At::BehindName if c == '{' => {
+                return self.begin_arguments(to);
+            }
+            At::Begin | At::Bracket | At::Item => self.begins(c),
+            At::Key if c == '"' => Some(At::KeyText),
+            At::Colon(field) if c == ':' => Some(At::Value(*field)),
+            At::Value(field @ (Field::Name | Field::Other)) if c == '"' => Some(At::Text(*field)),
+            At::BehindField if c == ',' => Some(At::Key),
+            At::BehindName if c == '[' => Some(At::Sign),
+            _ => None,
+        };
+        let Some(next) = next else { return Turn::Fail };
+        if matches!(next, At::KeyText | At::Text(_) | At::Sign | At::Name | At::Python { .. }) {
+            self.word.clear();
+        }
+        if matches!(next, At::Sign | At::Name | At::Python { .. }) {
+            self.word.push(c);
+        }
+        self.at = next;
+        Turn::More
+    }
+
+    /// The first sign of a call, or of a list of them.
+    fn begins(&mut self, c: char) -> Option<At> {
+        let may = |body| self.body & body != 0;
+        let python = At::Python { depth: 0, quote: None, escaped: false };
+        match (&self.at, c) {
+            (At::Begin, '{') if may(OBJECT) => Some(At::Key),
+            (At::Begin, '[') if may(LIST | PYTHON) => {
+                self.list = true;
+                Some(At::Bracket)
+            }
+            (At::Begin, c) if may(NAMED) && is_name(c.encode_utf8(&mut [0; 4])) => {
+                self.named = true;
+                Some(At::Name)
+            }
+            (At::Bracket, '{') if may(LIST) => Some(At::Key),
+            (At::Item, '{') if !self.python => Some(At::Key),
+            (At::Bracket, c) if may(PYTHON) && begins_word(c) => {
+                self.python = true;
+                Some(python)
+            }
+            (At::Item, c) if self.python && begins_word(c) => Some(python),
+            (At::Begin, c) if may(PYTHON) && self.block.is_some() && begins_word(c) => {
+                self.python = true;
+                Some(python)
+            }
+            _ => None,
+        }
+    }
+
+    /// A control token that is a marker.
+    fn mark(&mut self, mark: &str) -> Turn {
+        let next = match &self.at {
+            At::Name | At::BehindName if mark == CALL_ID => {
+                self.keep_name();
+                At::Id
+            }
+            At::Name | At::BehindName | At::Id if mark == ARGS => {
+                self.keep_name();
+                At::NamedArguments
+            }
+            At::Behind if self.ends_with(mark) => return Turn::End,
+            _ => return Turn::Fail,
+        };
+        self.raw.push_str(mark);
+        self.at = next;
+        Turn::More
+    }
+
+    fn ends_with(&self, mark: &str) -> bool {
+        !self.list && self.block.is_some_and(|block| block.close == mark)
+    }
+
+    /// In a text between quotes, a name without, or a marker.
+    fn in_word(&mut self, c: char, to: &mut Teller) -> Turn {
+        let ends = match self.at {
+            At::KeyText | At::Text(_) => c == '"',
+            At::Name => c == '[' || c == '{' || is_blank(c),
+            At::Id => c == '[',
+            _ => false,
+        };
+        if !ends {
+            self.word.push(c);
+            let good = c >= ' ' && c != '\\' && self.word.len() <= MAX_WORD;
+            return match self.at {
+                At::Name | At::Id if !is_name(&self.word) => Turn::Fail,
+                At::Sign => self.sign(),
+                _ if good => Turn::More,
+                _ => Turn::Fail,
+            };
+        }
+        match self.at {
+            At::KeyText => match self.field() {
+                Some(field) => self.at = At::Colon(field),
+                None => return Turn::Fail,
+            },
+            At::Text(Field::Name) => {
+                if !self.keep_name_if(to) {
+                    return Turn::Fail;
+                }
+                self.at = At::BehindField;
+            }
+            At::Text(_) => self.at = At::BehindField,
+            At::Name => {
+                self.keep_name();
+                self.at = At::BehindName;
+                if c == '{' {
+                    return self.begin_arguments(to);
+                }
+            }
+            _ => {}
+        }
+        if c == '[' {
+            self.word.clear();
+            self.word.push(c);
+            self.at = At::Sign;
+        }
+        Turn::More
+    }
+
+    /// A marker behind a name, written out.
+    fn sign(&mut self) -> Turn {
+        match &*self.word {
+            ARGS => self.at = At::NamedArguments,
+            CALL_ID => {
+                self.word.clear();
+                self.at = At::Id;
+            }
+            part if ARGS.starts_with(part) || CALL_ID.starts_with(part) => {}
+            _ => return Turn::Fail,
+        }
+        Turn::More
+    }
+
+    /// The field of this name; None for one that no call has, or has already.
+    fn field(&self) -> Option<Field> {
+        match &*self.word {
+            "name" if self.name.is_empty() => Some(Field::Name),
+            "arguments" | "parameters" if !self.has_arguments => Some(Field::Arguments),
+            "id" | "type" => Some(Field::Other),
+            _ => None,
+        }
+    }
+
+    fn keep_name(&mut self) {
+        if self.name.is_empty() {
+            std::mem::swap(&mut self.name, &mut self.word);
+        }
+    }
+
+    /// Keeps the name in an object, and tells arguments that came before it. False: it is none.
+    fn keep_name_if(&mut self, to: &mut Teller) -> bool {
+        let good = is_name(&self.word) && (self.block.is_some() || to.knows(&self.word));
+        if good {
+            self.keep_name();
+            if self.has_arguments {
+                self.tell(to);
+                to.arguments(&self.arguments);
+            }
+        }
+        good
+    }
+
+    fn tell(&mut self, to: &mut Teller) {
+        to.call(&self.name);
+        self.told = true;
+        self.raw.clear();
+        self.lead = 0;
+    }
+
+    fn begin_arguments(&mut self, to: &mut Teller) -> Turn {
+        self.has_arguments = true;
+        if !self.name.is_empty() {
+            self.tell(to);
+        }
+        let mut scan = Scan::default();
+        let step = scan.push('{');
+        self.at = At::Arguments(scan);
+        self.argument('{', step, to)
+    }
+
+    fn argument(&mut self, c: char, step: Step, to: &mut Teller) -> Turn {
+        if step == Step::Bad {
+            // What came before is told: only this is text.
+            return Turn::Fail;
+        }
+        if self.told {
+            to.arguments(c.encode_utf8(&mut [0; 4]));
+            self.raw.clear();
+        } else {
+            self.arguments.push(c);
+        }
+        if step == Step::Done {
+            match self.named {
+                true => self.complete(),
+                false => self.at = At::BehindField,
+            }
+        }
+        Turn::More
+    }
+
+    fn end_object(&mut self, to: &mut Teller) -> Turn {
+        if self.name.is_empty() {
+            return Turn::Fail;
+        }
+        if !self.told {
+            self.tell(to);
+            to.arguments("{}");
+        }
+        self.complete();
+        Turn::More
+    }
+
+    fn complete(&mut self) {
+        [&mut self.raw, &mut self.name, &mut self.arguments].into_iter().for_each(|text| text.clear());
+        (self.has_arguments, self.told, self.lead) = (false, false, 0);
+        self.at = At::Behind;
+    }
+
+    fn in_python(&mut self, c: char, to: &mut Teller) -> Turn {
+        self.word.push(c);
+        let At::Python { depth, quote, escaped } = &mut self.at else { return Turn::Fail };
+        if let Some(end) = *quote {
+            *quote = Some(end).filter(|end| *escaped || c != *end);
+            *escaped = c == '\\' && !*escaped;
+            return if c == '\n' { Turn::Fail } else { Turn::More };
+        }
+        match c {
+            '(' if *depth == 0 => {
+                *depth = 1;
+                let name = &self.word[..self.word.len() - 1];
+                let good = is_name(name) && (self.block.is_some() || to.knows(name));
+                return if good { Turn::More } else { Turn::Fail };
+            }
+            c if *depth == 0 => {
+                let good = self.word.len() <= MAX_WORD && is_name(c.encode_utf8(&mut [0; 4]));
+                return if good { Turn::More } else { Turn::Fail };
+            }
+            '"' | '\'' => *quote = Some(c),
+            '(' | '[' | '{' => *depth += 1,
+            ')' | ']' | '}' => *depth -= 1,
+            _ => {}
+        }
+        if *depth > 0 {
+            return Turn::More;
+        }
+        let Some((name, arguments)) = python::call(&self.word) else { return Turn::Fail };
+        to.call(name);
+        to.arguments(&arguments);
+        self.complete();
+        Turn::More
+    }
+
+    /// Behind a call: another one, or the end of the block.
+    fn behind(&mut self, c: char) -> Turn {
+        let close = self.block.map_or("", |block| block.close).as_bytes();
+        let next = match (&self.at, c) {
+            (At::Close(n), c) if close.get(*n) == Some(&(c as u8)) && c.is_ascii() => At::Close(n + 1),
+            (At::Behind, c) if is_blank(c) => return Turn::More,
+            (At::Behind, ',') if self.list => At::Item,
+            (At::Behind, ']') if self.list => {
+                self.list = false;
+                self.raw.clear();
+                return Turn::More;
+            }
+            (At::Behind, c) if !self.list && close.first() == Some(&(c as u8)) && c.is_ascii() => {
+                At::Close(1)
+            }
+            // As Llama 3 separates them.
+            (At::Behind, ';') if close.is_empty() && !self.named && !self.python => At::Item,
+            (At::Behind, '{') if !self.list && !close.is_empty() && !self.python => At::Key,
+            _ => return Turn::Fail,
+        };
+        if matches!(next, At::Close(n) if n == close.len()) {
+            return Turn::End;
+        }
+        self.at = next;
+        Turn::More
+    }
+}

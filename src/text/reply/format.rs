@@ -1,0 +1,139 @@
+//! How families write calls and reasoning in their answers.
+
+/// What may stand behind a marker: a sum of these.
+pub type Body = u8;
+/// `{"name": "f", "arguments": {...}}`; `parameters` for `arguments`.
+pub const OBJECT: Body = 1;
+/// A list of such objects.
+pub const LIST: Body = 2;
+/// A name, `[ARGS]` or nothing, and an object of arguments.
+pub const NAMED: Body = 4;
+/// `f(a=1, b="x")`, or a list of such calls.
+pub const PYTHON: Body = 8;
+
+/// Between a name and its arguments in [`NAMED`], and before an id, which is passed over.
+pub const ARGS: &str = "[ARGS]";
+pub const CALL_ID: &str = "[CALL_ID]";
+
+/// Markers, and what stands between them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Block {
+    pub open: &'static str,
+    /// Empty: none, the calls end by themselves.
+    pub close: &'static str,
+    pub body: Body,
+}
+
+/// How a family's models are to write calls: `begin`, calls with `separator` between them, `end`; each is the three
+/// parts of `call` with name and arguments between them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Written {
+    pub begin: &'static str,
+    pub call: [&'static str; 3],
+    /// None: there is one call.
+    pub separator: Option<&'static str>,
+    pub end: &'static str,
+}
+
+/// A family's way to write calls.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Format {
+    /// In `tool_format`.
+    pub name: &'static str,
+    /// What its templates contain, one of them at least.
+    signs: &'static [&'static str],
+    pub blocks: &'static [Block],
+    /// What may stand at the start of an answer without a marker.
+    pub bare: Body,
+    pub written: Written,
+}
+
+/// `{"name": "f", "parameters": {...}}`, alone.
+const PARAMETERS: Written =
+    Written { begin: "", call: ["{\"name\": \"", "\", \"parameters\": ", "}"], separator: None, end: "" };
+
+/// The first whose sign a template contains is its format.
+pub const FORMATS: [Format; 5] = [
+    Format {
+        name: "mistral11",
+        signs: &["[ARGS]"],
+        blocks: &[TOOL_CALLS],
+        bare: 0,
+        written: Written { begin: "", call: ["[TOOL_CALLS]", ARGS, ""], separator: Some(""), end: "" },
+    },
+    Format {
+        name: "mistral",
+        signs: &["[TOOL_CALLS]"],
+        blocks: &[TOOL_CALLS],
+        bare: 0,
+        written: Written {
+            begin: "[TOOL_CALLS] [",
+            call: ["{\"name\": \"", "\", \"arguments\": ", "}"],
+            separator: Some(", "),
+            end: "]",
+        },
+    },
+    Format {
+        name: "hermes",
+        signs: &["<tool_call>"],
+        blocks: &[Block { open: "<tool_call>", close: "</tool_call>", body: OBJECT }],
+        bare: 0,
+        written: Written {
+            begin: "",
+            call: ["<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"],
+            separator: Some("\n"),
+            end: "",
+        },
+    },
+    Format {
+        name: "llama3",
+        signs: &["<|python_tag|>", "<|start_header_id|>"],
+        blocks: &[Block { open: "<|python_tag|>", close: "", body: OBJECT | PYTHON }],
+        bare: OBJECT | PYTHON,
+        written: PARAMETERS,
+    },
+    Format {
+        name: "gemma",
+        signs: &["<start_of_turn>"],
+        blocks: &[
+            Block { open: "```tool_code", close: "```", body: OBJECT | PYTHON },
+            Block { open: "```json", close: "```", body: OBJECT | LIST },
+        ],
+        bare: OBJECT | PYTHON,
+        written: PARAMETERS,
+    },
+];
+
+const TOOL_CALLS: Block = Block { open: "[TOOL_CALLS]", close: "", body: OBJECT | LIST | NAMED };
+
+/// Around reasoning.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Thoughts {
+    /// In `reasoning_format`.
+    pub name: &'static str,
+    pub open: &'static str,
+    pub close: &'static str,
+}
+
+pub const THOUGHTS: [Thoughts; 2] = [
+    Thoughts { name: "think", open: "<think>", close: "</think>" },
+    Thoughts { name: "mistral", open: "[THINK]", close: "[/THINK]" },
+];
+
+/// Of a chat template's source.
+pub fn format_of(template: &str) -> Option<&'static Format> {
+    FORMATS.iter().find(|format| format.signs.iter().any(|sign| template.contains(sign)))
+}
+
+pub fn format_named(name: &str) -> Option<&'static Format> {
+    FORMATS.iter().find(|format| format.name == name)
+}
+
+/// Of a chat template's source. Some name only the end, as their prompts begin the reasoning, or leave it out.
+pub fn thoughts_of(template: &str) -> Option<&'static Thoughts> {
+    THOUGHTS.iter().find(|tags| template.contains(tags.close))
+}
+
+pub fn thoughts_named(name: &str) -> Option<&'static Thoughts> {
+    THOUGHTS.iter().find(|tags| tags.name == name)
+}

@@ -1,0 +1,164 @@
+//! A grammar for answers that must call tools, in llguidance's dialect of Lark.
+
+use super::Parts;
+use super::format::{ARGS, Format, Written};
+use crate::base::Result;
+use crate::text::chat::{Chat, Json, Tool, ToolChoice};
+use std::fmt::Write;
+
+/// The grammar that `chat` asks for: a call for a choice that requires one; for other choices only where a tool is
+/// strict or calls may not be parallel. None where there is nothing to keep to.
+///
+/// `control` is the id of a marker that is a control token of the vocabulary. `Unsupported` where calls are asked for
+/// and nobody knows how they are written.
+pub fn grammar(chat: &Chat, parts: &Parts, control: &dyn Fn(&str) -> Option<u32>) -> Result<Option<String>> {
+    let must = match &chat.choice {
+        ToolChoice::None => return Ok(None),
+        ToolChoice::Required | ToolChoice::Named(_) => true,
+        ToolChoice::Auto => false,
+    };
+    if !must && chat.parallel && chat.tools().all(|tool| !tool.strict) {
+        return Ok(None);
+    }
+    parts.check(chat)?;
+    let Some(format) = parts.format else { return Ok(None) };
+    let wanted: Vec<Tool> = match &chat.choice {
+        ToolChoice::Named(name) => chat.tools().filter(|tool| tool.name == name).collect(),
+        _ => chat.tools().collect(),
+    };
+    let writer = Writer { format, control };
+    // Named, it is one call.
+    let several = chat.parallel && !matches!(chat.choice, ToolChoice::Named(_));
+    let mut out = String::new();
+    let _ = writeln!(out, "start: {}answer", writer.thoughts(parts));
+    match must {
+        true => out.push_str("answer: calls\n"),
+        false => {
+            let _ = writeln!(out, "answer: TEXT | {}calls", writer.text_before());
+            let _ = writeln!(out, "TEXT: {}", writer.text());
+        }
+    }
+    writer.thought_rule(parts, &mut out);
+    writer.calls(&wanted, must, several, &mut out);
+    Ok(Some(out))
+}
+
+struct Writer<'a> {
+    format: &'static Format,
+    control: &'a dyn Fn(&str) -> Option<u32>,
+}
+
+impl Writer<'_> {
+    /// `text` as terminals: markers that are control tokens by their ids.
+    fn terminals(&self, text: &str) -> String {
+        let (mut out, mut rest) = (String::new(), text);
+        let markers = || self.format.blocks.iter().flat_map(|block| [block.open, block.close]).chain([ARGS]);
+        let next = |rest: &str| {
+            let found = markers().filter(|marker| !marker.is_empty());
+            let found =
+                found.filter_map(|marker| Some((rest.find(marker)?, marker, (self.control)(marker)?)));
+            found.min_by_key(|(at, ..)| *at)
+        };
+        while let Some((at, marker, id)) = next(rest) {
+            literal(&rest[..at], &mut out);
+            let _ = write!(out, "<[{id}]> ");
+            rest = &rest[at + marker.len()..];
+        }
+        literal(rest, &mut out);
+        out
+    }
+
+    /// What stands before the answer where the model thinks aloud.
+    fn thoughts(&self, parts: &Parts) -> &'static str {
+        match (parts.thoughts, parts.thinking) {
+            (None, _) => "",
+            (Some(_), true) => "thought ",
+            (Some(_), false) => "(opened thought)? ",
+        }
+    }
+
+    fn thought_rule(&self, parts: &Parts, out: &mut String) {
+        let Some(tags) = parts.thoughts else { return };
+        match (self.control)(tags.close) {
+            Some(id) => {
+                let _ = writeln!(out, "thought: /(?s:.*)/ <[{id}]> BREAKS");
+            }
+            None => {
+                let _ = writeln!(out, "thought: until BREAKS\nuntil[lazy]: /(?s:.*){}/", escaped(tags.close));
+            }
+        }
+        out.push_str("BREAKS: /\\n{0,2}/\n");
+        if !parts.thinking {
+            let mut open = String::new();
+            match (self.control)(tags.open) {
+                Some(id) => open = format!("<[{id}]>"),
+                None => literal(tags.open, &mut open),
+            }
+            let _ = writeln!(out, "opened: {open}");
+        }
+    }
+
+    /// Text that holds no call: nothing that begins one, and no marker.
+    fn text(&self) -> String {
+        let first = if self.format.bare == 0 { "/(?s:.+)/" } else { "/[^\\s{\\[](?s:.*)/" };
+        let written = self.format.blocks.iter().filter(|block| (self.control)(block.open).is_none());
+        written.fold(first.to_owned(), |text, block| {
+            text + &format!(" & ~/(?s:.*){}(?s:.*)/", escaped(block.open))
+        })
+    }
+
+    /// Before calls there may be text, unless they have no marker.
+    fn text_before(&self) -> &'static str {
+        if self.format.bare == 0 { "TEXT? " } else { "" }
+    }
+
+    fn calls(&self, tools: &[Tool], must: bool, several: bool, out: &mut String) {
+        let Written { begin, call: [before, between, behind], separator, end } = &self.format.written;
+        let more = match separator {
+            Some(separator) if several => format!("({}call)*", self.terminals(separator)),
+            _ => String::new(),
+        };
+        let _ = writeln!(out, "calls: {}call {more} {}", self.terminals(begin), self.terminals(end));
+        let names: Vec<String> = (0..tools.len()).map(|i| format!("call_{i}")).collect();
+        let _ = writeln!(out, "call: {}", names.join(" | "));
+        for (i, tool) in tools.iter().enumerate() {
+            let head = self.terminals(&format!("{before}{}{between}", tool.name));
+            let _ = writeln!(out, "call_{i}: {head}args_{i} {}", self.terminals(behind));
+            let schema = schema(tool.parameters.filter(|_| must || tool.strict));
+            let _ = writeln!(out, "args_{i}: %json {schema}");
+        }
+    }
+}
+
+/// With the blanks that templates put into arguments, and no others.
+fn schema(parameters: Option<&Json>) -> Json {
+    let text = |text: &str| Json::Text(text.to_owned());
+    let any = || vec![("type".to_owned(), text("object"))];
+    let mut fields = match parameters {
+        Some(Json::Map(fields)) => fields.clone(),
+        _ => any(),
+    };
+    if !fields.iter().any(|(name, _)| name == "type") {
+        fields.extend(any());
+    }
+    let blanks = vec![
+        ("whitespace_flexible".to_owned(), Json::Bool(false)),
+        ("item_separator".to_owned(), text(", ")),
+        ("key_separator".to_owned(), text(": ")),
+    ];
+    fields.push(("x-guidance".to_owned(), Json::Map(blanks)));
+    Json::Map(fields)
+}
+
+/// As a text in quotes, and a space.
+fn literal(text: &str, out: &mut String) {
+    if !text.is_empty() {
+        let _ = write!(out, "{} ", Json::Text(text.to_owned()));
+    }
+}
+
+/// For a regular expression between slashes.
+fn escaped(text: &str) -> String {
+    let special = |c: char| r".+*?()|[]{}^$\/".contains(c);
+    text.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
+}

@@ -1,0 +1,65 @@
+//! What is looked for in the answer to a conversation.
+
+use super::Parts;
+use super::format::{FORMATS, THOUGHTS, format_named, format_of, thoughts_named, thoughts_of};
+use crate::base::{Error, Result};
+use crate::text::chat::{Chat, ChatTemplate, ToolChoice};
+use std::fmt::Display;
+
+/// In place of a format's name.
+const NONE: &str = "none";
+
+impl Parts {
+    /// Of the answer to `prompt`, which `template` made of `chat`. Calls only where tools may be called.
+    /// `InvalidArgument` for formats of unknown names.
+    pub fn of(chat: &Chat, template: &ChatTemplate, prompt: &str) -> Result<Self> {
+        let source = template.source();
+        let format = match chat.tool_format.as_deref() {
+            Some(NONE) => None,
+            Some(name) => Some(format_named(name).ok_or_else(|| {
+                unknown("tool_format", name, &FORMATS.each_ref().map(|format| format.name).join(", "))
+            })?),
+            None if template.knows_tools() => format_of(source),
+            // As the prompt describes it.
+            None => format_named("hermes"),
+        };
+        let thoughts = match chat.reasoning_format.as_deref() {
+            Some(NONE) => None,
+            Some(name) => Some(thoughts_named(name).ok_or_else(|| {
+                unknown("reasoning_format", name, &THOUGHTS.each_ref().map(|tags| tags.name).join(", "))
+            })?),
+            None => thoughts_of(source),
+        };
+        let thinking = thoughts.is_some_and(|tags| {
+            let continued = chat.prefill().and_then(|text| Some(&text[text.rfind(tags.open)?..]));
+            let goes_on = continued.is_some_and(|text| !text.contains(tags.close));
+            goes_on || prompt.trim_end().ends_with(tags.open)
+        });
+        let calls = chat.choice != ToolChoice::None;
+        Ok(Self {
+            format: format.filter(|_| calls),
+            thoughts,
+            thinking,
+            names: chat.tools().filter(|_| calls).map(|tool| tool.name.to_owned()).collect(),
+            seed: 0,
+        })
+    }
+
+    /// `Unsupported` where tools may be called and nobody knows how calls are written.
+    pub fn check(&self, chat: &Chat) -> Result<()> {
+        let asked = match &chat.choice {
+            ToolChoice::None => false,
+            ToolChoice::Auto => chat.tool_format.as_deref() != Some(NONE),
+            ToolChoice::Required | ToolChoice::Named(_) => true,
+        };
+        if self.format.is_some() || !asked {
+            return Ok(());
+        }
+        Err(Error::unsupported("chat_json: tools: how the model writes calls is not known; set tool_format"))
+    }
+}
+
+fn unknown(field: &str, name: &str, known: &dyn Display) -> Error {
+    let name: String = name.chars().take(40).collect();
+    Error::invalid(format!("chat_json: {field}: {name} is none of {NONE}, {known}"))
+}

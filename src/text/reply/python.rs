@@ -1,0 +1,246 @@
+//! Calls that are written as Python's: `f(a=1, b=["x", None])`.
+
+/// Lists and dicts in each other, at most.
+const MAX_DEPTH: usize = 32;
+
+/// The name, and the arguments as JSON, of a call that is all of `text`. None for anything else.
+pub fn call(text: &str) -> Option<(&str, String)> {
+    let (name, rest) = text.split_once('(')?;
+    let mut from = Reader { rest };
+    let mut json = String::new();
+    // Escapes make a character six.
+    json.try_reserve(6 * text.len()).ok()?;
+    json.push('{');
+    from.blanks();
+    while !from.takes(')') {
+        if json.len() > 1 {
+            json.push_str(", ");
+        }
+        let argument = from.identifier()?;
+        from.blanks();
+        if !from.takes('=') {
+            return None;
+        }
+        quote(argument, &mut json);
+        json.push_str(": ");
+        from.value(&mut json, MAX_DEPTH)?;
+        from.blanks();
+        if !from.takes(',') && !from.rest.starts_with(')') {
+            return None;
+        }
+        from.blanks();
+    }
+    json.push('}');
+    from.rest.is_empty().then_some((name.trim_end(), json))
+}
+
+struct Reader<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Reader<'a> {
+    fn blanks(&mut self) {
+        self.rest = self.rest.trim_start_matches([' ', '\n', '\r', '\t']);
+    }
+
+    fn takes(&mut self, c: char) -> bool {
+        let rest = self.rest.strip_prefix(c);
+        self.rest = rest.unwrap_or(self.rest);
+        rest.is_some()
+    }
+
+    fn word(&mut self, part: impl Fn(char) -> bool) -> &'a str {
+        let end = self.rest.find(|c| !part(c)).unwrap_or(self.rest.len());
+        let (word, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        word
+    }
+
+    fn identifier(&mut self) -> Option<&'a str> {
+        let word = self.word(|c| c.is_alphanumeric() || c == '_');
+        word.starts_with(|c: char| !c.is_ascii_digit()).then_some(word)
+    }
+
+    fn value(&mut self, json: &mut String, depth: usize) -> Option<()> {
+        self.blanks();
+        match self.rest.chars().next()? {
+            '"' | '\'' => {
+                let text = self.text()?;
+                quote(&text, json);
+            }
+            '[' | '(' => self.items(json, depth.checked_sub(1)?)?,
+            '{' => self.pairs(json, depth.checked_sub(1)?)?,
+            '-' | '0'..='9' => json.push_str(self.number()?),
+            _ => json.push_str(match self.identifier()? {
+                "True" | "true" => "true",
+                "False" | "false" => "false",
+                "None" | "null" => "null",
+                _ => return None,
+            }),
+        }
+        Some(())
+    }
+
+    /// A list or tuple.
+    fn items(&mut self, json: &mut String, depth: usize) -> Option<()> {
+        let close = if self.takes('[') { ']' } else { ')' };
+        self.rest = self.rest.strip_prefix('(').filter(|_| close == ')').unwrap_or(self.rest);
+        json.push('[');
+        let mut first = true;
+        self.blanks();
+        while !self.takes(close) {
+            json.push_str(if std::mem::take(&mut first) { "" } else { ", " });
+            self.value(json, depth)?;
+            self.comma(close)?;
+        }
+        json.push(']');
+        Some(())
+    }
+
+    fn pairs(&mut self, json: &mut String, depth: usize) -> Option<()> {
+        self.takes('{');
+        json.push('{');
+        let mut first = true;
+        self.blanks();
+        while !self.takes('}') {
+            json.push_str(if std::mem::take(&mut first) { "" } else { ", " });
+            let name = self.text()?;
+            quote(&name, json);
+            self.blanks();
+            if !self.takes(':') {
+                return None;
+            }
+            json.push_str(": ");
+            self.value(json, depth)?;
+            self.comma('}')?;
+        }
+        json.push('}');
+        Some(())
+    }
+
+    /// Behind an item: a comma, or what closes.
+    fn comma(&mut self, close: char) -> Option<()> {
+        self.blanks();
+        let goes_on = self.takes(',');
+        self.blanks();
+        (goes_on || self.rest.starts_with(close)).then_some(())
+    }
+
+    /// As JSON has them.
+    fn number(&mut self) -> Option<&'a str> {
+        let word = self.word(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+        let object = format!("{{\"\":{word}}}");
+        super::scan::is_object(&object).then_some(word)
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let quote = self.rest.chars().next().filter(|c| "\"'".contains(*c))?;
+        let mut text = String::new();
+        text.try_reserve(self.rest.len()).ok()?;
+        let mut chars = self.rest[1..].chars();
+        loop {
+            match chars.next()? {
+                c if c == quote => break,
+                '\n' => return None,
+                '\\' => text.push(match chars.next()? {
+                    'n' => '\n',
+                    't' => '\t',
+                    'r' => '\r',
+                    'b' => '\x08',
+                    'f' => '\x0c',
+                    'x' => code(&mut chars, 2)?,
+                    'u' => code(&mut chars, 4)?,
+                    'U' => code(&mut chars, 8)?,
+                    c @ ('\\' | '\'' | '"') => c,
+                    _ => return None,
+                }),
+                c => text.push(c),
+            }
+        }
+        self.rest = chars.as_str();
+        Some(text)
+    }
+}
+
+fn code(chars: &mut std::str::Chars, digits: usize) -> Option<char> {
+    let all = chars.as_str().get(..digits).filter(|all| all.bytes().all(|b| b.is_ascii_hexdigit()))?;
+    *chars = chars.as_str()[digits..].chars();
+    char::from_u32(u32::from_str_radix(all, 16).ok()?)
+}
+
+/// `text` as a JSON text.
+fn quote(text: &str, json: &mut String) {
+    json.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => json.push_str("\\\""),
+            '\\' => json.push_str("\\\\"),
+            '\n' => json.push_str("\\n"),
+            '\r' => json.push_str("\\r"),
+            '\t' => json.push_str("\\t"),
+            c if (c as u32) < 0x20 => json.push_str(&format!("\\u{:04x}", c as u32)),
+            c => json.push(c),
+        }
+    }
+    json.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_become_json() {
+        for (text, name, json) in [
+            ("f()", "f", "{}"),
+            ("f( )", "f", "{}"),
+            ("a.b-c(x=1)", "a.b-c", r#"{"x": 1}"#),
+            (
+                "f(a=1, b = -2.5e3,c='it\\'s \"x\"', d=\"\\n\\u00e9\\\\q\",)",
+                "f",
+                r#"{"a": 1, "b": -2.5e3, "c": "it's \"x\"", "d": "\né\\q"}"#,
+            ),
+            ("f(a=[1, 'x', [], ()], b=(1,), c={})", "f", r#"{"a": [1, "x", [], []], "b": [1], "c": {}}"#),
+            (
+                "f(a={'k': True, \"l\": {'m': None}}, b=False, c=true)",
+                "f",
+                r#"{"a": {"k": true, "l": {"m": null}}, "b": false, "c": true}"#,
+            ),
+        ] {
+            assert_eq!(call(text), Some((name, json.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_none() {
+        for text in [
+            "f",
+            "f(",
+            "f(1)",
+            "f(a)",
+            "f(a=)",
+            "f(a=b)",
+            "f(a=1 b=2)",
+            "f(a=1)x",
+            "f(a=01)",
+            "f(a=1.)",
+            "f(a='x)",
+            "f(a='\n')",
+            "f(a=[1)",
+            "f(a={1: 2})",
+            "f(a={'k'})",
+            "f(a=[1 2])",
+            "f(a=g())",
+            "f(,)",
+            "f(a=1,,b=2)",
+            "f(1a=2)",
+            "f(a='\\ud800')",
+            "f(a='\\x1')",
+            "f(a='\\q')",
+        ] {
+            assert_eq!(call(text), None, "{text}");
+        }
+        let deep = format!("f(a={}{})", "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(call(&deep), None);
+    }
+}

@@ -1,0 +1,519 @@
+//! Answers of known parts in each format, by a seeded generator, and what is made of them.
+
+use super::format::FORMATS;
+use super::*;
+
+/// What came out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Told {
+    text: String,
+    reasoning: String,
+    calls: Vec<(String, String)>,
+    ids: Vec<String>,
+}
+
+impl Sink for Told {
+    fn text(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+    fn reasoning(&mut self, text: &str) {
+        self.reasoning.push_str(text);
+    }
+    fn call(&mut self, index: u32, id: &str, name: &str) {
+        assert_eq!(index as usize, self.calls.len());
+        self.calls.push((name.into(), String::new()));
+        self.ids.push(id.into());
+    }
+    fn arguments(&mut self, index: u32, text: &str) {
+        assert_eq!(index as usize + 1, self.calls.len());
+        self.calls.last_mut().unwrap().1.push_str(text);
+    }
+}
+
+fn parts(format: &str) -> Parts {
+    Parts {
+        format: format_named(format),
+        thoughts: thoughts_named("think"),
+        thinking: false,
+        names: ["f", "get_weather", "a.b-c"].map(String::from).to_vec(),
+        seed: 7,
+    }
+}
+
+/// `pieces` one after the other; those that are markers among `controls` as control tokens.
+fn parse_as(parts: Parts, controls: &[&str], pieces: &[&str]) -> Told {
+    let mut reply = Reply::new(parts, &|mark| controls.contains(&mark));
+    let mut told = Told::default();
+    for piece in pieces {
+        reply.reserve(piece.len()).unwrap();
+        match reply.is_mark(piece.as_bytes()) {
+            true => reply.mark(piece.as_bytes(), &mut told),
+            false => reply.push(piece, &mut told),
+        }
+    }
+    reply.finish(&mut told);
+    assert_eq!(reply.calls() as usize, told.calls.len());
+    told
+}
+
+/// In every way to cut `text` in two, and character by character: it makes no difference.
+fn parse_parts(parts: Parts, text: &str) -> Told {
+    let whole = parse_as(parts.clone(), &[], &[text]);
+    for (at, _) in text.char_indices() {
+        let cut = parse_as(parts.clone(), &[], &[&text[..at], &text[at..]]);
+        assert_eq!(cut, whole, "{text:?} cut at {at}");
+    }
+    let each: Vec<String> = text.chars().map(String::from).collect();
+    let each: Vec<&str> = each.iter().map(String::as_str).collect();
+    assert_eq!(parse_as(parts, &[], &each), whole, "{text:?} by characters");
+    whole
+}
+
+fn parse(format: &str, text: &str) -> Told {
+    parse_parts(parts(format), text)
+}
+
+fn told(text: &str, calls: &[(&str, &str)]) -> Told {
+    let ids = (0..calls.len()).map(|i| id(7, i as u32)).collect();
+    let calls = calls.iter().map(|(name, arguments)| (name.to_string(), arguments.to_string())).collect();
+    Told { text: text.into(), reasoning: String::new(), calls, ids }
+}
+
+#[test]
+fn calls_in_each_format() {
+    let weather = [("get_weather", r#"{"city": "Paris"}"#)];
+    let both = [weather[0], ("f", "{}")];
+    for (format, text, expected) in [
+        (
+            "hermes",
+            "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>",
+            told("", &weather),
+        ),
+        (
+            "hermes",
+            "I look.\n\n<tool_call>{\"arguments\":{\"city\": \"Paris\"},\"name\":\"get_weather\"}</tool_call>\n<tool_call>\n\
+             {\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n\nSo.\n",
+            told("I look.So.\n", &both),
+        ),
+        ("hermes", "<tool_call>{\"name\": \"unknown\"}", told("", &[("unknown", "{}")])),
+        (
+            "hermes",
+            "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
+            told("", &both),
+        ),
+        ("llama3", "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Paris\"}}", told("", &weather)),
+        (
+            "llama3",
+            "\n <|python_tag|>{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Paris\"}}",
+            told("", &weather),
+        ),
+        (
+            "llama3",
+            " {\"type\": \"function\", \"name\": \"get_weather\", \"parameters\": {\"city\": \"Paris\"}}; {\"name\": \"f\", \"parameters\": {}}",
+            told("", &both),
+        ),
+        ("llama3", "[get_weather(city='Paris'), f()]", told("", &both)),
+        (
+            "mistral",
+            "[TOOL_CALLS] [{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}]",
+            told("", &weather),
+        ),
+        (
+            "mistral",
+            "Hm[TOOL_CALLS][{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}, \"id\": \"abc123XYZ\"}, \
+             {\"name\": \"f\", \"arguments\": {}}]",
+            told("Hm", &both),
+        ),
+        (
+            "mistral11",
+            "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"Paris\"}[TOOL_CALLS]f[ARGS]{}",
+            told("", &both),
+        ),
+        (
+            "mistral11",
+            "[TOOL_CALLS]get_weather[CALL_ID]a1b2c3d4e[ARGS]{\"city\": \"Paris\"}",
+            told("", &weather),
+        ),
+        ("mistral11", "[TOOL_CALLS]get_weather {\"city\": \"Paris\"}", told("", &weather)),
+        ("gemma", "[get_weather(city=\"Paris\"), f()]", told("", &both)),
+        (
+            "gemma",
+            "I call.\n```tool_code\nget_weather(city=\"Paris\")\n```\nDone",
+            told("I call.Done", &weather),
+        ),
+        (
+            "gemma",
+            "```json\n[{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Paris\"}}]\n```",
+            told("", &weather),
+        ),
+        ("gemma", "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Paris\"}}\n", told("", &weather)),
+    ] {
+        assert_eq!(parse(format, text), expected, "{format}: {text}");
+    }
+}
+
+#[test]
+fn what_is_no_call_is_text() {
+    for (format, text) in [
+        ("hermes", "<tool_call>"),
+        ("hermes", "<tool_call>\n{\"name\": \"f\""),
+        ("hermes", "a <tool_call"),
+        ("hermes", "<tool_call>f()</tool_call>"),
+        ("hermes", "<tool_call>{\"name\": \"a b\", \"arguments\": {}}</tool_call>"),
+        ("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": []}</tool_call>"),
+        ("hermes", "<tool_call>{\"name\": \"f\", \"other\": 1}</tool_call>"),
+        ("hermes", "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": }</tool_call>"),
+        ("hermes", "<tool_call>{\"arguments\": {\"a\": 01}, \"name\": \"f\"}</tool_call>"),
+        ("hermes", "<tool_call>{}</tool_call>"),
+        ("hermes", "\n\n <tool_call>\n\n</tool_call> \n"),
+        ("hermes", "{\"name\": \"f\", \"arguments\": {}}"),
+        ("hermes", "</tool_call>\n\n</think>"),
+        ("hermes", "<tool_call>{\"name\": \"\\u0066\"}</tool_call>"),
+        ("llama3", "{\"name\": \"Bob\", \"parameters\": {}}"),
+        ("llama3", "{\"city\": \"Paris\"}"),
+        ("llama3", "[1, 2, 3]"),
+        ("llama3", "[other(a=1)]"),
+        ("llama3", "f(a=1)"),
+        ("llama3", "Text {\"name\": \"f\", \"parameters\": {}}"),
+        ("llama3", "<|python_tag|>print('x')"),
+        ("mistral", "[TOOL_CALLS]"),
+        ("mistral", "[TOOL_CALLS] []"),
+        ("mistral", "[TOOL_CALLS] [1]"),
+        ("mistral", "[TOOL_CALLS]f"),
+        ("mistral", "[TOOL_CALLS]f[ARGS]"),
+        ("mistral", "[TOOL_CALLS]f[ARG]{}"),
+        ("mistral", "[TOOL_CALLS]f[ARGS][]"),
+        ("mistral", "[TOOL_CALLS]f(a=1)"),
+        ("gemma", "```tool_code\nf(1)\n```"),
+        ("gemma", "```json\n{\"a\": 1}\n```"),
+        ("gemma", "```python\nf(a=1)\n```"),
+        ("gemma", "[f(a=g())]"),
+        ("gemma", "[f(a='x"),
+        ("gemma", " \n\t"),
+    ] {
+        assert_eq!(parse(format, text), told(text, &[]), "{format}: {text}");
+    }
+}
+
+/// What was told stays, and what follows is text.
+#[test]
+fn calls_that_go_wrong_late() {
+    for (format, text, rest, calls) in [
+        (
+            "hermes",
+            "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 01}}</tool_call>",
+            "1}}</tool_call>",
+            &[("f", "{\"a\": 0")][..],
+        ),
+        ("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1", "", &[("f", "{\"a\": [1")]),
+        (
+            "hermes",
+            "<tool_call>{\"name\": \"f\", \"arguments\": {}, \"x\": 1}</tool_call>",
+            ", \"x\": 1}</tool_call>",
+            &[("f", "{}")],
+        ),
+        (
+            "hermes",
+            "<tool_call>{\"name\": \"f\", \"arguments\": {}}\n}\n</tool_call>",
+            "}\n</tool_call>",
+            &[("f", "{}")],
+        ),
+        ("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_", "</tool_", &[("f", "{}")]),
+        (
+            "hermes",
+            "<tool_call>{\"name\": \"f\", \"arguments\": {}} <tool_call>{\"name\": \"a.b-c\"}</tool_call>",
+            " ",
+            &[("f", "{}"), ("a.b-c", "{}")],
+        ),
+        (
+            "hermes",
+            "<tool_call>oops<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>",
+            "<tool_call>oops",
+            &[("f", "{}")],
+        ),
+        (
+            "hermes",
+            "<tool_call>{\"arguments\": {\"x\": \"<tool_call>{\"name\": \"f\"}</tool_call>",
+            "<tool_call>{\"arguments\": {\"x\": \"",
+            &[("f", "{}")],
+        ),
+        ("llama3", "{\"name\": \"f\", \"parameters\": {}}; and", "; and", &[("f", "{}")]),
+        ("llama3", "{\"name\": \"f\", \"parameters\": {}}\nand", "and", &[("f", "{}")]),
+        ("llama3", "[f(a=1), other", ", other", &[("f", "{\"a\": 1}")]),
+        ("mistral", "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}}, {\"nam", ", {\"nam", &[("f", "{}")]),
+        ("mistral", "[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]g[ARGS", "[TOOL_CALLS]g[ARGS", &[("f", "{}")]),
+    ] {
+        assert_eq!(parse(format, text), told(rest, calls), "{format}: {text}");
+    }
+}
+
+#[test]
+fn reasoning_is_told_apart() {
+    let told = |reasoning: &str, text: &str| Told { reasoning: reasoning.into(), ..told(text, &[]) };
+    for (text, expected) in [
+        ("<think>\nhm\n\nso\n</think>\n\nYes.\n", told("hm\n\nso", "Yes.\n")),
+        ("\n<think></think>Yes", told("", "Yes")),
+        ("<think>a < b </thin k>", told("a < b </thin k>", "")),
+        ("<think>cut\n", told("cut\n", "")),
+        ("Yes <think>no</think>", told("", "Yes <think>no</think>")),
+        ("<think>a</think><think>b</think>", told("a", "<think>b</think>")),
+        ("<thin", told("", "<thin")),
+        ("\n\nYes\n\n", told("", "\n\nYes\n\n")),
+    ] {
+        assert_eq!(parse("hermes", text), expected, "{text}");
+        assert_eq!(parse_parts(Parts { format: None, ..parts("") }, text), expected, "{text}");
+    }
+    let begun = |text: &str| parse_parts(Parts { thinking: true, ..parts("llama3") }, text);
+    assert_eq!(begun("\nhm\n</think>\n\nYes"), told("hm", "Yes"));
+    assert_eq!(begun("<think>hm"), told("<think>hm", ""));
+    let call = begun("hm</think>\n{\"name\": \"f\", \"parameters\": {\"a\": 1}}");
+    assert_eq!((&*call.reasoning, &*call.text, &*call.calls[0].1), ("hm", "", "{\"a\": 1}"));
+    let brackets = Parts { thoughts: thoughts_named("mistral"), ..parts("mistral") };
+    assert_eq!(parse_parts(brackets, "[THINK]hm[/THINK]Yes"), told("hm", "Yes"));
+    let none = Parts { thoughts: None, format: None, ..parts("") };
+    assert_eq!(parse_parts(none, "\n<think>hm</think>"), told("", "\n<think>hm</think>"));
+}
+
+#[test]
+fn markers_that_are_control_tokens_are_only_those() {
+    let controls = ["[TOOL_CALLS]", "[ARGS]", "<think>", "</think>"];
+    let parse = |pieces: &[&str]| parse_as(parts("mistral"), &controls, pieces);
+    let call = [("f", "{\"a\": 1}")];
+    assert_eq!(parse(&["Hm\n", "[TOOL_CALLS]", "f", "[ARGS]", "{\"a\"", ": 1}"]), told("Hm", &call));
+    assert_eq!(
+        parse(&["[TOOL_CALLS]", " [{\"name\": \"f\", \"arguments\": {\"a\": 1}}]", "[TOOL_CALLS]", "f {}"]),
+        told("", &[call[0], ("f", "{}")])
+    );
+    // Written out by other tokens.
+    assert_eq!(parse(&["[TOOL_", "CALLS]f{}"]), told("[TOOL_CALLS]f{}", &[]));
+    assert_eq!(
+        parse(&["[TOOL_CALLS]", "f", "[ARGS", "]{}"]),
+        told("", &[("f", "{}")]),
+        "either way behind a name"
+    );
+    // Out of place: as control tokens are, they are left out.
+    assert_eq!(parse(&["a", "[ARGS]", "b", "</think>", "c"]), told("abc", &[]));
+    assert_eq!(parse(&["[TOOL_CALLS]", "[TOOL_CALLS]", "f{}"]), told("[TOOL_CALLS]", &[("f", "{}")]));
+    assert_eq!(parse(&["[TOOL_CALLS]", "f", "</think>", "x"]), told("[TOOL_CALLS]fx", &[]));
+    let thoughts = parse(&["<think>", "\nhm\n", "</think>", "\n\nYes"]);
+    assert_eq!((&*thoughts.reasoning, &*thoughts.text), ("hm", "Yes"));
+}
+
+#[test]
+fn ids_are_nine_letters_or_digits_and_differ() {
+    let mut all = std::collections::BTreeSet::new();
+    for seed in 0..100 {
+        for index in 0..100 {
+            let id = id(seed, index);
+            assert!(id.len() == 9 && id.bytes().all(|b| b.is_ascii_alphanumeric()), "{id}");
+            all.insert(id);
+        }
+    }
+    assert_eq!(all.len(), 10_000);
+}
+
+#[test]
+fn templates_tell_their_format() {
+    let named = |template: &str| format_of(template).map(|format| format.name);
+    assert_eq!(named("{{ '[TOOL_CALLS]' ~ name ~ '[ARGS]' }}"), Some("mistral11"));
+    assert_eq!(named("{{ '[TOOL_CALLS] [' }}"), Some("mistral"));
+    assert_eq!(named("<|start_header_id|> <tool_call>"), Some("hermes"));
+    assert_eq!(named("<|start_header_id|>"), Some("llama3"));
+    assert_eq!(named("<start_of_turn>"), Some("gemma"));
+    assert_eq!(named("{{ messages }}"), None);
+    assert_eq!(thoughts_of("c.split('</think>')").map(|tags| tags.name), Some("think"));
+    assert_eq!(thoughts_of("{{ messages }}"), None);
+    for format in &FORMATS {
+        assert_eq!(format_named(format.name), Some(format));
+    }
+}
+
+/// Numbers from a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) % n as u64) as usize
+    }
+
+    fn of<'a>(&mut self, all: &[&'a str]) -> &'a str {
+        all[self.below(all.len())]
+    }
+
+    fn value(&mut self, depth: usize) -> serde_json::Value {
+        let leaves = [
+            "\"x\"",
+            "\"it's \\\"q\\\" \\n é 東\"",
+            "\"<tool_call>\"",
+            "\"</tool_call>\"",
+            "\"}]);\"",
+            "\"[TOOL_CALLS]\"",
+            "12",
+            "-0.5",
+            "1e30",
+            "true",
+            "null",
+        ];
+        match self.below(if depth == 0 { 1 } else { 4 }) {
+            0 | 1 => serde_json::from_str(self.of(&leaves)).unwrap(),
+            2 => (0..self.below(3)).map(|_| self.value(depth - 1)).collect::<Vec<_>>().into(),
+            _ => self.object(depth - 1).into(),
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> serde_json::Map<String, serde_json::Value> {
+        (0..self.below(4)).map(|i| (format!("k{i}"), self.value(depth))).collect()
+    }
+}
+
+/// As Python writes it.
+fn python(value: &serde_json::Value) -> String {
+    use serde_json::Value::*;
+    match value {
+        Null => "None".into(),
+        Bool(true) => "True".into(),
+        Bool(false) => "False".into(),
+        Number(number) => number.to_string(),
+        String(text) => format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'").replace('\n', "\\n")),
+        Array(items) => format!("[{}]", items.iter().map(python).collect::<Vec<_>>().join(", ")),
+        Object(fields) => {
+            let fields: Vec<_> = fields.iter().map(|(k, v)| format!("'{k}': {}", python(v))).collect();
+            format!("{{{}}}", fields.join(", "))
+        }
+    }
+}
+
+type Calls = Vec<(&'static str, serde_json::Map<String, serde_json::Value>)>;
+
+/// Calls as a model of the family writes them, in one of its ways.
+fn written(format: &str, calls: &Calls, dice: &mut Dice) -> String {
+    let json = |arguments: &serde_json::Map<_, _>| serde_json::to_string(arguments).unwrap();
+    let object = |key: &str, (name, arguments): &(&str, serde_json::Map<_, _>)| {
+        format!("{{\"name\": \"{name}\", \"{key}\": {}}}", json(arguments))
+    };
+    let objects = |key: &str| calls.iter().map(|call| object(key, call)).collect::<Vec<_>>();
+    let pythons = || {
+        let calls = calls.iter().map(|(name, arguments)| {
+            let arguments: Vec<_> = arguments.iter().map(|(k, v)| format!("{k}={}", python(v))).collect();
+            format!("{name}({})", arguments.join(", "))
+        });
+        format!("[{}]", calls.collect::<Vec<_>>().join(", "))
+    };
+    match (format, dice.below(2)) {
+        ("hermes", 0) => {
+            objects("arguments").iter().map(|call| format!("<tool_call>\n{call}\n</tool_call>\n")).collect()
+        }
+        ("hermes", _) => {
+            objects("arguments").iter().map(|call| format!("<tool_call>{call}</tool_call>")).collect()
+        }
+        ("mistral", _) => format!("[TOOL_CALLS] [{}]", objects("arguments").join(", ")),
+        ("mistral11", sign) => {
+            let sign = ["[ARGS]", "[CALL_ID]a1b2c3d4e[ARGS]"][sign];
+            calls
+                .iter()
+                .map(|(name, arguments)| format!("[TOOL_CALLS]{name}{sign}{}", json(arguments)))
+                .collect()
+        }
+        ("llama3", 0) => objects("parameters").join("; "),
+        ("gemma", 0) => format!("```tool_code\n{}\n```", pythons()),
+        _ => pythons(),
+    }
+}
+
+/// Answers of known parts: each comes back as it was, however the answer is cut.
+#[test]
+fn generated_answers_come_back_as_they_were() {
+    let mut dice = Dice(1);
+    let texts = ["", "Let me look.", "a < b, [1] {x}", "Ünï 東京 🐍", "`code` \"quoted\"\n\nnext"];
+    let thoughts = ["I should call f.\n\nOr not?", "a <tool_call> b", "{\"name\": \"f\"}"];
+    for round in 0..600 {
+        let format = FORMATS[round % FORMATS.len()].name;
+        let count = dice.below(4);
+        let calls: Calls =
+            (0..count).map(|_| (["f", "get_weather", "a.b-c"][dice.below(3)], dice.object(3))).collect();
+        let wrote = if calls.is_empty() { String::new() } else { written(format, &calls, &mut dice) };
+        // Without a marker, calls are all of the answer.
+        let bare = wrote.starts_with(['{', '[']) && !wrote.starts_with("[TOOL");
+        let text = if bare { "" } else { dice.of(&texts) };
+        let thought = if dice.below(2) == 0 { dice.of(&thoughts) } else { "" };
+        let mut answer = String::new();
+        if !thought.is_empty() {
+            answer = format!("<think>\n{thought}\n</think>\n\n");
+        }
+        answer += &format!("{text}{}{wrote}", if text.is_empty() || wrote.is_empty() { "" } else { "\n" });
+        let came = parse(format, &answer);
+        assert_eq!((&*came.text, &*came.reasoning), (text, thought), "{format}: {answer}");
+        let came: Calls = came
+            .calls
+            .iter()
+            .zip(&calls)
+            .map(|((name, json), (known, _))| {
+                assert_eq!(name, known, "{answer}");
+                (*known, serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {json} of {answer}")))
+            })
+            .collect();
+        assert_eq!(came, calls, "{format}: {answer}");
+    }
+}
+
+/// Whatever a model writes: cuts make no difference, and what is told as text or reasoning stood there in this order.
+#[test]
+fn damaged_answers_lose_nothing() {
+    let mut dice = Dice(2);
+    let bits = [
+        "<tool_call>",
+        "</tool_call>",
+        "<think>",
+        "</think>",
+        "[TOOL_CALLS]",
+        "[ARGS]",
+        "<|python_tag|>",
+        "```tool_code",
+        "```",
+        "{\"name\": \"",
+        "f",
+        "\", \"arguments\": ",
+        "{}",
+        "}",
+        "[",
+        "]",
+        "f(a='b')",
+        "\n",
+        "\"",
+        ",",
+        ";",
+        " ",
+        "{\"a\": [1, \"x\"]}",
+        "é",
+        "\\",
+    ];
+    for round in 0..1500 {
+        let format = FORMATS[round % FORMATS.len()].name;
+        let answer: String = (0..1 + dice.below(12)).map(|_| dice.of(&bits)).collect();
+        let came = parse(format, &answer);
+        for part in [&came.text, &came.reasoning] {
+            let mut rest = answer.chars();
+            assert!(part.chars().all(|c| rest.any(|r| r == c)), "{format}: {answer:?} {came:?}");
+        }
+        // What is in no part belongs to markers, and to what is around names and arguments.
+        let known = |c: &char| c.is_alphanumeric();
+        let told = came.text.clone()
+            + &came.reasoning
+            + &came.calls.iter().map(|(n, a)| n.clone() + a).collect::<String>();
+        let mut lost: Vec<char> = answer.chars().filter(known).collect();
+        for c in told.chars().filter(known) {
+            let at = lost
+                .iter()
+                .position(|l| *l == c)
+                .unwrap_or_else(|| panic!("{c} is new: {answer:?} {came:?}"));
+            lost.swap_remove(at);
+        }
+        let lost: String = lost.into_iter().collect();
+        let markers = "toolcalltoolcallthinkthinkTOOLCALLSARGSpythontagtoolcodenamearguments".repeat(12);
+        assert!(lost.chars().all(|c| markers.contains(c)), "{format}: {answer:?} lost {lost}");
+        if came.calls.is_empty() && came.reasoning.is_empty() && !answer.contains("think>") {
+            assert_eq!(came.text, answer, "{format}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Chats with tools against transformers' rendering of them (`tools/golden/tools.py`).
+
+use bn_engine::base::Status;
+use bn_engine::text::{Chat, ChatTemplate};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tools")
+}
+
+fn read(path: &Path) -> Value {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn template(source: &str) -> ChatTemplate {
+    let all = [("bos_token", "<s>"), ("eos_token", "</s>"), ("unk_token", "<unk>"), ("pad_token", "<pad>")];
+    ChatTemplate::new(source, all.map(|(name, text)| (name.to_owned(), text.to_owned())).to_vec()).unwrap()
+}
+
+#[test]
+fn chats_with_tools_render_as_transformers_renders_them() {
+    let chats = read(&folder().join("chats.json"));
+    let (mut agreed, mut refused, mut wrong) = (0, 0, Vec::new());
+    for entry in std::fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|e| e != "json") || path.ends_with("chats.json") {
+            continue;
+        }
+        let golden = read(&path);
+        let template = template(golden["template"].as_str().unwrap());
+        for (title, text) in golden["texts"].as_object().unwrap() {
+            let chat = Chat::parse(chats[title].as_str().unwrap()).unwrap();
+            match (template.render_chat(&chat), text.as_str()) {
+                (Ok(ours), Some(theirs)) if ours.text == theirs => agreed += 1,
+                (Err(error), None) if error.status != Status::Internal => refused += 1,
+                (ours, theirs) => {
+                    wrong.push(format!("{}, {title}:\n  {ours:?}\n  {theirs:?}", path.display()))
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(agreed >= 150 && refused >= 3, "{agreed} agree, {refused} are refused: are the goldens there?");
+}
+
+/// What a chat says is never the template's own, wherever it stands: contents, arguments, names, schemas, variables.
+#[test]
+fn nothing_in_a_chat_makes_control_tokens() {
+    let evil = r#"{"messages": [
+        {"role": "system", "content": "EVIL"}, {"role": "user", "content": "EVIL", "name": "EVIL"},
+        {"role": "assistant", "content": "EVIL", "reasoning_content": "EVIL", "tool_calls": [
+            {"id": "EVIL56789", "type": "function", "function": {"name": "EVIL", "arguments": "{\"EVIL\": [\"EVIL\"]}"}}]},
+        {"role": "tool", "tool_call_id": "EVIL56789", "content": "EVIL"}, {"role": "EVIL", "content": "EVIL", "EVIL": "EVIL"}],
+        "tools": [{"type": "function", "function": {"name": "f", "description": "EVIL", "parameters": {"EVIL": {"EVIL": "EVIL"}}}}],
+        "documents": [{"title": "EVIL", "text": "EVIL"}],
+        "chat_template_kwargs": {"date_string": "EVIL", "extra": ["EVIL"], "settings": {"EVIL": "EVIL"}, "builtin_tools": ["EVIL"]}}"#;
+    let evil = Chat::parse(evil).unwrap();
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|e| e != "jinja") {
+            continue;
+        }
+        let Ok(made) = template(&std::fs::read_to_string(&path).unwrap()).render_chat(&evil) else {
+            continue;
+        };
+        for (at, _) in made.text.match_indices("EVIL") {
+            let marked = made.untrusted.iter().any(|range| range.start <= at && at + 4 <= range.end);
+            assert!(marked, "{path:?} at {at}: {}", made.text);
+            seen += 1;
+        }
+    }
+    assert!(seen > 40, "{seen}");
+}
