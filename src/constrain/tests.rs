@@ -1,4 +1,7 @@
 use super::*;
+use crate::base::Bytes;
+use crate::formats::Gguf;
+use crate::formats::gguf::writer::{self, Meta};
 use crate::text::Tokenizer;
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -46,5 +49,53 @@ fn what_a_grammar_says_is_allowed_and_nothing_else() {
     ] {
         assert!(accepts(kind, grammar, good), "{grammar}: {good}");
         assert!(!accepts(kind, grammar, bad), "{grammar}: {bad}");
+    }
+}
+
+/// Named tokens stand for no text: a text that is written like one is not one.
+#[test]
+fn grammars_name_control_tokens() {
+    let pair = |key: &str, value: Meta| (format!("tokenizer.ggml.{key}"), value);
+    let mut tokens = vec!["<unk>".to_owned(), "<s>".into(), "</s>".into(), "<|call|>".into(), "[END]".into()];
+    tokens.extend((0..=255).map(|byte| format!("<0x{byte:02X}>")));
+    let types: Vec<i32> = (0..tokens.len()).map(|id| [2, 3, 3, 3, 3].get(id).copied().unwrap_or(6)).collect();
+    let pairs = [
+        pair("model", "llama".into()),
+        pair("scores", Meta::F32s(vec![0.0; tokens.len()])),
+        pair("tokens", Meta::Strs(tokens)),
+        pair("token_type", Meta::I32s(types)),
+        pair("eos_token_id", Meta::U32(2)),
+    ];
+    let gguf = Gguf::from_bytes(Bytes::new(writer::metadata_only(&pairs)), "x").unwrap();
+    let tokenizer = Tokenizer::from_gguf(&gguf, &|_| {}).unwrap().unwrap();
+    let lazy = LazyVocabulary::new();
+    // The model has more tokens than its tokenizer.
+    let vocabulary = lazy.get(Some(&tokenizer), 300, tokenizer.end_tokens()).unwrap();
+    let text = "start: /[a-z<|>]*/ <|call|> %json {\"const\": 7} <[4]>";
+    let constraint = Constraint { kind: ConstraintKind::Lark, text: Cow::Borrowed(text) };
+    let mut guide = Grammars::new(1).guide(vocabulary, &constraint).unwrap();
+    let byte = |byte: u8| 5 + u32::from(byte);
+    let allowed = |guide: &mut Guide, token: u32| {
+        guide.mask().unwrap().bits()[token as usize / 32] >> (token % 32) & 1 == 1
+    };
+    for (n, token) in [byte(b'a'), byte(b'<'), 3, byte(b'7'), 4].into_iter().enumerate() {
+        for id in 0..300 {
+            let in_text =
+                (5..261).contains(&id) && b"abcdefghijklmnopqrstuvwxyz<|>".contains(&((id - 5) as u8));
+            let wanted = if n < 3 { in_text || id == 3 } else { id == token };
+            assert_eq!(allowed(&mut guide, id), wanted, "{id} at {n}");
+        }
+        guide.push(token).unwrap();
+    }
+    assert!(guide.mask().unwrap().complete() && allowed(&mut guide, 2));
+    assert_eq!(guide.mask().unwrap().bits().iter().map(|word| word.count_ones()).sum::<u32>(), 1);
+}
+
+#[test]
+fn a_model_without_ends_or_tokenizer_has_no_constraints() {
+    let lazy = LazyVocabulary::new();
+    for (tokenizer, what) in [(Some(&*BYTES), "no end token"), (None, "no tokenizer")] {
+        let error = lazy.get(tokenizer, BYTES.vocab_size(), &[]).err().unwrap();
+        assert!(error.status == crate::base::Status::Unsupported && error.message.contains(what), "{error}");
     }
 }

@@ -81,7 +81,32 @@ fn run(path: Option<&str>, sequences: usize, tokens: usize) -> Result<()> {
     for (name, kind, text) in CASES {
         masks(vocabulary, name, &Constraint { kind, text: text.into() })?;
     }
+    println!("a request that has come to its 200th token holds {} KiB", held(vocabulary)? >> 10);
     decode(&loaded, sequences, tokens)
+}
+
+/// Bytes of a guide.
+fn held(vocabulary: &Vocabulary) -> Result<usize> {
+    const GUIDES: usize = 64;
+    let (grammars, mut guides, mut random) = (Grammars::new(1), Vec::new(), SplitMix(1));
+    let text = format!(r#"{{"type":"array","minItems":10000,"items":{PERSON}}}"#);
+    let constraint = Constraint { kind: ConstraintKind::JsonSchema, text: text.into() };
+    let mut before = 0;
+    // The first one computes states of the lexer for all.
+    for n in 0..=GUIDES {
+        let mut guide = grammars.guide(vocabulary, &constraint)?;
+        for _ in 0..200 {
+            let mask = guide.mask()?.bits();
+            let first = random.draw() as usize % mask.len();
+            let order = (first..mask.len()).chain(0..first);
+            let word = order.into_iter().find(|&at| mask[at] != 0).unwrap_or(0);
+            let token = 32 * word as u32 + mask[word].trailing_zeros();
+            guide.push(token)?;
+        }
+        guides.push(guide);
+        before = if n == 0 { resident() } else { before };
+    }
+    Ok(resident().saturating_sub(before) / GUIDES)
 }
 
 fn masks(vocabulary: &Vocabulary, name: &str, constraint: &Constraint) -> Result<()> {
