@@ -80,7 +80,8 @@ impl<T> Handles<T> {
 
 /// What a fork holds: nobody else can be in the tables then.
 type Guard<T> = RwLockWriteGuard<'static, Table<T>>;
-struct Hold(UnsafeCell<Option<(Guard<Entry>, Guard<Loaded>, Guard<Adapter>)>>);
+type Guards = (Guard<Entry>, Guard<Loaded>, Guard<Adapter>);
+struct Hold(UnsafeCell<Option<Guards>>);
 // SAFETY: only the thread that forks touches it, between `take` and `give`; the locks keep others out.
 unsafe impl Sync for Hold {}
 static HOLD: Hold = Hold(UnsafeCell::new(None));
