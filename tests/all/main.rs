@@ -16,6 +16,7 @@ mod convert;
 mod engine_constrained;
 mod engine_echo;
 mod engine_embed;
+mod engine_everything;
 mod engine_faults;
 mod engine_invariance;
 mod engine_memory;
