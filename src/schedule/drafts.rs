@@ -70,7 +70,8 @@ impl Scheduler {
             tokens += f64::from(stands);
             likely = if stands > LIKELY { depth } else { likely };
             // What a size costs that there was never is best found by trying it.
-            let gain = tokens / self.step_time.measured(work).unwrap_or(alone);
+            let unknown = if stands > LIKELY { alone } else { self.step_time.predict(work) };
+            let gain = tokens / self.step_time.measured(work).unwrap_or(unknown);
             if gain > best {
                 (best, best_depth) = (gain, depth);
             }

@@ -75,15 +75,15 @@ fn ids(n: usize, vocab: usize) -> Vec<u32> {
         .collect()
 }
 
-fn loads(options: &Options, loaded: &Loaded, quick: bool) -> Result<Vec<Load>> {
+fn loads(options: &Options, loaded: &Loaded, demo: bool) -> Result<Vec<Load>> {
     let vocab = loaded.model.facts().vocab_size;
-    let tokens = if quick { 64 } else { 128 };
+    let tokens = if options.quick { 64 } else { 128 };
     let random: Vec<_> = (0..8).map(|n| ids(n, vocab)).collect();
     let mut loads = vec![
         Load { name: "loop", prompts: random.clone(), temperature: 0.0, tokens },
         Load { name: "free", prompts: random, temperature: 1.5, tokens },
     ];
-    if let (true, Some(tokenizer)) = (vocab < 1000, &loaded.tokenizer) {
+    if let (true, Some(tokenizer)) = (demo, &loaded.tokenizer) {
         let begin = tokenizer.encode("Once upon a time", true, false)?;
         let writer = engine(options, loaded, Speculation::Off, 0)?;
         let story = Load { name: "", prompts: vec![begin.clone()], temperature: 0.8, tokens: 100 };
@@ -107,7 +107,7 @@ fn measure(
     assert!(run(&plain, load, batch)? == run(&drafts, load, batch)?, "speculation changes what is generated");
     let (before, mut ratios) = (drafts.stats(), Vec::new());
     for _ in 0..options.rounds() {
-        let mut time = |engine: &Engine| -> Result<f64> {
+        let time = |engine: &Engine| -> Result<f64> {
             let mut result = Ok(Vec::new());
             let time = seconds(|| result = run(engine, load, batch));
             result.map(|_| time)
@@ -135,7 +135,7 @@ fn all(options: &Options, path: Option<&str>) -> Result<Vec<serde_json::Value>> 
     let source = Source::parse(path)?;
     let loaded = load(&source, &LoadOptions::default(), &pool, &|_, _| (), &mut |_, _| false)?;
     let mut results = Vec::new();
-    for load in loads(options, &loaded, options.quick)? {
+    for load in loads(options, &loaded, path.is_none())? {
         for batch in BATCHES {
             for depth in DEPTHS {
                 if options.wants(&format!("{} {batch} {depth}", load.name)) {
