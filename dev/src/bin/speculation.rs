@@ -18,6 +18,10 @@ use serde_json::json;
 const BATCHES: [usize; 3] = [1, 4, 8];
 const DEPTHS: [u32; 5] = [0, 1, 3, 7, 15];
 
+/// Of stories.
+const BEGINNINGS: [&str; 4] =
+    ["Once upon a time", "One morning, Nina", "Long ago, by the sea", "One cloudy day, Sam"];
+
 /// What is asked for, by its number.
 struct Load {
     name: &'static str,
@@ -84,12 +88,14 @@ fn loads(options: &Options, loaded: &Loaded, demo: bool) -> Result<Vec<Load>> {
         Load { name: "free", prompts: random, temperature: 1.5, tokens },
     ];
     if let (true, Some(tokenizer)) = (demo, &loaded.tokenizer) {
-        let begin = tokenizer.encode("Once upon a time", true, false)?;
-        let writer = engine(options, loaded, Speculation::Off, 0)?;
-        let story = Load { name: "", prompts: vec![begin.clone()], temperature: 0.8, tokens: 100 };
-        let stories = run(&writer, &story, 8)?;
-        let twice = |story: Vec<u32>| [&begin[..], &story[..], &begin[1..], &story[..2]].concat();
-        let prompts = stories.into_iter().map(twice).collect();
+        let mut prompts = Vec::new();
+        for begin in BEGINNINGS {
+            prompts.push(tokenizer.encode(begin, true, false)?);
+        }
+        let story = Load { name: "", prompts, temperature: 0.0, tokens: 100 };
+        let stories = run(&engine(options, loaded, Speculation::Off, 0)?, &story, story.prompts.len())?;
+        let twice = |(begin, story): (&Vec<u32>, Vec<u32>)| [&begin[..], &story[..], &begin[1..]].concat();
+        let prompts = story.prompts.iter().zip(stories).map(twice).collect();
         loads.push(Load { name: "copy", prompts, temperature: 0.0, tokens: 96 });
     }
     Ok(loads)
