@@ -975,7 +975,7 @@ typedef struct bn_engine_config {
     void *on_span_context;
     /**
      * For requests that do not say, `BN_SPECULATION_*`. Default `BN_SPECULATION_DEFAULT`:
-     * `BN_SPECULATION_LOOKUP`.
+     * `BN_SPECULATION_OFF`.
      */
     int32_t speculation;
     /**

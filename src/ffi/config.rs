@@ -110,7 +110,7 @@ pub struct bn_engine_config {
     /// Passed to `on_span`.
     pub on_span_context: *mut c_void,
     /// For requests that do not say, `BN_SPECULATION_*`. Default `BN_SPECULATION_DEFAULT`:
-    /// `BN_SPECULATION_LOOKUP`.
+    /// `BN_SPECULATION_OFF`.
     pub speculation: i32,
     /// The most tokens drafted for one step of a request, for requests that do not say, up to
     /// `BN_MAX_DRAFT_TOKENS`. 0 (default): as many as pay.
