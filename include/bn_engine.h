@@ -1068,7 +1068,7 @@ typedef struct bn_engine_config {
     uint64_t adapter_bytes;
     /**
      * For requests that do not say, `BN_SPECULATION_*`. Default `BN_SPECULATION_DEFAULT`:
-     * `BN_SPECULATION_LOOKUP`.
+     * `BN_SPECULATION_OFF`.
      */
     int32_t speculation;
     /**

@@ -97,6 +97,8 @@ static const struct field table[] = {
     {"drop_late", SUBMIT, FLAG, PARAM(flags), .high = BN_REQUEST_DROP_LATE},
     {"priority", SUBMIT, WHOLE, PARAM(priority), 0, BN_PRIORITY_MAX},
     {"session", GENERATE, TEXT, PARAM(session)},
+    {"speculation", GENERATE, READ, .read = read_speculation},
+    {"draft_tokens", GENERATE, WHOLE, PARAM(draft_tokens), 0, BN_MAX_DRAFT_TOKENS},
     {"cache_salt", SUBMIT, LONG, PARAM(cache_salt), 0, EXACT},
     {"timeout_ms", SUBMIT, WHOLE, PARAM(timeout_ms), 1, UINT32_MAX - 1.0},
     {"queue_timeout_ms", SUBMIT, WHOLE, PARAM(queue_timeout_ms), 1, UINT32_MAX - 1.0},

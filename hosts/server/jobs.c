@@ -162,6 +162,8 @@ static void on_event(struct job *job, const bn_event *event) {
         ex->prompt_tokens += job->index % ex->ask.n == 0 ? event->prompt_tokens : 0; // once for each prompt
         ex->generated_tokens += event->generated_tokens;
         ex->cached_tokens += event->cached_tokens;
+        ex->drafted_tokens += event->drafted_tokens;
+        ex->accepted_tokens += event->accepted_tokens;
         ex->jobs_left--;
     }
     if (!ex->streaming && status != 0) { // one failed, so all did

@@ -28,6 +28,10 @@ void write_usage(struct buffer *out, const struct exchange *ex) {
     buffer_number(out, ex->prompt_tokens + ex->generated_tokens);
     buffer_text(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
     buffer_number(out, ex->cached_tokens);
+    buffer_text(out, "},\"completion_tokens_details\":{\"accepted_prediction_tokens\":");
+    buffer_number(out, ex->accepted_tokens);
+    buffer_text(out, ",\"rejected_prediction_tokens\":");
+    buffer_number(out, ex->drafted_tokens - ex->accepted_tokens);
     buffer_text(out, "}}");
 }
 

@@ -189,6 +189,14 @@ const char *read_stream_options(struct exchange *ex, const cJSON *value) {
     return NULL;
 }
 
+const char *read_speculation(struct exchange *ex, const cJSON *value) {
+    const char *name = cJSON_GetStringValue(value);
+    bool off = name != NULL && strcmp(name, "off") == 0;
+    if (!off && (name == NULL || strcmp(name, "lookup") != 0)) return "must be 'off' or 'lookup'";
+    ex->ask.params.speculation = off ? BN_SPECULATION_OFF : BN_SPECULATION_LOOKUP;
+    return NULL;
+}
+
 // In chats a switch, elsewhere the number of alternatives.
 const char *read_logprobs(struct exchange *ex, const cJSON *value) {
     bool chat = ex->route->fields == FIELDS_CHAT;

@@ -20,6 +20,7 @@ const char *read_system(struct exchange *ex, const cJSON *value);
 const char *read_logit_bias(struct exchange *ex, const cJSON *value);
 const char *read_stop(struct exchange *ex, const cJSON *value);
 const char *read_stream_options(struct exchange *ex, const cJSON *value);
+const char *read_speculation(struct exchange *ex, const cJSON *value);
 const char *read_logprobs(struct exchange *ex, const cJSON *value);
 const char *read_response_format(struct exchange *ex, const cJSON *value);
 const char *read_text_format(struct exchange *ex, const cJSON *value);

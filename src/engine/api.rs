@@ -202,9 +202,9 @@ impl Default for EmbeddingParams {
 /// What drafts tokens for a request. The model verifies several of them in one step; its output is the same without.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Speculation {
+    #[default]
     Off,
     /// The request's own text: what followed its last tokens where they came before.
-    #[default]
     Lookup,
 }
 

@@ -8,6 +8,7 @@ use super::event::{Event, FinishReason};
 use super::hub::{Command, Hub, Outbox, Phase, Rest};
 use super::ids::RequestId;
 use super::kv_events::KvEvents;
+use super::lookup::Chances;
 use super::memory::logits_rows;
 use super::sequence::{Sequence, cancelled, too_late};
 use super::signal::Signal;
@@ -47,6 +48,8 @@ pub struct Core {
     draws: Vec<Draw>,
     /// Drafts that a step could verify.
     offers: Vec<Offer>,
+    /// How likely drafts of the requests that ended lately stood.
+    chances: Chances,
     /// Indexed by slot, which is also the scheduler's `SeqId`.
     sequences: Vec<Option<Box<Sequence>>>,
     active: usize,
@@ -133,6 +136,7 @@ impl Core {
             samplers,
             draws,
             offers,
+            chances: Chances::default(),
             sequences,
             active: 0,
             starved,
@@ -317,7 +321,10 @@ impl Core {
             self.keep_session(seq);
         }
         self.scheduler.cancel(seq, &Known(&self.sequences));
-        let Some(sequence) = self.sequences[seq.0 as usize].take() else { return };
+        let Some(mut sequence) = self.sequences[seq.0 as usize].take() else { return };
+        if let Some(drafts) = &mut sequence.drafts {
+            self.chances.learn(drafts.chances());
+        }
         if sequence.starved {
             self.starved.retain(|&starved| starved != seq);
         }
@@ -374,6 +381,7 @@ impl Core {
     fn admit(&mut self, admission: &Admission, now: u64) -> Result<()> {
         let Some(sequence) = self.sequences[admission.seq.0 as usize].as_mut() else { return Ok(()) };
         if let Some(wait) = sequence.admit(admission.cached, now)? {
+            sequence.drafts.iter_mut().for_each(|drafts| *drafts.chances() = self.chances);
             self.outbox.admitted.push(admission.seq.0);
             self.record.waits.push(wait);
         }

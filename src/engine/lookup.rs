@@ -34,15 +34,44 @@ const GRAMS: [usize; 2] = [4, 2];
 const LONG: usize = 16;
 /// Classes of agreement: up to 3, 7 and 15 tokens, and more.
 const CLASSES: usize = 4;
-/// How likely the next token of a draft is right, by class, while nothing is known of the request.
-const FIRST_CHANCES: [f32; CLASSES] = [0.35, 0.6, 0.8, 0.9];
+/// While nothing is known: rather too low, since what would have stood is seen without drafts too.
+const FIRST_CHANCES: [f32; CLASSES] = [0.1, 0.35, 0.7, 0.85];
 /// Weight of the newest token in a chance.
 const NEW: f32 = 1.0 / 12.0;
+/// Tokens of a class from which on a request has something to say of it.
+const ENOUGH: u32 = 8;
 /// Entries of the table.
 const LEAST: usize = 64;
 const MOST: usize = 1 << 16;
 /// Of the output, tokens that the table has room for from the start.
 const OUTPUT: usize = 2048;
+
+/// How likely the next token of a draft is right, by class.
+#[derive(Clone, Copy)]
+pub struct Chances {
+    right: [f32; CLASSES],
+    tokens: [u32; CLASSES],
+}
+
+impl Default for Chances {
+    fn default() -> Self {
+        Self { right: FIRST_CHANCES, tokens: [0; CLASSES] }
+    }
+}
+
+impl Chances {
+    fn see(&mut self, class: usize, right: bool) {
+        self.right[class] += NEW * (f32::from(u8::from(right)) - self.right[class]);
+        self.tokens[class] += 1;
+    }
+
+    /// Takes in what a request has seen that began with these, for those that come.
+    pub fn learn(&mut self, seen: &Self) {
+        for class in (0..CLASSES).filter(|&class| seen.tokens[class] >= ENOUGH) {
+            self.right[class] += (seen.right[class] - self.right[class]) / 2.0;
+        }
+    }
+}
 
 /// Where each of the `GRAMS` of a text came last. Each token costs a few reads and writes; a longer text than the table
 /// has room for overwrites what came first.
@@ -56,13 +85,13 @@ pub struct Lookup {
     next: usize,
     /// Tokens before it that agree with the last ones.
     agrees: usize,
-    chances: [f32; CLASSES],
+    pub chances: Chances,
 }
 
 impl Lookup {
     pub fn new(prompt: usize, max_new: usize) -> Self {
         let entries = entries(prompt, max_new);
-        Self { table: Vec::new(), entries, seen: 0, next: 0, agrees: 0, chances: FIRST_CHANCES }
+        Self { table: Vec::new(), entries, seen: 0, next: 0, agrees: 0, chances: Chances::default() }
     }
 
     /// Bytes that one for such a text takes.
@@ -92,8 +121,7 @@ impl Lookup {
             return;
         }
         let right = text.at(self.next) == text.at(self.seen);
-        let chance = &mut self.chances[class(self.agrees)];
-        *chance += NEW * (f32::from(u8::from(right)) - *chance);
+        self.chances.see(class(self.agrees), right);
         (self.next, self.agrees) = if right { (self.next + 1, self.agrees + 1) } else { (0, 0) };
     }
 
@@ -112,10 +140,10 @@ impl Lookup {
     }
 
     /// How likely the first `stands.len()` tokens of a draft stand, each with all before it; 0 where there is no draft.
-    pub fn chances(&self, stands: &mut [f32; MAX_DRAFT]) {
+    pub fn stands(&self, stands: &mut [f32; MAX_DRAFT]) {
         let mut all = if self.next == 0 { 0.0 } else { 1.0 };
         for (n, stands) in stands.iter_mut().enumerate() {
-            all *= self.chances[class(self.agrees + n)];
+            all *= self.chances.right[class(self.agrees + n)];
             *stands = all;
         }
     }
@@ -156,7 +184,7 @@ mod tests {
             lookup.read(Text { prompt, output: &output[..n] });
         }
         let mut stands = [0.0; MAX_DRAFT];
-        lookup.chances(&mut stands);
+        lookup.stands(&mut stands);
         let mut draft = vec![0; if stands[0] > 0.0 { 6 } else { 0 }];
         lookup.draft(Text { prompt, output }, &mut draft);
         (lookup, draft)
@@ -182,13 +210,17 @@ mod tests {
     fn chances_follow_what_came_true() {
         let mut stands = [0.0; MAX_DRAFT];
         let same = read(&[1], &[2; 60]).0;
-        same.chances(&mut stands);
+        same.stands(&mut stands);
         assert!(stands[0] > 0.95 && stands[7] > 0.7 && stands.is_sorted_by(|a, b| a >= b), "{stands:?}");
         // Every pair comes again, and something new behind it.
         let misleading: Vec<u32> = (0..60).flat_map(|n| [1, 2, 100 + n]).chain([1, 2]).collect();
         let wrong = read(&[1], &misleading).0;
-        wrong.chances(&mut stands);
+        wrong.stands(&mut stands);
         assert!(stands[0] > 0.0 && stands[0] < 0.05, "{stands:?}");
+        // The next request begins with it.
+        let mut chances = Chances::default();
+        (0..6).for_each(|_| chances.learn(&wrong.chances));
+        assert!(chances.right[0] < 0.01 && chances.right[1..] == FIRST_CHANCES[1..], "{:?}", chances.right);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Drafts of a request: tokens that may come next, which a step verifies together.
 
 use super::api::{EngineConfig, RequestParams, Speculation};
-use super::lookup::{Lookup, Text};
+use super::lookup::{Chances, Lookup, Text};
 use crate::schedule::{MAX_DRAFT, Offer};
 
 /// How an engine's requests draft that do not say.
@@ -57,6 +57,11 @@ impl Drafts {
         if wanted(params, max_new) { bytes as u64 } else { 0 }
     }
 
+    /// How likely its drafts stand.
+    pub fn chances(&mut self) -> &mut Chances {
+        &mut self.lookup.chances
+    }
+
     /// Takes in the tokens that came.
     pub fn read(&mut self, text: Text) {
         self.lookup.read(text);
@@ -65,7 +70,7 @@ impl Drafts {
     /// What it could draft for entry `at` of a plan, at most `room` tokens.
     pub fn offer(&self, at: usize, room: u32) -> Offer {
         let mut offer = Offer { at, most: self.most.min(room), ..Offer::default() };
-        self.lookup.chances(&mut offer.stands);
+        self.lookup.stands(&mut offer.stands);
         offer
     }
 

@@ -113,7 +113,7 @@ pub struct bn_engine_config {
     /// besides what it leaves for requests. 0 (default): adapters take of what requests have.
     pub adapter_bytes: u64,
     /// For requests that do not say, `BN_SPECULATION_*`. Default `BN_SPECULATION_DEFAULT`:
-    /// `BN_SPECULATION_LOOKUP`.
+    /// `BN_SPECULATION_OFF`.
     pub speculation: i32,
     /// The most tokens drafted for one step of a request, for requests that do not say, up to
     /// `BN_MAX_DRAFT_TOKENS`. 0 (default): as many as pay.

@@ -11,6 +11,8 @@ pub const MAX_DRAFT: usize = 15;
 const LIKELY: f32 = 0.5;
 /// Plans of which one does so.
 const RETRY: u64 = 512;
+/// What drafts have to gain: less is lost in what the times of steps do not tell.
+const LEAST_GAIN: f64 = 1.06;
 
 /// What a decoding sequence could have verified.
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,7 +58,7 @@ impl Scheduler {
         let (mut work, predicted) = (plan.work, self.step_time.predict(plan.work));
         let (most_ns, alone) =
             (predicted + self.prompts_ns(predicted), self.step_time.measured(work).unwrap_or(predicted));
-        let (mut best, mut best_depth, mut likely) = (tokens / alone, 0, 0);
+        let (mut best, mut best_depth, mut likely) = (LEAST_GAIN * tokens / alone, 0, 0);
         for depth in 1..=rows {
             let Some(offer) = likeliest(offers) else { break };
             let stands = offer.stands[offer.depth as usize];
@@ -70,7 +72,9 @@ impl Scheduler {
             tokens += f64::from(stands);
             likely = if stands > LIKELY { depth } else { likely };
             // What a size costs that there was never is best found by trying it.
-            let gain = tokens / self.step_time.measured(work).unwrap_or(alone);
+            let unknown = if stands > LIKELY { alone } else { self.step_time.predict(work) };
+            // No step takes less for more rows, whatever the machine did meanwhile.
+            let gain = tokens / self.step_time.measured(work).unwrap_or(unknown).max(alone);
             if gain > best {
                 (best, best_depth) = (gain, depth);
             }

@@ -60,9 +60,9 @@ struct Moments {
     xtx: [[f64; N]; N],
 }
 
-/// By the rows, of which there are some.
+/// By the rows: up to 1, 2, 4, 8 and so on, as matrix tiles take them.
 fn bin(work: Work) -> usize {
-    (work.rows.max(1).ilog2() as usize).min(BINS - 1)
+    (work.rows.next_power_of_two().ilog2() as usize).min(BINS - 1)
 }
 
 /// What a step, and each unit of its work, costs, in nanoseconds.

@@ -2,6 +2,7 @@ use super::*;
 use crate::base::Status;
 use std::time::{Duration, Instant};
 
+mod drafts;
 mod sharing;
 
 fn config() -> SchedulerConfig {

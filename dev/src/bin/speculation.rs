@@ -18,6 +18,10 @@ use serde_json::json;
 const BATCHES: [usize; 3] = [1, 4, 8];
 const DEPTHS: [u32; 5] = [0, 1, 3, 7, 15];
 
+/// Of stories.
+const BEGINNINGS: [&str; 4] =
+    ["Once upon a time", "One morning, Nina", "Long ago, by the sea", "One cloudy day, Sam"];
+
 /// What is asked for, by its number.
 struct Load {
     name: &'static str,
@@ -75,21 +79,23 @@ fn ids(n: usize, vocab: usize) -> Vec<u32> {
         .collect()
 }
 
-fn loads(options: &Options, loaded: &Loaded, quick: bool) -> Result<Vec<Load>> {
+fn loads(options: &Options, loaded: &Loaded, demo: bool) -> Result<Vec<Load>> {
     let vocab = loaded.model.facts().vocab_size;
-    let tokens = if quick { 64 } else { 128 };
+    let tokens = if options.quick { 64 } else { 128 };
     let random: Vec<_> = (0..8).map(|n| ids(n, vocab)).collect();
     let mut loads = vec![
         Load { name: "loop", prompts: random.clone(), temperature: 0.0, tokens },
         Load { name: "free", prompts: random, temperature: 1.5, tokens },
     ];
-    if let (true, Some(tokenizer)) = (vocab < 1000, &loaded.tokenizer) {
-        let begin = tokenizer.encode("Once upon a time", true, false)?;
-        let writer = engine(options, loaded, Speculation::Off, 0)?;
-        let story = Load { name: "", prompts: vec![begin.clone()], temperature: 0.8, tokens: 100 };
-        let stories = run(&writer, &story, 8)?;
-        let twice = |story: Vec<u32>| [&begin[..], &story[..], &begin[1..], &story[..2]].concat();
-        let prompts = stories.into_iter().map(twice).collect();
+    if let (true, Some(tokenizer)) = (demo, &loaded.tokenizer) {
+        let mut prompts = Vec::new();
+        for begin in BEGINNINGS {
+            prompts.push(tokenizer.encode(begin, true, false)?);
+        }
+        let story = Load { name: "", prompts, temperature: 0.0, tokens: 100 };
+        let stories = run(&engine(options, loaded, Speculation::Off, 0)?, &story, story.prompts.len())?;
+        let twice = |(begin, story): (&Vec<u32>, Vec<u32>)| [&begin[..], &story[..], &begin[1..]].concat();
+        let prompts = story.prompts.iter().zip(stories).map(twice).collect();
         loads.push(Load { name: "copy", prompts, temperature: 0.0, tokens: 96 });
     }
     Ok(loads)
@@ -107,7 +113,7 @@ fn measure(
     assert!(run(&plain, load, batch)? == run(&drafts, load, batch)?, "speculation changes what is generated");
     let (before, mut ratios) = (drafts.stats(), Vec::new());
     for _ in 0..options.rounds() {
-        let mut time = |engine: &Engine| -> Result<f64> {
+        let time = |engine: &Engine| -> Result<f64> {
             let mut result = Ok(Vec::new());
             let time = seconds(|| result = run(engine, load, batch));
             result.map(|_| time)
@@ -135,7 +141,7 @@ fn all(options: &Options, path: Option<&str>) -> Result<Vec<serde_json::Value>> 
     let source = Source::parse(path)?;
     let loaded = load(&source, &LoadOptions::default(), &pool, &|_, _| (), &mut |_, _| false)?;
     let mut results = Vec::new();
-    for load in loads(options, &loaded, options.quick)? {
+    for load in loads(options, &loaded, path.is_none())? {
         for batch in BATCHES {
             for depth in DEPTHS {
                 if options.wants(&format!("{} {batch} {depth}", load.name)) {

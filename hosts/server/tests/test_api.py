@@ -127,12 +127,23 @@ class Demo(ServerTest):
         self.assertEqual(self.server.stats()["sessions"], 1)
         self.assertGreater(self.server.ok("/v1/completions", body)["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
 
+    def test_speculation(self):
+        body = {"prompt": "one two three one two three one two three one two", "max_tokens": 40, "ignore_eos": True,
+                "temperature": 0}
+        with_drafts, without = [self.server.ok("/v1/completions", {**body, "speculation": how, "draft_tokens": 4})
+                                for how in ("lookup", "off")]
+        self.assertEqual(with_drafts["choices"], without["choices"])
+        details = [answer["usage"]["completion_tokens_details"] for answer in (with_drafts, without)]
+        self.assertGreater(details[0]["accepted_prediction_tokens"], 0)
+        self.assertEqual(details[1], {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0})
+
     def test_fields_that_are_refused(self):
         path, prompt = "/v1/completions", {"prompt": "x"}
         for more, words in [
             ({"temperature": "hot"}, "'temperature' must be a number"),
             ({"temperature": 101}, "'temperature' must be a number from 0 to 100"),
             ({"top_p": 0}, "top_p"),
+            ({"speculation": "yes"}, "'speculation' must be 'off' or 'lookup'"),
             ({"max_tokens": 0.5}, "whole number"),
             ({"n": 0}, "'n' must be"),
             ({"stop": ""}, "'stop'"),

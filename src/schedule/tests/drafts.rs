@@ -1,0 +1,86 @@
+//! How deep drafts go.
+
+use super::*;
+
+/// Offers of so many tokens for each decoding sequence, each of which stands with `chance` where the one before does.
+fn offers(b: &Bench, chance: f32, most: u32) -> Vec<Offer> {
+    let decodes = b.plan.entries.iter().enumerate().filter(|(_, entry)| entry.decode);
+    let stands = std::array::from_fn(|n| chance.powi(n as i32 + 1));
+    decodes.map(|(at, _)| Offer { at, stands, most, depth: 0 }).collect()
+}
+
+/// Runs steps of `ns` for their rows, with such drafts, none of which stands; the depths in the last one.
+fn depths(b: &mut Bench, steps: usize, chance: f32, ns: fn(u64) -> u64) -> Vec<u32> {
+    let mut depths = Vec::new();
+    for _ in 0..steps {
+        b.plan();
+        let mut offers = offers(b, chance, 15);
+        b.s.draft(&mut b.plan, &mut offers);
+        b.s.check().unwrap();
+        depths = offers.iter().map(|offer| offer.depth).collect();
+        b.s.commit(&b.plan, ns(b.plan.work.rows), &b.texts);
+    }
+    depths
+}
+
+fn bench(sequences: u32, prompt: u32) -> Bench {
+    let mut b = Bench::new(SchedulerConfig { blocks: 200, max_step_ns: 1_000_000_000, ..config() });
+    (0..sequences).for_each(|seq| b.submit(seq, prompt, 400));
+    b
+}
+
+#[test]
+fn drafts_go_as_deep_as_they_pay() {
+    // Up to 16 rows cost as one: all of a likely draft.
+    let flat = |rows: u64| 1_000_000 + 1_000_000 * (rows / 17);
+    assert_eq!(depths(&mut bench(1, 30), 100, 0.9, flat), [15]);
+    // Four sequences share the 16.
+    let together = depths(&mut bench(4, 8), 100, 0.9, flat);
+    assert_eq!(together, [3; 4]);
+    // Rows at a quarter of a step: (1 - 0.7^(d + 1)) / (1 - 0.7) / (5 + d) is the most at 3, and flat about it.
+    let steep = |rows: u64| 1_000_000 + 250_000 * rows;
+    let depth = depths(&mut bench(1, 30), 300, 0.7, steep);
+    assert!((2..=4).contains(&depth[0]), "{depth:?}");
+    // A row costs as much as a step, or drafts do not stand.
+    assert_eq!(depths(&mut bench(1, 30), 100, 0.7, |rows| 1_000_000 * rows), [0]);
+    assert_eq!(depths(&mut bench(1, 30), 100, 0.05, steep), [0]);
+}
+
+#[test]
+fn drafts_that_stand_are_tokens_and_the_others_leave_nothing() {
+    let mut b = Bench::new(SchedulerConfig { block_size: 4, blocks: 20, ..config() });
+    b.submit(0, 6, 12);
+    b.step();
+    b.plan();
+    let mut offers = self::offers(&b, 0.9, 5);
+    b.s.draft(&mut b.plan, &mut offers);
+    let entry = &mut b.plan.entries[0];
+    assert_eq!((entry.start, entry.rows, entry.logits, entry.drafts), (6, 6, 6, 5));
+    entry.accepted = 2;
+    b.commit();
+    assert_eq!(b.s.computed(SeqId(0)), Some(9));
+    assert_eq!(b.step(), [(0, 9, 1, true, true)]);
+    // Its last tokens have room for so many drafts.
+    (0..5).for_each(|_| _ = b.step());
+    b.plan();
+    let mut offers = self::offers(&b, 0.9, 15);
+    b.s.draft(&mut b.plan, &mut offers);
+    let entry = b.plan.entries[0];
+    assert_eq!((entry.start, entry.start + entry.rows), (15, 17));
+}
+
+#[test]
+fn drafts_take_no_block_that_others_need() {
+    let mut b = Bench::new(SchedulerConfig { block_size: 4, blocks: 7, ..config() });
+    b.submit(0, 4, 16);
+    b.submit(1, 4, 12);
+    b.step();
+    b.step();
+    // Each has two blocks of 4; of the other three, two are for their next ones.
+    b.plan();
+    let mut offers = offers(&b, 0.9, 15);
+    b.s.draft(&mut b.plan, &mut offers);
+    let rows: Vec<u32> = b.plan.entries.iter().map(|entry| entry.start + entry.rows).collect();
+    assert!(rows.iter().all(|&end| end <= 12) && rows.iter().any(|&end| end <= 8), "{rows:?}");
+    assert_eq!((b.s.counts().blocks_used, b.s.events().preemptions), (5, 0));
+}
