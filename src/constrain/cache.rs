@@ -50,7 +50,9 @@ struct Entry {
     text: Box<str>,
     parsers: Vec<TokenParser>,
     next: usize,
-    /// A mask of it failed: it is not used any more.
+    /// See `Guide`.
+    fresh: Arc<TokenParser>,
+    /// A lexer of it failed: it is not used any more.
     spoiled: Arc<AtomicBool>,
 }
 
@@ -65,7 +67,8 @@ impl Entry {
 
     fn guide(&mut self, workers: &Arc<Workers>) -> Guide {
         self.next = (self.next + 1) % self.parsers.len();
-        Guide::new(self.parsers[self.next].clone(), self.spoiled.clone(), workers.clone())
+        let parser = self.parsers[self.next].clone();
+        Guide::new(parser, self.fresh.clone(), self.spoiled.clone(), workers.clone())
     }
 
     fn bytes(&self) -> usize {
@@ -110,12 +113,12 @@ impl Grammars {
     fn compile(&self, vocabulary: &Vocabulary, constraint: &Constraint) -> Result<Guide> {
         let started = now_ns();
         let first = compile(vocabulary, constraint)?;
-        let mut parsers: Vec<_> = (1..self.threads).map(|_| first.deep_clone()).collect();
-        parsers.push(first);
+        let parsers = (0..self.threads).map(|_| first.deep_clone()).collect();
         add(&self.totals.compiled, 1);
         add(&self.totals.compile_ns, now_ns().saturating_sub(started));
         let text = (*constraint.text).into();
-        let mut entry = Entry { kind: constraint.kind, text, parsers, next: 0, spoiled: Arc::default() };
+        let (kind, fresh, spoiled) = (constraint.kind, Arc::new(first), Arc::default());
+        let mut entry = Entry { kind, text, parsers, next: 0, fresh, spoiled };
         let guide = entry.guide(&self.workers);
         let mut entries = self.entries.lock();
         entries.retain(|known| known.is_sound() && !known.is(constraint));

@@ -5,7 +5,7 @@ use super::source::refused;
 use super::workers::Workers;
 use crate::base::clock::now_ns;
 use crate::base::sync::{Condvar, Mutex};
-use crate::base::{Error, Result, panics};
+use crate::base::{Error, Result, panics, reserve};
 use llguidance::TokenParser;
 use llguidance::api::StopReason;
 use llguidance::toktrie::SimpleVob;
@@ -38,23 +38,42 @@ pub(super) struct Slot {
     inner: Mutex<Inner>,
     done: Condvar,
     abandoned: AtomicBool,
-    /// Of the grammar: what failed may have left it half changed.
+    /// Of the grammar: a lexer of it failed, for good.
     spoiled: Arc<AtomicBool>,
 }
 
 struct Inner {
+    /// Its lexer is shared with other requests of the grammar, until it fails.
     parser: TokenParser,
-    /// Drawn, and not yet consumed.
-    token: Option<u32>,
+    /// At the beginning, with a lexer that nobody runs. None: the parser has a lexer of its own.
+    fresh: Option<Arc<TokenParser>>,
+    output: Vec<u32>,
+    /// Of these, the parser has consumed so many.
+    consumed: usize,
     made: Option<Result<Mask>>,
 }
 
 impl Inner {
-    fn next(&mut self) -> Result<Mask> {
-        if let Some(token) = self.token.take() {
+    /// What fails on a shared lexer, perhaps through another request, is done once more from the beginning, alone.
+    fn next(&mut self, spoiled: &AtomicBool) -> Result<Mask> {
+        let made = self.step();
+        let Some(fresh) = self.fresh.take_if(|_| made.is_err()) else { return made };
+        spoiled.store(true, Ordering::Relaxed);
+        (self.parser, self.consumed) = (fresh.deep_clone(), 0);
+        self.step()
+    }
+
+    fn step(&mut self) -> Result<Mask> {
+        panics::catch(|| self.advance())
+            .unwrap_or_else(|panic| Err(Error::internal(format!("a grammar: {panic}"))))
+    }
+
+    fn advance(&mut self) -> Result<Mask> {
+        while let Some(&token) = self.output.get(self.consumed) {
             self.parser.consume_token(token).map_err(reason)?;
-            self.parser.check_stop().map_err(reason)?;
+            self.consumed += 1;
         }
+        self.parser.check_stop().map_err(reason)?;
         let complete = self.parser.stop_reason() != StopReason::NotStopped;
         let bits = match complete {
             true => self.parser.token_env.tok_trie().eos_token_set(),
@@ -75,11 +94,7 @@ impl Slot {
             return false;
         }
         let mut inner = self.inner.lock();
-        let made = panics::catch(|| inner.next());
-        let made = made.unwrap_or_else(|panic| Err(Error::internal(format!("a grammar: {panic}"))));
-        if made.is_err() {
-            self.spoiled.store(true, Ordering::Relaxed);
-        }
+        let made = inner.next(&self.spoiled);
         inner.made = Some(made);
         drop(inner);
         self.done.notify_one();
@@ -98,8 +113,14 @@ pub struct Guide {
 }
 
 impl Guide {
-    pub(super) fn new(parser: TokenParser, spoiled: Arc<AtomicBool>, workers: Arc<Workers>) -> Self {
-        let inner = Mutex::new(Inner { parser, token: None, made: None });
+    pub(super) fn new(
+        parser: TokenParser,
+        fresh: Arc<TokenParser>,
+        spoiled: Arc<AtomicBool>,
+        workers: Arc<Workers>,
+    ) -> Self {
+        let inner = Inner { parser, fresh: Some(fresh), output: Vec::new(), consumed: 0, made: None };
+        let inner = Mutex::new(inner);
         let slot = Slot { inner, done: Condvar::new(), abandoned: AtomicBool::new(false), spoiled };
         Self { slot: Arc::new(slot), workers, asked: false, mask: None }
     }
@@ -144,7 +165,10 @@ impl Guide {
     pub fn push(&mut self, token: u32) -> Result<()> {
         self.mask()?;
         self.mask = None;
-        self.slot.inner.lock().token = Some(token);
+        let mut inner = self.slot.inner.lock();
+        reserve(&mut inner.output, 1, "output tokens")?;
+        inner.output.push(token);
+        drop(inner);
         self.workers.put(self.slot.clone())
     }
 }

@@ -99,3 +99,28 @@ fn a_model_without_ends_or_tokenizer_has_no_constraints() {
         assert!(error.status == crate::base::Status::Unsupported && error.message.contains(what), "{error}");
     }
 }
+
+#[test]
+fn a_request_that_needs_too_many_steps_fails_alone() {
+    let text = "start: \"p\" A{0,1000} | \"q\" /[a-z]/ start\nA: B{0,1000}\nB: C{0,1000}\nC: \"x\" | \"y\"";
+    let constraint = Constraint { kind: ConstraintKind::Lark, text: Cow::Borrowed(text) };
+    let grammars = Grammars::new(1);
+    let guide = || grammars.guide(vocabulary(), &constraint).unwrap();
+    let push = |guide: &mut Guide, byte: u8| guide.push(byte.into());
+    let (mut greedy, mut modest) = (guide(), guide());
+    push(&mut modest, b'q').unwrap();
+    modest.mask().unwrap();
+    push(&mut greedy, b'p').unwrap();
+    let failed =
+        (0..1000).find_map(|n| push(&mut greedy, b"xy"[n % 2]).and_then(|()| greedy.mask().map(drop)).err());
+    let message = failed.unwrap().message;
+    assert!(message.contains("too many expressions"), "{message}");
+    assert_eq!(greedy.mask().err().unwrap().message, message, "it stays so");
+    for byte in *b"aqbqcp" {
+        push(&mut modest, byte).unwrap();
+        modest.mask().unwrap();
+    }
+    // Those that come get a lexer that has not failed.
+    push(&mut guide(), b'q').unwrap();
+    assert_eq!(grammars.totals().compiled.load(std::sync::atomic::Ordering::Relaxed), 2);
+}

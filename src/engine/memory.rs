@@ -297,7 +297,8 @@ impl RequestBytes {
         // The ids, and the keys of their blocks.
         let words: usize = params.bad_words.iter().map(|word| 16 * word.len() + 128).sum();
         let lists = (stops + words + params.sampling.bytes()) as u64;
-        let prompt = 512 + 5 * tokens + lists + 8 * params.stop_tokens.len() as u64;
+        let guide = if params.constraint.is_some() { GUIDE_BYTES } else { 0 };
+        let prompt = 512 + 5 * tokens + lists + 8 * params.stop_tokens.len() as u64 + guide;
         let token = KEPT_BYTES + delivered_bytes(params, longest_token);
         let delivered = match params.embedding {
             Some(_) => Pooler::bytes(hidden_size),
@@ -312,6 +313,9 @@ impl RequestBytes {
         self.kept + self.prompt + self.delivered
     }
 }
+
+/// A parser and a mask: 42 KiB after 200 tokens of a vocabulary of 128,256.
+const GUIDE_BYTES: u64 = 64 << 10;
 
 /// Of each generated token until the end: its id, in a vector that may be twice as long as it need be.
 pub const KEPT_BYTES: u64 = 12;

@@ -155,6 +155,9 @@ fn work(page: &mut Page, stats: &Stats) {
     page.counter("num_preemptions_total", "Requests interrupted.", stats.preemptions);
     page.counter("pauses_total", "Requests paused.", stats.pauses);
     page.counter("kv_cache_evictions_total", "Cached blocks given up.", stats.kv_evictions);
+    page.counter("grammars_compiled_total", "Constraints compiled.", stats.grammars_compiled);
+    page.counter("grammars_reused_total", "Constraints found compiled.", stats.grammars_reused);
+    page.counter("masks_total", "Masks of constraints computed.", stats.masks);
 }
 
 fn requests(page: &mut Page, stats: &Stats) {
