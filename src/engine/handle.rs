@@ -1,5 +1,6 @@
 //! The engine as a host's threads see it.
 
+use super::answer::Answer;
 use super::api::*;
 use super::callback::{self, Log};
 use super::calls::Work;
@@ -211,7 +212,8 @@ impl Engine {
             },
         };
         let longest = memory::longest_token(&self.shared.loaded);
-        let bytes = RequestBytes::new(params, prompt.len(), longest, facts.hidden_size);
+        let mut bytes = RequestBytes::new(params, prompt.len(), longest, facts.hidden_size);
+        bytes.prompt += answer.as_ref().map_or(0, Answer::bytes);
         let timeout_ms = match params.timeout_ms {
             0 => self.default_timeout_ms,
             TIMEOUT_NONE => 0,
