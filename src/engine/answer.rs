@@ -48,6 +48,11 @@ impl Answer {
         Self { reply, raw: String::new() }
     }
 
+    /// Bytes that it holds from the start.
+    pub fn bytes(&self) -> u64 {
+        (size_of::<Self>() + self.reply.bytes()) as u64
+    }
+
     /// Whether a control token, as it is written, means something in the answer.
     pub fn is_mark(&self, control: &[u8]) -> bool {
         self.reply.is_mark(control)

@@ -1,6 +1,7 @@
 //! The engine as a host's threads see it.
 
 use super::adapters::Scratch;
+use super::answer::Answer;
 use super::api::*;
 use super::callback::{self, Log};
 use super::calls::Work;
@@ -228,6 +229,7 @@ impl Engine {
         let mut bytes = RequestBytes::new(params, prompt.len(), longest, facts.hidden_size);
         bytes.prompt += Drafts::bytes(params, prompt.len(), max_new);
         let drafts = Drafts::new(params, prompt.len(), max_new);
+        bytes.prompt += answer.as_ref().map_or(0, Answer::bytes);
         let timeout_ms = match params.timeout_ms {
             0 => self.default_timeout_ms,
             TIMEOUT_NONE => 0,

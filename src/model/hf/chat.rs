@@ -4,7 +4,7 @@
 use super::MAX_TOKENIZER_CONFIG_BYTES;
 use crate::base::{Error, Result};
 use crate::formats::hf::Folder;
-use crate::text::chat::template_of_json;
+use crate::text::chat::{template_for_tools, template_of_json};
 use crate::text::{ChatTemplate, fields_of, token_text};
 use serde_json::Value;
 
@@ -17,22 +17,34 @@ const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
 const TOKENS: &[&str] = &["bos_token", "eos_token", "unk_token", "pad_token", "sep_token"];
 
 pub fn read(folder: &Folder, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
-    let Some((name, source)) = source(folder)? else { return Ok(None) };
+    let Some(Source { name, text, for_tools }) = source(folder)? else { return Ok(None) };
     let what = folder.path_of(name);
     let warn = |message: &str| warn(&format!("{what}: {message}"));
-    Ok(Some(ChatTemplate::keep(&source, tokens(&json(folder, CONFIG)?), &warn)))
+    let tokens = tokens(&json(folder, CONFIG)?);
+    let keep = |source: &str| ChatTemplate::keep(source, tokens.clone(), &warn);
+    Ok(Some(keep(&text).with_tools(for_tools.as_deref().map(keep))))
 }
 
-/// The file that has the template, and its text.
-pub fn source(folder: &Folder) -> Result<Option<(&'static str, String)>> {
+/// A template and another one for conversations with tools.
+pub struct Source {
+    /// Of the file.
+    name: &'static str,
+    pub text: String,
+    pub for_tools: Option<String>,
+}
+
+/// Of the file that has them.
+pub fn source(folder: &Folder) -> Result<Option<Source>> {
     if let Some(bytes) = folder.read(JINJA, MAX_TEMPLATE_BYTES)? {
         let text = String::from_utf8(bytes);
         let not_utf8 = |_| Error::bad_model(format!("{}: it is not UTF-8", folder.path_of(JINJA)));
-        return Ok(Some((JINJA, text.map_err(not_utf8)?)));
+        return Ok(Some(Source { name: JINJA, text: text.map_err(not_utf8)?, for_tools: None }));
     }
     for name in [JSON, CONFIG] {
-        if let Some(source) = template(folder, name, &json(folder, name)?)? {
-            return Ok(Some((name, source)));
+        let file = json(folder, name)?;
+        if let Some(text) = template(folder, name, &file)? {
+            let for_tools = template_for_tools(&file).map(str::to_owned);
+            return Ok(Some(Source { name, text, for_tools }));
         }
     }
     Ok(None)

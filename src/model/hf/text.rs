@@ -92,8 +92,10 @@ impl HfFolder {
                 pairs
             }
         };
-        if let Some((_, template)) = chat::source(folder)? {
-            pairs.push(("tokenizer.chat_template".into(), Meta::Str(template)));
+        if let Some(source) = chat::source(folder)? {
+            pairs.push(("tokenizer.chat_template".into(), Meta::Str(source.text)));
+            let for_tools = source.for_tools.map(Meta::Str);
+            pairs.extend(for_tools.map(|template| ("tokenizer.chat_template.tool_use".into(), template)));
         }
         Ok(pairs)
     }

@@ -28,7 +28,7 @@ mod value;
 
 pub use conversation::{Chat, Tool, ToolChoice, is_name};
 pub use json::Json;
-pub use source::template_of_json;
+pub use source::{template_for_tools, template_of_json};
 
 use crate::base::{Error, Result, Status, threads};
 use crate::formats::Gguf;
@@ -113,6 +113,8 @@ pub struct ChatTemplate {
     source: Arc<str>,
     /// Variables like `bos_token` and their text.
     tokens: Vec<(String, String)>,
+    /// In its place where there are tools.
+    for_tools: Option<Box<ChatTemplate>>,
 }
 
 impl ChatTemplate {
@@ -129,15 +131,26 @@ impl ChatTemplate {
             let text: &'static str = unsafe { &*Arc::as_ptr(&source) };
             compile(text, syntax).map(|code| (code, source)).map_err(|e| refused(&e))
         })??;
-        Ok(Self { code: Ok(code), source, tokens })
+        Ok(Self { code: Ok(code), source, tokens, for_tools: None })
     }
 
     /// As `new`; a template that is not understood is told to `log` and fails each `render`: the model still runs.
     pub fn keep(source: &str, tokens: Vec<(String, String)>, log: &dyn Fn(&str)) -> Self {
         Self::new(source, tokens).unwrap_or_else(|error| {
             log(&error.message);
-            Self { code: Err(error), source: Arc::from(""), tokens: Vec::new() }
+            Self { code: Err(error), source: Arc::from(""), tokens: Vec::new(), for_tools: None }
         })
+    }
+
+    /// With another one for conversations that have tools, as files name it `tool_use`.
+    pub fn with_tools(mut self, template: Option<Self>) -> Self {
+        self.for_tools = template.map(Box::new);
+        self
+    }
+
+    /// The one for `chat`.
+    pub fn of(&self, chat: &Chat) -> &Self {
+        self.for_tools.as_deref().filter(|_| !chat.tools.is_empty()).unwrap_or(self)
     }
 
     /// The template in a GGUF file's metadata, None where there is none. `BadModel` for keys of another type.
@@ -154,7 +167,8 @@ impl ChatTemplate {
     pub fn table_bytes(&self) -> usize {
         let code = self.code.as_ref().ok();
         let steps = code.map_or(0, |code| (0..).take_while(|&at| code.get(at).is_some()).count());
-        LEAST_BYTES + self.source.len() * 2 + steps * STEP_BYTES
+        let more = self.for_tools.as_ref().map_or(0, |template| template.table_bytes());
+        LEAST_BYTES + self.source.len() * 2 + steps * STEP_BYTES + more
     }
 
     /// The conversation as one text, for [`Tokenizer::encode_chat`](super::Tokenizer::encode_chat); with the beginning

@@ -24,6 +24,10 @@ impl ChatTemplate {
     /// `InvalidArgument` where the template refuses the messages, or leaves the message out that is to be continued;
     /// else as [`Self::render`].
     pub fn render_chat(&self, chat: &Chat) -> Result<Rendered> {
+        self.of(chat).render_this(chat)
+    }
+
+    fn render_this(&self, chat: &Chat) -> Result<Rendered> {
         let values = chat.values.saturating_mul(VALUE_BYTES);
         let input = chat.bytes.saturating_add(values).saturating_add(chat.messages.len() * MESSAGE_BYTES);
         let budget = allowed(input, chat.messages.len() + chat.values / VALUES_A_MESSAGE);

@@ -16,6 +16,7 @@ const MAX_LINE: usize = 60_000;
 const MAX_ELIFS: usize = 512;
 
 const KEY: &str = "tokenizer.chat_template";
+const FOR_TOOLS: &str = "tool_use";
 
 pub fn from_gguf(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
     let mut source = None;
@@ -35,7 +36,18 @@ pub fn from_gguf(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Option<ChatTemplate>
             tokens.push((format!("{name}_token"), (*text).to_owned()));
         }
     }
-    Ok(Some(ChatTemplate::keep(source, tokens, &|message| log(&format!("{}: {message}", gguf.what())))))
+    let keep = |source: &str| {
+        ChatTemplate::keep(source, tokens.clone(), &|message| log(&format!("{}: {message}", gguf.what())))
+    };
+    let for_tools = gguf.find::<&str>(&format!("{KEY}.{FOR_TOOLS}"))?;
+    Ok(Some(keep(source).with_tools(for_tools.map(keep))))
+}
+
+/// The template for conversations with tools, beside that of `template_of_json`.
+pub fn template_for_tools(file: &Json) -> Option<&str> {
+    let entries = file.get("chat_template")?.as_array()?;
+    let entry = entries.iter().find(|entry| entry.get("name").and_then(Json::as_str) == Some(FOR_TOOLS))?;
+    entry.get("template")?.as_str()
 }
 
 /// The default template of `chat_template` in a `tokenizer_config.json` or `chat_template.json`: a string, or a list
@@ -49,7 +61,7 @@ pub fn template_of_json(file: &Json) -> Result<Option<&str>> {
             let field = |entry: &'_ Json, name| Some(entry.get(name)?.as_str()?.to_owned());
             let names = entries.iter().map(|entry| field(entry, "template").and(field(entry, "name")));
             let names: Vec<String> = names.collect::<Option<_>>().ok_or_else(bad)?;
-            // Others are for tools and retrieval, which this engine's messages have not.
+            // Others are for tools (`template_for_tools`) and retrieval.
             let chosen = names.iter().position(|name| name == "default");
             let chosen = chosen.or_else(|| (names.len() == 1).then_some(0));
             Ok(chosen.and_then(|at| entries[at].get("template")?.as_str()))

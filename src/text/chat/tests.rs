@@ -114,6 +114,9 @@ fn json_gives_the_default_template() {
     let two = r#"[{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]"#;
     assert_eq!(of(&format!(r#"{{"chat_template": {two}}}"#)), some("d"));
     assert_eq!(of(r#"{"chat_template": [{"name": "x", "template": "only"}]}"#), some("only"));
+    let two = serde_json::from_str(&format!(r#"{{"chat_template": {two}}}"#)).unwrap();
+    assert_eq!(template_for_tools(&two), Some("t"));
+    assert_eq!(template_for_tools(&serde_json::json!({"chat_template": "a"})), None);
     let others = r#"{"chat_template": [{"name": "x", "template": "1"}, {"name": "y", "template": "2"}]}"#;
     assert_eq!(of(others), Ok(None));
     assert_eq!(of("{}"), Ok(None));
@@ -121,6 +124,23 @@ fn json_gives_the_default_template() {
     for bad in ["5", r#"[5]"#, r#"[{"name": "default"}]"#, r#"{"default": "x"}"#] {
         assert_eq!(of(&format!(r#"{{"chat_template": {bad}}}"#)), Err(Status::BadModel), "{bad}");
     }
+}
+
+#[test]
+fn a_template_for_tools_stands_in_where_there_are_some() {
+    use crate::formats::gguf::writer;
+    let pairs = ["", ".default", ".tool_use"].map(|name| {
+        let source = format!("{name}{{{{ messages[0].content }}}}{{{{ tools | length if tools }}}}");
+        (format!("{}{name}", "tokenizer.chat_template"), source.as_str().into())
+    });
+    let gguf = Gguf::from_bytes(crate::base::Bytes::new(writer::metadata_only(&pairs)), "x").unwrap();
+    let template = ChatTemplate::from_gguf(&gguf, &|_| {}).unwrap().unwrap();
+    let render = |tools: &str| {
+        let chat = format!(r#"{{"messages": [{{"role": "user", "content": "hi"}}], "tools": [{tools}]}}"#);
+        template.render_chat(&Chat::parse(&chat).unwrap()).unwrap().text
+    };
+    assert_eq!(render(r#"{"function": {"name": "f"}}"#), ".tool_usehi1");
+    assert_eq!(template.render(&[Message { role: "user", content: "hi" }], true).unwrap().text, "hi");
 }
 
 /// What templates by strangers did that was free, or as good as, each worth minutes.

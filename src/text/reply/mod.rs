@@ -132,6 +132,12 @@ impl Reply {
         }
     }
 
+    /// Heap bytes that it holds from the start.
+    pub fn bytes(&self) -> usize {
+        let names = self.parts.names.iter().map(|name| size_of::<String>() + name.capacity());
+        names.sum::<usize>() + self.controls.capacity() * size_of::<&str>()
+    }
+
     /// Calls that have been told.
     pub fn calls(&self) -> u32 {
         self.calls

@@ -13,6 +13,7 @@ impl Parts {
     /// Of the answer to `prompt`, which `template` made of `chat`. Calls only where tools may be called.
     /// `InvalidArgument` for formats of unknown names.
     pub fn of(chat: &Chat, template: &ChatTemplate, prompt: &str) -> Result<Self> {
+        let template = template.of(chat);
         let source = template.source();
         let format = match chat.tool_format.as_deref() {
             Some(NONE) => None,
