@@ -59,8 +59,7 @@ impl Core {
         let mut rows = 0;
         for (at, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.logits > 0) {
             let place = &mut self.sequences[entry.seq.0 as usize];
-            let generates = |s: &Box<Sequence>| s.hidden_wanted(entry).is_none();
-            if !place.as_ref().is_some_and(generates) {
+            if place.as_ref().is_none_or(|sequence| sequence.hidden_wanted(entry).is_some()) {
                 continue;
             }
             rows += entry.logits as usize;
