@@ -78,10 +78,10 @@ fn requests(engine: &Engine) -> Vec<RequestParams<'static>> {
             ),
             max_new_tokens: 30 + (i % 5) as u32 * 9,
             ignore_eos: kind != 3,
-            stream: i % 3 > 0,
-            cache: i % 9 > 0,
+            stream: !i.is_multiple_of(3),
+            cache: !i.is_multiple_of(9),
             adapter: adapters[i % 3].clone(),
-            speculation: Some(if i % 2 == 0 { Speculation::Lookup } else { Speculation::Off }),
+            speculation: Some(if i.is_multiple_of(2) { Speculation::Lookup } else { Speculation::Off }),
             sampling,
             ..Default::default()
         };
