@@ -11,6 +11,8 @@ pub const MAX_DRAFT: usize = 15;
 const LIKELY: f32 = 0.5;
 /// Plans of which one does so.
 const RETRY: u64 = 512;
+/// One that is not more likely than this is not run, however cheap rows seem to be.
+const UNLIKELY: f32 = 0.1;
 /// What drafts have to gain: less is lost in what the times of steps do not tell.
 const LEAST_GAIN: f64 = 1.06;
 
@@ -109,6 +111,6 @@ impl Scheduler {
 /// The offer whose next token is the likeliest.
 fn likeliest(offers: &mut [Offer]) -> Option<&mut Offer> {
     let chance = |offer: &Offer| offer.stands[offer.depth as usize];
-    let open = offers.iter_mut().filter(|offer| offer.depth < offer.most && chance(offer) > 0.0);
+    let open = offers.iter_mut().filter(|offer| offer.depth < offer.most && chance(offer) > UNLIKELY);
     open.reduce(|a, b| if chance(b) > chance(a) { b } else { a })
 }
