@@ -408,6 +408,23 @@
  */
 #define BN_REQUEST_PARSE_OUTPUT (1u << 12)
 
+/**
+ * With `BN_REQUEST_ECHO_PROMPT` and `BN_REQUEST_LOGPROBS`: return the log probabilities of the
+ * prompt's tokens too, those from `logprobs_from` on: of each one behind those before it, of the
+ * model's own softmax. Without it, and for the first token of all, they are NaN. Not with
+ * `chat_json`.
+ */
+#define BN_REQUEST_PROMPT_LOGPROBS (1u << 13)
+
+/**
+ * Generate nothing: with `BN_REQUEST_LOGPROBS`, return the prompt's tokens from `logprobs_from` on
+ * and their log probabilities, as for `BN_REQUEST_PROMPT_LOGPROBS`, in one event that finishes the
+ * request as `BN_FINISH_LENGTH`. What stands before them is taken from the prefix cache if it is
+ * there: continuations of one prompt compute it once. For reranking, classification and evaluation.
+ * `max_new_tokens` is ignored; stop fields, `constraint` and `on_logits` are refused.
+ */
+#define BN_REQUEST_SCORE (1u << 14)
+
 /** The default of `bn_request_params.priority`. */
 #define BN_PRIORITY_DEFAULT (128u)
 
@@ -1623,6 +1640,13 @@ typedef struct bn_request_params {
      * in place of what its template tells.
      */
     struct bn_string chat_json;
+    /**
+     * With `BN_REQUEST_PROMPT_LOGPROBS` or `BN_REQUEST_SCORE`: the first position of the prompt whose
+     * token's log probability is wanted. Default 0.
+     */
+    uint32_t logprobs_from;
+    /** Must be 0. */
+    uint32_t reserved2;
 } bn_request_params;
 
 /** Where a request is: `bn_request_info_init`, then `bn_request_get_info`. */

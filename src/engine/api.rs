@@ -11,6 +11,7 @@ pub use super::event::{Embedding, Event, FinishReason, Logprob, Usage};
 pub use super::hub::Stage;
 pub use super::ids::{RequestId, Which};
 pub use super::loading::open_model;
+pub use super::scores::ScoreParams;
 pub use super::spans::{Span, SpanKind, SpanSink, TraceContext};
 pub use super::tool_calls::{CallText, CallView, TextView, ToolCalls};
 pub use crate::cache::CacheEvent;
@@ -215,6 +216,8 @@ pub struct RequestParams<'a> {
     /// Some: the request is for the prompt's embedding, and generates nothing. `max_new_tokens` is not looked at
     /// then, and what else shapes an output must have its default.
     pub embedding: Option<EmbeddingParams>,
+    /// Some: log probabilities of the prompt's own tokens, with those that `sampling` asks for.
+    pub scores: Option<ScoreParams>,
     /// 0: as many as `max_sequence_length` leaves.
     pub max_new_tokens: u32,
     pub sampling: SamplingParams,
@@ -263,6 +266,13 @@ pub struct RequestParams<'a> {
     pub draft_tokens: u32,
 }
 
+impl RequestParams<'_> {
+    /// It asks for an output.
+    pub fn generates(&self) -> bool {
+        self.embedding.is_none() && self.scores.is_none_or(|scores| scores.generates)
+    }
+}
+
 /// Of requests that set none.
 pub const PRIORITY_DEFAULT: u8 = 128;
 
@@ -271,6 +281,7 @@ impl Default for RequestParams<'_> {
         Self {
             prompt: Prompt::Tokens(Cow::default()),
             embedding: None,
+            scores: None,
             max_new_tokens: 128,
             sampling: SamplingParams::default(),
             stop_tokens: Cow::default(),

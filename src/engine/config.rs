@@ -1,6 +1,6 @@
 //! Ranges of the configuration and of a request, refused by name.
 
-use super::api::{EngineConfig, Prompt, RequestParams};
+use super::api::{EngineConfig, Prompt, RequestParams, ScoreParams};
 use super::prompt::Prompted;
 use crate::base::{Error, Result, Status, reserve};
 use crate::sample::SamplingParams;
@@ -99,6 +99,12 @@ impl RequestLimits<'_> {
             Prompt::Chat(messages) => self.conversation(messages)?,
             Prompt::ChatJson(source) => return self.chat(source, params).and_then(|made| self.checked(made)),
         };
+        if let Some(scores) = params.scores.filter(|scores| scores.from as usize >= ids.len().max(1)) {
+            let (from, n) = (scores.from, ids.len());
+            return Err(Error::invalid(format!(
+                "logprobs_from = {from} lies behind the prompt's {n} tokens"
+            )));
+        }
         self.checked(Prompted { ids, ..Prompted::default() })
     }
 
@@ -135,6 +141,9 @@ impl RequestLimits<'_> {
     }
 
     fn generation(&self, params: &RequestParams) -> Result<()> {
+        if let Some(scores) = &params.scores {
+            scored(params, scores)?;
+        }
         params.sampling.validate()?;
         if !params.stop_strings.is_empty() && self.tokenizer.is_none() {
             return Err(Error::unsupported("stop strings need a tokenizer, and the model's file has none"));
@@ -231,6 +240,30 @@ impl RequestLimits<'_> {
                 self.vocab_size
             ))),
         }
+    }
+}
+
+/// What a request for its prompt's log probabilities needs, and what has no meaning beside.
+fn scored(params: &RequestParams, scores: &ScoreParams) -> Result<()> {
+    let flag = if scores.generates { "BN_REQUEST_PROMPT_LOGPROBS" } else { "BN_REQUEST_SCORE" };
+    if !params.sampling.logprobs {
+        return Err(Error::invalid(format!("{flag} is set and needs BN_REQUEST_LOGPROBS")));
+    }
+    if scores.generates && !params.echo_prompt {
+        return Err(Error::invalid(format!("{flag} is set and needs BN_REQUEST_ECHO_PROMPT")));
+    }
+    let set = [
+        ("chat_json", matches!(params.prompt, Prompt::ChatJson(_))),
+        ("stop_tokens", !scores.generates && !params.stop_tokens.is_empty()),
+        ("stop_strings", !scores.generates && !params.stop_strings.is_empty()),
+        ("BN_REQUEST_ECHO_PROMPT", !scores.generates && params.echo_prompt),
+        ("BN_REQUEST_CHAIN_LOGPROBS", params.sampling.chain_logprobs),
+        ("constraint", !scores.generates && params.constraint.is_some()),
+        ("on_logits", !scores.generates && params.on_logits.is_some()),
+    ];
+    match set.iter().find(|(_, set)| *set) {
+        None => Ok(()),
+        Some((name, _)) => Err(Error::invalid(format!("{name} cannot be set beside {flag}"))),
     }
 }
 

@@ -6,12 +6,12 @@ use crate::text::Tokenizer;
 
 /// A sequence that draws tokens from its rows of the logits, while it is away from `Core::sequences`.
 pub struct Draw {
-    /// Of its entry in the plan.
+    /// Its entry in the plan, and the place of that.
+    entry: PlanEntry,
     at: usize,
     sequence: Box<Sequence>,
-    /// The first of its rows of the step's logits; the others are of its drafts.
+    /// The first of its rows of the step's logits.
     row: usize,
-    drafts: usize,
     /// Before its first token.
     first: bool,
     /// Tokens drawn.
@@ -30,7 +30,8 @@ impl Draw {
         self.sequence
     }
 
-    /// Draws a token from each row of `logits` (`[1 + drafts, vocab]`) as long as it is what was drafted for the next.
+    /// Looks up how likely the prompt is, and draws a token from the last row of `logits` (`[entry.logits, vocab]`) before
+    /// those of drafts, and from each of these as long as what was drawn is what was drafted.
     fn run(
         &mut self,
         logits: &mut [f32],
@@ -38,8 +39,14 @@ impl Draw {
         tokenizer: Option<&Tokenizer>,
         now: u64,
     ) -> Result<u64> {
-        let (vocab, mut gap) = (logits.len() / (1 + self.drafts), 0);
-        for (n, row) in logits.chunks_exact_mut(vocab).enumerate() {
+        let (rows, mut gap) = (self.entry.logits as usize, 0);
+        let vocab = logits.len() / rows;
+        self.sequence.score(&self.entry, logits, sampler)?;
+        if !self.entry.sample || !self.sequence.generates() {
+            return Ok(0);
+        }
+        let own = rows - 1 - self.entry.drafts as usize;
+        for (n, row) in logits.chunks_exact_mut(vocab).skip(own).enumerate() {
             let since = self.sequence.advance(row, sampler, tokenizer, now)?;
             gap = if n == 0 { since } else { gap };
             self.drawn += 1;
@@ -62,17 +69,22 @@ impl Core {
             if place.as_ref().is_none_or(|s| s.hidden_wanted(entry).is_some()) {
                 continue;
             }
+            let row = rows;
             rows += entry.logits as usize;
-            let Some(mut sequence) = place.take_if(|_| entry.sample) else { continue };
-            sequence.begin_token(&mut self.outbox.spare);
-            let (first, drafts) = (sequence.output.is_empty(), entry.drafts as usize);
-            let row = rows - 1 - drafts;
-            self.draws.push(Draw { at, sequence, row, drafts, first, drawn: 0, gap: Ok(0) });
+            let Some(mut sequence) = place.take_if(|s| entry.sample || s.scores()) else { continue };
+            if entry.sample && sequence.generates() {
+                sequence.begin_token(&mut self.outbox.spare);
+            }
+            let first = sequence.output.is_empty();
+            self.draws.push(Draw { entry: *entry, at, sequence, row, first, drawn: 0, gap: Ok(0) });
         }
         self.draw(now);
-        for Draw { at, mut sequence, first, drawn, gap, .. } in self.draws.drain(..) {
+        for Draw { at, mut sequence, first, drawn, mut gap, .. } in self.draws.drain(..) {
             let entry = &mut entries[at];
             entry.accepted = drawn.saturating_sub(1);
+            if entry.sample && !sequence.generates() && gap.is_ok() {
+                gap = sequence.scored(&mut self.outbox.spare, now).map(|()| 0);
+            }
             if let Some(drafts) = &mut sequence.drafts {
                 drafts.verified(entry.drafts, entry.accepted);
             }
@@ -82,8 +94,9 @@ impl Core {
             self.sequences[seq.0 as usize] = Some(sequence);
             match gap {
                 Ok(gap) => {
-                    self.record.gaps.push((first, gap));
-                    self.record.gaps.extend((1..drawn).map(|_| (false, 0)));
+                    self.record
+                        .gaps
+                        .extend((0..drawn).map(|n| if n == 0 { (first, gap) } else { (false, 0) }));
                     self.outbox.events.extend(event.map(|event| (seq.0, event)));
                     if ended {
                         self.ended.push((seq, None));
@@ -107,7 +120,9 @@ impl Core {
                 let (sampler, draw) =
                     unsafe { (&mut samplers.slice(task..task + 1)[0], &mut draws.slice(n..n + 1)[0]) };
                 // SAFETY: as above.
-                let logits = unsafe { logits.slice(draw.row * vocab..(draw.row + 1 + draw.drafts) * vocab) };
+                let logits = unsafe {
+                    logits.slice(draw.row * vocab..(draw.row + draw.entry.logits as usize) * vocab)
+                };
                 draw.gap = panics::catch(|| draw.run(logits, sampler, tokenizer, now))
                     .unwrap_or_else(|text| Err(Error::internal(format!("sampling panicked: {text}"))));
             }

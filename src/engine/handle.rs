@@ -213,14 +213,14 @@ impl Engine {
     /// A checked, tokenized request.
     fn prepare(&self, params: &RequestParams) -> Result<(Place, Work)> {
         let now = now_ns();
-        let (facts, limits) = (self.facts(), self.limits(params.embedding.is_some()));
+        let (facts, limits) = (self.facts(), self.limits(!params.generates()));
         params.adapter.as_ref().map_or(Ok(()), |adapted| self.check_adapter(adapted))?;
         let Prompted { ids: prompt, answer, grammar } = limits.prompt(params)?;
         let lark = grammar.map(|text| Constraint { kind: ConstraintKind::Lark, text: text.into() });
         let constraint = lark.as_ref().or(params.constraint.as_ref());
-        let max_new = match params.embedding {
-            Some(_) => 1,
-            None => match (params.max_new_tokens, (self.memory.max_sequence - prompt.len()) as u32) {
+        let max_new = match params.generates() {
+            false => 1,
+            true => match (params.max_new_tokens, (self.memory.max_sequence - prompt.len()) as u32) {
                 (0, room) => room,
                 (asked, room) => asked.min(room),
             },
@@ -272,12 +272,12 @@ impl Engine {
         self.limits(true).embedding_size()
     }
 
-    fn limits(&self, embedding: bool) -> RequestLimits<'_> {
+    fn limits(&self, quiet: bool) -> RequestLimits<'_> {
         let Loaded { tokenizer, chat, .. } = &self.shared.loaded;
         RequestLimits {
             vocab_size: self.facts().vocab_size,
             hidden_size: self.facts().hidden_size,
-            new_tokens: usize::from(!embedding),
+            new_tokens: usize::from(!quiet),
             max_sequence: self.memory.max_sequence,
             tokenizer: tokenizer.as_deref(),
             chat: chat.as_deref(),

@@ -302,7 +302,9 @@ impl RequestBytes {
         let token = KEPT_BYTES + delivered_bytes(params, longest_token);
         let delivered = match params.embedding {
             Some(_) => Pooler::bytes(hidden_size),
-            None if params.echo_prompt => tokens * delivered_bytes(params, longest_token),
+            None if params.echo_prompt || params.scores.is_some() => {
+                tokens * delivered_bytes(params, longest_token)
+            }
             None => 0,
         };
         Self { kept, prompt, delivered, token }
@@ -323,7 +325,7 @@ pub const KEPT_BYTES: u64 = 12;
 /// A token in an event. Three times: a vector that grows is copied to one twice as long while the old one is still
 /// there.
 fn delivered_bytes(params: &RequestParams, longest_token: usize) -> u64 {
-    let logprobs = if params.sampling.logprobs { 1 + params.sampling.top_logprobs as u64 } else { 0 };
+    let logprobs = params.sampling.logprobs_per_token() as u64;
     // A byte that is no UTF-8 becomes three. Told apart, it may wait as a text and in characters, and an argument's
     // grows by escapes; a call has a frame.
     let (copies, frame) = if params.parse_output { (12, 64) } else { (3, 0) };

@@ -23,6 +23,7 @@ mod handle;
 mod memory;
 mod prompt;
 mod recent;
+mod scores;
 mod sequence;
 mod session_file;
 mod signal;

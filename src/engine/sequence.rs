@@ -9,6 +9,7 @@ use super::event::{Event, FinishReason, Spare, Usage};
 use super::ids::RequestId;
 use super::lookup::Text;
 use super::memory::{GRANT, KEPT_BYTES, RequestBytes};
+use super::scores::Scores;
 use super::speculation::Drafts;
 use crate::base::{Error, Result, Status, reserve};
 use crate::constrain::Guide;
@@ -72,6 +73,8 @@ pub struct Sequence {
     pending: Option<Box<Event>>,
     /// Some: the request is for an embedding.
     pooler: Option<Pooler>,
+    /// Some: the log probabilities of its prompt are asked for.
+    scores: Option<Scores>,
     /// None: it drafts nothing.
     pub drafts: Option<Box<Drafts>>,
     /// Some: its output matches a grammar.
@@ -134,6 +137,7 @@ impl Sequence {
             stop,
             pending: None,
             pooler,
+            scores: params.scores.map(Scores::new),
             drafts: None,
             guide: None,
             hook: params.on_logits.clone(),
@@ -155,7 +159,13 @@ impl Sequence {
             arrived_ns: self.submitted_ns,
             first_by_ns: if self.drop_late { self.queue_deadline_ns } else { 0 },
             reuse: self.reuse,
+            logits_from: self.scores.as_ref().map(Scores::first_row),
         }
+    }
+
+    /// It gives tokens.
+    pub fn generates(&self) -> bool {
+        self.pooler.is_none() && self.scores.as_ref().is_none_or(Scores::generates)
     }
 
     /// What it takes of memory.
@@ -166,7 +176,7 @@ impl Sequence {
 
     /// The most that it takes at a time: events that stream come back as they are polled.
     pub fn most(&self) -> u64 {
-        let tokens = u64::from(if self.pooler.is_some() { 0 } else { self.max_new });
+        let tokens = u64::from(if self.generates() { self.max_new } else { 0 });
         let in_events = if self.stream { tokens.min(2 * u64::from(GRANT)) } else { tokens };
         self.reserved + tokens * KEPT_BYTES + in_events * self.token_bytes.saturating_sub(KEPT_BYTES)
     }
@@ -174,7 +184,7 @@ impl Sequence {
     /// The tokens, and their bytes, of the grant without which it cannot give one; None where it needs none.
     pub fn wants(&self) -> Option<(u32, u64)> {
         let tokens = GRANT.min(self.max_new.saturating_sub(self.output.len() as u32)).max(1);
-        let needs = self.credit == 0 && self.pooler.is_none();
+        let needs = self.credit == 0 && self.generates();
         needs.then_some((tokens, u64::from(tokens) * self.token_bytes))
     }
 
@@ -274,6 +284,9 @@ impl Sequence {
         reserve(&mut event.logprobs, self.prompt.len() * per_token as usize, "log probabilities")?;
         event.text = text;
         event.tokens.extend_from_slice(&self.prompt);
+        if let Some(scores) = &self.scores {
+            return scores.write(event, &self.prompt, 0);
+        }
         let unknown = |&token| (0..per_token).map(move |_| Logprob { token, logprob: f32::NAN });
         event.logprobs.extend(self.prompt.iter().flat_map(unknown));
         Ok(())
@@ -379,6 +392,35 @@ impl Sequence {
             (event.finish, event.embedding) = (FinishReason::Embedding, Some(embedding));
             self.pending = Some(event);
         }
+        Ok(())
+    }
+
+    /// Its prompt's log probabilities are not all known.
+    pub fn scores(&self) -> bool {
+        self.scores.as_ref().is_some_and(|scores| !scores.is_done(self.prompt.len()))
+    }
+
+    /// Takes in the logits of the last rows of `entry`.
+    pub fn score(&mut self, entry: &PlanEntry, logits: &[f32], sampler: &mut Sampler) -> Result<()> {
+        match &mut self.scores {
+            Some(scores) => scores.add(entry, logits, &self.prompt, &self.sampling, sampler),
+            None => Ok(()),
+        }
+    }
+
+    /// Its prompt is done, and no output follows: ends it.
+    pub fn scored(&mut self, spare: &mut Spare, now: u64) -> Result<()> {
+        let mut event = self.event(spare);
+        if let Some(scores) = &self.scores {
+            let from = scores.first_row() as usize + 1;
+            let from = if from == 1 { 0 } else { from };
+            reserve(&mut event.tokens, self.prompt.len() - from, "the prompt's tokens")?;
+            event.tokens.extend_from_slice(&self.prompt[from..]);
+            scores.write(&mut event, &self.prompt, from)?;
+        }
+        self.prefilled_ns = now;
+        event.finish = FinishReason::Length;
+        self.pending = Some(event);
         Ok(())
     }
 
@@ -497,6 +539,9 @@ fn text_of<'a>(answer: &'a mut Option<Answer>, event: &'a mut Event) -> &'a mut 
 
 /// Prompt positions whose rows nobody wants to see.
 fn reusable(params: &RequestParams, facts: &Facts) -> u32 {
+    if let Some(scores) = params.scores {
+        return Scores::new(scores).first_row();
+    }
     match params.embedding.as_ref().map(|e| e.pooling.unwrap_or(facts.pooling)) {
         Some(Pooling::Mean | Pooling::First) => 0,
         Some(Pooling::Last) | None => u32::MAX,

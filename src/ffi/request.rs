@@ -9,7 +9,7 @@ use super::sampling::bn_logit_bias;
 use super::types::*;
 use crate::base::{Error, Result, Status, reserve};
 use crate::engine::api::{
-    Adapted, EmbeddingParams, Message, Pooling, Prompt, RequestParams, Stage, TraceContext,
+    Adapted, EmbeddingParams, Message, Pooling, Prompt, RequestParams, ScoreParams, Stage, TraceContext,
 };
 use crate::sample::{Dry, MAX_LISTED, SamplingParams};
 use crate::text::chat::MAX_MESSAGES;
@@ -65,6 +65,19 @@ pub const BN_REQUEST_CHAIN_LOGPROBS: u32 = 1 << 11;
 /// is generated.
 pub const BN_REQUEST_PARSE_OUTPUT: u32 = 1 << 12;
 
+/// With `BN_REQUEST_ECHO_PROMPT` and `BN_REQUEST_LOGPROBS`: return the log probabilities of the
+/// prompt's tokens too, those from `logprobs_from` on: of each one behind those before it, of the
+/// model's own softmax. Without it, and for the first token of all, they are NaN. Not with
+/// `chat_json`.
+pub const BN_REQUEST_PROMPT_LOGPROBS: u32 = 1 << 13;
+
+/// Generate nothing: with `BN_REQUEST_LOGPROBS`, return the prompt's tokens from `logprobs_from` on
+/// and their log probabilities, as for `BN_REQUEST_PROMPT_LOGPROBS`, in one event that finishes the
+/// request as `BN_FINISH_LENGTH`. What stands before them is taken from the prefix cache if it is
+/// there: continuations of one prompt compute it once. For reranking, classification and evaluation.
+/// `max_new_tokens` is ignored; stop fields, `constraint` and `on_logits` are refused.
+pub const BN_REQUEST_SCORE: u32 = 1 << 14;
+
 /// The default of `bn_request_params.priority`.
 pub const BN_PRIORITY_DEFAULT: u32 = 128;
 /// The most urgent `bn_request_params.priority`.
@@ -104,7 +117,9 @@ const FLAGS: u32 = BN_REQUEST_NO_STREAM
     | BN_REQUEST_DROP_LATE
     | BN_REQUEST_END_UNREAD
     | BN_REQUEST_CHAIN_LOGPROBS
-    | BN_REQUEST_PARSE_OUTPUT;
+    | BN_REQUEST_PARSE_OUTPUT
+    | BN_REQUEST_PROMPT_LOGPROBS
+    | BN_REQUEST_SCORE;
 
 /// One request. `bn_request_params_init` fills in the defaults; then set one of `prompt`,
 /// `prompt_tokens`, `messages` and `chat_json`. Nothing that it points to is needed after the call
@@ -309,6 +324,11 @@ pub struct bn_request_params {
     /// `reasoning_format` ("think", "mistral", "none") say how the model writes calls and reasoning,
     /// in place of what its template tells.
     pub chat_json: bn_string,
+    /// With `BN_REQUEST_PROMPT_LOGPROBS` or `BN_REQUEST_SCORE`: the first position of the prompt whose
+    /// token's log probability is wanted. Default 0.
+    pub logprobs_from: u32,
+    /// Must be 0.
+    pub reserved2: u32,
 }
 
 grown!(
@@ -341,7 +361,7 @@ impl bn_request_params {
     unsafe fn to_engine<'a>(&self) -> Result<RequestParams<'a>> {
         let has = |flag| self.flags & flag != 0;
         guard::flags(self.flags, FLAGS)?;
-        guard::reserved::<Self>(self.reserved)?;
+        guard::reserved::<Self>(self.reserved | self.reserved2)?;
         if has(BN_REQUEST_DROP_LATE) && self.queue_timeout_ms == 0 {
             return Err(Error::invalid("BN_REQUEST_DROP_LATE is set and needs queue_timeout_ms"));
         }
@@ -398,6 +418,7 @@ impl bn_request_params {
             session: unsafe { guard::optional_text("session", self.session) }?.map(Cow::Borrowed),
             trace: self.trace()?,
             adapter: self.adapter()?,
+            scores: self.scores()?,
             speculation: speculation(self.speculation)?,
             draft_tokens: self.draft_tokens,
         })
@@ -411,6 +432,20 @@ impl bn_request_params {
                 let adapter = registry::adapter(self.adapter)?;
                 Ok(Some(Adapted { adapter, scale: self.adapter_scale }))
             }
+        }
+    }
+
+    fn scores(&self) -> Result<Option<ScoreParams>> {
+        let has = |flag| self.flags & flag != 0;
+        match (has(BN_REQUEST_PROMPT_LOGPROBS), has(BN_REQUEST_SCORE)) {
+            (false, false) if self.logprobs_from == 0 => Ok(None),
+            (false, false) => Err(Error::invalid(
+                "logprobs_from is set and needs BN_REQUEST_PROMPT_LOGPROBS or BN_REQUEST_SCORE in flags",
+            )),
+            (true, true) => {
+                Err(Error::invalid("BN_REQUEST_PROMPT_LOGPROBS and BN_REQUEST_SCORE are both set"))
+            }
+            (generates, _) => Ok(Some(ScoreParams { from: self.logprobs_from, generates })),
         }
     }
 

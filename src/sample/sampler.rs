@@ -145,6 +145,22 @@ impl Sampler {
     }
 }
 
+impl Sampler {
+    /// Appends `params.logprobs_per_token()` entries for `token`, as `sample` does for a chosen one: of the softmax of the
+    /// raw logits. Errors as `sample`.
+    pub fn score(
+        &mut self,
+        params: &SamplingParams,
+        logits: &[f32],
+        token: u32,
+        logprobs: &mut Vec<Logprob>,
+    ) -> Result<()> {
+        let (_, max) = argmax(self.isa, logits)?;
+        report(params, &mut Kept::all(self.isa, logits, max, &mut self.candidates), token, logprobs);
+        Ok(())
+    }
+}
+
 fn nothing_left(known: &Known) -> Error {
     let constraint = if known.allowed.is_some() { " of those that the constraint allows" } else { "" };
     Error::invalid(format!(

@@ -87,6 +87,8 @@ pub struct Request {
     /// It is given up while it waits, once its first token is not to be expected by then; 0: never.
     pub first_by_ns: u64,
     pub reuse: Reuse,
+    /// The prompt's rows from this position on yield logits; None: the last one alone.
+    pub logits_from: Option<u32>,
 }
 
 /// Who knows the sequences' tokens.

@@ -29,6 +29,8 @@ struct Room {
     ns: f64,
     /// Rows that time does not bound.
     least: u32,
+    /// Rows that may yield logits besides each sequence's last.
+    logits: u32,
 }
 
 impl Scheduler {
@@ -54,15 +56,16 @@ impl Scheduler {
     /// Room for prompts beside the decode rows of `plan`.
     fn room(&self, plan: &Plan, prompts: &[(SeqId, u32)]) -> Room {
         let rows = u64::from(self.config.max_batch_tokens).saturating_sub(plan.work.rows) as u32;
+        let logits = self.config.max_logits_rows.saturating_sub(plan.decode_rows + prompts.len() as u32);
         if plan.decode_rows == 0 {
             let missing = prompts.iter().map(|&(seq, _)| self.slots[seq].missing());
             let (shortest, longest) = (missing.clone().min().unwrap_or(0), missing.max().unwrap_or(0));
             let burst = prompts.len() > 1 && longest <= shortest.saturating_mul(ALIKE);
             let ns = if burst { BURST_STEP_NS } else { PROMPT_STEP_NS };
             let ns = ns - self.step_time.predict(Work::default());
-            return Room { rows, ns, least: LEAST_PROMPT_ROWS };
+            return Room { rows, ns, least: LEAST_PROMPT_ROWS, logits };
         }
-        Room { rows, ns: self.prompts_ns(self.step_time.predict(plan.work)), least: 1 }
+        Room { rows, ns: self.prompts_ns(self.step_time.predict(plan.work)), least: 1, logits }
     }
 
     /// What prompts, or drafts, may add to a step whose decode rows take `decode` ns.
@@ -100,7 +103,7 @@ impl Scheduler {
     fn share(&self, plan: &mut Plan, chunks: &mut [(SeqId, u32)]) {
         let mut room = self.room(plan, chunks);
         let first = chunks[0].0;
-        let part = Room { rows: room.rows.div_ceil(FIRST), ns: room.ns / f64::from(FIRST), least: 1 };
+        let part = Room { rows: room.rows.div_ceil(FIRST), ns: room.ns / f64::from(FIRST), least: 1, ..room };
         chunks[0].1 = self.rows_in(first, 0, part);
         self.spend(first, 0, chunks[0].1, &mut room);
         // Their order in the plan does not matter to results.
@@ -123,12 +126,14 @@ impl Scheduler {
         let slot = &self.slots[seq];
         let ns = room.ns + self.step_time.extra(Work::span(slot.computed, given));
         let more = self.step_time.rows_within(slot.computed, ns).saturating_sub(given);
-        more.max(room.least).min(slot.missing() - given).min(room.rows)
+        let most = slot.rows_without_logits(given).saturating_add(room.logits).max(u32::from(given == 0));
+        more.max(room.least).min(slot.missing() - given).min(room.rows).min(most)
     }
 
     fn spend(&self, seq: SeqId, given: u32, rows: u32, room: &mut Room) {
         let extra = |rows| self.step_time.extra(Work::span(self.slots[seq].computed, rows));
         room.rows -= rows;
+        room.logits = room.logits.saturating_sub(rows - self.slots[seq].rows_without_logits(given).min(rows));
         room.ns -= extra(given + rows) - extra(given);
         room.least = room.least.saturating_sub(rows);
     }
@@ -142,7 +147,7 @@ impl Scheduler {
         }
         let slot = &self.slots[seq];
         let (sample, decode) = (rows == slot.missing(), slot.decodes());
-        let logits = sample.into();
+        let logits = rows.saturating_sub(slot.rows_without_logits(0)).max(sample.into());
         plan.push(PlanEntry { seq, start, rows, logits, sample, decode, drafts: 0, accepted: 0 });
     }
 }

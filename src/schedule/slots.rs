@@ -75,6 +75,14 @@ impl Slot {
         self.len - self.computed
     }
 
+    /// Rows behind the `given` next ones that come before one that has to yield logits. What is computed anew has yielded
+    /// them.
+    pub fn rows_without_logits(&self, given: u32) -> u32 {
+        let from = self.request.logits_from.map(|from| from.max(self.peak));
+        let from = from.filter(|from| *from < self.request.prompt_len);
+        from.map_or(u32::MAX, |from| from.saturating_sub(self.computed + given))
+    }
+
     /// All its tokens were sampled, and its owner owes a `cancel`.
     pub fn is_done(&self) -> bool {
         self.computed >= self.bound()

@@ -21,6 +21,7 @@ mod engine_faults;
 mod engine_invariance;
 mod engine_memory;
 mod engine_pressure;
+mod engine_scores;
 mod engine_speculation;
 mod layers;
 mod model_adapters;

@@ -46,9 +46,9 @@ function has_field(struct, field, i) {
 }
 
 # What the package sets itself: sizes, counts of elements, callbacks and contexts, handles, the source of a model. And
-# what is for callbacks that it has not: spans.
+# what it has not: spans, adapters.
 function hidden(i, stem) {
-    if (name[i] ~ /^(struct_size|message_size|data|data_size|reserved|user_data|lease|flags|delivery_mode|model|model_path|path|prompt|trace_id|parent_id)$/)
+    if (name[i] ~ /^(struct_size|message_size|data|data_size|reserved2?|adapter|user_data|lease|flags|delivery_mode|model|model_path|path|prompt|trace_id|parent_id)$/)
         return 1
     stem = name[i]
     return text[i] ~ /_callback |^void \*/ || (sub(/_count$/, "", stem) && has_field(owner[i], stem))
@@ -70,7 +70,7 @@ function struct_class(i, called, base, list) {
     for (i++; kind[i] == "field"; i++) {
         if (hidden(i)) continue
         comment_above(doc[i], "    ")
-        print "    " name[i] ": " type_of(text[i], list) (name[i] == "count" ? "  # type: ignore[assignment]" : "")
+        print "    " name[i] ": " type_of(text[i], list) (name[i] ~ /^(count|index)$/ ? "  # type: ignore[assignment]" : "")
     }
 }
 
