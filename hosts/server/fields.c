@@ -222,6 +222,9 @@ static bool check(struct exchange *ex) {
     else if (ask->dimensions != 0 && ask->dimensions != ex->server->info.embedding_size)
         fail(ex, 400, "invalid_request_error", "'dimensions' can only be %llu with this model",
              (ull)ex->server->info.embedding_size);
+    // As OpenAI's: the echoed prompt has log probabilities too.
+    const uint32_t both = BN_REQUEST_ECHO_PROMPT | BN_REQUEST_LOGPROBS;
+    if ((ask->params.flags & both) == both) ask->params.flags |= BN_REQUEST_PROMPT_LOGPROBS;
     return !ex->finished;
 }
 

@@ -103,8 +103,8 @@ fn continuations_of_one_prompt_compute_it_once() {
 fn mixed() -> Vec<RequestParams<'static>> {
     let one = |n: usize| {
         let ids = ids(n);
-        let mut request = request(&ids, (n * 13 % 25) as u32, n % 2 == 0);
-        (request.max_new_tokens, request.stream) = (10 + n as u32 % 30, n % 3 == 0);
+        let mut request = request(&ids, n as u32 % 12, n.is_multiple_of(2));
+        (request.max_new_tokens, request.stream) = (40 + n as u32 % 50, n.is_multiple_of(3));
         match n % 4 {
             3 => RequestParams { scores: None, echo_prompt: false, ..request },
             _ => request,
@@ -126,7 +126,7 @@ fn company_and_preemption_change_no_bit() {
         bits(&engine, mixed().into_iter().map(|r| RequestParams { cache: false, ..r }).collect())
     };
     let one = demo(|config| config.kv_block_size = 16).stats();
-    for (batch, tokens, blocks) in [(32, 512, 40), (3, 3, 20), (8, 64, 16)] {
+    for (batch, tokens, blocks) in [(32, 512, 24), (3, 3, 20), (8, 64, 16)] {
         let engine = demo(|config| {
             (config.kv_block_size, config.max_batch_size, config.max_batch_tokens) = (16, batch, tokens);
             config.kv_cache_bytes = one.kv_bytes / one.kv_blocks_total * blocks;

@@ -64,6 +64,15 @@ class Demo(ServerTest):
         for key in logprobs:
             self.assertEqual(sum((part[key] for part in streamed), []), logprobs[key])
 
+    def test_logprobs_of_an_echoed_prompt(self):
+        body = {"prompt": "17+25=", "temperature": 0, "logprobs": 1}
+        answer = self.server.ok("/v1/completions", body)["choices"][0]["logprobs"]
+        echoed = self.server.ok("/v1/completions", {**body, "echo": True})["choices"][0]["logprobs"]["token_logprobs"]
+        self.assertIsNone(echoed[0])
+        self.assertTrue(all(value < 0 for value in echoed[1:]))
+        self.assertGreater(len(echoed), len(answer["tokens"]) + 1)
+        self.assertEqual(echoed[-len(answer["tokens"]):], answer["token_logprobs"])
+
     def test_batch(self):
         body = {"prompts": ["17+25=", "1+1="], "temperature": 0}
         data = self.server.ok("/generate/batch", body)
