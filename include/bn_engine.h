@@ -1641,8 +1641,8 @@ typedef struct bn_request_params {
      */
     struct bn_string chat_json;
     /**
-     * With `BN_REQUEST_PROMPT_LOGPROBS` or `BN_REQUEST_SCORE`: the first position of the prompt whose
-     * token's log probability is wanted. Default 0.
+     * With `BN_REQUEST_PROMPT_LOGPROBS` or `BN_REQUEST_SCORE`: the first position of the prompt
+     * whose token's log probability is wanted. Default 0.
      */
     uint32_t logprobs_from;
     /** Must be 0. */

@@ -324,8 +324,8 @@ pub struct bn_request_params {
     /// `reasoning_format` ("think", "mistral", "none") say how the model writes calls and reasoning,
     /// in place of what its template tells.
     pub chat_json: bn_string,
-    /// With `BN_REQUEST_PROMPT_LOGPROBS` or `BN_REQUEST_SCORE`: the first position of the prompt whose
-    /// token's log probability is wanted. Default 0.
+    /// With `BN_REQUEST_PROMPT_LOGPROBS` or `BN_REQUEST_SCORE`: the first position of the prompt
+    /// whose token's log probability is wanted. Default 0.
     pub logprobs_from: u32,
     /// Must be 0.
     pub reserved2: u32,
