@@ -138,6 +138,8 @@ pub struct EngineConfig {
     pub speculation: Speculation,
     /// Tokens drafted for one step of a request, at most; 0: as many as there can be. 0..=15.
     pub draft_tokens: u32,
+    /// Drafts run whatever they seem to cost: for tests, which do not depend on measured times.
+    pub draft_always: bool,
 }
 
 impl Default for EngineConfig {
@@ -171,6 +173,7 @@ impl Default for EngineConfig {
             instructions: None,
             speculation: Speculation::default(),
             draft_tokens: 0,
+            draft_always: false,
         }
     }
 }

@@ -137,6 +137,7 @@ impl Engine {
             target_itl_ns: config.target_itl_ms as u64 * 1_000_000,
             ageing_ns: config.priority_ageing_ms as u64 * 1_000_000,
         })?;
+        scheduler.draft_always = config.draft_always;
         shared.kv_events.begin(scheduler.cache_mut())?;
         let mut core = Vec::new();
         reserve(&mut core, 1, "the engine's core")?;

@@ -194,6 +194,7 @@ impl bn_engine_config {
             log: log_sink(self.log, self.log_context),
             log_level: self.log_level,
             adapter_bytes: self.adapter_bytes,
+            draft_always: false,
             on_span: span_sink(self.on_span, self.on_span_context),
             // SAFETY: the caller's promise.
             model_name: unsafe { guard::optional_text("model_name", self.model_name) }?.map(str::to_owned),

@@ -56,6 +56,9 @@ impl Scheduler {
 
     /// Rows for all `offers` together, at most `rows`.
     fn best_depth(&mut self, plan: &Plan, offers: &mut [Offer], rows: u64) -> u64 {
+        if self.draft_always {
+            return all(offers, rows);
+        }
         let mut tokens = plan.entries.iter().filter(|entry| entry.sample).count() as f64;
         let (mut work, predicted) = (plan.work, self.step_time.predict(plan.work));
         let (most_ns, alone) =
@@ -106,6 +109,18 @@ impl Scheduler {
         }
         true
     }
+}
+
+/// Rows for all that may stand.
+fn all(offers: &mut [Offer], rows: u64) -> u64 {
+    let mut depth = 0;
+    while depth < rows
+        && let Some(offer) = likeliest(offers)
+    {
+        offer.depth += 1;
+        depth += 1;
+    }
+    depth
 }
 
 /// The offer whose next token is the likeliest.

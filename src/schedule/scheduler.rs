@@ -38,6 +38,8 @@ pub struct Scheduler {
     pub(super) chunks: Vec<(SeqId, u32)>,
     /// Plans that left drafts out that were likely to stand.
     pub(super) declined: u64,
+    /// Drafts run whatever they seem to cost.
+    pub draft_always: bool,
 }
 
 impl Scheduler {
@@ -83,6 +85,7 @@ impl Scheduler {
             found: Vec::new(),
             chunks,
             declined: 0,
+            draft_always: false,
         })
     }
 

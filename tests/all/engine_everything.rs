@@ -123,7 +123,7 @@ fn everything_together_is_bitwise_what_it_is_alone() {
     let one = demo(|config| config.kv_block_size = 16).stats();
     for (batch, tokens, threads, blocks) in [(32, 512, 2, 24), (6, 24, 1, 16)] {
         let engine = demo(|config| {
-            config.kv_block_size = 16;
+            (config.kv_block_size, config.draft_always) = (16, true);
             config.kv_cache_bytes = one.kv_bytes / one.kv_blocks_total * blocks;
             (config.max_batch_size, config.max_batch_tokens, config.threads) = (batch, tokens, threads);
         });

@@ -1,9 +1,24 @@
 //! Speculation changes how many steps an output takes, and not a bit of it.
 
-use crate::engine_support::*;
+use crate::engine_support::{self, *};
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
 use bn_engine::sample::{Dry, SamplingParams};
+
+/// Whose drafts run whatever they seem to cost.
+fn demo(change: impl FnOnce(&mut EngineConfig)) -> Engine {
+    engine_support::demo(|config| {
+        config.draft_always = true;
+        change(config);
+    })
+}
+
+fn echo(change: impl FnOnce(&mut EngineConfig)) -> Engine {
+    engine_support::echo(|config| {
+        config.draft_always = true;
+        change(config);
+    })
+}
 
 /// Texts that repeat themselves, so that there is something to look up.
 const TEXTS: [&str; 4] = [
