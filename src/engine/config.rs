@@ -200,6 +200,7 @@ impl RequestLimits<'_> {
             ("bad_words", !params.bad_words.is_empty()),
             ("constraint", params.constraint.is_some()),
             ("on_logits", params.on_logits.is_some()),
+            ("BN_REQUEST_SCORE or BN_REQUEST_PROMPT_LOGPROBS", params.scores.is_some()),
         ];
         let named = set.iter().find(|(_, set)| *set).map(|(name, _)| *name);
         match named.or_else(|| given.differs_from(&SamplingParams::default())) {

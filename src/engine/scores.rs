@@ -24,13 +24,18 @@ pub struct Scores {
 }
 
 impl Scores {
-    /// `InvalidArgument`'s business is the caller's: `params.from` lies in the prompt.
+    /// `params.from` lies in the prompt, as the caller has checked.
     pub fn new(params: ScoreParams) -> Self {
         Self { params, next: params.from.max(1), values: Vec::new() }
     }
 
     pub fn generates(&self) -> bool {
         self.params.generates
+    }
+
+    /// The first position that is asked about.
+    pub fn from(&self) -> usize {
+        self.params.from as usize
     }
 
     /// The first position whose row has to give logits.

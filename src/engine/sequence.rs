@@ -412,8 +412,7 @@ impl Sequence {
     pub fn scored(&mut self, spare: &mut Spare, now: u64) -> Result<()> {
         let mut event = self.event(spare);
         if let Some(scores) = &self.scores {
-            let from = scores.first_row() as usize + 1;
-            let from = if from == 1 { 0 } else { from };
+            let from = scores.from();
             reserve(&mut event.tokens, self.prompt.len() - from, "the prompt's tokens")?;
             event.tokens.extend_from_slice(&self.prompt[from..]);
             scores.write(&mut event, &self.prompt, from)?;

@@ -156,6 +156,15 @@ fn mistakes_are_refused_by_name() {
     refused(RequestParams { echo_prompt: false, ..request(&ids, 0, true) }, "BN_REQUEST_ECHO_PROMPT");
     refused(RequestParams { echo_prompt: true, ..request(&ids, 0, false) }, "BN_REQUEST_ECHO_PROMPT");
     refused(RequestParams { stop_strings: vec!["x".into()], ..request(&ids, 0, false) }, "stop_strings");
+    let embedding = Some(EmbeddingParams { pooling: Some(Pooling::Mean), normalize: true });
+    let sampling = SamplingParams::default();
+    let both = RequestParams { embedding, sampling, ignore_eos: false, ..request(&ids, 0, false) };
+    refused(both, "BN_REQUEST_SCORE");
+    for from in [1, 2] {
+        let some = ask(&engine, request(&ids, from, false));
+        assert_eq!(some.tokens, ids[from as usize..]);
+        assert!(some.logprob_bits.iter().all(|(_, bits)| !f32::from_bits(*bits).is_nan()));
+    }
     let ones = ask(&engine, request(&[3], 0, false));
     assert_eq!((ones.tokens.len(), ones.logprob_bits.len()), (1, 4), "nothing to tell, and no hang");
 }
