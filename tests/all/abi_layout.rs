@@ -4,6 +4,7 @@
 use ::bn_engine::ffi::config::bn_engine_config;
 use ::bn_engine::ffi::constraint::*;
 use ::bn_engine::ffi::event::*;
+use ::bn_engine::ffi::exports::chat::*;
 use ::bn_engine::ffi::exports::model::*;
 use ::bn_engine::ffi::model::*;
 use ::bn_engine::ffi::request::*;
