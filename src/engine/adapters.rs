@@ -64,12 +64,12 @@ impl Engine {
     pub fn open_adapter(&self, path: &str) -> Result<Adapter> {
         let said = |e: Error| Error::new(e.status, format!("adapter: {}", e.message));
         let file = AdapterFile::open(path).map_err(said)?;
-        let opened = self.loaded().model.adapter(&file).map_err(said)?;
-        let (bytes, ranks, fingerprint) = (opened.bytes, opened.ranks, opened.fingerprint);
         let in_file = |e: Error| Error::new(e.status, format!("adapter '{path}': {}", e.message));
-        let held = self.hub().set_aside(bytes).map_err(in_file)?;
-        self.hold_scratch(ranks).map_err(in_file)?;
-        Ok(Adapter { lora: Arc::new(opened.lora), bytes, fingerprint, held })
+        let held = self.hub().set_aside(file.bytes()).map_err(in_file)?;
+        let opened = self.loaded().model.adapter(&file).map_err(said)?;
+        self.hold_scratch(opened.ranks).map_err(in_file)?;
+        let crate::model::Adapter { lora, bytes, fingerprint, .. } = opened;
+        Ok(Adapter { lora: Arc::new(lora), bytes, fingerprint, held })
     }
 
     /// What a pass keeps for adapted rows: inputs behind their norm, those rows once more, and the numbers between A and

@@ -65,8 +65,9 @@ impl Adapted {
     pub fn among(all: &[Self], rows: &[u32]) -> Vec<Self> {
         let place = |row: &u32| rows.binary_search(row).ok().map(|at| at as u32);
         let some = |adapted: &Self| Self {
+            lora: adapted.lora.clone(),
+            scale: adapted.scale,
             rows: adapted.rows.iter().filter_map(place).collect(),
-            ..adapted.clone()
         };
         all.iter().map(some).filter(|adapted| !adapted.rows.is_empty()).collect()
     }

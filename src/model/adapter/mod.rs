@@ -46,6 +46,11 @@ pub struct Adapter {
 }
 
 impl AdapterFile {
+    /// Of an adapter of it, before it is made.
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| (part.a.data.len() + part.b.data.len()) as u64).sum()
+    }
+
     /// A folder of PEFT's (`adapter_config.json`, `adapter_model.safetensors`) or a GGUF file. `Io` where it cannot be
     /// opened, `BadModel` where it is not sound, `Unsupported` for what is more than LoRA.
     pub fn open(path: &str) -> Result<Self> {
