@@ -3,6 +3,7 @@
 use super::json::{Fields, Json, field};
 use super::{MAX_INPUT, MAX_MESSAGES, RENDER_STACK};
 use crate::base::{Error, Result, Status, threads};
+use std::collections::HashSet;
 use std::fmt::Display;
 
 /// Bytes of a tool's name, at most.
@@ -241,7 +242,7 @@ fn documents(value: Json) -> Result<Json> {
 }
 
 fn check_tools(tools: &[Json]) -> Result<()> {
-    let mut names = Vec::new();
+    let mut names = HashSet::new();
     for (i, tool) in tools.iter().enumerate() {
         let function = match (tool, tool.get("type").map_or(Some("function"), Json::as_str)) {
             (Json::Map(_), Some("function")) => tool.get("function"),
@@ -256,10 +257,9 @@ fn check_tools(tools: &[Json]) -> Result<()> {
             let what = format_args!("must be 1 to {MAX_NAME} letters, digits or any of _-.:/");
             return Err(wrong(&format_args!("{at}.name"), what));
         }
-        if names.contains(&name) {
+        if !names.insert(name) {
             return Err(wrong(&format_args!("{at}.name"), format_args!("{name} is there twice")));
         }
-        names.push(name);
         match function.and_then(|function| function.get("parameters")) {
             None | Some(Json::Map(_)) => {}
             Some(other) => return Err(not(&format_args!("{at}.parameters"), "an object", other)),
