@@ -93,18 +93,8 @@ mod tests {
     }
 
     fn decode(sequences: u32, start: u32) -> Plan {
-        let entry = |i| PlanEntry {
-            seq: SeqId(i),
-            start,
-            rows: 1,
-            logits: 1,
-            sample: true,
-            decode: true,
-            drafts: 0,
-            accepted: 0,
-        };
         let mut plan = Plan { decode_rows: sequences, ..Plan::default() };
-        plan.entries.extend((0..sequences).map(entry));
+        plan.entries.extend((0..sequences).map(|i| PlanEntry::decode(SeqId(i), start)));
         plan.entries.iter().for_each(|entry| plan.work.add(Work::span(entry.start, entry.rows)));
         plan
     }

@@ -147,6 +147,11 @@ pub enum HeldBack {
 }
 
 impl PlanEntry {
+    /// Of the token sampled last, whose position is `start`.
+    pub fn decode(seq: SeqId, start: u32) -> Self {
+        Self { seq, start, rows: 1, logits: 1, sample: true, decode: true, drafts: 0, accepted: 0 }
+    }
+
     /// Rows of tokens that are known.
     pub fn known(&self) -> u32 {
         self.rows - self.drafts

@@ -238,16 +238,7 @@ impl Scheduler {
                     // It was preempted, and stands no more at `at`.
                     continue;
                 }
-                plan.push(PlanEntry {
-                    seq,
-                    start,
-                    rows: 1,
-                    logits: 1,
-                    sample: true,
-                    decode: true,
-                    drafts: 0,
-                    accepted: 0,
-                });
+                plan.push(PlanEntry::decode(seq, start));
             }
             at += 1;
         }

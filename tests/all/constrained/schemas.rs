@@ -2,26 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// SplitMix64 (Steele et al. 2014).
-pub struct Random(pub u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
+pub use crate::common::Rng as Random;
 
 const NAMES: [&str; 12] =
     ["id", "name", "a b", "tag", "größe", "x/y", "q\"q", "items", "left", "n", "__", "value"];
@@ -53,13 +34,13 @@ fn part(random: &mut Random, depth: u64) -> Value {
             json!({"type": "number", "minimum": low, "maximum": low + 1 + random.below(50) as i64})
         }
         4 => string(random),
-        5 => json!({"type": "string", "pattern": PATTERNS[random.below(5) as usize]}),
+        5 => json!({"type": "string", "pattern": PATTERNS[random.below(5)]}),
         6 => {
             let values = [json!("red"), json!(7), json!(null), json!("a\nb"), json!(-2.5), json!(true)];
-            let first = random.below(4) as usize;
-            json!({"enum": values[first..first + 1 + random.below(3) as usize]})
+            let first = random.below(4);
+            json!({"enum": values[first..first + 1 + random.below(3)]})
         }
-        7 => json!({"const": NAMES[random.below(12) as usize]}),
+        7 => json!({"const": NAMES[random.below(12)]}),
         8 => array(random, depth - 1),
         9 => json!({"anyOf": [part(random, depth - 1), part(random, depth - 1)]}),
         _ => object(random, depth - 1),
@@ -108,7 +89,7 @@ fn array(random: &mut Random, depth: u64) -> Value {
 fn object(random: &mut Random, depth: u64) -> Value {
     let (mut properties, mut required) = (Map::new(), Vec::new());
     for _ in 0..1 + random.below(4) {
-        let name = NAMES[random.below(12) as usize];
+        let name = NAMES[random.below(12)];
         if properties.insert(name.into(), part(random, depth.saturating_sub(1))).is_none()
             && !random.one_in(3)
         {
