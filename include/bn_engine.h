@@ -243,7 +243,10 @@
  */
 #define BN_INSTRUCTIONS_AMX (6)
 
-/** A request's: as the engine's. An engine's: the library's choice. */
+/**
+ * A request's: as the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model`, else
+ * `BN_SPECULATION_OFF`.
+ */
 #define BN_SPECULATION_DEFAULT (0)
 
 /** Nothing is drafted. */
@@ -251,6 +254,9 @@
 
 /** What followed the request's last tokens where they came before, in its prompt or output. */
 #define BN_SPECULATION_LOOKUP (2)
+
+/** The engine's `draft_model`. */
+#define BN_SPECULATION_DRAFT (3)
 
 /** For `bn_engine_shutdown`: accept nothing new, finish what was accepted. */
 #define BN_SHUTDOWN_DRAIN (0)
@@ -1083,16 +1089,19 @@ typedef struct bn_engine_config {
      * besides what it leaves for requests. 0 (default): adapters take of what requests have.
      */
     uint64_t adapter_bytes;
-    /**
-     * For requests that do not say, `BN_SPECULATION_*`. Default `BN_SPECULATION_DEFAULT`:
-     * `BN_SPECULATION_OFF`.
-     */
+    /** For requests that do not say, `BN_SPECULATION_*`. Default `BN_SPECULATION_DEFAULT`. */
     int32_t speculation;
     /**
      * The most tokens drafted for one step of a request, for requests that do not say, up to
      * `BN_MAX_DRAFT_TOKENS`. 0 (default): as many as pay.
      */
     uint32_t draft_tokens;
+    /**
+     * A small model that drafts tokens for `model` to verify, with the same vocabulary. Its weights
+     * and its part of each KV block count against `memory_limit_bytes`. The engine keeps its own
+     * reference. NULL (default): none.
+     */
+    struct bn_model *draft_model;
 } bn_engine_config;
 
 /**
@@ -1318,6 +1327,10 @@ typedef struct bn_stats {
     uint64_t mask_ns;
     /** Nanoseconds that sampling waited for them, summed over requests. */
     uint64_t mask_wait_ns;
+    /**
+     * Nanoseconds of passes of the draft model, which `prefill_ns` and `decode_ns` do not count.
+     */
+    uint64_t drafting_ns;
 } bn_stats;
 
 /** A token and what is added to its logit. */

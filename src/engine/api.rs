@@ -134,8 +134,10 @@ pub struct EngineConfig {
     pub adapter_bytes: u64,
     /// What kernels use; None: the best that the machine has. The results are the same.
     pub instructions: Option<Isa>,
-    /// For requests that do not say.
-    pub speculation: Speculation,
+    /// Of requests that do not say; None: by the draft model, if there is one.
+    pub speculation: Option<Speculation>,
+    /// Drafts for requests that ask for it. It has the model's vocabulary.
+    pub draft_model: Option<Loaded>,
     /// Tokens drafted for one step of a request, at most; 0: as many as there can be. 0..=15.
     pub draft_tokens: u32,
     /// Drafts run whatever they seem to cost: for tests, which do not depend on measured times.
@@ -171,10 +173,19 @@ impl Default for EngineConfig {
             adapter_bytes: 0,
             on_span: None,
             instructions: None,
-            speculation: Speculation::default(),
+            speculation: None,
+            draft_model: None,
             draft_tokens: 0,
             draft_always: false,
         }
+    }
+}
+
+impl EngineConfig {
+    /// How requests draft that do not say.
+    pub fn speculates(&self) -> Speculation {
+        let default = if self.draft_model.is_some() { Speculation::Model } else { Speculation::Off };
+        self.speculation.unwrap_or(default)
     }
 }
 
@@ -204,12 +215,13 @@ impl Default for EmbeddingParams {
 }
 
 /// What drafts tokens for a request. The model verifies several of them in one step; its output is the same without.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speculation {
-    #[default]
     Off,
     /// The request's own text: what followed its last tokens where they came before.
     Lookup,
+    /// The engine's draft model.
+    Model,
 }
 
 /// Borrowed where it can be: nothing of it is needed once the request is submitted.
@@ -420,6 +432,8 @@ pub struct Stats {
     /// Tokens drafted and verified, and those of them that stood.
     pub drafted_tokens: u64,
     pub accepted_tokens: u64,
+    /// Of passes of the draft model.
+    pub drafting_ns: u64,
     pub steps: u64,
     /// Steps with decode rows, and those of them that took longer than `max_step_ms`.
     pub decode_steps: u64,

@@ -1,7 +1,8 @@
 //! Ranges of the configuration and of a request, refused by name.
 
-use super::api::{EngineConfig, Prompt, RequestParams, ScoreParams};
+use super::api::{EngineConfig, Prompt, RequestParams, ScoreParams, Speculation};
 use super::prompt::Prompted;
+use super::speculation::no_model;
 use crate::base::{Error, Result, Status, reserve};
 use crate::sample::SamplingParams;
 use crate::schedule::MAX_DRAFT;
@@ -25,6 +26,9 @@ pub fn check(config: &EngineConfig) -> Result<()> {
     in_range("kv_events_capacity", config.kv_events_capacity.into(), 0, 1 << 20)?;
     in_range("priority_ageing_ms", config.priority_ageing_ms.into(), 0, 3_600_000)?;
     draft_tokens(config.draft_tokens)?;
+    if config.speculates() == Speculation::Model && config.draft_model.is_none() {
+        return Err(no_model());
+    }
     if ![16, 32, 64, 128].contains(&config.kv_block_size) {
         let size = config.kv_block_size;
         return Err(Error::invalid(format!("kv_block_size = {size} is out of range: 16, 32, 64 or 128")));

@@ -4,15 +4,16 @@ use super::adapters::Adapted;
 use super::api::{EngineConfig, LOG_ERROR, LOG_WARN};
 use super::callback::{self, Log};
 use super::calls::Work;
+use super::drafter::Drafter;
 use super::event::{Event, FinishReason};
 use super::hub::{Command, Hub, Outbox, Phase, Rest};
 use super::ids::RequestId;
 use super::kv_events::KvEvents;
-use super::lookup::Chances;
-use super::memory::logits_rows;
+use super::memory::{MemoryPlan, logits_rows};
 use super::sequence::{Sequence, cancelled, too_late};
 use super::signal::Signal;
 use super::spans::{SpanSink, spans};
+use super::speculation::Learned;
 use super::stats::{Recorder, StepLog};
 use crate::base::clock::{now_ns, unix_ns};
 use crate::base::{Error, Result, Status, panics, reserve, reserved};
@@ -48,8 +49,8 @@ pub struct Core {
     draws: Vec<Draw>,
     /// Drafts that a step could verify.
     offers: Vec<Offer>,
-    /// How likely drafts of the requests that ended lately stood.
-    chances: Chances,
+    learned: Learned,
+    drafter: Option<Drafter>,
     /// Indexed by slot, which is also the scheduler's `SeqId`.
     sequences: Vec<Option<Box<Sequence>>>,
     active: usize,
@@ -90,18 +91,20 @@ impl Core {
         kv: KvCache,
         scheduler: Scheduler,
         config: &EngineConfig,
-        longest: usize,
+        memory: &MemoryPlan,
     ) -> Result<Self> {
         let (max_batch_size, max_batch_tokens) =
             (config.max_batch_size as usize, config.max_batch_tokens as usize);
         let queue_capacity = config.queue_capacity as usize;
         let facts = shared.loaded.model.facts();
         let (vocab, width) = (facts.vocab_size, facts.hidden_size);
+        let drafter =
+            config.draft_model.as_ref().map(|draft| Drafter::new(draft, config, memory)).transpose()?;
         let (mut samplers, mut draws) = (Vec::new(), Vec::new());
         let count = sampler_count(config.max_batch_size, ops.pool().threads());
         reserve(&mut samplers, count, BATCH)?;
         for _ in 0..count {
-            samplers.push(Sampler::new(vocab, longest, ops.isa())?);
+            samplers.push(Sampler::new(vocab, memory.max_sequence, ops.isa())?);
         }
         let mut offers = Vec::new();
         reserve(&mut draws, max_batch_size, BATCH)?;
@@ -136,7 +139,8 @@ impl Core {
             samplers,
             draws,
             offers,
-            chances: Chances::default(),
+            learned: Learned::default(),
+            drafter,
             sequences,
             active: 0,
             starved,
@@ -321,10 +325,8 @@ impl Core {
             self.keep_session(seq);
         }
         self.scheduler.cancel(seq, &Known(&self.sequences));
-        let Some(mut sequence) = self.sequences[seq.0 as usize].take() else { return };
-        if let Some(drafts) = &mut sequence.drafts {
-            self.chances.learn(drafts.chances());
-        }
+        let Some(sequence) = self.sequences[seq.0 as usize].take() else { return };
+        sequence.drafts.iter().for_each(|drafts| self.learned.learn(drafts));
         if sequence.starved {
             self.starved.retain(|&starved| starved != seq);
         }
@@ -352,7 +354,7 @@ impl Core {
             self.fail(seq, Error::new(Status::OutOfMemory, "could not allocate a block table"));
         }
         self.ended.extend(plan.late.iter().map(|&seq| (seq, Some(too_late()))));
-        let copied = self.kv.copy_blocks(&plan.copies);
+        let copied = self.copy_blocks(&plan.copies);
         for admission in &plan.admitted {
             if let Err(error) = copied.clone().and_then(|()| self.admit(admission, now)) {
                 self.fail(admission.seq, error);
@@ -381,7 +383,7 @@ impl Core {
     fn admit(&mut self, admission: &Admission, now: u64) -> Result<()> {
         let Some(sequence) = self.sequences[admission.seq.0 as usize].as_mut() else { return Ok(()) };
         if let Some(wait) = sequence.admit(admission.cached, now)? {
-            sequence.drafts.iter_mut().for_each(|drafts| *drafts.chances() = self.chances);
+            sequence.drafts.iter_mut().for_each(|drafts| drafts.begin(&self.learned));
             self.outbox.admitted.push(admission.seq.0);
             self.record.waits.push(wait);
         }
@@ -572,25 +574,4 @@ fn all_ended(shared: &Shared, sequences: &mut [Option<Box<Sequence>>], entries: 
         sequence.is_some_and(|s| !s.doomed && s.expired(now).is_none())
     };
     !entries.iter().any(living)
-}
-
-/// The delivery thread of callback mode: hands every event to the host with no lock held.
-pub fn deliver(shared: &Shared, mut sink: super::api::EventSink) {
-    let mut events = Vec::new();
-    while shared.hub.take(&mut events) {
-        for event in events.drain(..) {
-            // Released meanwhile: the host wants to hear no more of it.
-            if shared.hub.stage(event.request).is_err() {
-                continue;
-            }
-            if let Err(text) = panics::catch(|| callback::run(|| sink(&event))) {
-                shared.log.write(LOG_ERROR, format!("the event callback panicked: {text}"));
-            }
-            shared.hub.delivered(event.request, event.granted);
-            if event.finish != FinishReason::None {
-                // The host may have released it itself.
-                let _ = shared.hub.release(event.request);
-            }
-        }
-    }
 }

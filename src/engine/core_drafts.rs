@@ -1,24 +1,118 @@
-//! Which drafted tokens a step verifies.
+//! Which drafted tokens a step verifies, and the passes of a draft model.
 
+use super::sampling::on_all_threads;
 use super::*;
+use crate::schedule::MAX_DRAFT;
 
 impl Core {
+    /// Copies blocks of both models, before anything else of a step.
+    pub(super) fn copy_blocks(&mut self, pairs: &[(u32, u32)]) -> Result<()> {
+        self.kv.copy_blocks(pairs)?;
+        self.drafter.as_mut().map_or(Ok(()), |drafter| drafter.copy_blocks(pairs))
+    }
+
     /// Adds drafts to the decode rows of `plan`, as many as pay.
     pub(super) fn draft(&mut self, plan: &mut Plan) {
         let mut offers = std::mem::take(&mut self.offers);
         offers.clear();
+        let context = self.drafter.as_ref().map_or(0, Drafter::context);
         for (at, entry) in plan.entries.iter().enumerate().filter(|(_, entry)| entry.decode) {
-            let sequence = self.sequences[entry.seq.0 as usize].as_ref();
-            offers.extend(sequence.and_then(|sequence| sequence.offer(at)));
+            let Some(sequence) = &mut self.sequences[entry.seq.0 as usize] else { continue };
+            if let Some((tokens, bytes)) = sequence.wants_room()
+                && self.shared.hub.grant(entry.seq.0, bytes)
+            {
+                sequence.grant(tokens);
+            }
+            offers.extend(sequence.offer(at, context.saturating_sub(entry.start)));
         }
         if !offers.is_empty() {
             self.scheduler.draft(plan, &mut offers);
+        }
+        if let Some(drafter) = &mut self.drafter {
+            for entry in &plan.entries {
+                drafter.overwritten(
+                    self.scheduler.block_table(entry.seq),
+                    entry.start,
+                    entry.start + entry.rows,
+                );
+            }
         }
         for offer in offers.iter().filter(|offer| offer.depth > 0) {
             if let Some(sequence) = self.sequences[plan.entries[offer.at].seq.0 as usize].as_mut() {
                 sequence.draft(offer.depth);
             }
         }
+        offers.retain(|offer| offer.by_model && offer.depth > 0);
+        if !offers.is_empty() {
+            self.draft_by_model(plan, &mut offers);
+        }
         self.offers = offers;
+    }
+
+    /// A pass for each token of the deepest of `offers`. What does not come is cut off the plan.
+    fn draft_by_model(&mut self, plan: &mut Plan, offers: &mut [Offer]) {
+        for pass in 0..MAX_DRAFT as u32 {
+            let ran = self.draft_pass(plan, offers, pass);
+            if let Err(error) = &ran {
+                self.drafter.iter_mut().for_each(Drafter::lose);
+                offers.iter_mut().for_each(|offer| offer.depth = offer.depth.min(pass));
+                if error.status != Status::Cancelled {
+                    self.shared.log.write(LOG_WARN, format!("a pass of the draft model failed: {error}"));
+                }
+            }
+            if !matches!(ran, Ok(true)) {
+                break;
+            }
+        }
+        offers.iter().for_each(|offer| plan.cut_drafts(offer.at, offer.depth));
+    }
+
+    /// One more token for each of `offers` that is deeper than `pass`; those that get none go no deeper. False where there
+    /// is none.
+    fn draft_pass(&mut self, plan: &Plan, offers: &mut [Offer], pass: u32) -> Result<bool> {
+        let Self { drafter: Some(drafter), ops, scheduler, shared, sequences, .. } = self else {
+            return Ok(false);
+        };
+        drafter.begin();
+        for offer in offers.iter_mut().filter(|offer| offer.depth > pass) {
+            let entry = plan.entries[offer.at];
+            let Some(sequence) = &sequences[entry.seq.0 as usize] else { continue };
+            let token = |position| sequence.token_or_draft(position as usize);
+            if !drafter.add(scheduler.block_table(entry.seq), entry.start + pass, &token)? {
+                offer.depth = pass;
+            }
+        }
+        if drafter.is_empty() {
+            return Ok(false);
+        }
+        let started = now_ns();
+        let work = drafter.run(ops, &mut || all_ended(shared, sequences, &plan.entries))?;
+        let ns = now_ns() - started;
+        scheduler.drafted(work, ns);
+        self.record.drafting_ns += ns;
+        self.draw_drafts(plan, offers, pass);
+        Ok(offers.iter().any(|offer| offer.depth > pass + 1))
+    }
+
+    /// Draws what each sequence would say by the draft model's logits.
+    fn draw_drafts(&mut self, plan: &Plan, offers: &mut [Offer], pass: u32) {
+        for offer in offers.iter().filter(|offer| offer.depth > pass) {
+            let entry = plan.entries[offer.at];
+            let sequence = self.sequences[entry.seq.0 as usize].take();
+            let row = self.draws.len();
+            self.draws.extend(
+                sequence.map(|sequence| Draw::new(PlanEntry { logits: 1, ..entry }, offer.at, sequence, row)),
+            );
+        }
+        let Self { drafter: Some(drafter), ops, samplers, draws, shared, .. } = self else { return };
+        let vocab = shared.loaded.model.facts().vocab_size;
+        on_all_threads(ops, samplers, draws, drafter.logits(), vocab, &|draw, logits, sampler| {
+            draw.sequence.propose(logits, sampler).map(|()| 0)
+        });
+        for Draw { entry, at, sequence, gap, .. } in self.draws.drain(..) {
+            self.sequences[entry.seq.0 as usize] = Some(sequence);
+            let failed = offers.iter_mut().find(|offer| offer.at == at && gap.is_err());
+            failed.into_iter().for_each(|offer| offer.depth = pass);
+        }
     }
 }

@@ -7,9 +7,9 @@ use crate::text::Tokenizer;
 /// A sequence that draws tokens from its rows of the logits, while it is away from `Core::sequences`.
 pub struct Draw {
     /// Its entry in the plan, and the place of that.
-    entry: PlanEntry,
-    at: usize,
-    sequence: Box<Sequence>,
+    pub(super) entry: PlanEntry,
+    pub(super) at: usize,
+    pub(super) sequence: Box<Sequence>,
     /// The first of its rows of the step's logits.
     row: usize,
     /// Before its first token.
@@ -17,7 +17,7 @@ pub struct Draw {
     /// Tokens drawn.
     drawn: u32,
     /// The time since the last token, as `Sequence::advance` says; those of one step come together.
-    gap: Result<u64>,
+    pub(super) gap: Result<u64>,
 }
 
 /// Samplers of an engine whose operations run on `threads`.
@@ -26,6 +26,12 @@ pub fn sampler_count(max_batch_size: u32, threads: usize) -> usize {
 }
 
 impl Draw {
+    /// Of the logits from `row` on.
+    pub(super) fn new(entry: PlanEntry, at: usize, sequence: Box<Sequence>, row: usize) -> Self {
+        let first = sequence.output.is_empty();
+        Self { entry, at, sequence, row, first, drawn: 0, gap: Ok(0) }
+    }
+
     pub fn into_sequence(self) -> Box<Sequence> {
         self.sequence
     }
@@ -75,10 +81,13 @@ impl Core {
             if entry.sample && sequence.generates() {
                 sequence.begin_token(&mut self.outbox.spare);
             }
-            let first = sequence.output.is_empty();
-            self.draws.push(Draw { entry: *entry, at, sequence, row, first, drawn: 0, gap: Ok(0) });
+            self.draws.push(Draw::new(*entry, at, sequence, row));
         }
-        self.draw(now);
+        let Self { shared, ops, samplers, draws, outputs, .. } = self;
+        let (vocab, tokenizer) = (shared.loaded.model.facts().vocab_size, shared.loaded.tokenizer.as_deref());
+        on_all_threads(ops, samplers, draws, &mut outputs.logits, vocab, &|draw, logits, sampler| {
+            draw.run(logits, sampler, tokenizer, now)
+        });
         for Draw { at, mut sequence, first, drawn, mut gap, .. } in self.draws.drain(..) {
             let entry = &mut entries[at];
             entry.accepted = drawn.saturating_sub(1);
@@ -106,26 +115,32 @@ impl Core {
             }
         }
     }
+}
 
-    /// Each sampler serves every so many-th of `draws`.
-    fn draw(&mut self, now: u64) {
-        let Self { shared, ops, samplers, draws, outputs, .. } = self;
-        let (vocab, tokenizer) = (shared.loaded.model.facts().vocab_size, shared.loaded.tokenizer.as_deref());
-        let (count, step) = (draws.len(), samplers.len().min(draws.len()));
-        let (samplers, draws) = (SharedOut::new(samplers), SharedOut::new(draws));
-        let logits = SharedOut::new(&mut outputs.logits);
-        ops.pool().run_if_worth(count * vocab, step, &|task| {
-            for n in (task..count).step_by(step) {
-                // SAFETY: no two tasks have a sampler, a draw or a row of logits in common: each draw has its own.
-                let (sampler, draw) =
-                    unsafe { (&mut samplers.slice(task..task + 1)[0], &mut draws.slice(n..n + 1)[0]) };
-                // SAFETY: as above.
-                let logits = unsafe {
-                    logits.slice(draw.row * vocab..(draw.row + draw.entry.logits as usize) * vocab)
-                };
-                draw.gap = panics::catch(|| draw.run(logits, sampler, tokenizer, now))
-                    .unwrap_or_else(|text| Err(Error::internal(format!("sampling panicked: {text}"))));
-            }
-        });
-    }
+/// What is done with a draw and its rows of logits.
+type Each<'a> = dyn Fn(&mut Draw, &mut [f32], &mut Sampler) -> Result<u64> + Sync + 'a;
+
+/// Does `each`, whose result becomes the `gap`, for all of `draws`: each sampler serves every so many-th.
+pub(super) fn on_all_threads(
+    ops: &FusedOps,
+    samplers: &mut [Sampler],
+    draws: &mut [Draw],
+    logits: &mut [f32],
+    vocab: usize,
+    each: &Each,
+) {
+    let (count, step) = (draws.len(), samplers.len().min(draws.len()));
+    let (samplers, draws, logits) = (SharedOut::new(samplers), SharedOut::new(draws), SharedOut::new(logits));
+    ops.pool().run_if_worth(count * vocab, step, &|task| {
+        for n in (task..count).step_by(step) {
+            // SAFETY: no two tasks have a sampler, a draw or a row of logits in common: each draw has its own.
+            let (sampler, draw) =
+                unsafe { (&mut samplers.slice(task..task + 1)[0], &mut draws.slice(n..n + 1)[0]) };
+            // SAFETY: as above.
+            let logits =
+                unsafe { logits.slice(draw.row * vocab..(draw.row + draw.entry.logits as usize) * vocab) };
+            draw.gap = panics::catch(|| each(draw, logits, sampler))
+                .unwrap_or_else(|text| Err(Error::internal(format!("sampling panicked: {text}"))));
+        }
+    });
 }

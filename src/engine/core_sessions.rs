@@ -54,10 +54,13 @@ impl Core {
         let shape = self.shape()?;
         let vocab = self.shared.loaded.model.facts().vocab_size;
         let saved = session_file::decode(content, &shape, vocab)?;
-        let kv = &mut self.kv;
+        let (kv, drafter) = (&mut self.kv, &mut self.drafter);
         let mut parts = saved.blocks.chunks_exact(shape.block_bytes as usize);
         let write = &mut |block| match parts.next() {
-            Some(bytes) => kv.write_block(block, bytes),
+            Some(bytes) => {
+                drafter.iter_mut().for_each(|drafter| drafter.forget(block));
+                kv.write_block(block, bytes)
+            }
             None => Err(Error::internal("a session has too few blocks")),
         };
         self.scheduler.restore_session(name, saved.tokens, saved.salt, write)

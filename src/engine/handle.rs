@@ -6,7 +6,9 @@ use super::api::*;
 use super::callback::{self, Log};
 use super::calls::Work;
 use super::config::{self, RequestLimits};
-use super::core::{Core, Shared, deliver};
+use super::core::{Core, Shared};
+use super::delivery::deliver;
+use super::drafter;
 use super::free_memory::Claim;
 use super::hub::{Bounds, Hub, Phase, Place, dead};
 use super::ids::next_salt;
@@ -100,6 +102,7 @@ impl Engine {
             return Err(Error::invalid("instructions is given, and builtin:echo computes nothing"));
         }
         log.write(LOG_INFO, format!("instructions: {}", ops.isa().name()));
+        config.draft_model.as_ref().map_or(Ok(()), |draft| drafter::check(&loaded, draft))?;
         let max_sequence =
             config::sequence_length(config.max_sequence_length, loaded.model.facts().context_length)?;
         let (memory, claim) = memory::plan(&config, &loaded, &ops, max_sequence)?;
@@ -141,7 +144,7 @@ impl Engine {
         shared.kv_events.begin(scheduler.cache_mut())?;
         let mut core = Vec::new();
         reserve(&mut core, 1, "the engine's core")?;
-        core.push(Core::new(shared.clone(), ops, kv, scheduler, config, memory.max_sequence)?);
+        core.push(Core::new(shared.clone(), ops, kv, scheduler, config, &memory)?);
         let engine = Self {
             shared,
             threads: Mutex::new(Vec::new()),
@@ -200,7 +203,7 @@ impl Engine {
         reserve(&mut prepared, n, "requests")?;
         reserve(&mut ids, n, "request ids")?;
         for (i, request) in requests.iter_mut().enumerate() {
-            self.speculation.apply(request);
+            self.speculation.apply(request).map_err(|error| in_batch(error, i, n))?;
             prepared.push(self.prepare(request).map_err(|error| in_batch(error, i, n))?);
         }
         self.shared.hub.submit(prepared, &mut ids)?;
@@ -229,7 +232,7 @@ impl Engine {
         let longest = memory::longest_token(&self.shared.loaded);
         let mut bytes = RequestBytes::new(params, prompt.len(), longest, facts.hidden_size);
         bytes.prompt += Drafts::bytes(params, prompt.len(), max_new);
-        let drafts = Drafts::new(params, prompt.len(), max_new);
+        let drafts = Drafts::new(params, prompt.len(), max_new)?;
         bytes.prompt += answer.as_ref().map_or(0, Answer::bytes);
         let timeout_ms = match params.timeout_ms {
             0 => self.default_timeout_ms,

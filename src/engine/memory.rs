@@ -16,6 +16,7 @@ use crate::sample::Sampler;
 use crate::text::Tokenizer;
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Where the bytes go. All but the requests' share are fixed at create.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +74,7 @@ impl MemoryPlan {
 const SLOT_BYTES: u64 = 1024;
 
 /// What K and V are stored in: the model's own type where it has one, else what the host asks for.
-fn kv_type(config: &EngineConfig, model: &dyn Model) -> Result<KvType> {
+pub fn kv_type(config: &EngineConfig, model: &dyn Model) -> Result<KvType> {
     match (model.kv_shape().kind, config.kv_type) {
         (None, asked) => Ok(asked),
         (Some(own), asked) if asked == own || asked == KvType::default() => Ok(own),
@@ -121,7 +122,10 @@ pub fn plan(
     let block_size = config.kv_block_size as usize;
     let (weights, workspace) = (weight_bytes(loaded), workspace_bytes(config, loaded, ops, max_sequence));
     let kv_type = kv_type(config, model)?;
-    let block = cache::bytes_per_block(model.kv_shape(), kv_type, block_size)?;
+    let draft = config.draft_model.as_ref().map(|draft| DraftBytes::new(config, loaded, draft, ops));
+    let draft = draft.transpose()?.unwrap_or_default();
+    let (weights, workspace) = (weights + draft.weights, workspace + draft.workspace);
+    let block = cache::bytes_per_block(model.kv_shape(), kv_type, block_size)? + draft.block;
     let free = free_memory::available(Path::new("/")).unwrap_or(FALLBACK).saturating_sub(workspace);
     let requests = requests_bytes(config, loaded);
     let kv_cache = config.kv_cache_bytes;
@@ -131,7 +135,8 @@ pub fn plan(
         workspace,
         block,
         index: PrefixCache::block_bytes(block_size) as u64
-            + kv_events::block_bytes(config.kv_events_capacity),
+            + kv_events::block_bytes(config.kv_events_capacity)
+            + u64::from(config.draft_model.is_some()),
         limit,
         free,
         requests,
@@ -190,10 +195,39 @@ fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &FusedOps, max_s
     (passes as u64).saturating_add(config.queue_capacity as u64 * SLOT_BYTES + events)
 }
 
+/// What a draft model takes.
+#[derive(Default)]
+pub struct DraftBytes {
+    /// 0 for a model that drafts for itself.
+    weights: u64,
+    workspace: u64,
+    block: u64,
+}
+
+impl DraftBytes {
+    fn new(config: &EngineConfig, target: &Loaded, draft: &Loaded, ops: &FusedOps) -> Result<Self> {
+        let model = &*draft.model;
+        let (rows, logits) = (config.max_batch_tokens as usize, config.max_batch_size as usize);
+        let scratch = model.workspace_bytes(ops, rows, logits);
+        let same = Arc::ptr_eq(&target.model, &draft.model);
+        let (kind, block_size) = (kv_type(config, model)?, config.kv_block_size as usize);
+        Ok(Self {
+            weights: if same { 0 } else { weight_bytes(draft) },
+            workspace: scratch.saturating_add(Self::logits(config, model)) as u64,
+            block: cache::bytes_per_block(model.kv_shape(), kind, block_size)?,
+        })
+    }
+
+    /// Of the logits of a pass.
+    pub fn logits(config: &EngineConfig, model: &dyn Model) -> usize {
+        (config.max_batch_size as usize).saturating_mul(model.facts().vocab_size * size_of::<f32>())
+    }
+}
+
 /// What requests take in a queue full of short ones, and when a full batch of them runs.
 fn requests_bytes(config: &EngineConfig, loaded: &Loaded) -> u64 {
     let longest = longest_token(loaded);
-    let params = RequestParams { speculation: Some(config.speculation), ..RequestParams::default() };
+    let params = RequestParams { speculation: Some(config.speculates()), ..RequestParams::default() };
     let hidden = loaded.model.facts().hidden_size;
     let mut one = RequestBytes::new(&params, SHORT_PROMPT, longest, hidden);
     one.prompt += Drafts::bytes(&params, SHORT_PROMPT, params.max_new_tokens);

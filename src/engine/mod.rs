@@ -15,6 +15,8 @@ pub mod api;
 mod callback;
 mod config;
 mod core;
+mod delivery;
+mod drafter;
 mod efficiency;
 mod embedding;
 mod event;

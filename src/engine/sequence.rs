@@ -177,7 +177,8 @@ impl Sequence {
     /// The most that it takes at a time: events that stream come back as they are polled.
     pub fn most(&self) -> u64 {
         let tokens = u64::from(if self.generates() { self.max_new } else { 0 });
-        let in_events = if self.stream { tokens.min(2 * u64::from(GRANT)) } else { tokens };
+        let grants = if self.drafts.is_some() { 3 } else { 2 };
+        let in_events = if self.stream { tokens.min(grants * u64::from(GRANT)) } else { tokens };
         self.reserved + tokens * KEPT_BYTES + in_events * self.token_bytes.saturating_sub(KEPT_BYTES)
     }
 
@@ -185,6 +186,14 @@ impl Sequence {
     pub fn wants(&self) -> Option<(u32, u64)> {
         let tokens = GRANT.min(self.max_new.saturating_sub(self.output.len() as u32)).max(1);
         let needs = self.credit == 0 && self.generates();
+        needs.then_some((tokens, u64::from(tokens) * self.token_bytes))
+    }
+
+    /// As `wants`, of one without which it has no room for all of its drafts.
+    pub fn wants_room(&self) -> Option<(u32, u64)> {
+        let left = self.max_new.saturating_sub(self.output.len() as u32 + self.credit);
+        let needs = self.drafts.as_ref().is_some_and(|drafts| self.credit <= drafts.most()) && left > 0;
+        let tokens = GRANT.min(left);
         needs.then_some((tokens, u64::from(tokens) * self.token_bytes))
     }
 
@@ -237,10 +246,20 @@ impl Sequence {
         }
     }
 
-    /// What it could have verified beside its next token, which is entry `at` of a plan; None where nothing.
-    pub fn offer(&self, at: usize) -> Option<Offer> {
+    /// As `token_at`, with drafted tokens behind the others.
+    pub fn token_or_draft(&self, position: usize) -> u32 {
+        let known = self.prompt.len() + self.output.len();
+        if position < known { self.token_at(position) } else { self.drafted()[position - known] }
+    }
+
+    /// What it could have verified beside its next token, which is entry `at` of a plan; None where nothing. A draft model
+    /// has room for `positions` more.
+    pub fn offer(&self, at: usize, positions: u32) -> Option<Offer> {
         // Each token takes of its credit, and the first has some.
-        let offer = self.drafts.as_ref()?.offer(at, self.credit.saturating_sub(1));
+        let mut offer = self.drafts.as_ref()?.offer(at, self.credit.saturating_sub(1));
+        if offer.by_model {
+            offer.most = offer.most.min(positions);
+        }
         (offer.most > 0 && offer.stands[0] > 0.0).then_some(offer)
     }
 
@@ -250,6 +269,24 @@ impl Sequence {
         if let Some(drafts) = &mut self.drafts {
             drafts.draft(text, count);
         }
+    }
+
+    /// Drafts the token that it would draw of a draft model's `logits`.
+    pub fn propose(&mut self, logits: &mut [f32], sampler: &mut Sampler) -> Result<()> {
+        let Some(drafts) = &mut self.drafts else { return Ok(()) };
+        let known = self.output.len();
+        reserve(&mut self.output, drafts.tokens().len(), "drafted tokens")?;
+        self.output.extend_from_slice(drafts.tokens());
+        let drawn = drafts.sampling().map(|(params, state)| {
+            let (prompt, output) = (&self.prompt[..], &self.output[..]);
+            let known = Known { prompt, output, ends: self.stop.tokens(), allowed: None };
+            sampler.sample(params, state, logits, &known, &mut Vec::new())
+        });
+        self.output.truncate(known);
+        if let Some(token) = drawn.transpose()? {
+            drafts.push(token);
+        }
+        Ok(())
     }
 
     /// The drafted tokens that are to be verified.

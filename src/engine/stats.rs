@@ -47,6 +47,8 @@ pub struct StepLog {
     prompt_rows: u64,
     /// When the last step was done.
     pub done_ns: u64,
+    /// Since the engine began, what passes of a draft model took.
+    pub drafting_ns: u64,
     /// Since the engine began.
     efficiency: Efficiency,
     /// Queue waits of the requests that were admitted.
@@ -87,6 +89,7 @@ struct Inner {
     /// Since when the engine thread has nothing that could run; 0: it has.
     idle_since_ns: u64,
     efficiency: Efficiency,
+    drafting_ns: u64,
     scheduling: Snapshot,
 }
 
@@ -140,6 +143,7 @@ impl Recorder {
             idle_ns: 0,
             idle_since_ns: 0,
             efficiency: Efficiency::default(),
+            drafting_ns: 0,
             scheduling: Snapshot::default(),
         };
         Self {
@@ -175,7 +179,7 @@ impl Recorder {
         }
         inner.steps += log.steps;
         inner.sequence_steps += log.sequences;
-        inner.efficiency = log.efficiency;
+        (inner.efficiency, inner.drafting_ns) = (log.efficiency, log.drafting_ns);
         inner.generated_tokens += generated;
         inner.recent.add(log.done_ns, inner.prompt_tokens().saturating_sub(before), generated);
         log.waits.drain(..).for_each(|ns| inner.queue_wait.record(ns));
@@ -228,6 +232,7 @@ impl Recorder {
             generated_tokens: inner.generated_tokens,
             drafted_tokens: efficiency.drafted,
             accepted_tokens: efficiency.accepted,
+            drafting_ns: inner.drafting_ns,
             steps: inner.steps,
             decode_steps: efficiency.decode_steps,
             long_steps: efficiency.long_steps,

@@ -9,6 +9,7 @@ use super::span::{bn_span_callback, span_sink};
 use super::types::*;
 use crate::base::{Error, Result};
 use crate::engine::api::{EngineConfig, EventSink, Isa, KvType, LogSink, Speculation};
+use crate::model::Loaded;
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -112,12 +113,15 @@ pub struct bn_engine_config {
     /// Bytes of `memory_limit_bytes` that the KV cache leaves for adapters (`bn_adapter_open`),
     /// besides what it leaves for requests. 0 (default): adapters take of what requests have.
     pub adapter_bytes: u64,
-    /// For requests that do not say, `BN_SPECULATION_*`. Default `BN_SPECULATION_DEFAULT`:
-    /// `BN_SPECULATION_OFF`.
+    /// For requests that do not say, `BN_SPECULATION_*`. Default `BN_SPECULATION_DEFAULT`.
     pub speculation: i32,
     /// The most tokens drafted for one step of a request, for requests that do not say, up to
     /// `BN_MAX_DRAFT_TOKENS`. 0 (default): as many as pay.
     pub draft_tokens: u32,
+    /// A small model that drafts tokens for `model` to verify, with the same vocabulary. Its weights
+    /// and its part of each KV block count against `memory_limit_bytes`. The engine keeps its own
+    /// reference. NULL (default): none.
+    pub draft_model: *mut bn_model,
 }
 
 grown!(
@@ -143,6 +147,7 @@ pub(super) fn speculation(value: i32) -> Result<Option<Speculation>> {
         (BN_SPECULATION_DEFAULT, None),
         (BN_SPECULATION_OFF, Some(Speculation::Off)),
         (BN_SPECULATION_LOOKUP, Some(Speculation::Lookup)),
+        (BN_SPECULATION_DRAFT, Some(Speculation::Model)),
     ];
     choice("speculation", value, "BN_SPECULATION", &kinds)
 }
@@ -198,9 +203,17 @@ impl bn_engine_config {
             on_span: span_sink(self.on_span, self.on_span_context),
             // SAFETY: the caller's promise.
             model_name: unsafe { guard::optional_text("model_name", self.model_name) }?.map(str::to_owned),
-            speculation: speculation(self.speculation)?.unwrap_or_default(),
+            speculation: speculation(self.speculation)?,
+            draft_model: self.draft_model()?,
             draft_tokens: self.draft_tokens,
         })
+    }
+
+    fn draft_model(&self) -> Result<Option<Loaded>> {
+        match self.draft_model.is_null() {
+            true => Ok(None),
+            false => Ok(Some((*registry::model(self.draft_model)?).clone())),
+        }
     }
 
     fn instructions(&self) -> Result<Option<Isa>> {

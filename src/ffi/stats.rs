@@ -208,6 +208,8 @@ pub struct bn_stats {
     pub mask_ns: u64,
     /// Nanoseconds that sampling waited for them, summed over requests.
     pub mask_wait_ns: u64,
+    /// Nanoseconds of passes of the draft model, which `prefill_ns` and `decode_ns` do not count.
+    pub drafting_ns: u64,
 }
 
 grown!(bn_stats: 1328);
@@ -242,7 +244,7 @@ impl bn_stats {
             queued_tokens queue_token_capacity decode_steps long_steps prefill_ns decode_ns idle_ns uptime_ns
             recent_generated_tokens_per_second recent_prompt_tokens_per_second queried_tokens batched_requests
             max_batch_size kv_block_size drafted_tokens accepted_tokens grammars_compiled grammars_reused grammar_compile_ns masks mask_ns
-            mask_wait_ns;
+            mask_wait_ns drafting_ns;
             struct_size: 0,
             reserved: 0,
             queue_wait: bn_latency::new(&of.queue_wait),

@@ -104,12 +104,15 @@ pub const BN_INSTRUCTIONS_NEON: i32 = 5;
 /// signal stacks (`sigaltstack`) without room for tiles, some 11 KiB.
 pub const BN_INSTRUCTIONS_AMX: i32 = 6;
 
-/// A request's: as the engine's. An engine's: the library's choice.
+/// A request's: as the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model`, else
+/// `BN_SPECULATION_OFF`.
 pub const BN_SPECULATION_DEFAULT: i32 = 0;
 /// Nothing is drafted.
 pub const BN_SPECULATION_OFF: i32 = 1;
 /// What followed the request's last tokens where they came before, in its prompt or output.
 pub const BN_SPECULATION_LOOKUP: i32 = 2;
+/// The engine's `draft_model`.
+pub const BN_SPECULATION_DRAFT: i32 = 3;
 
 /// For `bn_engine_shutdown`: accept nothing new, finish what was accepted.
 pub const BN_SHUTDOWN_DRAIN: i32 = 0;

@@ -25,6 +25,8 @@ pub struct Offer {
     pub stands: [f32; MAX_DRAFT],
     /// How many of them there may be.
     pub most: u32,
+    /// A model drafts them, each in a pass of its own.
+    pub by_model: bool,
     /// How many there are to be.
     pub depth: u32,
 }
@@ -64,14 +66,19 @@ impl Scheduler {
         let (most_ns, alone) =
             (predicted + self.prompts_ns(predicted), self.step_time.measured(work).unwrap_or(predicted));
         let (mut best, mut best_depth, mut likely) = (LEAST_GAIN * tokens / alone, 0, 0);
+        let mut passes = [Work::default(); MAX_DRAFT];
         for depth in 1..=rows {
             let Some(offer) = likeliest(offers) else { break };
             let stands = offer.stands[offer.depth as usize];
             let entry = &plan.entries[offer.at];
+            if offer.by_model {
+                passes[offer.depth as usize].add(Work::span(entry.start + offer.depth, 1));
+            }
             work.sub(Work::span(entry.start, entry.rows + offer.depth));
             offer.depth += 1;
             work.add(Work::span(entry.start, entry.rows + offer.depth));
-            if self.step_time.predict(work) > most_ns {
+            let drafting = self.drafting_ns(&passes);
+            if self.step_time.predict(work) + drafting > most_ns {
                 break;
             }
             tokens += f64::from(stands);
@@ -79,7 +86,8 @@ impl Scheduler {
             // What a size costs that there was never is best found by trying it.
             let unknown = if stands > LIKELY { alone } else { self.step_time.predict(work) };
             // No step takes less for more rows, whatever the machine did meanwhile.
-            let gain = tokens / self.step_time.measured(work).unwrap_or(unknown).max(alone);
+            let step = self.step_time.measured(work).unwrap_or(unknown).max(alone);
+            let gain = tokens / (step + drafting);
             if gain > best {
                 (best, best_depth) = (gain, depth);
             }
@@ -90,6 +98,18 @@ impl Scheduler {
             return if self.declined.is_multiple_of(RETRY) { likely } else { 0 };
         }
         best_depth
+    }
+
+    /// What these passes of the draft model take.
+    fn drafting_ns(&self, passes: &[Work]) -> f64 {
+        let ns =
+            |work: &Work| self.draft_time.measured(*work).unwrap_or_else(|| self.draft_time.predict(*work));
+        passes.iter().take_while(|pass| pass.rows > 0).map(ns).sum()
+    }
+
+    /// Learns that a pass of the draft model took `ns`.
+    pub fn drafted(&mut self, work: Work, ns: u64) {
+        self.draft_time.observe(work, ns);
     }
 
     /// Blocks for the positions below `to`, where others have enough for their next ones.

@@ -215,6 +215,15 @@ impl Plan {
         self.entries.push(entry);
     }
 
+    /// Leaves all but the first `drafts` of an entry's drafts out.
+    pub fn cut_drafts(&mut self, at: usize, drafts: u32) {
+        let entry = &mut self.entries[at];
+        let less = entry.drafts - drafts;
+        self.work.sub(Work::span(entry.start, entry.rows));
+        (entry.rows, entry.logits, entry.drafts) = (entry.rows - less, entry.logits - less, drafts);
+        self.work.add(Work::span(entry.start, entry.rows));
+    }
+
     /// Leaves the rows out that are not to run.
     pub fn retain(&mut self, mut keep: impl FnMut(&PlanEntry) -> bool) {
         let (work, decode_rows) = (&mut self.work, &mut self.decode_rows);

@@ -22,6 +22,8 @@ pub struct Scheduler {
     pub(super) pending: HashMap<u64, SeqId>,
     pub(super) sessions: Sessions,
     pub(super) step_time: StepTime,
+    /// Of the passes of a draft model.
+    pub(super) draft_time: StepTime,
     /// What prompts add to a step with decode rows, in times of what those take, up to their floor; as steps were lately.
     pub(super) usual_prompts: f64,
     pub(super) events: Events,
@@ -76,6 +78,7 @@ impl Scheduler {
             pending: HashMap::new(),
             sessions: Sessions::default(),
             step_time: StepTime::default(),
+            draft_time: StepTime::default(),
             usual_prompts: 0.0,
             events: Events::default(),
             hold_until: 0,

@@ -81,7 +81,7 @@ fn structs(facts: &mut Facts) {
             memory_limit_bytes, kv_cache_bytes, max_unread_bytes, kv_events_capacity, reserved, max_wait_us, max_step_ms, target_itl_ms, priority_ageing_ms,
             default_timeout_ms, log_level, on_event,
             on_event_context, log, log_context, model_name,
-            on_span, on_span_context, adapter_bytes, speculation, draft_tokens,
+            on_span, on_span_context, adapter_bytes, speculation, draft_tokens, draft_model,
         }
         bn_latency { p50_ns, p90_ns, p99_ns, count, sum_ns, buckets }
         bn_lengths { count, sum, buckets }
@@ -100,7 +100,7 @@ fn structs(facts: &mut Facts) {
             queried_tokens, batched_requests, max_batch_size, kv_block_size, request_prefill,
             request_decode, prompt_lengths, generated_lengths, drafted_tokens, accepted_tokens,
             grammars_compiled, grammars_reused,
-            grammar_compile_ns, masks, mask_ns, mask_wait_ns,
+            grammar_compile_ns, masks, mask_ns, mask_wait_ns, drafting_ns,
         }
         bn_request_params {
             struct_size, flags, prompt, prompt_tokens, prompt_tokens_count, messages,

@@ -285,7 +285,7 @@ fn the_requests_of_two_engines_do_not_mix() {
 
 #[test]
 fn an_idle_engine_holds_its_first_step_open_for_company() {
-    let engine = echo(|config| (config.max_wait_us, config.speculation) = (500_000, Speculation::Off));
+    let engine = echo(|config| (config.max_wait_us, config.speculation) = (500_000, Some(Speculation::Off)));
     engine.submit(vec![text("one", 20)]).unwrap();
     engine.submit(vec![text("two", 20)]).unwrap();
     collect(&engine, 2);
@@ -296,7 +296,7 @@ fn an_idle_engine_holds_its_first_step_open_for_company() {
 #[test]
 fn sequential_mode_runs_one_after_another() {
     let engine = echo(|config| {
-        (config.max_batch_size, config.max_batch_tokens, config.speculation) = (1, 8, Speculation::Off);
+        (config.max_batch_size, config.max_batch_tokens, config.speculation) = (1, 8, Some(Speculation::Off));
     });
     engine.submit(vec![text("first in", 20), text("second", 20), text("third", 20)]).unwrap();
     collect(&engine, 3);

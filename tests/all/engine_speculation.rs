@@ -158,7 +158,7 @@ fn drafts_change_no_bit_where_blocks_are_short() {
 #[test]
 fn a_session_goes_on_as_without_drafts() {
     let run = |speculation| {
-        let engine = demo(|config| (config.kv_block_size, config.speculation) = (16, speculation));
+        let engine = demo(|config| (config.kv_block_size, config.speculation) = (16, Some(speculation)));
         let mut turns = Vec::new();
         let mut known = TEXTS[0].to_owned();
         for _ in 0..3 {
@@ -181,7 +181,7 @@ fn a_session_goes_on_as_without_drafts() {
 fn a_reply_that_copies_its_prompt_takes_fewer_steps() {
     let prompt: String = (0..200u32).map(|n| char::from(b'a' + (n * n % 23) as u8)).collect();
     let run = |speculation| {
-        let engine = echo(|config| config.speculation = speculation);
+        let engine = echo(|config| config.speculation = Some(speculation));
         let answer = ask(&engine, text(&prompt, 0));
         (answer, engine.stats())
     };
@@ -194,7 +194,7 @@ fn a_reply_that_copies_its_prompt_takes_fewer_steps() {
 
 #[test]
 fn a_request_decides_for_itself() {
-    let engine = echo(|config| config.speculation = Speculation::Off);
+    let engine = echo(|config| config.speculation = Some(Speculation::Off));
     let ask = |speculation, draft_tokens| {
         let request = RequestParams { speculation, draft_tokens, ..text("abababababababababababab", 0) };
         ask(&engine, request).usage
@@ -206,3 +206,6 @@ fn a_request_decides_for_itself() {
     let error = engine.submit(vec![request]).unwrap_err();
     assert_eq!(error.message, "draft_tokens = 16 is out of range: 0 to 15");
 }
+
+#[path = "engine_draft_models.rs"]
+mod models;

@@ -80,6 +80,33 @@ TEST(drafts_of_a_batch_are_each_requests_own) {
     stop(engine);
 }
 
+TEST(a_draft_model_changes_no_byte) {
+    bn_model_config of;
+    bn_model *model = NULL;
+    bn_model_config_init(&of, sizeof of);
+    CHECK_OK(bn_model_open(&of, &model, NULL));
+    bn_engine_config config = demo_config();
+    config.model = config.draft_model = model;
+    bn_engine *engine = start(&config);
+    bn_model_free(model);
+    uint64_t accepted = 0;
+    for (int n = 0; n < 4; n++) {
+        bn_request_params with = ask_for(BN_SPECULATION_DEFAULT, (float)n * 0.4f, (uint64_t)n);
+        bn_request_params without = ask_for(BN_SPECULATION_OFF, (float)n * 0.4f, (uint64_t)n);
+        answer *a = run(engine, &with), *b = run(engine, &without);
+        same(a, b);
+        // It drafts for itself.
+        CHECK_EQ(a->last.accepted_tokens, a->last.drafted_tokens);
+        accepted += a->last.accepted_tokens;
+        free(a);
+        free(b);
+    }
+    bn_stats s = stats(engine);
+    CHECK_EQ(s.accepted_tokens, accepted);
+    CHECK((accepted > 0) == (s.drafting_ns > 0));
+    stop(engine);
+}
+
 TEST(what_is_no_speculation_is_refused) {
     bn_engine_config config = echo_config();
     bn_engine *engine = NULL;
@@ -87,7 +114,11 @@ TEST(what_is_no_speculation_is_refused) {
     bn_error_init(&error, sizeof error);
     config.speculation = 9;
     CHECK_STATUS(bn_engine_create(&config, &engine, &error), BN_ERR_INVALID_ARGUMENT);
-    CHECK_CONTAINS(error.message, "speculation is 9; it is a BN_SPECULATION_*, 0 to 2");
+    CHECK_CONTAINS(error.message, "speculation is 9; it is a BN_SPECULATION_*, 0 to 3");
+    config.speculation = BN_SPECULATION_DEFAULT;
+    config.speculation = BN_SPECULATION_DRAFT;
+    CHECK_STATUS(bn_engine_create(&config, &engine, &error), BN_ERR_INVALID_ARGUMENT);
+    CHECK_CONTAINS(error.message, "the engine has no draft_model");
     config.speculation = BN_SPECULATION_DEFAULT;
     config.draft_tokens = BN_MAX_DRAFT_TOKENS + 1;
     CHECK_STATUS(bn_engine_create(&config, &engine, &error), BN_ERR_INVALID_ARGUMENT);

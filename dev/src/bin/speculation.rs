@@ -1,11 +1,12 @@
-//! What speculation gains: tokens per second with look-up over those without, and how many drafts stand.
+//! What speculation gains: tokens per second with drafts over those without, and how many drafts stand.
 //!
-//! `cargo dev speculation -- [--quick] [--threads N] [--isa NAME] [--only WORD]... [--json FILE] [MODEL.gguf]`
+//! `cargo dev speculation -- [--quick] [--threads N] [--isa NAME] [--only WORD]... [--json FILE] [MODEL.gguf [DRAFT.gguf]]`
 //!
 //! Loads: `loop`, what the model falls into at temperature 0; `free`, at a temperature at which next to no draft stands;
-//! without a model also `copy`: the demo model writes a story once more that its prompt has. Two engines run the same
-//! model's requests in turns, 1, 4 and 8 at a time; a ratio is the median of rounds. "depth" is with that many drafts at
-//! most.
+//! without a model also `copy`: the demo model writes a story once more that its prompt has. Drafts are looked up. With a
+//! draft model, whose head is rounded to 4 bits, they come from it; then there is `draft`, the beginnings of eight outputs at
+//! temperature 0, and `free`. Two engines run the same model's requests in turns, 1, 4 and 8 at a time; a ratio is the
+//! median of rounds. "depth" is with that many drafts at most.
 
 use bn_dev::{Options, machine, median, seconds};
 use bn_engine::base::Result;
@@ -22,12 +23,19 @@ const DEPTHS: [u32; 5] = [0, 1, 3, 7, 15];
 const BEGINNINGS: [&str; 4] =
     ["Once upon a time", "One morning, Nina", "Long ago, by the sea", "One cloudy day, Sam"];
 
+struct Models {
+    loaded: Loaded,
+    draft: Option<Loaded>,
+}
+
 /// What is asked for, by its number.
 struct Load {
     name: &'static str,
     prompts: Vec<Vec<u32>>,
     temperature: f32,
     tokens: u32,
+    /// Requests in all; 0: as many as run at a time.
+    requests: usize,
 }
 
 impl Load {
@@ -45,9 +53,17 @@ impl Load {
     }
 }
 
-/// All of `n` requests; their tokens.
+/// All requests, `n` at a time; their tokens.
 fn run(engine: &Engine, load: &Load, n: usize) -> Result<Vec<Vec<u32>>> {
-    let ids = engine.submit((0..n).map(|n| load.request(n)).collect())?;
+    let mut tokens = Vec::new();
+    for first in (0..load.requests.max(n)).step_by(n) {
+        tokens.extend(together(engine, load, first, n)?);
+    }
+    Ok(tokens)
+}
+
+fn together(engine: &Engine, load: &Load, first: usize, n: usize) -> Result<Vec<Vec<u32>>> {
+    let ids = engine.submit((first..first + n).map(|n| load.request(n)).collect())?;
     let mut tokens = vec![Vec::new(); n];
     for _ in 0..n {
         engine.poll(Which::Any, 1, None, &mut |_, event| {
@@ -59,14 +75,18 @@ fn run(engine: &Engine, load: &Load, n: usize) -> Result<Vec<Vec<u32>>> {
     Ok(tokens)
 }
 
-fn engine(options: &Options, loaded: &Loaded, speculation: Speculation, draft_tokens: u32) -> Result<Engine> {
+fn engine(options: &Options, models: &Models, speculates: bool, draft_tokens: u32) -> Result<Engine> {
+    let (loaded, draft_model) = (&models.loaded, models.draft.clone().filter(|_| speculates));
+    let lookup = if speculates { Speculation::Lookup } else { Speculation::Off };
+
     Engine::create(EngineConfig {
         model: Some(loaded.clone()),
         threads: options.threads as u32,
         instructions: Some(options.isa),
         max_batch_size: 8,
         max_sequence_length: 512.min(loaded.model.facts().context_length as u32),
-        speculation,
+        speculation: if draft_model.is_some() { None } else { Some(lookup) },
+        draft_model,
         draft_tokens,
         ..EngineConfig::default()
     })
@@ -79,37 +99,40 @@ fn ids(n: usize, vocab: usize) -> Vec<u32> {
         .collect()
 }
 
-fn loads(options: &Options, loaded: &Loaded, demo: bool) -> Result<Vec<Load>> {
+fn loads(options: &Options, models: &Models, demo: bool) -> Result<Vec<Load>> {
+    let loaded = &models.loaded;
     let vocab = loaded.model.facts().vocab_size;
     let tokens = if options.quick { 64 } else { 128 };
     let random: Vec<_> = (0..8).map(|n| ids(n, vocab)).collect();
-    let mut loads = vec![
-        Load { name: "loop", prompts: random.clone(), temperature: 0.0, tokens },
-        Load { name: "free", prompts: random, temperature: 1.5, tokens },
-    ];
+    let of = |name, temperature| Load { name, prompts: random.clone(), temperature, tokens, requests: 0 };
+    let mut loads = vec![of("free", 1.5)];
+    match models.draft {
+        Some(_) => loads.push(Load { tokens: 48, requests: 8, ..of("draft", 0.0) }),
+        None => loads.push(of("loop", 0.0)),
+    }
     if let (true, Some(tokenizer)) = (demo, &loaded.tokenizer) {
         let mut prompts = Vec::new();
         for begin in BEGINNINGS {
             prompts.push(tokenizer.encode(begin, true, false)?);
         }
-        let story = Load { name: "", prompts, temperature: 0.0, tokens: 100 };
-        let stories = run(&engine(options, loaded, Speculation::Off, 0)?, &story, story.prompts.len())?;
+        let story = Load { name: "", prompts, temperature: 0.0, tokens: 100, requests: 0 };
+        let stories = run(&engine(options, models, false, 0)?, &story, story.prompts.len())?;
         let twice = |(begin, story): (&Vec<u32>, Vec<u32>)| [&begin[..], &story[..], &begin[1..]].concat();
         let prompts = story.prompts.iter().zip(stories).map(twice).collect();
-        loads.push(Load { name: "copy", prompts, temperature: 0.0, tokens: 96 });
+        loads.push(Load { name: "copy", prompts, temperature: 0.0, tokens: 96, requests: 0 });
     }
     Ok(loads)
 }
 
 fn measure(
     options: &Options,
-    loaded: &Loaded,
+    models: &Models,
     load: &Load,
     batch: usize,
     depth: u32,
 ) -> Result<serde_json::Value> {
-    let plain = engine(options, loaded, Speculation::Off, 0)?;
-    let drafts = engine(options, loaded, Speculation::Lookup, depth)?;
+    let plain = engine(options, models, false, 0)?;
+    let drafts = engine(options, models, true, depth)?;
     assert!(run(&plain, load, batch)? == run(&drafts, load, batch)?, "speculation changes what is generated");
     let (before, mut ratios) = (drafts.stats(), Vec::new());
     for _ in 0..options.rounds() {
@@ -136,16 +159,21 @@ fn measure(
     )
 }
 
-fn all(options: &Options, path: Option<&str>) -> Result<Vec<serde_json::Value>> {
+fn all(options: &Options, paths: &[String]) -> Result<Vec<serde_json::Value>> {
     let pool = Pool::new(options.threads)?;
-    let source = Source::parse(path)?;
-    let loaded = load(&source, &LoadOptions::default(), &pool, &|_, _| (), &mut |_, _| false)?;
+    let open = |path: Option<&String>, head| {
+        let options = LoadOptions { embedding: head, head, ..LoadOptions::default() };
+        let source = Source::parse(path.map(String::as_str))?;
+        load(&source, &options, &pool, &|_, _| (), &mut |_, _| false)
+    };
+    let draft = paths.get(1).map(|path| open(Some(path), WeightType::Q4_0)).transpose()?;
+    let models = Models { loaded: open(paths.first(), WeightType::Keep)?, draft };
     let mut results = Vec::new();
-    for load in loads(options, &loaded, path.is_none())? {
+    for load in loads(options, &models, paths.is_empty())? {
         for batch in BATCHES {
             for depth in DEPTHS {
                 if options.wants(&format!("{} {batch} {depth}", load.name)) {
-                    results.push(measure(options, &loaded, &load, batch, depth)?);
+                    results.push(measure(options, &models, &load, batch, depth)?);
                 }
             }
         }
@@ -156,7 +184,7 @@ fn all(options: &Options, path: Option<&str>) -> Result<Vec<serde_json::Value>> 
 fn main() {
     let (options, models) = Options::with_files("speculation");
     println!("{}, {} threads, {}", machine(), options.threads, options.isa.name());
-    match all(&options, models.first().map(String::as_str)) {
+    match all(&options, &models) {
         Ok(results) => options.write(&json!({ "machine": machine(), "results": results })),
         Err(error) => {
             eprintln!("speculation: {error}");

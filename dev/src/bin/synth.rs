@@ -1,12 +1,14 @@
 //! Writes a GGUF file of a real model's shape with random weights, to measure loading, memory and speed.
 //!
-//!   synth SHAPE WEIGHTS HEAD OUT.gguf [LAYERS]
+//!   synth SHAPE WEIGHTS HEAD OUT.gguf [LAYERS [DAMPING]]
 //!
 //! SHAPE: bitnet-2b (BitNet b1.58 2B-4T), bitnet-2b-silu (the same tensors under the architecture `bitnet`, which is
 //! the one that llama.cpp reads; its feed-forward has SiLU for ReLU²), bitnet-large, bitnet-3b, llama-1b (Llama 3.2),
 //! bonsai-1.7b and bonsai-8b (Qwen 3; the 8B with YaRN).
 //! WEIGHTS: a type for the projections, HEAD: one for the embedding, which is the head too but in bonsai-8b, whose head is
 //! a tensor of its own in the same type.
+//! LAYERS: the first so many, the same in any number. DAMPING: what layers behind the second add is so many times what it
+//! would be, by their sub-norms: the first two layers then agree more or less with all, as a draft model may.
 
 use bn_dev::SplitMix;
 use bn_engine::base::Result;
@@ -138,17 +140,23 @@ fn main() {
 }
 
 fn run(args: &[String]) -> std::result::Result<(), String> {
-    let [shape, weights, head, out, rest @ ..] = args else {
-        return Err("usage: synth SHAPE WEIGHTS HEAD OUT.gguf [LAYERS]".into());
+    let usage = "usage: synth SHAPE WEIGHTS HEAD OUT.gguf [LAYERS [DAMPING]]";
+    let [shape, weights, head, out, rest @ ..] = args else { return Err(usage.into()) };
+    if rest.len() > 2 {
+        return Err(usage.into());
     };
     let known = || SHAPES.iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
     let shape = SHAPES.iter().find(|s| s.name == shape).ok_or_else(|| format!("shapes are {}", known()))?;
-    let layers = match rest {
-        [] => shape.layers,
-        [n] => n.parse().map_err(|_| format!("'{n}' layers"))?,
-        _ => return Err("too many arguments".into()),
+    let layers = match rest.first() {
+        None => shape.layers,
+        Some(n) => n.parse().map_err(|_| format!("'{n}' layers"))?,
     };
-    let mut file = Tensors { weights: dtype(weights)?, head: dtype(head)?, list: Vec::new() };
+    let damping = match rest.get(1) {
+        None => 1.0,
+        Some(_) if !shape.sub_norms => return Err("DAMPING is for shapes with sub-norms".into()),
+        Some(x) => x.parse().map_err(|_| format!("a damping of '{x}'"))?,
+    };
+    let mut file = Tensors { weights: dtype(weights)?, head: dtype(head)?, damping, list: Vec::new() };
     file.of(shape, layers)?;
     let tensors: Vec<_> = file.list.iter().map(|t| (t.name.clone(), t.dims.clone())).collect();
     let written = write_file(Path::new(out), &metadata(shape, layers), &tensors, |index, out| {
@@ -169,6 +177,7 @@ fn dtype(name: &str) -> std::result::Result<DType, String> {
 struct Tensors {
     weights: DType,
     head: DType,
+    damping: f32,
     list: Vec<Tensor>,
 }
 
@@ -176,6 +185,8 @@ struct Tensor {
     name: String,
     dims: Vec<u64>,
     dtype: DType,
+    /// Of a norm: the size of its weights.
+    norm: f32,
 }
 
 impl Tensors {
@@ -188,7 +199,7 @@ impl Tensors {
     ) -> std::result::Result<(), String> {
         dtype.byte_len(rows, cols).ok_or_else(|| format!("{name}: {dtype:?} rows of {cols}"))?;
         let dims = if rows == 1 { vec![cols as u64] } else { vec![cols as u64, rows as u64] };
-        self.list.push(Tensor { name, dims, dtype });
+        self.list.push(Tensor { name, dims, dtype, norm: 1.0 });
         Ok(())
     }
 
@@ -212,6 +223,10 @@ impl Tensors {
             ] {
                 if there {
                     self.add(name(part), DType::F32, 1, width)?;
+                }
+                if let Some(tensor) = self.list.last_mut().filter(|_| layer > 1 && part.ends_with("sub_norm"))
+                {
+                    tensor.norm = self.damping;
                 }
             }
             for (part, rows, cols) in [
@@ -316,7 +331,8 @@ fn random(tensor: &Tensor, seed: u64, out: &mut dyn Write) -> Result<u32> {
             4 => prefix.copy_from_slice(&scale.to_le_bytes()),
             _ => {}
         }
-        fill(dtype, scale, &mut rng, blocks, rows == 1);
+        let norm = (rows == 1).then_some(tensor.norm);
+        fill(dtype, scale, &mut rng, blocks, norm);
         write(out, &row)?;
     }
     if dtype == DType::I2S {
@@ -344,7 +360,7 @@ fn scales(dtype: DType) -> &'static [usize] {
     }
 }
 
-fn fill(dtype: DType, scale: f32, rng: &mut SplitMix, buffer: &mut [u8], norm: bool) {
+fn fill(dtype: DType, scale: f32, rng: &mut SplitMix, buffer: &mut [u8], norm: Option<f32>) {
     // Four codes 0, 1, 2 in a byte.
     let trits = |rng: &mut SplitMix| {
         let n = rng.draw() % 81;
@@ -356,8 +372,10 @@ fn fill(dtype: DType, scale: f32, rng: &mut SplitMix, buffer: &mut [u8], norm: b
     }
     for block in buffer.chunks_exact_mut(dtype.block().1) {
         match dtype {
-            DType::F32 if norm => block.copy_from_slice(&(1.0 + 0.1 * value(rng)).to_le_bytes()),
-            DType::F32 => block.copy_from_slice(&(scale * value(rng)).to_le_bytes()),
+            DType::F32 => {
+                let x = norm.map_or(scale * value(rng), |size| size * (1.0 + 0.1 * value(rng)));
+                block.copy_from_slice(&x.to_le_bytes());
+            }
             DType::F16 => block.copy_from_slice(&f16::from_f32(scale * value(rng)).to_le_bytes()),
             DType::BF16 => block.copy_from_slice(&half::bf16::from_f32(scale * value(rng)).to_le_bytes()),
             _ => {

@@ -146,7 +146,8 @@ impl Host {
         }
     }
 
-    fn accept(&mut self, id: RequestId, params: RequestParams<'static>, now: u64) {
+    fn accept(&mut self, id: RequestId, mut params: RequestParams<'static>, now: u64) {
+        params.speculation.get_or_insert(self.setting.speculation);
         let room = self.setting.max_sequence as usize - ids(&params).len();
         let max_new = match params.max_new_tokens as usize {
             0 => room,

@@ -449,7 +449,11 @@ impl Host {
         let angry = lone && self.angry > 0;
         self.again = self.angry > 0;
         self.angry = self.angry.saturating_sub(1);
-        let chance = if angry { 3 } else { self.setting.faults };
+        let chance = match self.setting.faults {
+            _ if angry => 3,
+            faults if is_probe(batch) => faults.min(10),
+            faults => faults,
+        };
         if self.calm || !self.chance(chance) {
             return Fault::None;
         }

@@ -1,9 +1,12 @@
 //! What a request is to give, by the echo model's rule and nothing else, and what it gave.
 
-use super::super::api::{EmbeddingParams, Event, FinishReason, Pooling, Prompt, RequestParams, Usage};
+use super::super::api::{
+    EmbeddingParams, Event, FinishReason, Pooling, Prompt, RequestParams, Speculation, Usage,
+};
 use super::setting::HIDDEN;
 use crate::base::Status;
-use crate::sample::{Known, Sampler, SamplerState};
+use crate::sample::{Known, Sampler, SamplerState, SamplingParams};
+use crate::schedule::MAX_DRAFT;
 use std::borrow::Cow;
 
 const VOCAB: usize = 258;
@@ -167,6 +170,11 @@ impl Asked {
         self.logprobs += event.logprobs.len();
         let Usage { generated_tokens, drafted_tokens, accepted_tokens, .. } = event.usage;
         assert!(accepted_tokens <= drafted_tokens && accepted_tokens <= generated_tokens, "{event:?}");
+        // The draft model is the model: it is wrong about draws, and behind an output's end.
+        let plain = self.params.sampling == SamplingParams::default();
+        if self.params.speculation == Some(Speculation::Model) && plain {
+            assert!(drafted_tokens - accepted_tokens <= MAX_DRAFT as u32, "{event:?}");
+        }
         self.finish = event.finish;
         let per_token = event.logprobs_per_token as usize;
         assert_eq!(self.logprobs, self.tokens.len() * per_token, "{event:?}");

@@ -89,7 +89,7 @@ impl Setting {
             faults: *rng.pick(&[0, 10, 40, 200]),
             callback: rng.one_in(5),
             heavy,
-            speculation: *rng.pick(&[Speculation::Off, Speculation::Lookup]),
+            speculation: *rng.pick(&[Speculation::Off, Speculation::Lookup, Speculation::Model]),
         }
     }
 
@@ -109,7 +109,7 @@ impl Setting {
             target_itl_ms: self.target_itl_ms,
             priority_ageing_ms: self.ageing_ms,
             default_timeout_ms: self.default_timeout_ms,
-            speculation: self.speculation,
+            speculation: Some(self.speculation),
             on_event: if self.callback { Some(Box::new(|_| ())) } else { None },
             ..EngineConfig::default()
         }

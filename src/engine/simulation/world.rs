@@ -1,6 +1,6 @@
 //! An engine without threads and its host, turn by turn.
 
-use super::super::api::{FinishReason, ShutdownMode, Which};
+use super::super::api::{FinishReason, ShutdownMode, Speculation, Which};
 use super::super::callback::Log;
 use super::super::core::Core;
 use super::super::free_memory::Claims;
@@ -54,12 +54,13 @@ impl World {
         let setting = Setting::draw(&mut rng);
         fake::set(Some(1_000_000_000 + rng.below(1_000_000_000)));
         let ops = FusedOps::with_isa(Pool::new(1).unwrap(), isa()).unwrap();
-        let mut loaded = echo();
+        let (mut loaded, mut config) = (echo(), setting.config());
+        config.draft_model = (setting.speculation == Speculation::Model).then(|| loaded.clone());
         loaded.model = Arc::new(Machine { echo: loaded.model });
         let (_, claim) = CLAIMS.claim(1, |_| Ok(0)).unwrap();
         let log = Log::new(None, 0).unwrap();
         let (engine, mut core) =
-            Engine::assemble(&setting.config(), loaded, ops, setting.memory(), claim, log).unwrap();
+            Engine::assemble(&config, loaded, ops, setting.memory(), claim, log).unwrap();
         let host = Host::new(engine, core[0].shared().clone(), rng, setting);
         let host = Rc::new(RefCell::new(host));
         machine::set_host(Some(host.clone()));

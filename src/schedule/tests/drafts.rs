@@ -6,7 +6,7 @@ use super::*;
 fn offers(b: &Bench, chance: f32, most: u32) -> Vec<Offer> {
     let decodes = b.plan.entries.iter().enumerate().filter(|(_, entry)| entry.decode);
     let stands = std::array::from_fn(|n| chance.powi(n as i32 + 1));
-    decodes.map(|(at, _)| Offer { at, stands, most, depth: 0 }).collect()
+    decodes.map(|(at, _)| Offer { at, stands, most, ..Offer::default() }).collect()
 }
 
 /// Runs steps of `ns` for their rows, with such drafts, none of which stands; the depths in the last one.

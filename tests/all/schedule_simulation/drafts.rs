@@ -14,7 +14,11 @@ impl World {
             let chance = self.rng.below(100) as f32 * 0.01;
             let most = 1 + self.rng.below(MAX_DRAFT as u64) as u32;
             let stands = std::array::from_fn(|n| chance.powi(n as i32 + 1));
-            offers.push(Offer { at, stands, most, depth: 0 });
+            offers.push(Offer { at, stands, most, by_model: self.rng.one_in(2), depth: 0 });
+        }
+        let passes = self.rng.below(4);
+        for rows in 0..passes {
+            self.scheduler.drafted(Work::span(0, rows as u32), self.rng.below(1_000_000));
         }
         let (before, events, counts) = (plan.clone(), self.scheduler.events(), self.scheduler.counts());
         self.scheduler.draft(plan, &mut offers);

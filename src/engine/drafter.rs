@@ -1,0 +1,173 @@
+//! A draft model: its weights, its K and V, and its passes.
+//!
+//! Its K and V lie in blocks of the same ids as the target model's, so that a sequence has one block table, and prefixes,
+//! preemption and sessions need nothing more. It computes what it lacks of a sequence when that sequence drafts.
+
+use super::api::EngineConfig;
+use super::memory::{DraftBytes, MemoryPlan, kv_type};
+use crate::base::{Error, Result, panics, reserve};
+use crate::model::{Loaded, Model, Outputs};
+use crate::ops::{KvCache, OpSet, RaggedBatch, SeqRows};
+use crate::schedule::Work;
+use std::sync::Arc;
+
+pub struct Drafter {
+    model: Arc<dyn Model>,
+    kv: KvCache,
+    /// Of each block, how many positions from its first on have the K and V of their tokens here.
+    filled: Vec<u8>,
+    max_rows: usize,
+    /// The pass that is being put together.
+    batch: RaggedBatch,
+    work: Work,
+    outputs: Outputs,
+}
+
+impl Drafter {
+    /// For an engine of `config`, as `memory` has counted it.
+    pub fn new(draft: &Loaded, config: &EngineConfig, memory: &MemoryPlan) -> Result<Self> {
+        let (model, block_size) = (draft.model.clone(), config.kv_block_size as usize);
+        let shape = model.kv_shape();
+        let kind = kv_type(config, &*model)?;
+        let kv = KvCache::new(kind, shape.layers, shape.kv_heads, shape.head_dim, memory.blocks, block_size)?;
+        let mut filled = Vec::new();
+        reserve(&mut filled, memory.blocks, "the draft model's blocks")?;
+        filled.resize(memory.blocks, 0);
+        let mut outputs = Outputs::default();
+        let logits = DraftBytes::logits(config, &*model);
+        let refused = |_| Error::out_of_memory("the draft model's logits", logits);
+        outputs.logits.try_reserve_exact(logits / size_of::<f32>()).map_err(refused)?;
+        let max_rows = config.max_batch_tokens as usize;
+        Ok(Self {
+            model,
+            kv,
+            filled,
+            max_rows,
+            batch: RaggedBatch::default(),
+            work: Work::default(),
+            outputs,
+        })
+    }
+
+    /// Positions that it can draft at.
+    pub fn context(&self) -> u32 {
+        self.model.facts().context_length.min(u32::MAX as usize) as u32
+    }
+
+    /// The tokens at `start..end` of a sequence with this block table are others than before.
+    pub fn overwritten(&mut self, table: &[u32], start: u32, end: u32) {
+        let size = self.kv.block_size as u32;
+        for index in start / size..end.div_ceil(size) {
+            let left = start.saturating_sub(index * size) as u8;
+            let filled = &mut self.filled[table[index as usize] as usize];
+            *filled = left.min(*filled);
+        }
+    }
+
+    /// The tokens of `block` are others than before.
+    pub fn forget(&mut self, block: u32) {
+        self.filled[block as usize] = 0;
+    }
+
+    pub fn copy_blocks(&mut self, pairs: &[(u32, u32)]) -> Result<()> {
+        pairs.iter().for_each(|&(from, to)| self.filled[to as usize] = self.filled[from as usize]);
+        self.kv.copy_blocks(pairs)
+    }
+
+    /// The first position, or `to`, whose K and V are not here.
+    fn computed(&self, table: &[u32], to: u32) -> u32 {
+        let size = self.kv.block_size as u32;
+        let is_full = |block: &&u32| u32::from(self.filled[**block as usize]) == size;
+        let full = table.iter().take_while(is_full).count() as u32;
+        let rest = table.get(full as usize).map_or(0, |&block| u32::from(self.filled[block as usize]));
+        (full * size + rest).min(to)
+    }
+
+    /// Begins a pass.
+    pub fn begin(&mut self) {
+        self.batch.clear();
+        self.work = Work::default();
+    }
+
+    /// Adds what a sequence lacks up to the token at `last`, whose row gives logits: true. False where the pass has no room
+    /// for all of it.
+    pub fn add(&mut self, table: &[u32], last: u32, token: &dyn Fn(u32) -> u32) -> Result<bool> {
+        let first = self.computed(table, last);
+        let room = self.max_rows - self.batch.tokens.len();
+        let rows = (last + 1 - first).min(room as u32);
+        if rows == 0 {
+            return Ok(false);
+        }
+        let batch = &mut self.batch;
+        batch.reserve(rows as usize, 1, 1)?;
+        reserve(&mut batch.block_tables, table.len(), "a step's block tables")?;
+        let (row, behind) = (batch.tokens.len() as u32, batch.block_tables.len() as u32);
+        batch.seqs.push(SeqRows { row, rows, table: behind, table_len: table.len() as u32 });
+        batch.block_tables.extend_from_slice(table);
+        batch.tokens.extend((first..first + rows).map(token));
+        batch.positions.extend(first..first + rows);
+        self.work.add(Work::span(first, rows));
+        // Who shares these blocks can count on them within this pass: layers write before they read.
+        self.fill(table, first, first + rows);
+        let complete = first + rows > last;
+        if complete {
+            self.batch.logits_rows.push(row + rows - 1);
+        }
+        Ok(complete)
+    }
+
+    fn fill(&mut self, table: &[u32], start: u32, end: u32) {
+        let size = self.kv.block_size as u32;
+        for index in start / size..end.div_ceil(size) {
+            self.filled[table[index as usize] as usize] = (end - index * size).min(size) as u8;
+        }
+    }
+
+    /// A pass was not run: nothing that is here counts.
+    pub fn lose(&mut self) {
+        self.filled.fill(0);
+    }
+
+    /// Runs the pass.
+    pub fn run(&mut self, ops: &dyn OpSet, stop: &mut dyn FnMut() -> bool) -> Result<Work> {
+        let Self { model, kv, batch, outputs, .. } = self;
+        let ran = panics::catch(|| model.forward(ops, batch, kv, stop, outputs));
+        let ran = ran.unwrap_or_else(|text| Err(Error::internal(format!("it panicked: {text}"))));
+        ran.map(|()| self.work)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.batch.tokens.is_empty()
+    }
+
+    /// A row for each `add` that was true, in their order: `[rows, vocab]`.
+    pub fn logits(&mut self) -> &mut [f32] {
+        &mut self.outputs.logits
+    }
+}
+
+/// What a draft model has to have in common with the `target`.
+pub fn check(target: &Loaded, draft: &Loaded) -> Result<()> {
+    let sizes = [target, draft].map(|loaded| loaded.model.facts().vocab_size);
+    if sizes[0] != sizes[1] {
+        return Err(Error::invalid(format!(
+            "draft_model has a vocabulary of {} tokens, and the model one of {}",
+            sizes[1], sizes[0]
+        )));
+    }
+    let (Some(target), Some(draft)) = (&target.tokenizer, &draft.tokenizer) else { return Ok(()) };
+    let text = |of: &Option<&[u8]>| {
+        of.map_or("nothing".into(), |bytes| format!("{:?}", String::from_utf8_lossy(bytes)))
+    };
+    for id in 0..sizes[0] as u32 {
+        let pieces = (target.token_piece(id), draft.token_piece(id));
+        if pieces.0 != pieces.1 {
+            return Err(Error::invalid(format!(
+                "draft_model has another vocabulary: token {id} is {} there, and {} in the model",
+                text(&pieces.1),
+                text(&pieces.0)
+            )));
+        }
+    }
+    Ok(())
+}
