@@ -11,6 +11,7 @@
 #define SAMPLES (FIELDS_COMPLETION | FIELDS_CHAT | FIELDS_BATCH)
 #define GENERATE (SAMPLES | FIELDS_RESPONSE | FIELDS_MESSAGE)
 #define SUBMIT (GENERATE | FIELDS_EMBEDDING)
+#define CHATS (FIELDS_CHAT | FIELDS_TOKENIZE)
 #define ALL (SUBMIT | FIELDS_TOKENIZE | FIELDS_COUNT)
 #define OPENAI (FIELDS_COMPLETION | FIELDS_CHAT | FIELDS_RESPONSE)
 #define EXACT 9007199254740992.0 // 2^53: cJSON reads numbers as doubles
@@ -38,23 +39,22 @@ static const struct field table[] = {
     {"input", FIELDS_EMBEDDING, READ, .read = read_prompts},
     {"input", FIELDS_RESPONSE, READ, .read = read_input},
     {"text", FIELDS_TOKENIZE, READ, .read = read_prompts},
-    {"messages", FIELDS_CHAT, READ, .read = read_chat},
+    {"messages", CHATS, READ, .read = read_chat},
     {"messages", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_claude_messages},
-    {"messages", FIELDS_TOKENIZE, READ, .read = read_messages},
     {"instructions", FIELDS_RESPONSE, READ, .read = read_system},
     {"system", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_system},
-    {"tools", FIELDS_CHAT, READ, .read = read_chat},
-    {"tool_choice", FIELDS_CHAT, READ, .read = read_chat},
-    {"parallel_tool_calls", FIELDS_CHAT, READ, .read = read_chat},
+    {"tools", CHATS, READ, .read = read_chat},
+    {"tool_choice", CHATS, READ, .read = read_chat},
+    {"parallel_tool_calls", CHATS, READ, .read = read_chat},
     {"tools", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_claude_tools},
     {"tool_choice", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_claude_choice},
     // vLLM's and transformers' names.
-    {"chat_template_kwargs", FIELDS_CHAT, READ, .read = read_chat},
-    {"documents", FIELDS_CHAT, READ, .read = read_chat},
-    {"add_generation_prompt", FIELDS_CHAT, READ, .read = read_chat},
-    {"continue_final_message", FIELDS_CHAT, READ, .read = read_chat},
-    {"tool_format", FIELDS_CHAT, READ, .read = read_chat},
-    {"reasoning_format", FIELDS_CHAT, READ, .read = read_chat},
+    {"chat_template_kwargs", CHATS, READ, .read = read_chat},
+    {"documents", CHATS, READ, .read = read_chat},
+    {"add_generation_prompt", CHATS, READ, .read = read_chat},
+    {"continue_final_message", CHATS, READ, .read = read_chat},
+    {"tool_format", CHATS, READ, .read = read_chat},
+    {"reasoning_format", CHATS, READ, .read = read_chat},
     {"stop", SAMPLES, READ, .read = read_stop},
     {"stop_sequences", FIELDS_MESSAGE, READ, .read = read_stop},
     {"stream", GENERATE, BOOL, .at = ASK(stream)},

@@ -3,6 +3,7 @@
 #include "info.h"
 #include "json.h"
 #include "openai.h"
+#include "tokens.h"
 
 #include <string.h>
 

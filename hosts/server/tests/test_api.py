@@ -399,7 +399,20 @@ class Chat(ServerTest):
         self.assertEqual(count, usage["input_tokens"] + usage["cache_read_input_tokens"])
         tokens = self.server.ok("/tokenize", {"messages": [{"role": "system", "content": "s"}] + self.messages})
         self.assertEqual((tokens["count"], len(tokens["tokens"])), (count, count))
-        self.refused("/tokenize", {"text": ["a", "b"]}, "one text")
+
+    def test_tokens_of_a_chat(self):
+        call = {"id": "abc123XYZ", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Rome"}'}}
+        messages = self.messages + [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "abc123XYZ", "content": "21"}]
+        for body in [{"messages": messages}, {"messages": messages, "tools": self.TOOLS, "tool_choice": "none"},
+                     {"messages": self.messages, "continue_final_message": True, "chat_template_kwargs": {"enable_thinking": False}}]:
+            with self.subTest(body):
+                answer = self.server.ok("/tokenize", body)
+                chat = self.server.ok("/v1/chat/completions", {**body, "max_tokens": 1})
+                self.assertEqual((answer["count"], len(answer["tokens"])), (chat["usage"]["prompt_tokens"],) * 2)
+        for body, words in [({"text": ["a", "b"]}, "one text"), ({"text": "a", "messages": messages}, "both"),
+                            ({"messages": []}, "'messages' must be"), ({}, "'text' is missing"),
+                            ({"messages": messages, "tools": [{}]}, "tools[0]"), ({"messages": messages, "seed": 1}, "not a field")]:
+            self.refused("/tokenize", body, words)
 
     def test_responses(self):
         body = {"input": "hello there", "instructions": "s", "max_output_tokens": 12, "ignore_eos": True, "temperature": 0}
