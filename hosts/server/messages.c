@@ -104,11 +104,15 @@ static void chunk(struct exchange *ex, struct job *job, const bn_event *event) {
         buffer_text(out, "\n\n");
         return;
     }
+    size_t i = 0;
+    // More of the call that is open stands before what came behind it.
+    for (; i < event->tool_calls_count && event->tool_calls[i].id.length == 0; i++)
+        write_delta(out, job, "input_json_delta", "partial_json", event->tool_calls[i].arguments);
     if (event->reasoning.length > 0) open_block(out, job, "thinking", NULL);
     write_delta(out, job, "thinking_delta", "thinking", event->reasoning);
     if (event->text.length > 0) open_block(out, job, "text", NULL);
     write_delta(out, job, "text_delta", "text", event->text);
-    for (size_t i = 0; i < event->tool_calls_count; i++) {
+    for (; i < event->tool_calls_count; i++) {
         const bn_tool_call *call = &event->tool_calls[i];
         if (call->id.length > 0) open_block(out, job, "tool_use", call);
         write_delta(out, job, "input_json_delta", "partial_json", call->arguments);

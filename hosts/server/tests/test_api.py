@@ -392,6 +392,18 @@ class Chat(ServerTest):
             self.assertEqual((status, data["error"]["type"]), (400, "invalid_request_error"))
             self.assertIn(words, data["error"]["message"])
 
+    def test_what_follows_a_long_call_stands_behind_it(self):
+        long = json.dumps({"name": "get_weather", "arguments": {"city": "x" * 3000}})
+        asked = [{"role": "user", "content": f"One<tool_call>{long}</tool_call>Two<tool_call>{long}</tool_call>Three"}]
+        tools = [{"name": "get_weather", "input_schema": {"type": "object"}}]
+        events = self.named("/v1/messages", {"messages": asked, "tools": tools, "max_tokens": 9000, "temperature": 0})
+        kinds = {event["index"]: event["content_block"]["type"] for event in events if event["type"] == "content_block_start"}
+        self.assertEqual(list(kinds.values()), ["text", "tool_use", "text", "tool_use", "text"])
+        parts = {"text": "text_delta", "tool_use": "input_json_delta"}
+        for event in events:
+            if event["type"] == "content_block_delta":
+                self.assertEqual(event["delta"]["type"], parts[kinds[event["index"]]])
+
     def test_count_of_a_messages_tokens(self):
         body = {"model": "m", "system": "s", "messages": self.messages}
         count = self.server.ok("/v1/messages/count_tokens", body)["input_tokens"]
