@@ -12,6 +12,7 @@
 #define GENERATE (SAMPLES | FIELDS_RESPONSE | FIELDS_MESSAGE)
 #define SUBMIT (GENERATE | FIELDS_EMBEDDING)
 #define CHATS (FIELDS_CHAT | FIELDS_TOKENIZE)
+#define TEMPLATED (CHATS | FIELDS_RESPONSE)
 #define ALL (SUBMIT | FIELDS_TOKENIZE | FIELDS_COUNT)
 #define OPENAI (FIELDS_COMPLETION | FIELDS_CHAT | FIELDS_RESPONSE)
 #define EXACT 9007199254740992.0 // 2^53: cJSON reads numbers as doubles
@@ -43,18 +44,21 @@ static const struct field table[] = {
     {"messages", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_claude_messages},
     {"instructions", FIELDS_RESPONSE, READ, .read = read_system},
     {"system", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_system},
+    {"tools", FIELDS_RESPONSE, READ, .read = read_response_tools},
+    {"tool_choice", FIELDS_RESPONSE, READ, .read = read_response_choice},
+    {"reasoning", FIELDS_RESPONSE, READ, .read = read_reasoning},
     {"tools", CHATS, READ, .read = read_chat},
     {"tool_choice", CHATS, READ, .read = read_chat},
-    {"parallel_tool_calls", CHATS, READ, .read = read_chat},
+    {"parallel_tool_calls", TEMPLATED, READ, .read = read_chat},
     {"tools", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_claude_tools},
     {"tool_choice", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_claude_choice},
     // vLLM's and transformers' names.
-    {"chat_template_kwargs", CHATS, READ, .read = read_chat},
-    {"documents", CHATS, READ, .read = read_chat},
-    {"add_generation_prompt", CHATS, READ, .read = read_chat},
-    {"continue_final_message", CHATS, READ, .read = read_chat},
-    {"tool_format", CHATS, READ, .read = read_chat},
-    {"reasoning_format", CHATS, READ, .read = read_chat},
+    {"chat_template_kwargs", TEMPLATED, READ, .read = read_chat},
+    {"documents", TEMPLATED, READ, .read = read_chat},
+    {"add_generation_prompt", TEMPLATED, READ, .read = read_chat},
+    {"continue_final_message", TEMPLATED, READ, .read = read_chat},
+    {"tool_format", TEMPLATED, READ, .read = read_chat},
+    {"reasoning_format", TEMPLATED, READ, .read = read_chat},
     {"stop", SAMPLES, READ, .read = read_stop},
     {"stop_sequences", FIELDS_MESSAGE, READ, .read = read_stop},
     {"stream", GENERATE, BOOL, .at = ASK(stream)},
@@ -125,7 +129,7 @@ static const struct field table[] = {
     {"prompt_cache_key", OPENAI, IGNORED},
     {"cache_control", FIELDS_MESSAGE | FIELDS_COUNT, IGNORED},
     // Without tools there is nothing to choose or to run in parallel.
-    {"parallel_tool_calls", FIELDS_COMPLETION | FIELDS_RESPONSE, IGNORED},
+    {"parallel_tool_calls", FIELDS_COMPLETION, IGNORED},
     {"truncation", FIELDS_RESPONSE, IGNORED}, // what is too long is refused
     // Refused, unless they are empty or ask for nothing.
     {"tools", ALL, REFUSED},
@@ -210,7 +214,7 @@ static void sampling_defaults(struct exchange *ex) {
 static bool check(struct exchange *ex) {
     struct ask *ask = &ex->ask;
     const char *wanted = NULL;
-    if (ask->prompts == 0 && ask->messages == NULL && !ask->has_chat) {
+    if (ask->prompts == 0 && !ask->has_chat) {
         for (size_t i = 0; wanted == NULL; i++) // the table begins with them
             if ((table[i].routes & ex->route->fields) != 0) wanted = table[i].name;
     } else if (ex->route->fields == FIELDS_MESSAGE && !ask->has_max_tokens) {
@@ -248,11 +252,6 @@ bool fields_read(struct exchange *ex, const cJSON *root) {
     if (ask->generates && !ask->stream) ask->params.flags |= BN_REQUEST_NO_STREAM;
     if (ask->prompts == 0) ask->prompts = 1; // the conversation
     chat_done(ask);
-    if (ask->messages != NULL && ask->system.data != NULL) {
-        ask->messages[0] = (bn_chat_message){BN_STRING("system"), ask->system};
-        ask->params.messages = ask->messages;
-        ask->params.messages_count++;
-    }
     return true;
 }
 
@@ -268,13 +267,11 @@ void ask_free(struct ask *ask) {
     free(ask->texts);
     free(ask->tokens);
     free(ask->token_from);
-    free(ask->messages);
     free(ask->stops);
     free(ask->biases);
     ask->texts = NULL;
     ask->tokens = NULL;
     ask->token_from = NULL;
-    ask->messages = NULL;
     ask->stops = NULL;
     ask->biases = NULL;
 }

@@ -80,7 +80,7 @@ static void fill(struct exchange *ex, bn_request_params *params, size_t i) {
         memcpy(params->parent_id, ex->trace.id, sizeof params->parent_id);
     }
     if (ask->generates) params->seed = (ask->has_seed ? ask->params.seed : mixed(ex->id)) + i % ask->n;
-    if (ask->messages != NULL || ask->has_chat) return;
+    if (ask->has_chat) return;
     const size_t *from = &ask->token_from[prompt];
     if (from[0] == from[1]) params->prompt = ask->texts[prompt];
     else params->prompt_tokens = ask->tokens + from[0], params->prompt_tokens_count = from[1] - from[0];
@@ -142,6 +142,7 @@ void jobs_submit(struct exchange *ex) {
         s->pointers[i] = &s->params[i];
     }
     ex->jobs_left = count;
+    if (ex->route->style->keep != NULL) ex->route->style->keep(ex);
     ex->streaming = ex->ask.stream;
     if (ex->streaming) ex->route->style->begin(ex);
     work_do(ex, (struct work){submit, submitted, s, NULL});

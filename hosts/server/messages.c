@@ -22,7 +22,7 @@ static void error(struct buffer *out, unsigned status, const char *code, const c
 // `"stop_reason":...,"stop_sequence":...`
 static void write_stop(struct buffer *out, const struct exchange *ex, const bn_event *event) {
     const char *reason = "max_tokens"; // or another limit that cut it
-    const char *stop = ex->ask.stops_kept.data;
+    const char *stop = ex->ask.kept.data;
     if (event->finish_reason == BN_FINISH_STOP) reason = event->tool_calls_total > 0 ? "tool_use" : "end_turn";
     if (event->finish_reason == BN_FINISH_STOP_STRING) reason = "stop_sequence";
     buffer_format(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", reason);

@@ -60,13 +60,12 @@ struct ask {
     uint32_t *tokens; // of prompt i: token_from[i] up to token_from[i + 1]
     size_t *token_from;
     size_t prompts;
-    bn_chat_message *messages; // the first is for the system message
-    cJSON *chat;               // in place of `messages`: with tools
+    cJSON *chat; // a conversation
     bn_string system;
     bn_string *stops;
     bn_logit_bias *biases;
-    struct buffer joined;     // texts that were joined of parts: pointers
-    struct buffer stops_kept; // each with its NUL, until the answer
+    struct buffer joined; // texts that were joined of parts: pointers
+    struct buffer kept;   // until the answer, as its style wants it
     uint32_t n, dimensions;
     bool generates, stream, include_usage, has_seed, has_max_tokens, has_logprobs, base64, has_chat, has_tools;
 };
@@ -81,6 +80,7 @@ struct style {
     void (*end)(struct exchange *ex);
     void (*choice)(struct exchange *ex, struct job *job, const bn_event *event); // into job->out
     void (*whole)(struct exchange *ex);
+    void (*keep)(struct exchange *ex); // into ask.kept, what the answer needs of the body
 };
 
 struct route {
@@ -108,8 +108,8 @@ struct job {
     bn_request request; // 0: over, or being submitted
     uint32_t slot, index;
     struct buffer out; // its part of a whole answer
-    size_t written;    // bytes of text that a stream has had
-    uint32_t blocks;   // that a stream has begun
+    size_t written;    // bytes of text that a stream has had, or where the last block is in `out`
+    uint32_t blocks;   // that have been begun
     const char *block; // the type of the last one while it is open
 };
 
@@ -122,7 +122,7 @@ struct exchange {
     const char *rest; // of the path, where the route has its beginning
     cJSON *root;      // of the body, which `ask` points into
     struct work work;
-    struct buffer body, out, head; // `head` begins each chunk of a stream
+    struct buffer body, out, head; // `head` begins each chunk of a stream, or is the open block's text
     bool too_large, suspended, handled, working, streaming, finished, failed, gone;
     unsigned status;
     unsigned retry_after_s;

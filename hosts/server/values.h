@@ -5,17 +5,20 @@
 #include "server.h"
 
 bn_string text_of(const cJSON *value);
+// A content is a text, or a list of parts of which all are texts. It ends with a NUL.
+const char *read_content(struct ask *ask, const cJSON *content, bn_string *out);
 const char *read_model(struct exchange *ex, const cJSON *value);
 const char *read_prompts(struct exchange *ex, const cJSON *value);
-const char *read_messages(struct exchange *ex, const cJSON *value);
 const char *read_chat(struct exchange *ex, const cJSON *value);
 // Once all fields are read.
 void chat_done(struct ask *ask);
-void add_system(struct ask *ask);
 const char *read_claude_messages(struct exchange *ex, const cJSON *value);
 const char *read_claude_tools(struct exchange *ex, const cJSON *value);
 const char *read_claude_choice(struct exchange *ex, const cJSON *value);
 const char *read_input(struct exchange *ex, const cJSON *value);
+const char *read_response_tools(struct exchange *ex, const cJSON *value);
+const char *read_response_choice(struct exchange *ex, const cJSON *value);
+const char *read_reasoning(struct exchange *ex, const cJSON *value);
 const char *read_system(struct exchange *ex, const cJSON *value);
 const char *read_logit_bias(struct exchange *ex, const cJSON *value);
 const char *read_stop(struct exchange *ex, const cJSON *value);

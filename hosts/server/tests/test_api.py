@@ -340,13 +340,6 @@ class Chat(ServerTest):
         self.assertEqual(len(tokens[0]["top_logprobs"]), 2)
         self.assertEqual(bytes(tokens[0]["bytes"]).decode(), tokens[0]["token"])
 
-    def named(self, path, body):
-        """The data of an event stream with names, which are also their types."""
-        events = [event.split("\n") for event in self.server.ok(path, {**body, "stream": True}).decode().strip().split("\n\n")]
-        parsed = [json.loads(lines[1][6:]) for lines in events]
-        self.assertEqual([lines[0][7:] for lines in events], [event["type"] for event in parsed])
-        return parsed
-
     def test_messages(self):
         body = {"model": "m", "system": "s", "messages": self.messages, "max_tokens": 12, "ignore_eos": True, "temperature": 0}
         data = self.server.ok("/v1/messages", body)
@@ -425,22 +418,6 @@ class Chat(ServerTest):
                             ({"messages": []}, "'messages' must be"), ({}, "'text' is missing"),
                             ({"messages": messages, "tools": [{}]}, "tools[0]"), ({"messages": messages, "seed": 1}, "not a field")]:
             self.refused("/tokenize", body, words)
-
-    def test_responses(self):
-        body = {"input": "hello there", "instructions": "s", "max_output_tokens": 12, "ignore_eos": True, "temperature": 0}
-        data = self.server.ok("/v1/responses", body)
-        text = data["output"][0]["content"][0]["text"]
-        self.assertTrue(text.startswith("system: s"))
-        self.assertEqual((data["status"], data["incomplete_details"]["reason"]), ("incomplete", "max_output_tokens"))
-        events = self.named("/v1/responses", body)
-        self.assertEqual([event["sequence_number"] for event in events], list(range(len(events))))
-        self.assertEqual("".join(e["delta"] for e in events if e["type"] == "response.output_text.delta"), text)
-        self.assertEqual(events[-1]["type"], "response.incomplete")
-        self.assertEqual(events[-1]["response"]["output"][0]["content"], data["output"][0]["content"])
-        other = {**body, "input": [{"role": "user", "content": [{"type": "input_text", "text": "hello there"}]}]}
-        self.assertEqual(self.server.ok("/v1/responses", other)["output"][0]["content"][0]["text"], text)
-        self.refused("/v1/responses", {**body, "previous_response_id": "resp_1"}, "'previous_response_id' is not supported")
-        self.refused("/v1/responses", {**body, "input": [{"type": "function_call_output"}]}, "messages only")
 
     def test_text_that_json_must_escape(self):
         text = 'a"b\\c\nd\x01é😀'
