@@ -95,6 +95,7 @@ static const struct field table[] = {
     {"dry_penalty_last_n", GENERATE, WHOLE, PARAM(dry_window), 0, UINT32_MAX},
     {"logprobs", FIELDS_COMPLETION | FIELDS_CHAT, READ, .read = read_logprobs},
     {"top_logprobs", FIELDS_CHAT, WHOLE, PARAM(top_logprobs), 0, 32},
+    {"prompt_logprobs", FIELDS_COMPLETION | FIELDS_CHAT, WHOLE, ASK(prompt_logprobs), 0, 32, ASK(has_prompt_logprobs)},
     {"echo", FIELDS_COMPLETION, FLAG, PARAM(flags), .high = BN_REQUEST_ECHO_PROMPT},
     {"ignore_eos", GENERATE, FLAG, PARAM(flags), .high = BN_REQUEST_IGNORE_EOS},
     {"no_cache", SUBMIT, FLAG, PARAM(flags), .high = BN_REQUEST_NO_CACHE},
@@ -223,6 +224,8 @@ static bool check(struct exchange *ex) {
     if (wanted != NULL) fail(ex, 400, "invalid_request_error", "'%s' is missing", wanted);
     else if (ask->params.top_logprobs > 0 && !ask->has_logprobs)
         fail(ex, 400, "invalid_request_error", "'top_logprobs' needs 'logprobs' to be true");
+    else if (ask->has_prompt_logprobs && ask->stream)
+        fail(ex, 400, "invalid_request_error", "'prompt_logprobs' cannot be streamed");
     else if (ask->dimensions != 0 && ask->dimensions != ex->server->info.embedding_size)
         fail(ex, 400, "invalid_request_error", "'dimensions' can only be %llu with this model",
              (ull)ex->server->info.embedding_size);

@@ -66,8 +66,9 @@ struct ask {
     bn_logit_bias *biases;
     struct buffer joined; // texts that were joined of parts: pointers
     struct buffer kept;   // until the answer, as its style wants it
-    uint32_t n, dimensions;
-    bool generates, stream, include_usage, has_seed, has_max_tokens, has_logprobs, base64, has_chat, has_tools;
+    uint32_t n, dimensions, prompt_logprobs;
+    bool generates, stream, include_usage, has_seed, has_max_tokens, has_logprobs, has_prompt_logprobs, base64, has_chat,
+        has_tools;
 };
 
 // How an API writes its answers. A stream is begin, chunk..., end; a whole answer is choice..., whole.
@@ -106,7 +107,8 @@ struct work {
 struct job {
     struct exchange *exchange;
     bn_request request; // 0: over, or being submitted
-    uint32_t slot, index;
+    uint32_t slot, index; // of the answer, or of the prompt that it scores
+    bool scores;          // for `prompt_logprobs`: it generates nothing
     struct buffer out; // its part of a whole answer
     size_t written;    // bytes of text that a stream has had, or where the last block is in `out`
     uint32_t blocks;   // that have been begun
@@ -128,7 +130,7 @@ struct exchange {
     unsigned retry_after_s;
     const char *type;
     struct ask ask;
-    struct job **jobs;
+    struct job **jobs; // of the answers, then those that score prompts
     size_t jobs_count, jobs_left;
     uint64_t id, created, events; // `events` of a stream, where they are numbered
     uint64_t prompt_tokens, generated_tokens, cached_tokens, drafted_tokens, accepted_tokens;

@@ -73,6 +73,36 @@ class Demo(ServerTest):
         self.assertGreater(len(echoed), len(answer["tokens"]) + 1)
         self.assertEqual(echoed[-len(answer["tokens"]):], answer["token_logprobs"])
 
+    def test_prompt_logprobs(self):
+        body = {"prompt": ["17+25=", "1+1=2"], "temperature": 0, "n": 2, "prompt_logprobs": 2, "logprobs": 1, "max_tokens": 4}
+        data = self.server.ok("/v1/completions", body)
+        plain = self.server.ok("/v1/completions", {**body, "prompt_logprobs": None})
+        self.assertEqual([(c["text"], c["logprobs"]) for c in data["choices"]], [(c["text"], c["logprobs"]) for c in plain["choices"]])
+        self.assertEqual([data["usage"][name] for name in ("prompt_tokens", "completion_tokens")],
+                         [plain["usage"][name] for name in ("prompt_tokens", "completion_tokens")])
+        self.assertNotIn("prompt_logprobs", plain["choices"][0])
+        for index, choice in enumerate(data["choices"]):
+            tokens = self.server.ok("/tokenize", {"text": body["prompt"][index // 2]})["tokens"]
+            first, *rest = choice["prompt_logprobs"]
+            self.assertEqual((first, len(rest)), (None, len(tokens) - 1))
+            echo = {"prompt": tokens, "echo": True, "logprobs": 0, "temperature": 0}
+            echoed = self.server.ok("/v1/completions", echo)["choices"][0]["logprobs"]
+            for token, text, logprob, entries in zip(tokens[1:], echoed["tokens"][1:], echoed["token_logprobs"][1:], rest):
+                own = entries[str(token)]
+                self.assertEqual((list(entries)[0], own["logprob"], own["decoded_token"]), (str(token), logprob, text))
+                ranks = {entry["rank"]: entry["logprob"] for entry in entries.values()}
+                self.assertLessEqual({1, 2}, set(ranks))
+                self.assertGreaterEqual(ranks[1], ranks[2])
+                if own["rank"] is None:
+                    self.assertLessEqual(own["logprob"], ranks[2])
+        self.assertIn(None, [entries[str(token)]["rank"] for token, entries in zip(tokens[1:], rest)])
+        alone = self.server.ok("/v1/completions", {"prompt": "17+25=", "prompt_logprobs": 0, "no_cache": True})["choices"][0]
+        self.assertEqual({len(entries) for entries in alone["prompt_logprobs"][1:]}, {1})
+        for more, words in [({"prompt_logprobs": -1}, "'prompt_logprobs' must be a whole number from 0 to 32"),
+                            ({"prompt_logprobs": 33}, "from 0 to 32"), ({"prompt_logprobs": True}, "must be a whole number"),
+                            ({"prompt_logprobs": 1, "stream": True}, "cannot be streamed")]:
+            self.refused("/v1/completions", {"prompt": "x", **more}, words)
+
     def test_batch(self):
         body = {"prompts": ["17+25=", "1+1="], "temperature": 0}
         data = self.server.ok("/generate/batch", body)
@@ -339,6 +369,15 @@ class Chat(ServerTest):
         self.assertEqual(len(tokens), 3)
         self.assertEqual(len(tokens[0]["top_logprobs"]), 2)
         self.assertEqual(bytes(tokens[0]["bytes"]).decode(), tokens[0]["token"])
+
+    def test_prompt_logprobs_of_a_chat(self):
+        body = {"messages": self.messages, "tools": self.TOOLS, "max_tokens": 3, "n": 2, "prompt_logprobs": 1}
+        data = self.server.ok("/v1/chat/completions", body)
+        self.assertEqual(len(data["choices"]), 2)
+        tokens = self.server.ok("/tokenize", {"messages": self.messages, "tools": self.TOOLS})["tokens"]
+        self.assertEqual([list(entries)[0] if entries else None for entries in data["prompt_logprobs"]], [None] + [str(t) for t in tokens[1:]])
+        self.assertTrue(all(entry["logprob"] <= 0 for entries in data["prompt_logprobs"][1:] for entry in entries.values()))
+        self.refused("/v1/chat/completions", {**body, "tools": [{}]}, "tools[0]")
 
     def test_messages(self):
         body = {"model": "m", "system": "s", "messages": self.messages, "max_tokens": 12, "ignore_eos": True, "temperature": 0}
