@@ -1,5 +1,6 @@
 #include "fields.h"
 
+#include "pairs.h"
 #include "values.h"
 
 #include <stddef.h>
@@ -10,7 +11,8 @@
 // Routes by what they have in common.
 #define SAMPLES (FIELDS_COMPLETION | FIELDS_CHAT | FIELDS_BATCH)
 #define GENERATE (SAMPLES | FIELDS_RESPONSE | FIELDS_MESSAGE)
-#define SUBMIT (GENERATE | FIELDS_EMBEDDING)
+#define PAIRS (FIELDS_RERANK | FIELDS_SCORE)
+#define SUBMIT (GENERATE | FIELDS_EMBEDDING | PAIRS)
 #define CHATS (FIELDS_CHAT | FIELDS_TOKENIZE)
 #define TEMPLATED (CHATS | FIELDS_RESPONSE)
 #define ALL (SUBMIT | FIELDS_TOKENIZE | FIELDS_COUNT)
@@ -42,6 +44,15 @@ static const struct field table[] = {
     {"text", FIELDS_TOKENIZE, READ, .read = read_prompts},
     {"messages", CHATS, READ, .read = read_chat},
     {"messages", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_claude_messages},
+    {"text_2", FIELDS_SCORE, READ, .read = read_documents},
+    {"text_1", FIELDS_SCORE, READ, .read = read_queries},
+    {"queries", FIELDS_SCORE, READ, .read = read_queries},
+    {"documents", PAIRS, READ, .read = read_documents},
+    {"query", FIELDS_RERANK, READ, .read = read_query},
+    {"template", PAIRS, READ, .read = read_template},
+    {"top_n", FIELDS_RERANK, WHOLE, ASK(top_n), 0, UINT32_MAX},
+    {"return_documents", FIELDS_RERANK, BOOL, .at = ASK(return_documents)},
+    {"max_tokens_per_doc", PAIRS, WHOLE, ASK(document_tokens), 1, UINT32_MAX},
     {"instructions", FIELDS_RESPONSE, READ, .read = read_system},
     {"system", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_system},
     {"tools", FIELDS_RESPONSE, READ, .read = read_response_tools},
@@ -229,6 +240,7 @@ static bool check(struct exchange *ex) {
     else if (ask->dimensions != 0 && ask->dimensions != ex->server->info.embedding_size)
         fail(ex, 400, "invalid_request_error", "'dimensions' can only be %llu with this model",
              (ull)ex->server->info.embedding_size);
+    else if ((ex->route->fields & PAIRS) != 0) pairs_check(ex);
     // As OpenAI's: the echoed prompt has log probabilities too.
     const uint32_t both = BN_REQUEST_ECHO_PROMPT | BN_REQUEST_LOGPROBS;
     if ((ask->params.flags & both) == both) ask->params.flags |= BN_REQUEST_PROMPT_LOGPROBS;
@@ -270,11 +282,13 @@ void ask_free(struct ask *ask) {
     free(ask->texts);
     free(ask->tokens);
     free(ask->token_from);
+    free(ask->queries);
     free(ask->stops);
     free(ask->biases);
     ask->texts = NULL;
     ask->tokens = NULL;
     ask->token_from = NULL;
+    ask->queries = NULL;
     ask->stops = NULL;
     ask->biases = NULL;
 }

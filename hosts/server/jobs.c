@@ -1,4 +1,5 @@
 // The engine's requests: submitted for an exchange, found again by user_data, released when they end.
+#include "pairs.h"
 #include "server.h"
 #include "tokens.h"
 #include "work.h"
@@ -95,7 +96,7 @@ static void fill(struct exchange *ex, bn_request_params *params, const struct jo
         memcpy(params->trace_id, ex->trace.trace_id, sizeof params->trace_id);
         memcpy(params->parent_id, ex->trace.id, sizeof params->parent_id);
     }
-    if (ask->has_chat) return;
+    if (ask->has_chat || ask->queries != NULL) return;
     const size_t *from = &ask->token_from[prompt];
     if (from[0] == from[1]) params->prompt = ask->texts[prompt];
     else params->prompt_tokens = ask->tokens + from[0], params->prompt_tokens_count = from[1] - from[0];
@@ -106,7 +107,7 @@ struct submission {
     bn_request_params *params;
     const bn_request_params **pointers;
     bn_request *requests;
-    struct tokens tokens; // of a conversation that is scored
+    struct tokens tokens; // of a conversation that is scored, or of pairs
     bn_status status;
     bn_error error;
 };
@@ -115,13 +116,14 @@ static void submit(struct exchange *ex) {
     struct submission *s = ex->work.data;
     const struct ask *ask = &ex->ask;
     s->error.struct_size = sizeof s->error;
+    if (ask->queries != NULL) s->status = pairs_fill(ex, s->params, &s->tokens, &s->error);
     if (ask->has_chat && ask->has_prompt_logprobs) {
         s->status = tokens_add_chat(&s->tokens, ex->server->model, ask->params.chat_json, &s->error);
         s->params[s->count - 1].prompt_tokens = s->tokens.ids;
         s->params[s->count - 1].prompt_tokens_count = s->tokens.count;
-        if (s->status != BN_OK) return;
     }
-    s->status = bn_submit_batch(ex->server->engine, s->pointers, s->count, s->requests, &s->error);
+    if (s->status == BN_OK)
+        s->status = bn_submit_batch(ex->server->engine, s->pointers, s->count, s->requests, &s->error);
 }
 
 // Events may have come before: jobs that have had their last one are released now, as are those of a client that is

@@ -17,8 +17,17 @@ struct job;
 
 enum state { LOADING, SERVING, DRAINING, CANCELLING };
 
+// How a document and a query become a prompt (pairs.c): what stands before, between and behind them.
+struct template {
+    bn_string parts[3];
+    bool query_first;
+    bool judges;        // the score is a verdict of two words, not the query's likelihood
+    bn_string words[2]; // then
+};
+
 struct server {
     struct options options;
+    struct template template;
     enum state state;
     bn_model *model;
     bn_engine *engine;
@@ -60,15 +69,18 @@ struct ask {
     uint32_t *tokens; // of prompt i: token_from[i] up to token_from[i + 1]
     size_t *token_from;
     size_t prompts;
+    bn_string *queries; // the prompts are documents then: one for all of them, or one for each
+    size_t queries_count;
+    struct template template;
     cJSON *chat; // a conversation
     bn_string system;
     bn_string *stops;
     bn_logit_bias *biases;
     struct buffer joined; // texts that were joined of parts: pointers
     struct buffer kept;   // until the answer, as its style wants it
-    uint32_t n, dimensions, prompt_logprobs;
+    uint32_t n, dimensions, prompt_logprobs, top_n, document_tokens;
     bool generates, stream, include_usage, has_seed, has_max_tokens, has_logprobs, has_prompt_logprobs, base64, has_chat,
-        has_tools;
+        has_tools, return_documents;
 };
 
 // How an API writes its answers. A stream is begin, chunk..., end; a whole answer is choice..., whole.
