@@ -157,12 +157,16 @@ static void write_prompt_logprobs(struct buffer *out, const struct exchange *ex,
     buffer_text(out, "]");
 }
 
-// `,"logprobs":...,"finish_reason":...`
-static void write_rest(struct buffer *out, const struct exchange *ex, struct job *job, const bn_event *event) {
+// `,"logprobs":...`
+static void write_logprobs(struct buffer *out, const struct exchange *ex, const struct job *job, const bn_event *event) {
     buffer_text(out, ",\"logprobs\":");
     if (event->logprobs == NULL) buffer_text(out, "null");
     else if (is_chat(ex)) chat_logprobs(out, ex, event);
     else text_logprobs(out, ex, event, job->written);
+}
+
+// `,"finish_reason":...`
+static void write_finish(struct buffer *out, const bn_event *event) {
     bool calls = event->finish_reason == BN_FINISH_STOP && event->tool_calls_total > 0;
     buffer_text(out, ",\"finish_reason\":");
     buffer_text(out, calls ? "\"tool_calls\"" : finish_name(event->finish_reason));
@@ -240,6 +244,22 @@ static void begin(struct exchange *ex) {
     }
 }
 
+// What is new of a chat, or, as OpenAI's, the end of its answer alone: clients take a call for done then.
+static void write_chunk(struct exchange *ex, const struct job *job, const bn_event *event, bool end) {
+    struct buffer *out = &ex->out;
+    buffer_add(out, ex->head.data, ex->head.end);
+    buffer_number(out, job->index);
+    if (end) {
+        buffer_text(out, ",\"delta\":{},\"logprobs\":null");
+        write_finish(out, event);
+    } else {
+        write_delta(out, event);
+        write_logprobs(out, ex, job, event);
+        buffer_text(out, ",\"finish_reason\":null");
+    }
+    buffer_text(out, "}]}\n\n");
+}
+
 static void chunk(struct exchange *ex, struct job *job, const bn_event *event) {
     struct buffer *out = &ex->out;
     const char *code = NULL;
@@ -250,19 +270,21 @@ static void chunk(struct exchange *ex, struct job *job, const bn_event *event) {
         buffer_text(out, "\n\n");
         return;
     }
-    bool nothing = event->text.length == 0 && event->reasoning.length == 0 && event->tool_calls_count == 0;
-    if (nothing && event->logprobs_count == 0 && event->kind != BN_EVENT_COMPLETED) return;
-    buffer_add(out, ex->head.data, ex->head.end);
-    buffer_number(out, job->index);
+    bool news = event->text.length > 0 || event->reasoning.length > 0 || event->tool_calls_count > 0 ||
+                event->logprobs_count > 0;
+    bool last = event->kind == BN_EVENT_COMPLETED;
     if (is_chat(ex)) {
-        write_delta(out, event);
-    } else {
-        buffer_text(out, ",\"text\":");
+        if (news) write_chunk(ex, job, event, false);
+        if (last) write_chunk(ex, job, event, true);
+    } else if (news || last) {
+        buffer_add(out, ex->head.data, ex->head.end);
+        buffer_format(out, "%u,\"text\":", job->index);
         buffer_json(out, event->text.data, event->text.length);
+        write_logprobs(out, ex, job, event);
+        write_finish(out, event);
+        buffer_text(out, "}]}\n\n");
     }
-    write_rest(out, ex, job, event);
     job->written += event->text.length;
-    buffer_text(out, "}]}\n\n");
 }
 
 static void end(struct exchange *ex) {
@@ -295,7 +317,8 @@ static void choice(struct exchange *ex, struct job *job, const bn_event *event) 
         write_more(out, event, false, true);
         buffer_text(out, "}");
     }
-    write_rest(out, ex, job, event);
+    write_logprobs(out, ex, job, event);
+    write_finish(out, event);
 }
 
 // Of prompt `i`. They belong to a completion's choice, and to a chat as a whole.

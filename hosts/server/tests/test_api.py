@@ -291,7 +291,8 @@ class Chat(ServerTest):
         self.assertEqual(events[0]["choices"][0]["delta"], {"role": "assistant", "content": ""})
         text = "".join(event["choices"][0]["delta"].get("content", "") for event in events[:-1])
         self.assertTrue(text.startswith("user: hello"))
-        self.assertEqual(events[-2]["choices"][0]["finish_reason"], "length")
+        ends = [event["choices"][0] for event in events[:-1] if event["choices"][0]["finish_reason"]]
+        self.assertEqual(ends, [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": "length"}])
         self.assertEqual(events[-1]["usage"]["completion_tokens"], 17)
 
     def test_content_of_parts(self):
@@ -321,7 +322,7 @@ class Chat(ServerTest):
         self.assertTrue(all("id" not in part for part in parts[1:]))
         self.assertEqual(json.loads("".join(part["function"]["arguments"] for part in parts)), {"city": "Paris"})
         self.assertEqual("".join(delta.get("content", "") for delta in deltas), choice["message"]["content"])
-        self.assertEqual(events[-1]["choices"][0]["finish_reason"], "tool_calls")
+        self.assertEqual((events[-1]["choices"][0]["finish_reason"], deltas[-1]), ("tool_calls", {}))
 
     def test_calls_that_must_come(self):
         body = {"messages": self.messages, "tools": self.TOOLS, "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 300}
