@@ -90,6 +90,13 @@ const char *read_claude_choice(struct exchange *ex, const cJSON *value) {
     return known ? NULL : "must have the type auto, any, tool or none";
 }
 
+// A conversation that the server would hold. The code tells Anthropic's clients to send all of it themselves.
+const char *read_thread(struct exchange *ex, const cJSON *value) {
+    (void)value;
+    fail(ex, 400, "thread_unsupported_request", "'thread' is not supported: send the whole conversation");
+    return "";
+}
+
 const char *read_thinking(struct exchange *ex, const cJSON *value) {
     bool off = is_type(value, "disabled");
     if (!off && !is_type(value, "enabled") && !is_type(value, "adaptive")) return "must have the type enabled or disabled";

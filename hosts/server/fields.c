@@ -122,6 +122,7 @@ static const struct field table[] = {
     {"dimensions", FIELDS_EMBEDDING, WHOLE, ASK(dimensions), 1, UINT32_MAX},
     {"response_format", SAMPLES, READ, .read = read_response_format},
     {"text", FIELDS_RESPONSE, READ, .read = read_text_format},
+    {"output_config", FIELDS_MESSAGE, READ, .read = read_text_format},
     // llama.cpp's and vLLM's.
     {"json_schema", GENERATE, READ, .read = read_json_schema},
     {"guided_json", GENERATE, READ, .read = read_json_schema},
@@ -129,6 +130,7 @@ static const struct field table[] = {
     {"grammar", GENERATE, READ, .read = read_grammar},
     {"guided_grammar", GENERATE, READ, .read = read_grammar},
     {"structured_outputs", GENERATE, READ, .read = read_structured_outputs},
+    {"thread", FIELDS_MESSAGE, READ, .read = read_thread},
     {"thinking", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_thinking},
     // One model is served, by any name that is no adapter's. Nothing is stored, and no account is kept of users.
     {"model", SUBMIT, READ, .read = read_model},
@@ -139,6 +141,7 @@ static const struct field table[] = {
     {"service_tier", OPENAI | FIELDS_MESSAGE, IGNORED},
     {"safety_identifier", OPENAI, IGNORED},
     {"prompt_cache_key", OPENAI, IGNORED},
+    {"output_config", FIELDS_COUNT, IGNORED},
     {"cache_control", FIELDS_MESSAGE | FIELDS_COUNT, IGNORED},
     // Without tools there is nothing to choose or to run in parallel.
     {"parallel_tool_calls", FIELDS_COMPLETION, IGNORED},
@@ -260,7 +263,7 @@ bool fields_read(struct exchange *ex, const cJSON *root) {
         const struct field *f = find(value->string, ex->route->fields);
         const char *wrong = f == NULL ? "is not a field of this request" : read_field(ex, f, value);
         if (wrong == NULL) continue;
-        fail(ex, 400, "invalid_request_error", "'%.64s' %s", value->string, wrong);
+        if (!ex->finished) fail(ex, 400, "invalid_request_error", "'%.64s' %s", value->string, wrong);
         return false;
     }
     if (!check(ex)) return false;

@@ -11,11 +11,11 @@ static void error(struct buffer *out, unsigned status, const char *code, const c
                  {413, "request_too_large"},     {429, "rate_limit_error"},     {503, "overloaded_error"},
                  {504, "timeout_error"}};
     const char *type = "api_error";
-    (void)code;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (types[i].status == status) type = types[i].type;
     buffer_format(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", type);
     buffer_json(out, message, length);
+    if (strncmp(code, "thread_", 7) == 0) buffer_format(out, ",\"details\":{\"error_code\":\"%s\"}", code);
     buffer_text(out, "}}");
 }
 

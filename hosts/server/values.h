@@ -1,4 +1,5 @@
-// Readers of fields for the table in fields.c. Each returns NULL, or what is wrong after the field's name.
+// Readers of fields for the table in fields.c. Each returns NULL, or what is wrong after the field's name, unless `ex` has
+// failed by then.
 #ifndef BN_SERVER_VALUES_H
 #define BN_SERVER_VALUES_H
 
@@ -35,6 +36,7 @@ const char *read_json_schema(struct exchange *ex, const cJSON *value);
 const char *read_grammar(struct exchange *ex, const cJSON *value);
 const char *read_regex(struct exchange *ex, const cJSON *value);
 const char *read_structured_outputs(struct exchange *ex, const cJSON *value);
+const char *read_thread(struct exchange *ex, const cJSON *value);
 const char *read_thinking(struct exchange *ex, const cJSON *value);
 const char *read_encoding(struct exchange *ex, const cJSON *value);
 
