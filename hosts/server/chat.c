@@ -1,8 +1,69 @@
-// Conversations with tools: the fields of a chat go to the engine as JSON.
+// The fields of a chat go to the engine as JSON.
+#include "chat.h"
+
 #include "values.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+cJSON *chat_of(struct ask *ask) {
+    if (ask->chat == NULL) ask->chat = must(cJSON_CreateObject());
+    return ask->chat;
+}
+
+bool is_type(const cJSON *value, const char *type) {
+    const cJSON *given = cJSON_GetObjectItemCaseSensitive(value, "type");
+    return cJSON_IsString(given) && strcmp(given->valuestring, type) == 0;
+}
+
+void add_reference(cJSON *to, const char *name, const cJSON *value) {
+    if (value != NULL) cJSON_AddItemReferenceToObject(to, name, (cJSON *)value);
+}
+
+cJSON *add_message(cJSON *to, const char *role) {
+    cJSON *message = must(cJSON_CreateObject());
+    cJSON_AddStringToObject(message, "role", role);
+    cJSON_AddItemToArray(to, message);
+    return message;
+}
+
+void add_call(cJSON *message, const cJSON *id, const cJSON *name, const cJSON *arguments) {
+    cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls"), *call = must(cJSON_CreateObject());
+    if (calls == NULL) calls = cJSON_AddArrayToObject(message, "tool_calls");
+    cJSON_AddItemToArray(calls, call);
+    add_reference(call, "id", id);
+    cJSON_AddStringToObject(call, "type", "function");
+    cJSON *function = cJSON_AddObjectToObject(call, "function");
+    add_reference(function, "name", name);
+    add_reference(function, "arguments", arguments);
+}
+
+void add_tool(cJSON *tools, const cJSON *tool, const char *schema) {
+    cJSON *made = must(cJSON_CreateObject());
+    cJSON_AddItemToArray(tools, made);
+    cJSON_AddStringToObject(made, "type", "function");
+    cJSON *function = cJSON_AddObjectToObject(made, "function");
+    add_reference(function, "name", cJSON_GetObjectItemCaseSensitive(tool, "name"));
+    add_reference(function, "description", cJSON_GetObjectItemCaseSensitive(tool, "description"));
+    add_reference(function, "parameters", cJSON_GetObjectItemCaseSensitive(tool, schema));
+    add_reference(function, "strict", cJSON_GetObjectItemCaseSensitive(tool, "strict"));
+}
+
+void add_choice(cJSON *chat, const cJSON *choice) {
+    cJSON *made = cJSON_AddObjectToObject(chat, "tool_choice");
+    cJSON_AddStringToObject(made, "type", "function");
+    cJSON *function = cJSON_AddObjectToObject(made, "function");
+    add_reference(function, "name", cJSON_GetObjectItemCaseSensitive(choice, "name"));
+}
+
+const char *set_thinking(struct ask *ask, bool on) {
+    cJSON *chat = chat_of(ask);
+    if (cJSON_GetObjectItemCaseSensitive(chat, "chat_template_kwargs") != NULL)
+        return "cannot be set beside 'chat_template_kwargs'";
+    cJSON *variables = cJSON_AddObjectToObject(chat, "chat_template_kwargs");
+    cJSON_AddBoolToObject(variables, "enable_thinking", on);
+    return NULL;
+}
 
 static const char *check_message(cJSON *message) {
     static const char *const roles[] = {"system", "user", "assistant", "tool"};
@@ -30,10 +91,19 @@ const char *read_chat(struct exchange *ex, const cJSON *value) {
         ask->has_chat = true;
     }
     if (strcmp(value->string, "tools") == 0) ask->has_tools = true;
-    if (ask->chat == NULL) ask->chat = must(cJSON_CreateObject());
-    if (cJSON_GetObjectItemCaseSensitive(ask->chat, value->string) != NULL) return "is there twice";
-    cJSON_AddItemReferenceToObject(ask->chat, value->string, (cJSON *)value);
+    if (cJSON_GetObjectItemCaseSensitive(chat_of(ask), value->string) != NULL) return "is there twice";
+    add_reference(ask->chat, value->string, value);
     return NULL;
+}
+
+// In front of the others.
+static void add_system(struct ask *ask) {
+    cJSON *messages = cJSON_GetObjectItemCaseSensitive(ask->chat, "messages"), *system;
+    if (ask->system.data == NULL || !cJSON_IsArray(messages)) return;
+    system = must(cJSON_CreateObject());
+    cJSON_AddStringToObject(system, "role", "system");
+    cJSON_AddStringToObject(system, "content", ask->system.data);
+    cJSON_InsertItemInArray(messages, 0, system);
 }
 
 void chat_done(struct ask *ask) {

@@ -39,7 +39,8 @@ const char *read_response_format(struct exchange *ex, const cJSON *value) {
 
 const char *read_text_format(struct exchange *ex, const cJSON *value) {
     const cJSON *format = cJSON_GetObjectItemCaseSensitive(value, "format");
-    return format == NULL ? NULL : read_format(&ex->ask, format, NULL);
+    if (!cJSON_IsObject(value)) return "must be an object";
+    return format == NULL || cJSON_IsNull(format) ? NULL : read_format(&ex->ask, format, NULL);
 }
 
 const char *read_json_schema(struct exchange *ex, const cJSON *value) {

@@ -1,5 +1,6 @@
 #include "fields.h"
 
+#include "pairs.h"
 #include "values.h"
 
 #include <stddef.h>
@@ -10,7 +11,10 @@
 // Routes by what they have in common.
 #define SAMPLES (FIELDS_COMPLETION | FIELDS_CHAT | FIELDS_BATCH)
 #define GENERATE (SAMPLES | FIELDS_RESPONSE | FIELDS_MESSAGE)
-#define SUBMIT (GENERATE | FIELDS_EMBEDDING)
+#define PAIRS (FIELDS_RERANK | FIELDS_SCORE)
+#define SUBMIT (GENERATE | FIELDS_EMBEDDING | PAIRS)
+#define CHATS (FIELDS_CHAT | FIELDS_TOKENIZE)
+#define TEMPLATED (CHATS | FIELDS_RESPONSE)
 #define ALL (SUBMIT | FIELDS_TOKENIZE | FIELDS_COUNT)
 #define OPENAI (FIELDS_COMPLETION | FIELDS_CHAT | FIELDS_RESPONSE)
 #define EXACT 9007199254740992.0 // 2^53: cJSON reads numbers as doubles
@@ -38,23 +42,34 @@ static const struct field table[] = {
     {"input", FIELDS_EMBEDDING, READ, .read = read_prompts},
     {"input", FIELDS_RESPONSE, READ, .read = read_input},
     {"text", FIELDS_TOKENIZE, READ, .read = read_prompts},
-    {"messages", FIELDS_CHAT, READ, .read = read_chat},
+    {"messages", CHATS, READ, .read = read_chat},
     {"messages", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_claude_messages},
-    {"messages", FIELDS_TOKENIZE, READ, .read = read_messages},
+    {"text_2", FIELDS_SCORE, READ, .read = read_documents},
+    {"text_1", FIELDS_SCORE, READ, .read = read_queries},
+    {"queries", FIELDS_SCORE, READ, .read = read_queries},
+    {"documents", PAIRS, READ, .read = read_documents},
+    {"query", FIELDS_RERANK, READ, .read = read_query},
+    {"template", PAIRS, READ, .read = read_template},
+    {"top_n", FIELDS_RERANK, WHOLE, ASK(top_n), 0, UINT32_MAX},
+    {"return_documents", FIELDS_RERANK, BOOL, .at = ASK(return_documents)},
+    {"max_tokens_per_doc", PAIRS, WHOLE, ASK(document_tokens), 1, UINT32_MAX},
     {"instructions", FIELDS_RESPONSE, READ, .read = read_system},
     {"system", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_system},
-    {"tools", FIELDS_CHAT, READ, .read = read_chat},
-    {"tool_choice", FIELDS_CHAT, READ, .read = read_chat},
-    {"parallel_tool_calls", FIELDS_CHAT, READ, .read = read_chat},
+    {"tools", FIELDS_RESPONSE, READ, .read = read_response_tools},
+    {"tool_choice", FIELDS_RESPONSE, READ, .read = read_response_choice},
+    {"reasoning", FIELDS_RESPONSE, READ, .read = read_reasoning},
+    {"tools", CHATS, READ, .read = read_chat},
+    {"tool_choice", CHATS, READ, .read = read_chat},
+    {"parallel_tool_calls", TEMPLATED, READ, .read = read_chat},
     {"tools", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_claude_tools},
     {"tool_choice", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_claude_choice},
     // vLLM's and transformers' names.
-    {"chat_template_kwargs", FIELDS_CHAT, READ, .read = read_chat},
-    {"documents", FIELDS_CHAT, READ, .read = read_chat},
-    {"add_generation_prompt", FIELDS_CHAT, READ, .read = read_chat},
-    {"continue_final_message", FIELDS_CHAT, READ, .read = read_chat},
-    {"tool_format", FIELDS_CHAT, READ, .read = read_chat},
-    {"reasoning_format", FIELDS_CHAT, READ, .read = read_chat},
+    {"chat_template_kwargs", TEMPLATED, READ, .read = read_chat},
+    {"documents", TEMPLATED, READ, .read = read_chat},
+    {"add_generation_prompt", TEMPLATED, READ, .read = read_chat},
+    {"continue_final_message", TEMPLATED, READ, .read = read_chat},
+    {"tool_format", TEMPLATED, READ, .read = read_chat},
+    {"reasoning_format", TEMPLATED, READ, .read = read_chat},
     {"stop", SAMPLES, READ, .read = read_stop},
     {"stop_sequences", FIELDS_MESSAGE, READ, .read = read_stop},
     {"stream", GENERATE, BOOL, .at = ASK(stream)},
@@ -91,6 +106,7 @@ static const struct field table[] = {
     {"dry_penalty_last_n", GENERATE, WHOLE, PARAM(dry_window), 0, UINT32_MAX},
     {"logprobs", FIELDS_COMPLETION | FIELDS_CHAT, READ, .read = read_logprobs},
     {"top_logprobs", FIELDS_CHAT, WHOLE, PARAM(top_logprobs), 0, 32},
+    {"prompt_logprobs", FIELDS_COMPLETION | FIELDS_CHAT, WHOLE, ASK(prompt_logprobs), 0, 32, ASK(has_prompt_logprobs)},
     {"echo", FIELDS_COMPLETION, FLAG, PARAM(flags), .high = BN_REQUEST_ECHO_PROMPT},
     {"ignore_eos", GENERATE, FLAG, PARAM(flags), .high = BN_REQUEST_IGNORE_EOS},
     {"no_cache", SUBMIT, FLAG, PARAM(flags), .high = BN_REQUEST_NO_CACHE},
@@ -106,6 +122,7 @@ static const struct field table[] = {
     {"dimensions", FIELDS_EMBEDDING, WHOLE, ASK(dimensions), 1, UINT32_MAX},
     {"response_format", SAMPLES, READ, .read = read_response_format},
     {"text", FIELDS_RESPONSE, READ, .read = read_text_format},
+    {"output_config", FIELDS_MESSAGE, READ, .read = read_text_format},
     // llama.cpp's and vLLM's.
     {"json_schema", GENERATE, READ, .read = read_json_schema},
     {"guided_json", GENERATE, READ, .read = read_json_schema},
@@ -113,6 +130,7 @@ static const struct field table[] = {
     {"grammar", GENERATE, READ, .read = read_grammar},
     {"guided_grammar", GENERATE, READ, .read = read_grammar},
     {"structured_outputs", GENERATE, READ, .read = read_structured_outputs},
+    {"thread", FIELDS_MESSAGE, READ, .read = read_thread},
     {"thinking", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_thinking},
     // One model is served, by any name that is no adapter's. Nothing is stored, and no account is kept of users.
     {"model", SUBMIT, READ, .read = read_model},
@@ -123,9 +141,10 @@ static const struct field table[] = {
     {"service_tier", OPENAI | FIELDS_MESSAGE, IGNORED},
     {"safety_identifier", OPENAI, IGNORED},
     {"prompt_cache_key", OPENAI, IGNORED},
+    {"output_config", FIELDS_COUNT, IGNORED},
     {"cache_control", FIELDS_MESSAGE | FIELDS_COUNT, IGNORED},
     // Without tools there is nothing to choose or to run in parallel.
-    {"parallel_tool_calls", FIELDS_COMPLETION | FIELDS_RESPONSE, IGNORED},
+    {"parallel_tool_calls", FIELDS_COMPLETION, IGNORED},
     {"truncation", FIELDS_RESPONSE, IGNORED}, // what is too long is refused
     // Refused, unless they are empty or ask for nothing.
     {"tools", ALL, REFUSED},
@@ -210,7 +229,7 @@ static void sampling_defaults(struct exchange *ex) {
 static bool check(struct exchange *ex) {
     struct ask *ask = &ex->ask;
     const char *wanted = NULL;
-    if (ask->prompts == 0 && ask->messages == NULL && !ask->has_chat) {
+    if (ask->prompts == 0 && !ask->has_chat) {
         for (size_t i = 0; wanted == NULL; i++) // the table begins with them
             if ((table[i].routes & ex->route->fields) != 0) wanted = table[i].name;
     } else if (ex->route->fields == FIELDS_MESSAGE && !ask->has_max_tokens) {
@@ -219,9 +238,12 @@ static bool check(struct exchange *ex) {
     if (wanted != NULL) fail(ex, 400, "invalid_request_error", "'%s' is missing", wanted);
     else if (ask->params.top_logprobs > 0 && !ask->has_logprobs)
         fail(ex, 400, "invalid_request_error", "'top_logprobs' needs 'logprobs' to be true");
+    else if (ask->has_prompt_logprobs && ask->stream)
+        fail(ex, 400, "invalid_request_error", "'prompt_logprobs' cannot be streamed");
     else if (ask->dimensions != 0 && ask->dimensions != ex->server->info.embedding_size)
         fail(ex, 400, "invalid_request_error", "'dimensions' can only be %llu with this model",
              (ull)ex->server->info.embedding_size);
+    else if ((ex->route->fields & PAIRS) != 0) pairs_check(ex);
     // As OpenAI's: the echoed prompt has log probabilities too.
     const uint32_t both = BN_REQUEST_ECHO_PROMPT | BN_REQUEST_LOGPROBS;
     if ((ask->params.flags & both) == both) ask->params.flags |= BN_REQUEST_PROMPT_LOGPROBS;
@@ -241,18 +263,13 @@ bool fields_read(struct exchange *ex, const cJSON *root) {
         const struct field *f = find(value->string, ex->route->fields);
         const char *wrong = f == NULL ? "is not a field of this request" : read_field(ex, f, value);
         if (wrong == NULL) continue;
-        fail(ex, 400, "invalid_request_error", "'%.64s' %s", value->string, wrong);
+        if (!ex->finished) fail(ex, 400, "invalid_request_error", "'%.64s' %s", value->string, wrong);
         return false;
     }
     if (!check(ex)) return false;
     if (ask->generates && !ask->stream) ask->params.flags |= BN_REQUEST_NO_STREAM;
     if (ask->prompts == 0) ask->prompts = 1; // the conversation
     chat_done(ask);
-    if (ask->messages != NULL && ask->system.data != NULL) {
-        ask->messages[0] = (bn_chat_message){BN_STRING("system"), ask->system};
-        ask->params.messages = ask->messages;
-        ask->params.messages_count++;
-    }
     return true;
 }
 
@@ -268,13 +285,13 @@ void ask_free(struct ask *ask) {
     free(ask->texts);
     free(ask->tokens);
     free(ask->token_from);
-    free(ask->messages);
+    free(ask->queries);
     free(ask->stops);
     free(ask->biases);
     ask->texts = NULL;
     ask->tokens = NULL;
     ask->token_from = NULL;
-    ask->messages = NULL;
+    ask->queries = NULL;
     ask->stops = NULL;
     ask->biases = NULL;
 }

@@ -13,6 +13,8 @@ enum {
     FIELDS_RESPONSE = 32,
     FIELDS_MESSAGE = 64,
     FIELDS_COUNT = 128,
+    FIELDS_RERANK = 256,
+    FIELDS_SCORE = 512,
 };
 
 // Reads the exchange's body into `ex->ask`, whose texts point into `root`. False: `ex` has failed.

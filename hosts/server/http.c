@@ -195,7 +195,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     ex->client->exchange = NULL;
     ex->client->deadline_ms = now_ms() + ex->server->options.idle_timeout_s * 1000; // for the next request's head
     ex->server->exchanges--;
-    buffer_free(&ex->ask.stops_kept);
+    buffer_free(&ex->ask.kept);
     buffer_free(&ex->out);
     buffer_free(&ex->head);
     free(ex);

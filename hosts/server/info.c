@@ -1,9 +1,7 @@
 #include "info.h"
 
 #include "adapters.h"
-#include "fields.h"
 #include "trace.h"
-#include "work.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -135,64 +133,4 @@ void page(struct exchange *ex) {
     buffer_add(&ex->out, from, (size_t)(_binary_hosts_server_page_html_end - from));
     ex->type = "text/html; charset=utf-8";
     ex->finished = true;
-}
-
-// -- tokens -----------------------------------------------------------------------------------------
-
-struct ids {
-    uint32_t *ids;
-    size_t count, room;
-    bn_status status;
-    bn_error error;
-    struct buffer out;
-};
-
-static void write_ids(struct ids *s, bool number_only) {
-    buffer_format(&s->out, "{\"%s\":%zu", number_only ? "input_tokens" : "count", s->count);
-    if (!number_only) buffer_text(&s->out, ",\"tokens\":[");
-    for (size_t i = 0; i < s->count && !number_only; i++) {
-        if (i > 0) buffer_text(&s->out, ",");
-        buffer_number(&s->out, s->ids[i]);
-    }
-    buffer_text(&s->out, number_only ? "}" : "]}");
-}
-
-// Of the text or the conversation.
-static void find_ids(struct exchange *ex) {
-    const bn_request_params *p = &ex->ask.params;
-    const bn_model *model = ex->server->model;
-    struct ids *s = ex->work.data;
-    s->error.struct_size = sizeof s->error;
-    do {
-        s->room = s->count > s->room ? s->count : s->room;
-        s->ids = must(realloc(s->ids, s->room * sizeof *s->ids));
-        s->status = ex->ask.has_chat
-                        ? bn_model_chat_json_tokenize(model, p->chat_json, s->ids, s->room, &s->count, &s->error)
-                    : p->messages != NULL
-                        ? bn_model_chat_tokenize(model, p->messages, p->messages_count, p->message_size,
-                                                 BN_CHAT_ADD_GENERATION_PROMPT, s->ids, s->room, &s->count, &s->error)
-                        : bn_model_tokenize(model, ex->ask.texts[0], BN_TOKENIZE_ADD_SPECIAL, s->ids, s->room,
-                                            &s->count, &s->error);
-    } while (s->status == BN_ERR_BUFFER_TOO_SMALL);
-    if (s->status == BN_OK) write_ids(s, ex->route->fields == FIELDS_COUNT);
-}
-
-static void ids_found(struct exchange *ex) {
-    struct ids *s = ex->work.data;
-    ex->finished = true;
-    if (s->status != BN_OK) fail_with(ex, &s->error);
-    else ex->out = s->out;
-    free(s->ids);
-    free(s);
-}
-
-void tokenize(struct exchange *ex) {
-    const struct ask *ask = &ex->ask;
-    if (ask->messages == NULL && !ask->has_chat && (ask->prompts != 1 || ask->texts[0].data == NULL)) {
-        fail(ex, 400, "invalid_request_error", "'text' must be one text");
-        return;
-    }
-    struct ids *s = must(calloc(1, sizeof *s));
-    s->room = buffer_length(&ex->body); // of bytes: there are seldom more tokens
-    work_do(ex, (struct work){find_ids, ids_found, s, NULL});
 }

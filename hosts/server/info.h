@@ -10,7 +10,5 @@ void metrics(struct exchange *ex);
 void stats(struct exchange *ex);
 void health(struct exchange *ex);
 void page(struct exchange *ex);
-// Of a text or a conversation in `ex->ask`: the ids, or their number.
-void tokenize(struct exchange *ex);
 
 #endif

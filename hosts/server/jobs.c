@@ -1,5 +1,7 @@
 // The engine's requests: submitted for an exchange, found again by user_data, released when they end.
+#include "pairs.h"
 #include "server.h"
+#include "tokens.h"
 #include "work.h"
 
 #include <stdlib.h>
@@ -16,7 +18,7 @@ static struct {
     uint32_t count, free; // `free` - 1 is the first free slot
 } jobs;
 
-static struct job *job_new(struct exchange *ex, uint32_t index) {
+static struct job *job_new(struct exchange *ex, uint32_t index, bool scores) {
     if (jobs.free == 0) {
         uint32_t old = jobs.count, count = old == 0 ? 64 : old * 2;
         jobs.slots = must(realloc(jobs.slots, count * sizeof *jobs.slots));
@@ -25,7 +27,7 @@ static struct job *job_new(struct exchange *ex, uint32_t index) {
         jobs.free = old + 1;
     }
     struct job *job = must(calloc(1, sizeof *job));
-    *job = (struct job){.exchange = ex, .slot = jobs.free - 1, .index = index};
+    *job = (struct job){.exchange = ex, .slot = jobs.free - 1, .index = index, .scores = scores};
     jobs.free = jobs.slots[job->slot].next_free;
     jobs.slots[job->slot].job = job;
     jobs.slots[job->slot].round++;
@@ -69,18 +71,32 @@ static uint64_t mixed(uint64_t x) {
     return x ^ x >> 31;
 }
 
-// One request for each prompt and each of `n`; the same seeds for each prompt.
-static void fill(struct exchange *ex, bn_request_params *params, size_t i) {
+// The prompt's log probabilities alone.
+static void score_only(const struct ask *ask, bn_request_params *params) {
+    const bn_request_params *p = &ask->params;
+    bn_request_params_init(params, sizeof *params);
+    params->flags = BN_REQUEST_SCORE | BN_REQUEST_LOGPROBS | (p->flags & (BN_REQUEST_NO_CACHE | BN_REQUEST_DROP_LATE));
+    params->top_logprobs = ask->prompt_logprobs;
+    params->cache_salt = p->cache_salt;
+    params->timeout_ms = p->timeout_ms;
+    params->queue_timeout_ms = p->queue_timeout_ms;
+    params->priority = p->priority;
+    params->adapter = p->adapter;
+}
+
+// One request for each prompt and each of `n`, with the same seeds for each prompt.
+static void fill(struct exchange *ex, bn_request_params *params, const struct job *job) {
     struct ask *ask = &ex->ask;
-    size_t prompt = i / ask->n;
+    size_t prompt = job->scores ? job->index : job->index / ask->n;
     *params = ask->params;
-    params->user_data = user_data(ex->jobs[i]);
+    if (job->scores) score_only(ask, params);
+    else if (ask->generates) params->seed = (ask->has_seed ? ask->params.seed : mixed(ex->id)) + job->index % ask->n;
+    params->user_data = user_data(job);
     if (ex->trace.start_ns != 0) {
         memcpy(params->trace_id, ex->trace.trace_id, sizeof params->trace_id);
         memcpy(params->parent_id, ex->trace.id, sizeof params->parent_id);
     }
-    if (ask->generates) params->seed = (ask->has_seed ? ask->params.seed : mixed(ex->id)) + i % ask->n;
-    if (ask->messages != NULL || ask->has_chat) return;
+    if (ask->has_chat || ask->queries != NULL) return;
     const size_t *from = &ask->token_from[prompt];
     if (from[0] == from[1]) params->prompt = ask->texts[prompt];
     else params->prompt_tokens = ask->tokens + from[0], params->prompt_tokens_count = from[1] - from[0];
@@ -91,14 +107,23 @@ struct submission {
     bn_request_params *params;
     const bn_request_params **pointers;
     bn_request *requests;
+    struct tokens tokens; // of a conversation that is scored, or of pairs
     bn_status status;
     bn_error error;
 };
 
 static void submit(struct exchange *ex) {
     struct submission *s = ex->work.data;
+    const struct ask *ask = &ex->ask;
     s->error.struct_size = sizeof s->error;
-    s->status = bn_submit_batch(ex->server->engine, s->pointers, s->count, s->requests, &s->error);
+    if (ask->queries != NULL) s->status = pairs_fill(ex, s->params, &s->tokens, &s->error);
+    if (ask->has_chat && ask->has_prompt_logprobs) {
+        s->status = tokens_add_chat(&s->tokens, ex->server->model, ask->params.chat_json, &s->error);
+        s->params[s->count - 1].prompt_tokens = s->tokens.ids;
+        s->params[s->count - 1].prompt_tokens_count = s->tokens.count;
+    }
+    if (s->status == BN_OK)
+        s->status = bn_submit_batch(ex->server->engine, s->pointers, s->count, s->requests, &s->error);
 }
 
 // Events may have come before: jobs that have had their last one are released now, as are those of a client that is
@@ -115,6 +140,7 @@ static void submitted(struct exchange *ex) {
         ex->streaming = false;
         fail_with(ex, &s->error);
     }
+    free(s->tokens.ids);
     free(s->requests);
     free(s->pointers);
     free(s->params);
@@ -123,7 +149,8 @@ static void submitted(struct exchange *ex) {
 
 void jobs_submit(struct exchange *ex) {
     struct server *server = ex->server;
-    size_t count = ex->ask.prompts * ex->ask.n;
+    size_t answers = ex->ask.prompts * ex->ask.n;
+    size_t count = answers + (ex->ask.has_prompt_logprobs ? ex->ask.prompts : 0);
     if (count > server->options.queue) {
         fail(ex, 400, "invalid_request_error", "this server takes at most %llu prompts at a time",
              (ull)server->options.queue);
@@ -137,11 +164,13 @@ void jobs_submit(struct exchange *ex) {
     ex->jobs = must(calloc(count, sizeof *ex->jobs));
     for (; ex->jobs_count < count; ex->jobs_count++) {
         size_t i = ex->jobs_count;
-        ex->jobs[i] = job_new(ex, (uint32_t)i);
-        fill(ex, &s->params[i], i);
+        bool scores = i >= answers;
+        ex->jobs[i] = job_new(ex, (uint32_t)(scores ? i - answers : i), scores);
+        fill(ex, &s->params[i], ex->jobs[i]);
         s->pointers[i] = &s->params[i];
     }
     ex->jobs_left = count;
+    if (ex->route->style->keep != NULL) ex->route->style->keep(ex);
     ex->streaming = ex->ask.stream;
     if (ex->streaming) ex->route->style->begin(ex);
     work_do(ex, (struct work){submit, submitted, s, NULL});
@@ -158,13 +187,13 @@ static void on_event(struct job *job, const bn_event *event) {
     bool last = event->kind == BN_EVENT_COMPLETED;
     const char *code = NULL;
     unsigned status = event_status(event, &code);
-    if (last) {
+    if (last) ex->jobs_left--;
+    if (last && !job->scores) {
         ex->prompt_tokens += job->index % ex->ask.n == 0 ? event->prompt_tokens : 0; // once for each prompt
         ex->generated_tokens += event->generated_tokens;
         ex->cached_tokens += event->cached_tokens;
         ex->drafted_tokens += event->drafted_tokens;
         ex->accepted_tokens += event->accepted_tokens;
-        ex->jobs_left--;
     }
     if (!ex->streaming && status != 0) { // one failed, so all did
         fail(ex, status, code, "%.*s", (int)event->message.length, event->message.data);

@@ -1,4 +1,5 @@
 // bn-server: a model over HTTP. README.md says how it is used, server.h how it is made.
+#include "pairs.h"
 #include "server.h"
 #include "trace.h"
 
@@ -51,7 +52,7 @@ int main(int argc, char **argv) {
     static struct server server = {.name = ""};
     options_read(&server.options, argc, argv);
     raise_limit(server.options.max_connections);
-    if (!otlp_start(&server)) return 2;
+    if (!otlp_start(&server) || !pairs_start(&server)) return 2;
     if (getrandom(&server.seed, sizeof server.seed, 0) != sizeof server.seed) server.seed = (uint64_t)getpid();
     server.next_id = server.seed;
     server.epoll = epoll_create1(EPOLL_CLOEXEC);

@@ -11,18 +11,18 @@ static void error(struct buffer *out, unsigned status, const char *code, const c
                  {413, "request_too_large"},     {429, "rate_limit_error"},     {503, "overloaded_error"},
                  {504, "timeout_error"}};
     const char *type = "api_error";
-    (void)code;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (types[i].status == status) type = types[i].type;
     buffer_format(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", type);
     buffer_json(out, message, length);
+    if (strncmp(code, "thread_", 7) == 0) buffer_format(out, ",\"details\":{\"error_code\":\"%s\"}", code);
     buffer_text(out, "}}");
 }
 
 // `"stop_reason":...,"stop_sequence":...`
 static void write_stop(struct buffer *out, const struct exchange *ex, const bn_event *event) {
     const char *reason = "max_tokens"; // or another limit that cut it
-    const char *stop = ex->ask.stops_kept.data;
+    const char *stop = ex->ask.kept.data;
     if (event->finish_reason == BN_FINISH_STOP) reason = event->tool_calls_total > 0 ? "tool_use" : "end_turn";
     if (event->finish_reason == BN_FINISH_STOP_STRING) reason = "stop_sequence";
     buffer_format(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", reason);
@@ -104,11 +104,15 @@ static void chunk(struct exchange *ex, struct job *job, const bn_event *event) {
         buffer_text(out, "\n\n");
         return;
     }
+    size_t i = 0;
+    // More of the call that is open stands before what came behind it.
+    for (; i < event->tool_calls_count && event->tool_calls[i].id.length == 0; i++)
+        write_delta(out, job, "input_json_delta", "partial_json", event->tool_calls[i].arguments);
     if (event->reasoning.length > 0) open_block(out, job, "thinking", NULL);
     write_delta(out, job, "thinking_delta", "thinking", event->reasoning);
     if (event->text.length > 0) open_block(out, job, "text", NULL);
     write_delta(out, job, "text_delta", "text", event->text);
-    for (size_t i = 0; i < event->tool_calls_count; i++) {
+    for (; i < event->tool_calls_count; i++) {
         const bn_tool_call *call = &event->tool_calls[i];
         if (call->id.length > 0) open_block(out, job, "tool_use", call);
         write_delta(out, job, "input_json_delta", "partial_json", call->arguments);

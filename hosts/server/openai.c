@@ -131,12 +131,42 @@ static void text_logprobs(struct buffer *out, const struct exchange *ex, const b
     buffer_text(out, "]}");
 }
 
-// `,"logprobs":...,"finish_reason":...`
-static void write_rest(struct buffer *out, const struct exchange *ex, struct job *job, const bn_event *event) {
+// vLLM's: null for the first token, then maps of token ids, the prompt's own first. A token's rank is known among those
+// that were asked for.
+static void write_prompt_logprobs(struct buffer *out, const struct exchange *ex, const bn_event *event) {
+    uint32_t each = event->logprobs_per_token;
+    for (size_t i = 0; i < event->tokens_count; i++) {
+        const bn_logprob *entries = &event->logprobs[i * each];
+        uint32_t own = 0; // its rank
+        for (uint32_t k = 1; k < each && own == 0; k++)
+            if (entries[k].token == entries->token) own = k;
+        buffer_text(out, i > 0 ? "," : "[");
+        for (uint32_t k = 0; k < each && !isnan(entries->logprob); k++) {
+            uint32_t rank = k == 0 ? own : k;
+            if (k > 0 && k == own) continue;
+            buffer_format(out, "%s\"%u\":{\"logprob\":", k > 0 ? "," : "{", entries[k].token);
+            write_logprob(out, entries[k].logprob);
+            if (rank == 0) buffer_text(out, ",\"rank\":null");
+            else buffer_format(out, ",\"rank\":%u", rank);
+            buffer_text(out, ",\"decoded_token\":");
+            write_key(out, ex, &entries[k]);
+            buffer_text(out, "}");
+        }
+        buffer_text(out, isnan(entries->logprob) ? "null" : "}");
+    }
+    buffer_text(out, "]");
+}
+
+// `,"logprobs":...`
+static void write_logprobs(struct buffer *out, const struct exchange *ex, const struct job *job, const bn_event *event) {
     buffer_text(out, ",\"logprobs\":");
     if (event->logprobs == NULL) buffer_text(out, "null");
     else if (is_chat(ex)) chat_logprobs(out, ex, event);
     else text_logprobs(out, ex, event, job->written);
+}
+
+// `,"finish_reason":...`
+static void write_finish(struct buffer *out, const bn_event *event) {
     bool calls = event->finish_reason == BN_FINISH_STOP && event->tool_calls_total > 0;
     buffer_text(out, ",\"finish_reason\":");
     buffer_text(out, calls ? "\"tool_calls\"" : finish_name(event->finish_reason));
@@ -214,6 +244,22 @@ static void begin(struct exchange *ex) {
     }
 }
 
+// What is new of a chat, or, as OpenAI's, the end of its answer alone: clients take a call for done then.
+static void write_chunk(struct exchange *ex, const struct job *job, const bn_event *event, bool end) {
+    struct buffer *out = &ex->out;
+    buffer_add(out, ex->head.data, ex->head.end);
+    buffer_number(out, job->index);
+    if (end) {
+        buffer_text(out, ",\"delta\":{},\"logprobs\":null");
+        write_finish(out, event);
+    } else {
+        write_delta(out, event);
+        write_logprobs(out, ex, job, event);
+        buffer_text(out, ",\"finish_reason\":null");
+    }
+    buffer_text(out, "}]}\n\n");
+}
+
 static void chunk(struct exchange *ex, struct job *job, const bn_event *event) {
     struct buffer *out = &ex->out;
     const char *code = NULL;
@@ -224,19 +270,21 @@ static void chunk(struct exchange *ex, struct job *job, const bn_event *event) {
         buffer_text(out, "\n\n");
         return;
     }
-    bool nothing = event->text.length == 0 && event->reasoning.length == 0 && event->tool_calls_count == 0;
-    if (nothing && event->logprobs_count == 0 && event->kind != BN_EVENT_COMPLETED) return;
-    buffer_add(out, ex->head.data, ex->head.end);
-    buffer_number(out, job->index);
+    bool news = event->text.length > 0 || event->reasoning.length > 0 || event->tool_calls_count > 0 ||
+                event->logprobs_count > 0;
+    bool last = event->kind == BN_EVENT_COMPLETED;
     if (is_chat(ex)) {
-        write_delta(out, event);
-    } else {
-        buffer_text(out, ",\"text\":");
+        if (news) write_chunk(ex, job, event, false);
+        if (last) write_chunk(ex, job, event, true);
+    } else if (news || last) {
+        buffer_add(out, ex->head.data, ex->head.end);
+        buffer_format(out, "%u,\"text\":", job->index);
         buffer_json(out, event->text.data, event->text.length);
+        write_logprobs(out, ex, job, event);
+        write_finish(out, event);
+        buffer_text(out, "}]}\n\n");
     }
-    write_rest(out, ex, job, event);
     job->written += event->text.length;
-    buffer_text(out, "}]}\n\n");
 }
 
 static void end(struct exchange *ex) {
@@ -252,9 +300,14 @@ static void end(struct exchange *ex) {
 
 // -- whole answers ----------------------------------------------------------------------------------
 
+// A choice without the brace at its end, or a prompt's log probabilities.
 static void choice(struct exchange *ex, struct job *job, const bn_event *event) {
     struct buffer *out = &job->out;
     if (event->kind != BN_EVENT_COMPLETED) return;
+    if (job->scores) {
+        write_prompt_logprobs(out, ex, event);
+        return;
+    }
     buffer_format(out, "{\"index\":%u,%s", job->index,
                   is_chat(ex) ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
     if (event->text.length == 0 && event->tool_calls_count > 0) buffer_text(out, "null");
@@ -264,15 +317,31 @@ static void choice(struct exchange *ex, struct job *job, const bn_event *event) 
         write_more(out, event, false, true);
         buffer_text(out, "}");
     }
-    write_rest(out, ex, job, event);
-    buffer_text(out, "}");
+    write_logprobs(out, ex, job, event);
+    write_finish(out, event);
+}
+
+// Of prompt `i`. They belong to a completion's choice, and to a chat as a whole.
+static void add_prompt_logprobs(struct exchange *ex, size_t i) {
+    if (!ex->ask.has_prompt_logprobs) return;
+    const struct buffer *from = &ex->jobs[ex->ask.prompts * ex->ask.n + i]->out;
+    buffer_text(&ex->out, ",\"prompt_logprobs\":");
+    buffer_add(&ex->out, from->data, from->end);
 }
 
 static void whole(struct exchange *ex) {
+    const struct ask *ask = &ex->ask;
     write_head(&ex->out, ex);
     buffer_text(&ex->out, "\"choices\":[");
-    write_parts(ex);
-    buffer_text(&ex->out, "],\"usage\":");
+    for (size_t i = 0; i < ask->prompts * ask->n; i++) {
+        if (i > 0) buffer_text(&ex->out, ",");
+        buffer_add(&ex->out, ex->jobs[i]->out.data, ex->jobs[i]->out.end);
+        if (!is_chat(ex)) add_prompt_logprobs(ex, i / ask->n);
+        buffer_text(&ex->out, "}");
+    }
+    buffer_text(&ex->out, "]");
+    if (is_chat(ex)) add_prompt_logprobs(ex, 0);
+    buffer_text(&ex->out, ",\"usage\":");
     write_usage(&ex->out, ex);
     buffer_text(&ex->out, "}");
 }

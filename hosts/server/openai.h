@@ -4,7 +4,8 @@
 
 #include "server.h"
 
-extern const struct style openai_style, responses_style, messages_style, embeddings_style, batch_style;
+extern const struct style openai_style, responses_style, messages_style, embeddings_style, batch_style, rerank_style,
+    score_style;
 
 const char *finish_name(int32_t reason); // as JSON
 void write_usage(struct buffer *out, const struct exchange *ex);

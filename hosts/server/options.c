@@ -34,6 +34,8 @@ static const struct option table[] = {
          "key that clients must send; the variable keeps it from the process list"),
     TEXT("--otlp-endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT", otlp_endpoint, "",
          "send traces to the collector at http://HOST:PORT"),
+    TEXT("--rerank-template", "RERANK_TEMPLATE", rerank_template, "",
+         "prompt of a {document} and a {query} to score (README.md)"),
     NUMBER("--threads", "THREADS", threads, 0, 0, 256, "compute threads; 0: one for each CPU"),
     NUMBER("--max-batch", "BATCH_SIZE", max_batch, 32, 1, 4096, "requests in one forward pass"),
     NUMBER("--queue", "MAX_QUEUE_LEN", queue, 1024, 1, 1048576, "unreleased requests; more get status 429"),

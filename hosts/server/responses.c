@@ -1,24 +1,22 @@
-// /v1/responses, OpenAI's newer API, for text. Nothing is stored.
+// /v1/responses, OpenAI's newer API, for text and tools. Nothing is stored.
 #include "openai.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// What an answer is made of, its items. The JSON of one is its head, then its text: a part of its content, or arguments.
+static const struct kind {
+    const char *type, *prefix, *head, *part, *part_rest, *events;
+} kinds[] = {
+    {"reasoning", "rs", "\"summary\":[],", "reasoning_text", "", "response.reasoning_text"},
+    {"message", "msg", "\"role\":\"assistant\",", "output_text", ",\"annotations\":[],\"logprobs\":[]",
+     "response.output_text"},
+    {"function_call", "fc", "", NULL, "", "response.function_call_arguments"},
+};
+enum { REASONING, MESSAGE, CALL };
 
 static const char *status_of(const bn_event *event) {
     return event == NULL ? "in_progress" : event->finish_reason == BN_FINISH_STOP ? "completed" : "incomplete";
-}
-
-static void write_part(struct buffer *out, const char *text, size_t length) {
-    buffer_text(out, "{\"type\":\"output_text\",\"text\":");
-    buffer_json(out, text, length);
-    buffer_text(out, ",\"annotations\":[],\"logprobs\":[]}");
-}
-
-// The message of the answer; `event` is NULL while it is made, and its content empty.
-static void write_item(struct buffer *out, const struct exchange *ex, const bn_event *event, const char *text,
-                       size_t length) {
-    buffer_format(out,
-                  "{\"type\":\"message\",\"id\":\"msg_%016llx\",\"status\":\"%s\",\"role\":\"assistant\",\"content\":[",
-                  (ull)ex->id, status_of(event));
-    if (event != NULL) write_part(out, text, length);
-    buffer_text(out, "]}");
 }
 
 static void write_tokens(struct buffer *out, const bn_event *event) {
@@ -29,8 +27,29 @@ static void write_tokens(struct buffer *out, const bn_event *event) {
                   event->generated_tokens, (ull)event->prompt_tokens + event->generated_tokens);
 }
 
-static void write_response(struct buffer *out, const struct exchange *ex, const bn_event *event, const char *text,
-                           size_t length) {
+// What the answer repeats of the request.
+static void keep(struct exchange *ex) {
+    static const char *const names[][2] = {{"instructions", "null"},
+                                           {"max_output_tokens", "null"},
+                                           {"metadata", "{}"},
+                                           {"parallel_tool_calls", "true"},
+                                           {"reasoning", "null"},
+                                           {"text", "{\"format\":{\"type\":\"text\"}}"},
+                                           {"tool_choice", "\"auto\""},
+                                           {"tools", "[]"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const cJSON *value = cJSON_GetObjectItemCaseSensitive(ex->root, names[i][0]);
+        bool given = value != NULL && !cJSON_IsNull(value);
+        char *text = given ? must(cJSON_PrintUnformatted(value)) : NULL;
+        buffer_format(&ex->ask.kept, ",\"%s\":", names[i][0]);
+        buffer_text(&ex->ask.kept, given ? text : names[i][1]);
+        free(text);
+    }
+}
+
+// `event` is NULL, and there are no items, while the answer is made.
+static void write_response(struct buffer *out, const struct exchange *ex, const bn_event *event,
+                           const struct buffer *items) {
     const bn_request_params *p = &ex->ask.params;
     bool cut = event != NULL && event->finish_reason != BN_FINISH_STOP;
     buffer_format(out,
@@ -39,22 +58,49 @@ static void write_response(struct buffer *out, const struct exchange *ex, const 
     buffer_json_text(out, ex->ask.model);
     buffer_format(out, ",\"error\":null,\"incomplete_details\":%s,\"output\":[",
                   cut ? "{\"reason\":\"max_output_tokens\"}" : "null");
-    if (event != NULL) write_item(out, ex, event, text, length);
+    if (items != NULL) buffer_add(out, items->data, items->end);
     buffer_format(out, "],\"temperature\":%g,\"top_p\":%g", (double)p->temperature, (double)p->top_p);
-    buffer_text(out, ",\"instructions\":null,\"metadata\":{},\"parallel_tool_calls\":false,\"previous_response_id\":"
-                     "null,\"store\":false,"
-                     "\"text\":{\"format\":{\"type\":\"text\"}},\"tool_choice\":\"none\",\"tools\":[],\"truncation\":"
-                     "\"disabled\",\"usage\":");
+    buffer_add(out, ex->ask.kept.data, ex->ask.kept.end);
+    buffer_text(out, ",\"previous_response_id\":null,\"store\":false,\"truncation\":\"disabled\",\"usage\":");
     if (event != NULL) write_tokens(out, event);
     else buffer_text(out, "null");
     buffer_text(out, "}");
 }
 
-// -- streams ----------------------------------------------------------------------------------------
+// -- items ------------------------------------------------------------------------------------------
+
+static const struct kind *open_kind(const struct job *job) {
+    const struct kind *kind = kinds;
+    while (strcmp(kind->type, job->block) != 0) kind++;
+    return kind;
+}
+
+static void write_id(struct buffer *out, const struct exchange *ex, const struct job *job) {
+    buffer_format(out, "\"%s_%016llx%02x\"", open_kind(job)->prefix, (ull)ex->id, job->blocks - 1);
+}
+
+static void write_part(struct buffer *out, const struct kind *kind, const struct buffer *text) {
+    buffer_format(out, "{\"type\":\"%s\",\"text\":", kind->part);
+    buffer_json(out, text->data, text->end);
+    buffer_format(out, "%s}", kind->part_rest);
+}
+
+// What follows the head. `text` NULL: there is none yet.
+static void write_tail(struct buffer *out, const struct kind *kind, const struct buffer *text, const char *status) {
+    if (kind->part == NULL) {
+        buffer_text(out, "\"arguments\":");
+        buffer_json(out, text != NULL ? text->data : "", text != NULL ? text->end : 0);
+    } else {
+        buffer_text(out, "\"content\":[");
+        if (text != NULL) write_part(out, kind, text);
+        buffer_text(out, "]");
+    }
+    buffer_format(out, ",\"status\":\"%s\"}", status);
+}
 
 // `event: ...` and the beginning of its data, numbered.
-static struct buffer *event_head(struct exchange *ex, const char *type) {
-    buffer_format(&ex->out, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%llu,", type, type,
+static struct buffer *event_head(struct exchange *ex, const char *type, const char *more) {
+    buffer_format(&ex->out, "event: %s%s\ndata: {\"type\":\"%s%s\",\"sequence_number\":%llu,", type, more, type, more,
                   (ull)ex->events++);
     return &ex->out;
 }
@@ -63,76 +109,143 @@ static void event_end(struct exchange *ex) {
     buffer_text(&ex->out, "}\n\n");
 }
 
-static void write_place(struct exchange *ex) {
-    buffer_format(&ex->out, "\"item_id\":\"msg_%016llx\",\"output_index\":0,\"content_index\":0,", (ull)ex->id);
-}
-
-static void response_event(struct exchange *ex, const char *type, const bn_event *event, const struct buffer *text) {
-    struct buffer *out = event_head(ex, type);
-    buffer_text(out, "\"response\":");
-    write_response(out, ex, event, text != NULL ? text->data : "", text != NULL ? text->end : 0);
+// The item as `job->out` has it, up to its head or as a whole.
+static void item_event(struct exchange *ex, const struct job *job, const char *type, bool whole) {
+    struct buffer *out = event_head(ex, "response.output_item.", type);
+    buffer_format(out, "\"output_index\":%u,\"item\":", job->blocks - 1);
+    buffer_add(out, job->out.data + job->written, job->out.end - job->written);
+    if (!whole) write_tail(out, open_kind(job), NULL, "in_progress");
     event_end(ex);
 }
 
-static void item_event(struct exchange *ex, const char *type, const bn_event *event, const struct buffer *text) {
-    struct buffer *out = event_head(ex, type);
-    buffer_text(out, "\"output_index\":0,\"item\":");
-    write_item(out, ex, event, text != NULL ? text->data : "", text != NULL ? text->end : 0);
-    event_end(ex);
+// Where the text of the open item is.
+static void write_place(struct exchange *ex, const struct job *job) {
+    buffer_text(&ex->out, "\"item_id\":");
+    write_id(&ex->out, ex, job);
+    buffer_format(&ex->out, ",\"output_index\":%u,", job->blocks - 1);
+    if (open_kind(job)->part != NULL) buffer_text(&ex->out, "\"content_index\":0,");
 }
 
-static void part_event(struct exchange *ex, const char *type, const struct buffer *text) {
-    struct buffer *out = event_head(ex, type);
-    write_place(ex);
+static void part_event(struct exchange *ex, const struct job *job, const char *type) {
+    const struct kind *kind = open_kind(job);
+    if (kind->part == NULL) return;
+    struct buffer *out = event_head(ex, "response.content_part.", type);
+    write_place(ex, job);
     buffer_text(out, "\"part\":");
-    write_part(out, text != NULL ? text->data : "", text != NULL ? text->end : 0);
+    write_part(out, kind, &ex->head);
     event_end(ex);
 }
 
-// `name` is delta or text.
-static void text_event(struct exchange *ex, const char *type, const char *name, const char *text, size_t length) {
-    struct buffer *out = event_head(ex, type);
-    write_place(ex);
-    buffer_format(out, "\"logprobs\":[],\"%s\":", name);
+// `name` is that of the text in the event.
+static void text_event(struct exchange *ex, const struct job *job, const char *type, const char *name, const char *text,
+                       size_t length) {
+    struct buffer *out = event_head(ex, open_kind(job)->events, type);
+    write_place(ex, job);
+    buffer_format(out, "%s\"%s\":", open_kind(job) == &kinds[MESSAGE] ? "\"logprobs\":[]," : "", name);
     buffer_json(out, text, length);
     event_end(ex);
 }
 
+static void close_item(struct exchange *ex, struct job *job, const char *status) {
+    if (job->block == NULL) return;
+    const struct kind *kind = open_kind(job);
+    bool tells = ex->ask.stream;
+    if (tells) {
+        text_event(ex, job, ".done", kind->part != NULL ? "text" : "arguments", ex->head.data, ex->head.end);
+        part_event(ex, job, "done");
+    }
+    write_tail(&job->out, kind, &ex->head, status);
+    if (tells) item_event(ex, job, "done", true);
+    job->block = NULL;
+}
+
+// An item of the kind, unless one is open; `call` begins one of its own.
+static void open_item(struct exchange *ex, struct job *job, const struct kind *kind, const bn_tool_call *call) {
+    struct buffer *items = &job->out;
+    if (call == NULL && job->block == kind->type) return;
+    close_item(ex, job, "completed");
+    buffer_clear(&ex->head);
+    if (job->blocks++ > 0) buffer_text(items, ",");
+    job->block = kind->type;
+    job->written = items->end;
+    buffer_format(items, "{\"type\":\"%s\",\"id\":", kind->type);
+    write_id(items, ex, job);
+    buffer_format(items, ",%s", kind->head);
+    if (call != NULL) {
+        buffer_text(items, "\"call_id\":");
+        buffer_json(items, call->id.data, call->id.length);
+        buffer_text(items, ",\"name\":");
+        buffer_json(items, call->name.data, call->name.length);
+        buffer_text(items, ",");
+    }
+    if (!ex->ask.stream) return;
+    item_event(ex, job, "added", false);
+    part_event(ex, job, "added");
+}
+
+// Of the open item.
+static void add_text(struct exchange *ex, struct job *job, bn_string text) {
+    if (text.length == 0) return;
+    buffer_add(&ex->head, text.data, text.length);
+    if (ex->ask.stream) text_event(ex, job, ".delta", "delta", text.data, text.length);
+}
+
+// What is new, and at the end the answer.
+static void take(struct exchange *ex, struct job *job, const bn_event *event) {
+    size_t i = 0;
+    // More of the call that is open stands before what came behind it.
+    for (; i < event->tool_calls_count && event->tool_calls[i].id.length == 0; i++)
+        add_text(ex, job, event->tool_calls[i].arguments);
+    if (event->reasoning.length > 0) open_item(ex, job, &kinds[REASONING], NULL);
+    add_text(ex, job, event->reasoning);
+    if (event->text.length > 0) open_item(ex, job, &kinds[MESSAGE], NULL);
+    add_text(ex, job, event->text);
+    for (; i < event->tool_calls_count; i++) {
+        const bn_tool_call *call = &event->tool_calls[i];
+        if (call->id.length > 0) open_item(ex, job, &kinds[CALL], call);
+        add_text(ex, job, call->arguments);
+    }
+    if (event->kind != BN_EVENT_COMPLETED) return;
+    if (job->blocks == 0) open_item(ex, job, &kinds[MESSAGE], NULL);
+    close_item(ex, job, status_of(event));
+}
+
+// -- answers ----------------------------------------------------------------------------------------
+
+static void response_event(struct exchange *ex, const char *type, const bn_event *event, const struct buffer *items) {
+    struct buffer *out = event_head(ex, "response.", type);
+    buffer_text(out, "\"response\":");
+    write_response(out, ex, event, items);
+    event_end(ex);
+}
+
 static void begin(struct exchange *ex) {
-    response_event(ex, "response.created", NULL, NULL);
-    response_event(ex, "response.in_progress", NULL, NULL);
-    item_event(ex, "response.output_item.added", NULL, NULL);
-    part_event(ex, "response.content_part.added", NULL);
+    response_event(ex, "created", NULL, NULL);
+    response_event(ex, "in_progress", NULL, NULL);
 }
 
 static void chunk(struct exchange *ex, struct job *job, const bn_event *event) {
-    struct buffer *text = &job->out; // all of it is said again at the end
     const char *code = NULL;
     unsigned status = event_status(event, &code);
     if (status != 0) {
-        struct buffer *out = event_head(ex, "error");
+        struct buffer *out = event_head(ex, "error", "");
         buffer_format(out, "\"code\":\"%s\",\"param\":null,\"message\":", code);
         buffer_json(out, event->message.data, event->message.length);
         event_end(ex);
         return;
     }
-    buffer_add(text, event->text.data, event->text.length);
-    if (event->text.length > 0)
-        text_event(ex, "response.output_text.delta", "delta", event->text.data, event->text.length);
+    take(ex, job, event);
+    if (event->kind == BN_EVENT_COMPLETED) response_event(ex, status_of(event), event, &job->out);
+}
+
+static void choice(struct exchange *ex, struct job *job, const bn_event *event) {
     if (event->kind != BN_EVENT_COMPLETED) return;
-    bool whole = event->finish_reason == BN_FINISH_STOP;
-    text_event(ex, "response.output_text.done", "text", text->data, text->end);
-    part_event(ex, "response.content_part.done", text);
-    item_event(ex, "response.output_item.done", event, text);
-    response_event(ex, whole ? "response.completed" : "response.incomplete", event, text);
+    take(ex, job, event);
+    write_response(&ex->out, ex, event, &job->out); // there is one job
 }
 
 static void end(struct exchange *ex) {
     (void)ex; // the last event has said it
 }
 
-static void choice(struct exchange *ex, struct job *job, const bn_event *event) {
-    if (event->kind == BN_EVENT_COMPLETED) write_response(&job->out, ex, event, event->text.data, event->text.length);
-}
-
-const struct style responses_style = {"text/event-stream", NULL, begin, chunk, end, choice, write_parts};
+const struct style responses_style = {"text/event-stream", NULL, begin, chunk, end, choice, end, keep};

@@ -3,6 +3,7 @@
 #include "info.h"
 #include "json.h"
 #include "openai.h"
+#include "tokens.h"
 
 #include <string.h>
 
@@ -13,6 +14,11 @@ const struct route routes[] = {
     {"POST", "/v1/messages", jobs_submit, &messages_style, FIELDS_MESSAGE},
     {"POST", "/v1/messages/count_tokens", tokenize, &messages_style, FIELDS_COUNT},
     {"POST", "/v1/embeddings", jobs_submit, &embeddings_style, FIELDS_EMBEDDING},
+    {"POST", "/v1/rerank", jobs_submit, &rerank_style, FIELDS_RERANK},
+    {"POST", "/v2/rerank", jobs_submit, &rerank_style, FIELDS_RERANK},
+    {"POST", "/rerank", jobs_submit, &rerank_style, FIELDS_RERANK},
+    {"POST", "/v1/score", jobs_submit, &score_style, FIELDS_SCORE},
+    {"POST", "/score", jobs_submit, &score_style, FIELDS_SCORE},
     {"POST", "/generate/batch", jobs_submit, &batch_style, FIELDS_BATCH},
     {"POST", "/tokenize", tokenize, NULL, FIELDS_TOKENIZE},
     {"GET", "/v1/models", models},

@@ -17,8 +17,17 @@ struct job;
 
 enum state { LOADING, SERVING, DRAINING, CANCELLING };
 
+// How a document and a query become a prompt (pairs.c): what stands before, between and behind them.
+struct template {
+    bn_string parts[3];
+    bool query_first;
+    bool judges;        // the score is a verdict of two words, not the query's likelihood
+    bn_string words[2]; // then
+};
+
 struct server {
     struct options options;
+    struct template template;
     enum state state;
     bn_model *model;
     bn_engine *engine;
@@ -60,15 +69,18 @@ struct ask {
     uint32_t *tokens; // of prompt i: token_from[i] up to token_from[i + 1]
     size_t *token_from;
     size_t prompts;
-    bn_chat_message *messages; // the first is for the system message
-    cJSON *chat;               // in place of `messages`: with tools
+    bn_string *queries; // the prompts are documents then: one for all of them, or one for each
+    size_t queries_count;
+    struct template template;
+    cJSON *chat; // a conversation
     bn_string system;
     bn_string *stops;
     bn_logit_bias *biases;
-    struct buffer joined;     // texts that were joined of parts: pointers
-    struct buffer stops_kept; // each with its NUL, until the answer
-    uint32_t n, dimensions;
-    bool generates, stream, include_usage, has_seed, has_max_tokens, has_logprobs, base64, has_chat, has_tools;
+    struct buffer joined; // texts that were joined of parts: pointers
+    struct buffer kept;   // until the answer, as its style wants it
+    uint32_t n, dimensions, prompt_logprobs, top_n, document_tokens;
+    bool generates, stream, include_usage, has_seed, has_max_tokens, has_logprobs, has_prompt_logprobs, base64, has_chat,
+        has_tools, return_documents;
 };
 
 // How an API writes its answers. A stream is begin, chunk..., end; a whole answer is choice..., whole.
@@ -81,6 +93,7 @@ struct style {
     void (*end)(struct exchange *ex);
     void (*choice)(struct exchange *ex, struct job *job, const bn_event *event); // into job->out
     void (*whole)(struct exchange *ex);
+    void (*keep)(struct exchange *ex); // into ask.kept, what the answer needs of the body
 };
 
 struct route {
@@ -106,10 +119,11 @@ struct work {
 struct job {
     struct exchange *exchange;
     bn_request request; // 0: over, or being submitted
-    uint32_t slot, index;
+    uint32_t slot, index; // of the answer, or of the prompt that it scores
+    bool scores;          // for `prompt_logprobs`: it generates nothing
     struct buffer out; // its part of a whole answer
-    size_t written;    // bytes of text that a stream has had
-    uint32_t blocks;   // that a stream has begun
+    size_t written;    // bytes of text that a stream has had, or where the last block is in `out`
+    uint32_t blocks;   // that have been begun
     const char *block; // the type of the last one while it is open
 };
 
@@ -122,13 +136,13 @@ struct exchange {
     const char *rest; // of the path, where the route has its beginning
     cJSON *root;      // of the body, which `ask` points into
     struct work work;
-    struct buffer body, out, head; // `head` begins each chunk of a stream
+    struct buffer body, out, head; // `head` begins each chunk of a stream, or is the open block's text
     bool too_large, suspended, handled, working, streaming, finished, failed, gone;
     unsigned status;
     unsigned retry_after_s;
     const char *type;
     struct ask ask;
-    struct job **jobs;
+    struct job **jobs; // of the answers, then those that score prompts
     size_t jobs_count, jobs_left;
     uint64_t id, created, events; // `events` of a stream, where they are numbered
     uint64_t prompt_tokens, generated_tokens, cached_tokens, drafted_tokens, accepted_tokens;

@@ -66,7 +66,7 @@ const char *read_prompts(struct exchange *ex, const cJSON *value) {
 
 // The text of a part, NULL if it is no text.
 static const cJSON *part_text(const cJSON *part) {
-    static const char *const types[] = {"text", "input_text", "output_text"};
+    static const char *const types[] = {"text", "input_text", "output_text", "reasoning_text"};
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(part, "type"),
                 *text = cJSON_GetObjectItemCaseSensitive(part, "text");
     for (size_t i = 0; cJSON_IsString(type) && cJSON_IsString(text) && i < sizeof types / sizeof *types; i++)
@@ -74,15 +74,14 @@ static const cJSON *part_text(const cJSON *part) {
     return NULL;
 }
 
-// A content is a text, or a list of parts of which all are texts.
-static const char *read_content(struct ask *ask, const cJSON *content, bn_string *out) {
+const char *read_content(struct ask *ask, const cJSON *content, bn_string *out) {
     const cJSON *part;
     size_t length = 0;
     if (cJSON_IsString(content)) return *out = text_of(content), NULL;
     if (!cJSON_IsArray(content)) return "needs a 'content' that is a text or a list of text parts";
     cJSON_ArrayForEach(part, content) {
         if (part_text(part) == NULL)
-            return "may have text parts only: this server takes no images, audio, files or tools";
+            return "may have text parts only: this server takes no images, audio or files";
         length += strlen(part_text(part)->valuestring);
     }
     char *joined = must(malloc(length + 1)), *to = joined;
@@ -91,51 +90,9 @@ static const char *read_content(struct ask *ask, const cJSON *content, bn_string
         memcpy(to, text.data, text.length);
         to += text.length;
     }
+    *to = 0;
     buffer_add(&ask->joined, &joined, sizeof joined); // freed by ask_free
     return *out = (bn_string){joined, length}, NULL;
-}
-
-static const char *read_message(struct ask *ask, const cJSON *message, bn_chat_message *out) {
-    static const char *const roles[][2] = {
-        {"system", "system"}, {"developer", "system"}, {"user", "user"}, {"assistant", "assistant"}};
-    const cJSON *type = cJSON_GetObjectItemCaseSensitive(message, "type"),
-                *role = cJSON_GetObjectItemCaseSensitive(message, "role");
-    if (type != NULL && (!cJSON_IsString(type) || strcmp(type->valuestring, "message") != 0))
-        return "may have messages only";
-    for (size_t i = 0; cJSON_IsString(role) && i < sizeof roles / sizeof *roles; i++)
-        if (strcmp(role->valuestring, roles[i][0]) == 0) out->role = BN_TEXT(roles[i][1]);
-    if (out->role.data == NULL) return "needs the 'role' system, developer, user or assistant in each message";
-    return read_content(ask, cJSON_GetObjectItemCaseSensitive(message, "content"), &out->content);
-}
-
-// There is room for a system message in front, which may come later.
-static void make_room(struct ask *ask, size_t count) {
-    ask->messages = must(calloc(count + 1, sizeof *ask->messages));
-    ask->params.messages = ask->messages + 1;
-    ask->params.messages_count = count;
-}
-
-const char *read_messages(struct exchange *ex, const cJSON *value) {
-    struct ask *ask = &ex->ask;
-    const cJSON *message;
-    if (!cJSON_IsArray(value) || value->child == NULL) return "must be a list of messages that is not empty";
-    if (ask->messages != NULL) return "is there twice";
-    make_room(ask, count_of(value));
-    bn_chat_message *to = ask->messages + 1;
-    cJSON_ArrayForEach(message, value) {
-        const char *wrong = read_message(ask, message, to++);
-        if (wrong != NULL) return wrong;
-    }
-    return NULL;
-}
-
-// The user's text, or messages.
-const char *read_input(struct exchange *ex, const cJSON *value) {
-    if (!cJSON_IsString(value)) return read_messages(ex, value);
-    if (ex->ask.messages != NULL) return "is there twice";
-    make_room(&ex->ask, 1);
-    ex->ask.messages[1] = (bn_chat_message){BN_STRING("user"), text_of(value)};
-    return NULL;
 }
 
 const char *read_system(struct exchange *ex, const cJSON *value) {
@@ -153,7 +110,7 @@ const char *read_stop(struct exchange *ex, const cJSON *value) {
             return "must be a text or a list of texts, none of them empty";
         if (count == BN_MAX_STOPS) return "has more than 256 texts";
         ask->stops[count++] = text_of(item);
-        buffer_add(&ask->stops_kept, item->valuestring, strlen(item->valuestring) + 1);
+        buffer_add(&ask->kept, item->valuestring, strlen(item->valuestring) + 1);
     }
     ask->params.stop_strings = ask->stops;
     ask->params.stop_strings_count = count;

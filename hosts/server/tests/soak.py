@@ -13,6 +13,7 @@ from support import Server, request
 CLIENTS = 12
 QUEUE = 24
 RESET = b"\1\0\0\0\0\0\0\0"  # SO_LINGER: close sends a reset
+TOOLS = [{"type": "function", "name": "f", "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}}}]
 PROMPTS = ["Once upon a time", "The quick brown fox jumps", "abcdefgh" * 8]
 
 
@@ -44,9 +45,11 @@ def status_of(s, pause=0.0):
 def whole(server, dice):
     chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
     asked = [("/v1/completions", body_of(dice, n=2, logprobs=2)), ("/v1/embeddings", {"input": ["one", "two three"]}),
-             ("/tokenize", {"text": "abc " * dice.choice([1, 9000])})]
+             ("/tokenize", {"text": "abc " * dice.choice([1, 9000])}), ("/v1/completions", body_of(dice, prompt_logprobs=2)),
+             ("/v1/rerank", {"query": "fox", "documents": PROMPTS, "return_documents": dice.random() < 0.5})]
     if server.chats:
-        asked += [("/v1/chat/completions", chat), ("/v1/messages", chat), ("/v1/responses", {"input": "hi", "max_output_tokens": 9})]
+        asked += [("/v1/chat/completions", chat), ("/v1/messages", chat), ("/v1/responses", {"input": "hi", "max_output_tokens": 9}),
+                  ("/v1/responses", {"input": "hi", "max_output_tokens": 200, "tools": TOOLS, "tool_choice": "required", "stream": True})]
     path, body = dice.choice(asked)
     return status_of(server.raw(request(path, json.dumps(body))))
 

@@ -151,3 +151,10 @@ class ServerTest(unittest.TestCase):
         self.assertEqual(got, status, data)
         self.assertIn(words, data["error"]["message"])
         self.assertEqual(set(data["error"]), {"message", "type", "param", "code"})
+
+    def named(self, path, body):
+        """The data of an event stream with names, which are also their types."""
+        events = [event.split("\n") for event in self.server.ok(path, {**body, "stream": True}).decode().strip().split("\n\n")]
+        parsed = [json.loads(lines[1][6:]) for lines in events]
+        self.assertEqual([lines[0][7:] for lines in events], [event["type"] for event in parsed])
+        return parsed

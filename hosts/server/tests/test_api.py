@@ -73,6 +73,36 @@ class Demo(ServerTest):
         self.assertGreater(len(echoed), len(answer["tokens"]) + 1)
         self.assertEqual(echoed[-len(answer["tokens"]):], answer["token_logprobs"])
 
+    def test_prompt_logprobs(self):
+        body = {"prompt": ["17+25=", "1+1=2"], "temperature": 0, "n": 2, "prompt_logprobs": 2, "logprobs": 1, "max_tokens": 4}
+        data = self.server.ok("/v1/completions", body)
+        plain = self.server.ok("/v1/completions", {**body, "prompt_logprobs": None})
+        self.assertEqual([(c["text"], c["logprobs"]) for c in data["choices"]], [(c["text"], c["logprobs"]) for c in plain["choices"]])
+        self.assertEqual([data["usage"][name] for name in ("prompt_tokens", "completion_tokens")],
+                         [plain["usage"][name] for name in ("prompt_tokens", "completion_tokens")])
+        self.assertNotIn("prompt_logprobs", plain["choices"][0])
+        for index, choice in enumerate(data["choices"]):
+            tokens = self.server.ok("/tokenize", {"text": body["prompt"][index // 2]})["tokens"]
+            first, *rest = choice["prompt_logprobs"]
+            self.assertEqual((first, len(rest)), (None, len(tokens) - 1))
+            echo = {"prompt": tokens, "echo": True, "logprobs": 0, "temperature": 0}
+            echoed = self.server.ok("/v1/completions", echo)["choices"][0]["logprobs"]
+            for token, text, logprob, entries in zip(tokens[1:], echoed["tokens"][1:], echoed["token_logprobs"][1:], rest):
+                own = entries[str(token)]
+                self.assertEqual((list(entries)[0], own["logprob"], own["decoded_token"]), (str(token), logprob, text))
+                ranks = {entry["rank"]: entry["logprob"] for entry in entries.values()}
+                self.assertLessEqual({1, 2}, set(ranks))
+                self.assertGreaterEqual(ranks[1], ranks[2])
+                if own["rank"] is None:
+                    self.assertLessEqual(own["logprob"], ranks[2])
+        self.assertIn(None, [entries[str(token)]["rank"] for token, entries in zip(tokens[1:], rest)])
+        alone = self.server.ok("/v1/completions", {"prompt": "17+25=", "prompt_logprobs": 0, "no_cache": True})["choices"][0]
+        self.assertEqual({len(entries) for entries in alone["prompt_logprobs"][1:]}, {1})
+        for more, words in [({"prompt_logprobs": -1}, "'prompt_logprobs' must be a whole number from 0 to 32"),
+                            ({"prompt_logprobs": 33}, "from 0 to 32"), ({"prompt_logprobs": True}, "must be a whole number"),
+                            ({"prompt_logprobs": 1, "stream": True}, "cannot be streamed")]:
+            self.refused("/v1/completions", {"prompt": "x", **more}, words)
+
     def test_batch(self):
         body = {"prompts": ["17+25=", "1+1="], "temperature": 0}
         data = self.server.ok("/generate/batch", body)
@@ -261,7 +291,8 @@ class Chat(ServerTest):
         self.assertEqual(events[0]["choices"][0]["delta"], {"role": "assistant", "content": ""})
         text = "".join(event["choices"][0]["delta"].get("content", "") for event in events[:-1])
         self.assertTrue(text.startswith("user: hello"))
-        self.assertEqual(events[-2]["choices"][0]["finish_reason"], "length")
+        ends = [event["choices"][0] for event in events[:-1] if event["choices"][0]["finish_reason"]]
+        self.assertEqual(ends, [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": "length"}])
         self.assertEqual(events[-1]["usage"]["completion_tokens"], 17)
 
     def test_content_of_parts(self):
@@ -291,7 +322,7 @@ class Chat(ServerTest):
         self.assertTrue(all("id" not in part for part in parts[1:]))
         self.assertEqual(json.loads("".join(part["function"]["arguments"] for part in parts)), {"city": "Paris"})
         self.assertEqual("".join(delta.get("content", "") for delta in deltas), choice["message"]["content"])
-        self.assertEqual(events[-1]["choices"][0]["finish_reason"], "tool_calls")
+        self.assertEqual((events[-1]["choices"][0]["finish_reason"], deltas[-1]), ("tool_calls", {}))
 
     def test_calls_that_must_come(self):
         body = {"messages": self.messages, "tools": self.TOOLS, "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 300}
@@ -340,12 +371,14 @@ class Chat(ServerTest):
         self.assertEqual(len(tokens[0]["top_logprobs"]), 2)
         self.assertEqual(bytes(tokens[0]["bytes"]).decode(), tokens[0]["token"])
 
-    def named(self, path, body):
-        """The data of an event stream with names, which are also their types."""
-        events = [event.split("\n") for event in self.server.ok(path, {**body, "stream": True}).decode().strip().split("\n\n")]
-        parsed = [json.loads(lines[1][6:]) for lines in events]
-        self.assertEqual([lines[0][7:] for lines in events], [event["type"] for event in parsed])
-        return parsed
+    def test_prompt_logprobs_of_a_chat(self):
+        body = {"messages": self.messages, "tools": self.TOOLS, "max_tokens": 3, "n": 2, "prompt_logprobs": 1}
+        data = self.server.ok("/v1/chat/completions", body)
+        self.assertEqual(len(data["choices"]), 2)
+        tokens = self.server.ok("/tokenize", {"messages": self.messages, "tools": self.TOOLS})["tokens"]
+        self.assertEqual([list(entries)[0] if entries else None for entries in data["prompt_logprobs"]], [None] + [str(t) for t in tokens[1:]])
+        self.assertTrue(all(entry["logprob"] <= 0 for entries in data["prompt_logprobs"][1:] for entry in entries.values()))
+        self.refused("/v1/chat/completions", {**body, "tools": [{}]}, "tools[0]")
 
     def test_messages(self):
         body = {"model": "m", "system": "s", "messages": self.messages, "max_tokens": 12, "ignore_eos": True, "temperature": 0}
@@ -392,6 +425,18 @@ class Chat(ServerTest):
             self.assertEqual((status, data["error"]["type"]), (400, "invalid_request_error"))
             self.assertIn(words, data["error"]["message"])
 
+    def test_what_follows_a_long_call_stands_behind_it(self):
+        long = json.dumps({"name": "get_weather", "arguments": {"city": "x" * 3000}})
+        asked = [{"role": "user", "content": f"One<tool_call>{long}</tool_call>Two<tool_call>{long}</tool_call>Three"}]
+        tools = [{"name": "get_weather", "input_schema": {"type": "object"}}]
+        events = self.named("/v1/messages", {"messages": asked, "tools": tools, "max_tokens": 9000, "temperature": 0})
+        kinds = {event["index"]: event["content_block"]["type"] for event in events if event["type"] == "content_block_start"}
+        self.assertEqual(list(kinds.values()), ["text", "tool_use", "text", "tool_use", "text"])
+        parts = {"text": "text_delta", "tool_use": "input_json_delta"}
+        for event in events:
+            if event["type"] == "content_block_delta":
+                self.assertEqual(event["delta"]["type"], parts[kinds[event["index"]]])
+
     def test_count_of_a_messages_tokens(self):
         body = {"model": "m", "system": "s", "messages": self.messages}
         count = self.server.ok("/v1/messages/count_tokens", body)["input_tokens"]
@@ -399,23 +444,20 @@ class Chat(ServerTest):
         self.assertEqual(count, usage["input_tokens"] + usage["cache_read_input_tokens"])
         tokens = self.server.ok("/tokenize", {"messages": [{"role": "system", "content": "s"}] + self.messages})
         self.assertEqual((tokens["count"], len(tokens["tokens"])), (count, count))
-        self.refused("/tokenize", {"text": ["a", "b"]}, "one text")
 
-    def test_responses(self):
-        body = {"input": "hello there", "instructions": "s", "max_output_tokens": 12, "ignore_eos": True, "temperature": 0}
-        data = self.server.ok("/v1/responses", body)
-        text = data["output"][0]["content"][0]["text"]
-        self.assertTrue(text.startswith("system: s"))
-        self.assertEqual((data["status"], data["incomplete_details"]["reason"]), ("incomplete", "max_output_tokens"))
-        events = self.named("/v1/responses", body)
-        self.assertEqual([event["sequence_number"] for event in events], list(range(len(events))))
-        self.assertEqual("".join(e["delta"] for e in events if e["type"] == "response.output_text.delta"), text)
-        self.assertEqual(events[-1]["type"], "response.incomplete")
-        self.assertEqual(events[-1]["response"]["output"][0]["content"], data["output"][0]["content"])
-        other = {**body, "input": [{"role": "user", "content": [{"type": "input_text", "text": "hello there"}]}]}
-        self.assertEqual(self.server.ok("/v1/responses", other)["output"][0]["content"][0]["text"], text)
-        self.refused("/v1/responses", {**body, "previous_response_id": "resp_1"}, "'previous_response_id' is not supported")
-        self.refused("/v1/responses", {**body, "input": [{"type": "function_call_output"}]}, "messages only")
+    def test_tokens_of_a_chat(self):
+        call = {"id": "abc123XYZ", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Rome"}'}}
+        messages = self.messages + [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "abc123XYZ", "content": "21"}]
+        for body in [{"messages": messages}, {"messages": messages, "tools": self.TOOLS, "tool_choice": "none"},
+                     {"messages": self.messages, "continue_final_message": True, "chat_template_kwargs": {"enable_thinking": False}}]:
+            with self.subTest(body):
+                answer = self.server.ok("/tokenize", body)
+                chat = self.server.ok("/v1/chat/completions", {**body, "max_tokens": 1})
+                self.assertEqual((answer["count"], len(answer["tokens"])), (chat["usage"]["prompt_tokens"],) * 2)
+        for body, words in [({"text": ["a", "b"]}, "one text"), ({"text": "a", "messages": messages}, "both"),
+                            ({"messages": []}, "'messages' must be"), ({}, "'text' is missing"),
+                            ({"messages": messages, "tools": [{}]}, "tools[0]"), ({"messages": messages, "seed": 1}, "not a field")]:
+            self.refused("/tokenize", body, words)
 
     def test_text_that_json_must_escape(self):
         text = 'a"b\\c\nd\x01é😀'

@@ -168,7 +168,14 @@ class LongBodies(unittest.TestCase):
         status, data = server.post("/v1/completions", {"prompt": "a" * 70000, "stream": True})
         self.assertEqual((status, data["error"]["code"]), (400, "context_length_exceeded"))
         self.assertEqual(server.ok("/tokenize", {"text": "c" * 300000})["count"], 300001)
+        pairs = {"query": "q", "documents": ["a", "bc"]}
+        results = [server.ok("/v1/rerank", {**pairs, **more})["results"] for more in ({}, self.PADDING)]
+        self.assertEqual(results[0], results[1])
+        status, data = server.post("/v1/rerank", {**pairs, "documents": ["a" * 300000] * 3})
+        self.assertEqual((status, data["error"]["code"]), (400, "context_length_exceeded"))
         chat = {"messages": chat["messages"]}
+        scored = server.ok("/v1/chat/completions", {**chat, "max_tokens": 1, "prompt_logprobs": 0})
+        self.assertEqual(len(scored["prompt_logprobs"]), scored["usage"]["prompt_tokens"])
         self.assertEqual(server.ok("/v1/messages/count_tokens", chat)["input_tokens"], server.ok("/tokenize", chat)["count"])
         self.assertEqual(server.stop(), 0)
 
@@ -176,7 +183,9 @@ class LongBodies(unittest.TestCase):
         server = Server(model="builtin:echo?us_per_token=10", max_sequence=1 << 16)
         for turn in range(60):
             path, body = [("/tokenize", {"text": "a" * 1000000}), ("/v1/completions", {"prompt": "a" * 60000, "n": 3}),
-                          ("/v1/completions", {**LONG, **self.PADDING, "stream": True})][turn % 3]
+                          ("/v1/completions", {**LONG, **self.PADDING, "stream": True}),
+                          ("/v1/rerank", {"query": "q", "documents": ["a" * 9000] * 6, "return_documents": True}),
+                          ("/v1/completions", {"prompt": "a" * 30000, "prompt_logprobs": 1})][turn % 5]
             s = server.raw(request(path, json.dumps(body)))
             if turn % 2:
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # a reset

@@ -1,0 +1,183 @@
+#include "pairs.h"
+
+#include "fields.h"
+#include "values.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// For models that were made for no such task: how likely the query is behind the document.
+static const char usual[] = "Document:\n{document}\n\nQuery:\n{query}";
+
+// -- templates --------------------------------------------------------------------------------------
+
+// NULL, or what is wrong. `text` must stay.
+static const char *template_read(const char *text, struct template *out) {
+    const char *document = strstr(text, "{document}"), *query = strstr(text, "{query}");
+    if (document == NULL || query == NULL || strstr(document + 1, "{document}") != NULL ||
+        strstr(query + 1, "{query}") != NULL)
+        return "must have {document} and {query}, each once";
+    out->query_first = query < document;
+    const char *first = out->query_first ? query : document, *second = out->query_first ? document : query;
+    const char *between = strchr(first, '}') + 1, *rest = strchr(second, '}') + 1;
+    out->parts[0] = (bn_string){text, (size_t)(first - text)};
+    out->parts[1] = (bn_string){between, (size_t)(second - between)};
+    out->judges = out->query_first || *rest != 0;
+    if (!out->judges) return NULL;
+    const char *open = strrchr(rest, '{'), *end = rest + strlen(rest) - 1;
+    const char *bar = open != NULL ? strchr(open, '|') : NULL;
+    if (bar == NULL || *end != '}' || bar == open + 1 || bar + 1 == end)
+        return "must end with {query}, or with two words like {yes|no}";
+    out->parts[2] = (bn_string){rest, (size_t)(open - rest)};
+    out->words[0] = (bn_string){open + 1, (size_t)(bar - open - 1)};
+    out->words[1] = (bn_string){bar + 1, (size_t)(end - bar - 1)};
+    return NULL;
+}
+
+bool pairs_start(struct server *server) {
+    const char *given = server->options.rerank_template;
+    const char *wrong = template_read(*given != 0 ? given : usual, &server->template);
+    if (wrong != NULL) fprintf(stderr, "bn-server: --rerank-template %s\n", wrong);
+    return wrong == NULL;
+}
+
+// -- fields -----------------------------------------------------------------------------------------
+
+const char *read_template(struct exchange *ex, const cJSON *value) {
+    return cJSON_IsString(value) ? template_read(value->valuestring, &ex->ask.template) : "must be a text";
+}
+
+// A text, or a list of texts or of objects with one.
+static const char *read_texts(struct exchange *ex, const cJSON *value, bn_string **out, size_t *count) {
+    static char message[80];
+    const cJSON *item = cJSON_IsArray(value) ? value->child : value;
+    uint64_t most = ex->server->options.queue;
+    if (*out != NULL) return "is there twice";
+    *count = cJSON_IsArray(value) ? (size_t)cJSON_GetArraySize(value) : 1;
+    if (*count == 0) return "must not be empty";
+    if (*count > most) {
+        snprintf(message, sizeof message, "has more than the %llu texts that this server takes", (ull)most);
+        return message;
+    }
+    *out = must(calloc(*count, sizeof **out));
+    for (size_t i = 0; i < *count; i++, item = item->next) {
+        const cJSON *text = cJSON_IsObject(item) ? cJSON_GetObjectItemCaseSensitive(item, "text") : item;
+        if (!cJSON_IsString(text)) return "must have texts, or objects with a 'text', only";
+        (*out)[i] = text_of(text);
+    }
+    return NULL;
+}
+
+const char *read_documents(struct exchange *ex, const cJSON *value) {
+    return read_texts(ex, value, &ex->ask.texts, &ex->ask.prompts);
+}
+
+const char *read_queries(struct exchange *ex, const cJSON *value) {
+    struct ask *ask = &ex->ask;
+    const char *wrong = read_texts(ex, value, &ask->queries, &ask->queries_count);
+    for (size_t i = 0; wrong == NULL && i < ask->queries_count; i++)
+        if (ask->queries[i].length == 0) wrong = "must not be empty";
+    return wrong;
+}
+
+const char *read_query(struct exchange *ex, const cJSON *value) {
+    return cJSON_IsString(value) ? read_queries(ex, value) : "must be a text";
+}
+
+void pairs_check(struct exchange *ex) {
+    struct ask *ask = &ex->ask;
+    bool many = ex->route->fields == FIELDS_SCORE;
+    if (ask->queries == NULL)
+        fail(ex, 400, "invalid_request_error", "'%s' is missing", many ? "text_1" : "query");
+    else if (ask->queries_count != 1 && ask->queries_count != ask->prompts)
+        fail(ex, 400, "invalid_request_error", "'text_1' must be one text, or as many as 'text_2'");
+    if (ask->template.parts[0].data == NULL) ask->template = ex->server->template;
+}
+
+// -- prompts ----------------------------------------------------------------------------------------
+
+// A text from outside, where no control token is spelled. A space before it belongs to it, as tokenizers want it.
+static bn_status add_value(struct tokens *t, const bn_model *model, bn_string text, bool space, bn_error *error) {
+    if (!space) return tokens_add_text(t, model, text, 0, error);
+    char *copy = must(malloc(text.length + 1));
+    *copy = ' ';
+    memcpy(copy + 1, text.data, text.length);
+    bn_status status = tokens_add_text(t, model, (bn_string){copy, text.length + 1}, 0, error);
+    free(copy);
+    return status;
+}
+
+// Adds a prompt. `*from`: where the query's tokens begin in it.
+static bn_status add_pair(const struct ask *ask, size_t i, const bn_model *model, struct tokens *t, uint32_t *from,
+                          bn_error *error) {
+    const struct template *template = &ask->template;
+    size_t begin = t->count;
+    bn_status status = BN_OK;
+    for (int part = 0; part < 3 && status == BN_OK; part++) {
+        bn_string own = template->parts[part];
+        bool is_query = template->query_first == (part == 0), space = own.length > 0 && own.data[own.length - 1] == ' ';
+        uint32_t flags = BN_TOKENIZE_PARSE_SPECIAL | (part == 0 ? BN_TOKENIZE_ADD_SPECIAL : 0);
+        own.length -= part < 2 && space;
+        if (part == 0 || own.length > 0) status = tokens_add_text(t, model, own, flags, error);
+        if (part == 2 || status != BN_OK) break;
+        size_t before = t->count;
+        bn_string text = is_query ? ask->queries[ask->queries_count == 1 ? 0 : i] : ask->texts[i];
+        status = add_value(t, model, text, space, error);
+        if (is_query) *from = (uint32_t)(before - begin);
+        else if (ask->document_tokens != 0 && t->count - before > ask->document_tokens)
+            t->count = before + ask->document_tokens;
+    }
+    return status;
+}
+
+// The two words that a verdict is made of, each one token.
+static bn_status add_words(const struct ask *ask, const bn_model *model, struct tokens *t, bn_error *error) {
+    for (size_t i = 0; i < 2; i++) {
+        bn_string word = ask->template.words[i];
+        bn_status status = tokens_add_text(t, model, word, BN_TOKENIZE_PARSE_SPECIAL, error);
+        if (status != BN_OK) return status;
+        if (t->count == i + 1) continue;
+        snprintf(error->message, sizeof error->message, "'template' ends with '%.*s', which is not one token of this model",
+                 (int)(word.length < 64 ? word.length : 64), word.data);
+        return error->status = BN_ERR_INVALID_ARGUMENT;
+    }
+    return BN_OK;
+}
+
+bn_status pairs_fill(const struct exchange *ex, bn_request_params *params, struct tokens *t, bn_error *error) {
+    const struct ask *ask = &ex->ask;
+    const bn_model *model = ex->server->model;
+    bn_status status = ask->template.judges ? add_words(ask, model, t, error) : BN_OK;
+    size_t words = t->count;
+    for (size_t i = 0; i < ask->prompts && status == BN_OK; i++) {
+        size_t begin = t->count;
+        uint32_t from = 0;
+        status = add_pair(ask, i, model, t, &from, error);
+        params[i].flags |= BN_REQUEST_LOGPROBS | (ask->template.judges ? BN_REQUEST_NO_STREAM : BN_REQUEST_SCORE);
+        params[i].prompt_tokens_count = t->count - begin;
+        params[i].logprobs_from = ask->template.judges ? 0 : from;
+    }
+    const uint32_t *next = t->ids + words;
+    for (size_t i = 0; i < ask->prompts && status == BN_OK; next += params[i++].prompt_tokens_count) {
+        params[i].prompt_tokens = next;
+        params[i].max_new_tokens = 1;
+        params[i].logprob_tokens = t->ids;
+        params[i].logprob_tokens_count = words;
+    }
+    return status;
+}
+
+// The first word's part of both, or the mean probability of the query's tokens (geometric).
+double pairs_score(const struct exchange *ex, const bn_event *event) {
+    const bn_logprob *entries = event->logprobs;
+    double sum = 0, count = 0;
+    if (ex->ask.template.judges) return 1 / (1 + exp((double)entries[2].logprob - (double)entries[1].logprob));
+    for (size_t i = 0; i < event->logprobs_count; i++) {
+        if (isnan(entries[i].logprob)) continue; // the first token of all
+        sum += (double)entries[i].logprob;
+        count++;
+    }
+    return count > 0 ? exp(sum / count) : 0;
+}

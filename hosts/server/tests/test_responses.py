@@ -1,0 +1,151 @@
+"""/v1/responses: items in and out, tools, reasoning, formats, streams."""
+import json
+import unittest
+
+from support import ServerTest
+
+CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
+SCHEMA = {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"], "additionalProperties": False}
+TOOLS = [{"type": "function", "name": "get_weather", "parameters": SCHEMA}]
+ASKED = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello there"}]}]
+
+
+def call(city, number):
+    return {"type": "function_call", "call_id": f"abc12345{number}", "name": "get_weather", "arguments": json.dumps({"city": city})}
+
+
+class Responses(ServerTest):
+    options = {"model": "builtin:echo"}
+    path = "/v1/responses"
+
+    def streamed(self, body):
+        """The response at a stream's end, whose events must tell of each of its items."""
+        events = self.named(self.path, body)
+        self.assertEqual([event["sequence_number"] for event in events], list(range(len(events))))
+        response = events[-1]["response"]
+        self.assertEqual([e["item"] for e in events if e["type"] == "response.output_item.done"], response["output"])
+        begun = [e["item"]["id"] for e in events if e["type"] == "response.output_item.added"]
+        self.assertEqual(begun, [item["id"] for item in response["output"]])
+        for index, item in enumerate(response["output"]):
+            own = [event for event in events if event.get("item_id") == item["id"]]
+            self.assertEqual({event["output_index"] for event in own}, {index})
+            deltas = "".join(event["delta"] for event in own if event["type"].endswith(".delta"))
+            text = item["arguments"] if item["type"] == "function_call" else item["content"][0]["text"]
+            done = [event.get("text", event.get("arguments")) for event in own if event["type"].endswith((".text.done", "_text.done", "arguments.done"))]
+            self.assertEqual((deltas, done), (text, [text]))
+        return response
+
+    def plain(self, response):
+        """The items of a response without their ids."""
+        return [{name: value for name, value in item.items() if name != "id"} for item in response["output"]]
+
+    def test_text(self):
+        body = {"input": "hello there", "instructions": "s", "max_output_tokens": 12, "ignore_eos": True, "temperature": 0}
+        data = self.server.ok(self.path, body)
+        [item] = data["output"]
+        self.assertEqual((item["type"], item["role"], item["status"]), ("message", "assistant", "incomplete"))
+        self.assertTrue(item["content"][0]["text"].startswith("system: s"))
+        self.assertEqual((data["status"], data["incomplete_details"]["reason"]), ("incomplete", "max_output_tokens"))
+        self.assertEqual((data["instructions"], data["max_output_tokens"], data["tools"], data["tool_choice"]), ("s", 12, [], "auto"))
+        streamed = self.streamed(body)
+        self.assertEqual((self.plain(streamed), streamed["status"]), (self.plain(data), "incomplete"))
+        other = {**body, "instructions": [{"type": "input_text", "text": "s"}], "input": ASKED}
+        self.assertEqual(self.plain(self.server.ok(self.path, other)), self.plain(data))
+
+    def test_calls_are_told_apart(self):
+        body = {"input": "I look." + CALL, "tools": TOOLS, "temperature": 0}
+        data = self.server.ok(self.path, body)
+        message, made = data["output"]
+        self.assertEqual((message["type"], made["type"], data["status"]), ("message", "function_call", "completed"))
+        self.assertEqual((made["name"], json.loads(made["arguments"]), len(made["call_id"])), ("get_weather", {"city": "Paris"}, 9))
+        self.assertEqual((data["tools"], data["parallel_tool_calls"]), (TOOLS, True))
+        streamed = self.streamed({**body, "seed": 1})
+        items = {item["type"]: item for item in streamed["output"]}
+        self.assertEqual(json.loads(items["function_call"]["arguments"]), {"city": "Paris"})
+        text = "".join(item["content"][0]["text"] for item in streamed["output"] if item["type"] == "message")
+        self.assertEqual(text, message["content"][0]["text"])
+
+    def test_what_follows_a_long_call_stands_behind_it(self):
+        long = json.dumps({"name": "get_weather", "arguments": {"city": "x" * 3000}})
+        body = {"input": f"One<tool_call>{long}</tool_call>Two<tool_call>{long}</tool_call>Three", "tools": TOOLS, "temperature": 0}
+        output = self.streamed(body)["output"]
+        self.assertEqual([item["type"] for item in output], ["message", "function_call", "message", "function_call", "message"])
+        for item in output[1::2]:
+            self.assertEqual(json.loads(item["arguments"]), {"city": "x" * 3000})
+        self.assertEqual(output[2]["content"][0]["text"], "Two")
+
+    def test_calls_that_must_come(self):
+        body = {"input": ASKED, "tools": TOOLS, "parallel_tool_calls": False, "max_output_tokens": 300}
+        for choice in ["required", {"type": "function", "name": "get_weather"}]:
+            data = self.server.ok(self.path, {**body, "tool_choice": choice})
+            self.assertEqual(([item["type"] for item in data["output"]], data["tool_choice"]), (["function_call"], choice))
+            self.assertIn(json.loads(data["output"][0]["arguments"])["city"], ["Paris", "Rome"])
+        cut = self.streamed({**body, "tool_choice": "required", "max_output_tokens": 42, "seed": 3})
+        self.assertEqual((cut["status"], cut["output"][-1]["status"]), ("incomplete", "incomplete"))
+        self.refused(self.path, {**body, "tool_choice": {"type": "function", "name": "other"}}, "no such function")
+
+    def test_a_conversation_with_calls(self):
+        said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]}
+        results = [{"type": "function_call_output", "call_id": "abc123451", "output": "21"},
+                   {"type": "function_call_output", "call_id": "abc123452", "output": [{"type": "input_text", "text": "25"}]}]
+        body = {"input": ASKED + [said, call("Paris", 1), call("Rome", 2)] + results, "temperature": 0}
+        [item] = self.server.ok(self.path, body)["output"]
+        calls = [{"id": made["call_id"], "type": "function", "function": {"name": made["name"], "arguments": made["arguments"]}}
+                 for made in [call("Paris", 1), call("Rome", 2)]]
+        messages = [{"role": "user", "content": "hello there"}, {"role": "assistant", "content": "I look.", "tool_calls": calls},
+                    {"role": "tool", "tool_call_id": "abc123451", "content": "21"}, {"role": "tool", "tool_call_id": "abc123452", "content": "25"}]
+        chat = self.server.ok("/v1/chat/completions", {"messages": messages, "temperature": 0})
+        self.assertEqual(item["content"][0]["text"], chat["choices"][0]["message"]["content"])
+        self.assertIn('"arguments": {"city":"Rome"}}', item["content"][0]["text"])
+
+    def test_reasoning_is_told_apart(self):
+        asked = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "<think>\n"}]
+        body = {"input": asked, "continue_final_message": True, "reasoning_format": "think", "temperature": 0}
+        data = self.server.ok(self.path, body)
+        [item] = data["output"]
+        text = "user: x\nassistant: <think>\n"
+        self.assertEqual((item["type"], item["summary"], item["content"]), ("reasoning", [], [{"type": "reasoning_text", "text": text}]))
+        self.assertEqual(self.plain(self.streamed(body)), self.plain(data))
+        # It comes back as the beginning of the assistant's turn.
+        said = {"role": "assistant", "content": "y"}
+        again = {"input": [asked[0], item, said, {"role": "user", "content": "z"}], "temperature": 0}
+        without = {**again, "input": [asked[0], said, {"role": "user", "content": "z"}]}
+        texts = [self.server.ok(self.path, body)["output"][0]["content"][0]["text"] for body in (again, without)]
+        self.assertEqual(texts[0], texts[1])  # the template of this model shows no reasoning
+        for effort in ["none", "high", None]:
+            self.server.ok(self.path, {"input": "x", "reasoning": {"effort": effort}, "max_output_tokens": 4})
+
+    def test_answers_of_a_format(self):
+        text = {"format": {"type": "json_schema", "name": "place", "strict": True, "schema": SCHEMA}}
+        data = self.server.ok(self.path, {"input": ASKED, "text": text, "max_output_tokens": 300})
+        self.assertIn(json.loads(data["output"][0]["content"][0]["text"])["city"], ["Paris", "Rome"])
+        self.assertEqual(data["text"], text)
+
+    def test_what_is_refused(self):
+        for more, words in [
+            ({"previous_response_id": "resp_1"}, "'previous_response_id' is not supported"),
+            ({"input": []}, "'input' must be"),
+            ({"input": 5}, "'input' must be"),
+            ({"input": [{"role": "critic", "content": "x"}]}, "'role'"),
+            ({"input": [{"role": "user"}]}, "'content'"),
+            ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "no images"),
+            ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "outputs only"),
+            ({"input": [{"type": "function_call", "call_id": "a", "name": "f"}]}, "'arguments'"),
+            ({"input": [{"type": "function_call_output", "output": "21"}]}, "'call_id'"),
+            ({"input": [{"type": "function_call_output", "call_id": "a"}]}, "'output'"),
+            ({"input": [{"type": "function_call", "call_id": "a", "name": "f", "arguments": "{"}]}, "arguments"),
+            ({"tools": [{"type": "web_search"}]}, "'tools' may have functions only"),
+            ({"tools": {}}, "'tools' must be a list"),
+            ({"tools": [{"type": "function"}]}, "tools[0].function.name"),
+            ({"tools": TOOLS, "tool_choice": {"type": "allowed_tools"}}, "'tool_choice' must be"),
+            ({"tools": TOOLS, "tool_choice": "some"}, "tool_choice"),
+            ({"reasoning": {"effort": 5}}, "'effort'"),
+            ({"reasoning": {"effort": "low"}, "chat_template_kwargs": {}}, "'chat_template_kwargs'"),
+            ({"tools": TOOLS, "tool_choice": "required", "text": {"format": {"type": "json_object"}}}, "constraint"),
+        ]:
+            with self.subTest(more):
+                self.refused(self.path, {"input": "hello", **more}, words)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,86 @@
+#include "tokens.h"
+
+#include "fields.h"
+#include "work.h"
+
+#include <stdlib.h>
+
+// A text has seldom more tokens than bytes.
+static void make_room(struct tokens *t, size_t more) {
+    if (t->room - t->count >= more) return;
+    t->room = t->room > more ? 2 * t->room : t->room + more;
+    t->ids = must(realloc(t->ids, t->room * sizeof *t->ids));
+}
+
+bn_status tokens_add_text(struct tokens *t, const bn_model *model, bn_string text, uint32_t flags, bn_error *error) {
+    size_t count = text.length + 1;
+    bn_status status;
+    do {
+        make_room(t, count);
+        status = bn_model_tokenize(model, text, flags, t->ids + t->count, t->room - t->count, &count, error);
+    } while (status == BN_ERR_BUFFER_TOO_SMALL);
+    if (status == BN_OK) t->count += count;
+    return status;
+}
+
+bn_status tokens_add_chat(struct tokens *t, const bn_model *model, bn_string chat, bn_error *error) {
+    size_t count = chat.length + 1;
+    bn_status status;
+    do {
+        make_room(t, count);
+        status = bn_model_chat_json_tokenize(model, chat, t->ids + t->count, t->room - t->count, &count, error);
+    } while (status == BN_ERR_BUFFER_TOO_SMALL);
+    if (status == BN_OK) t->count += count;
+    return status;
+}
+
+// -- /tokenize --------------------------------------------------------------------------------------
+
+struct answer {
+    struct tokens tokens;
+    bn_status status;
+    bn_error error;
+    struct buffer out;
+};
+
+static void write_ids(struct buffer *out, const struct tokens *t, bool number_only) {
+    buffer_format(out, "{\"%s\":%zu", number_only ? "input_tokens" : "count", t->count);
+    if (!number_only) buffer_text(out, ",\"tokens\":[");
+    for (size_t i = 0; i < t->count && !number_only; i++) {
+        if (i > 0) buffer_text(out, ",");
+        buffer_number(out, t->ids[i]);
+    }
+    buffer_text(out, number_only ? "}" : "]}");
+}
+
+static void find_ids(struct exchange *ex) {
+    const struct ask *ask = &ex->ask;
+    const bn_model *model = ex->server->model;
+    struct answer *a = ex->work.data;
+    a->error.struct_size = sizeof a->error;
+    a->status = ask->has_chat
+                    ? tokens_add_chat(&a->tokens, model, ask->params.chat_json, &a->error)
+                    : tokens_add_text(&a->tokens, model, ask->texts[0], BN_TOKENIZE_ADD_SPECIAL, &a->error);
+    if (a->status == BN_OK) write_ids(&a->out, &a->tokens, ex->route->fields == FIELDS_COUNT);
+}
+
+static void ids_found(struct exchange *ex) {
+    struct answer *a = ex->work.data;
+    ex->finished = true;
+    if (a->status != BN_OK) fail_with(ex, &a->error);
+    else ex->out = a->out;
+    free(a->tokens.ids);
+    free(a);
+}
+
+void tokenize(struct exchange *ex) {
+    const struct ask *ask = &ex->ask;
+    const char *wrong = NULL;
+    if (ask->has_chat && ask->texts != NULL) wrong = "'text' and 'messages' are both there";
+    if (!ask->has_chat && (ask->prompts != 1 || ask->texts[0].data == NULL)) wrong = "'text' must be one text";
+    if (wrong != NULL) {
+        fail(ex, 400, "invalid_request_error", "%s", wrong);
+        return;
+    }
+    work_do(ex, (struct work){find_ids, ids_found, must(calloc(1, sizeof(struct answer))), NULL});
+}
