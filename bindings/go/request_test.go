@@ -59,8 +59,8 @@ func TestSampling(t *testing.T) {
 		t.Errorf("%d tokens, not 10", n)
 	}
 	for part, r := range map[string]Request{
-		"typical_p": {TypicalP: 2}, "top_n_sigma": {TopNSigma: -1}, "xtc_threshold": {XTCThreshold: 2}, "mirostat_eta": {MirostatEta: 2},
-		"dry_base": {DRYBase: 0.5}, "temperature_exponent": {TemperatureExponent: -1}, "a sampler is 99": {Samplers: []Sampler{99}},
+		"typical_p": {TypicalP: 2}, "top_n_sigma": {TopNSigma: -1}, "xtc_threshold": {XTCThreshold: 2},
+		"mirostat_eta": {MirostatEta: 2}, "dry_base": {DRYBase: 0.5}, "temperature_exponent": {TemperatureExponent: -1}, "a sampler is 99": {Samplers: []Sampler{99}},
 		"adapter": {AdapterScale: 2}, "draft_tokens": {DraftTokens: 16}, "logprobs_from": {LogprobsFrom: 1},
 		"logprob_tokens": {LogprobTokens: []uint32{1}},
 	} {
@@ -83,7 +83,8 @@ func TestLogprobs(t *testing.T) {
 	if !math.IsInf(float64(chain.Logprobs[0][1].Logprob), -1) {
 		t.Errorf("%+v", chain.Logprobs)
 	}
-	c := answer(t, e, Request{Prompt: story, MaxTokens: 1, Logprobs: true, EchoPrompt: true, PromptLogprobs: true, LogprobsFrom: 2})
+	r = Request{Prompt: story, MaxTokens: 1, Logprobs: true, EchoPrompt: true, PromptLogprobs: true, LogprobsFrom: 2}
+	c := answer(t, e, r)
 	for i, entry := range c.Logprobs {
 		if math.IsNaN(float64(entry[0].Logprob)) != (i < 2) {
 			t.Errorf("position %d has %f", i, entry[0].Logprob)
@@ -209,7 +210,8 @@ func TestChatJSON(t *testing.T) {
 		t.Error(err)
 	}
 	required := conversation("user", "Hi")
-	required["tools"] = []any{map[string]any{"type": "function", "function": map[string]any{"name": "f", "parameters": json.RawMessage(schema)}}}
+	function := map[string]any{"name": "f", "parameters": json.RawMessage(schema)}
+	required["tools"] = []any{map[string]any{"type": "function", "function": function}}
 	required["tool_choice"], required["parallel_tool_calls"] = "required", false
 	required["add_generation_prompt"], required["reasoning_format"] = true, "none"
 	c := answer(t, e, Request{Chat: required, ParseOutput: true, Temperature: 1, MaxTokens: 500})

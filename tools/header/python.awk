@@ -48,10 +48,11 @@ function has_field(struct, field, i) {
 # What the package sets itself: sizes, counts of elements, callbacks and contexts, handles, the source of a model, the
 # kind of a constraint. And what it has not: spans.
 function hidden(i, stem) {
-    if (name[i] ~ /^(struct_size|message_size|data|data_size|reserved2?|user_data|lease|flags|delivery_mode|model|model_path|path|prompt|trace_id|parent_id|constraint|constraint_kind)$/)
-        return 1
+    if (name[i] ~ /^(struct_size|message_size|data|data_size|reserved2?|user_data|lease|flags|delivery_mode)$/) return 1
+    if (name[i] ~ /^(model|model_path|path|prompt|trace_id|parent_id|constraint|constraint_kind)$/) return 1
+    if (text[i] ~ /_callback |^void \*/) return name[i] != "on_logits"
     stem = name[i]
-    return (text[i] ~ /_callback |^void \*/ && name[i] != "on_logits") || (sub(/_count$/, "", stem) && has_field(owner[i], stem))
+    return sub(/_count$/, "", stem) && has_field(owner[i], stem)
 }
 
 function type_of(s, list) {
