@@ -123,7 +123,8 @@ class Engine(Owned):
             return _vector(await stream.result())
 
     def score(self, prompt: str, continuations: Iterable[str], **options: Unpack[header.RequestOptions]) -> list[Score]:
-        """How likely each text is behind the prompt, which is computed once. Nothing is generated."""
+        """How likely each text is behind the prompt, which is computed once. Nothing is generated. All are submitted
+        at once."""
         requests = _score.requests(self.model, prompt, continuations, options)
         streams = [Stream(self, None, request, _score.FLAGS) for request in requests]
         return [_score.read(stream.result()) for stream in streams]

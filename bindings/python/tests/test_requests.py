@@ -9,6 +9,7 @@ from support import LONG, QUESTIONS, ROOT, SAMPLING, SLOW
 
 import bn_engine
 from bn_engine import Adapter, Engine, Model
+from bn_engine._request import joined
 
 STORY = "Once upon a time"
 TOOLS = [
@@ -170,14 +171,25 @@ class Chats(unittest.TestCase):
                 [(call.name, call.arguments) for call in whole.tool_calls], [("get_weather", '{"unit": "C"}')] * 2
             )
             outputs = list(engine.stream(**options))
-            self.assertGreater(sum(len(output.tool_calls) for output in outputs), 2)
-            for read in (0, 1, len(outputs) // 2):  # what is left of a stream that was begun
-                stream = engine.stream(**options)
-                first = [next(stream) for _ in range(read)]
-                rest = stream.result()
-                self.assertEqual("".join(o.text for o in (*first, rest)), whole.text)
-                if read == 0:
-                    self.assertEqual(rest.tool_calls, whole.tool_calls)
+            self.assertEqual("".join(output.text for output in outputs), whole.text)
+            arguments = ["", ""]
+            for part in (part for output in outputs for part in output.tool_calls):
+                arguments[part.index] += part.arguments
+            self.assertEqual(arguments, ['{"unit": "C"}'] * 2)
+            self.assertEqual(engine.stream(**options).result().tool_calls, whole.tool_calls)
+
+    def test_what_is_left_of_a_stream_has_each_call_once(self):
+        with Engine("builtin:echo") as engine:
+            end = engine.generate(chat_json=CALLS | {"tools": TOOLS}, parse_output=True, max_new_tokens=0)
+        first, second = end.tool_calls
+        begun, rest = second._replace(arguments='{"unit"'), second._replace(id="", name="", arguments=': "C"}')
+        events = [
+            end._replace(text="a", reasoning="x", tool_calls=[first, begun]),
+            end._replace(text="b", reasoning="y", tool_calls=[rest]),
+        ]
+        whole = joined(events)
+        self.assertEqual((whole.text, whole.reasoning, whole.tool_calls), ("ab", "xy", [first, second]))
+        self.assertEqual(joined([events[1], events[1]]).tool_calls, [rest._replace(arguments=': "C"}: "C"}')])
 
     def test_reasoning(self):
         chat = {**CALLS, "messages": [{"role": "<think>\nhm\n</think>\n\nYes", "content": "a"}]}
