@@ -496,6 +496,7 @@ package: rust
 define INSTALLED
 $(HEADER) 644 $(INCLUDEDIR)
 bindings/cpp/bn_engine.hpp 644 $(INCLUDEDIR)
+bindings/cpp/bn_engine_values.hpp 644 $(INCLUDEDIR)
 $(LIB)/$(SHARED) 755 $(LIBDIR)
 $(LIB)/libbn_engine.a 644 $(LIBDIR)
 $(C)/bn-convert 755 $(BINDIR)

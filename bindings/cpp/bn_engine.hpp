@@ -4,203 +4,19 @@
 #ifndef BN_ENGINE_HPP
 #define BN_ENGINE_HPP
 
-#include <bn_engine.h>
+#include "bn_engine_values.hpp"
 
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
+#include <algorithm>
 #include <future>
 #include <iterator>
-#include <limits>
-#include <memory>
 #include <mutex>
-#include <stdexcept>
-#include <string>
-#include <string_view>
 #include <thread>
 #include <unordered_map>
-#include <utility>
-#include <vector>
 #if __has_include(<stop_token>)
 #include <stop_token>
 #endif
 
 namespace bn {
-
-// A call or a request failed: a BN_ERR_* and what was wrong.
-class Error : public std::runtime_error {
-public:
-    Error(bn_status code, std::string_view message)
-        : std::runtime_error(std::string(bn_status_name(code)).append(": ").append(message)), code_(code) {}
-    bn_status code() const noexcept { return code_; }
-    std::string_view message() const noexcept {
-        const std::string_view all = what();
-        return all.substr(all.find(": ") + 2);
-    }
-
-private:
-    bn_status code_;
-};
-
-using Log = std::function<void(int32_t level, std::string_view line)>;
-
-namespace detail {
-
-inline std::string_view view(bn_string text) { return {text.data, text.length}; }
-inline bn_string text(std::string_view text) { return {text.data(), text.size()}; }
-// For fields where a text of no bytes would be another thing than none.
-inline bn_string text_or_none(std::string_view given) { return given.empty() ? bn_string{nullptr, 0} : text(given); }
-
-// Calls with a bn_error, and throws what failed.
-template <typename Call>
-void check(Call call) {
-    bn_error error;
-    error.struct_size = sizeof error;
-    error.message[0] = 0;
-    const bn_status status = call(&error);
-    if (status != BN_OK) throw Error(status, error.message[0] != 0 ? error.message : bn_status_message(status));
-}
-
-// Asks for the size of a result, then for the result, until it has room.
-template <typename Result, typename Call>
-Result sized(Call call) {
-    Result result;
-    for (;;) {
-        std::size_t size = 0;
-        bn_status status = BN_OK;
-        check([&](bn_error *error) {
-            status = call(result.empty() ? nullptr : result.data(), result.size(), &size, error);
-            return status == BN_ERR_BUFFER_TOO_SMALL ? BN_OK : status;
-        });
-        result.resize(size);
-        if (status == BN_OK) return result;
-    }
-}
-
-inline void check_abi() {
-    if (bn_abi_version() != BN_ABI_VERSION) throw Error(BN_ERR_UNSUPPORTED, "the library's ABI is not the header's");
-}
-
-// Exceptions must not pass through the library.
-inline void log(int32_t level, bn_string message, void *context) noexcept {
-    try {
-        (*static_cast<const Log *>(context))(level, view(message));
-    } catch (...) {
-    }
-}
-
-} // namespace detail
-
-struct Message {
-    std::string role, content;
-};
-
-// The C struct with its defaults, and texts that it owns in place of those of the same name.
-struct ModelConfig : bn_model_config {
-    explicit ModelConfig(std::string_view from = {}) : bn_model_config{}, path(from) {
-        bn_model_config_init(this, sizeof(bn_model_config));
-    }
-    std::string path; // empty: the model embedded in the library
-    Log log;
-};
-
-struct EngineConfig : bn_engine_config {
-    explicit EngineConfig(std::string_view from = {}) : bn_engine_config{}, model_path(from) {
-        bn_engine_config_init(this, sizeof(bn_engine_config));
-    }
-    std::string model_path;
-    Log log;
-};
-
-struct Request : bn_request_params {
-    explicit Request(std::string_view text = {}) : bn_request_params{}, prompt(text) {
-        bn_request_params_init(this, sizeof(bn_request_params));
-    }
-    static Request chat(std::vector<Message> messages) {
-        Request request;
-        request.messages = std::move(messages);
-        return request;
-    }
-
-    std::string prompt; // one of these three
-    std::vector<uint32_t> prompt_tokens;
-    std::vector<Message> messages;
-    std::vector<uint32_t> stop_tokens;
-    std::vector<std::string> stop_strings;
-    std::string session;
-};
-
-namespace detail {
-
-inline std::vector<bn_chat_message> c_messages(const std::vector<Message> &messages) {
-    std::vector<bn_chat_message> list;
-    for (const Message &m : messages) list.push_back({text(m.role), text(m.content)});
-    return list;
-}
-
-// What bn_submit takes. It points into the request.
-struct Params : bn_request_params {
-    explicit Params(const Request &r) : bn_request_params(r), messages_(c_messages(r.messages)) {
-        for (const std::string &s : r.stop_strings) stops_.push_back(text(s));
-        prompt = text_or_none(r.prompt);
-        session = text_or_none(r.session);
-        prompt_tokens = r.prompt_tokens.data();
-        prompt_tokens_count = r.prompt_tokens.size();
-        messages = messages_.data();
-        messages_count = messages_.size();
-        stop_tokens = r.stop_tokens.data();
-        stop_tokens_count = r.stop_tokens.size();
-        stop_strings = stops_.data();
-        stop_strings_count = stops_.size();
-    }
-    Params(const Params &) = delete;
-    Params &operator=(const Params &) = delete;
-
-private:
-    std::vector<bn_chat_message> messages_;
-    std::vector<bn_string> stops_;
-};
-
-} // namespace detail
-
-// What is new of a request, or all of it. The last event has a finish_reason and what follows it.
-struct Event {
-    std::string text; // whole UTF-8 characters
-    std::vector<uint32_t> tokens;
-    std::vector<bn_logprob> logprobs; // with BN_REQUEST_LOGPROBS: logprobs_per_token for each token
-    uint32_t logprobs_per_token = 0;
-    int32_t finish_reason = BN_FINISH_NONE;
-    bn_status status = BN_OK; // of a request that was cancelled or timed out
-    std::string message;
-    int32_t stop_index = -1;
-    std::vector<float> embedding;
-    uint32_t prompt_tokens = 0, generated_tokens = 0, cached_tokens = 0;
-    std::chrono::nanoseconds queued{}, prefill{}, first_token{}, decode{}, total{};
-
-    bool last() const noexcept { return finish_reason != BN_FINISH_NONE; }
-
-    // Copies what the library has written. Strings and vectors keep their room.
-    void assign(const bn_event &e) {
-        text.assign(e.text.data, e.text.length);
-        tokens.assign(e.tokens, e.tokens + e.tokens_count);
-        logprobs.assign(e.logprobs, e.logprobs + e.logprobs_count);
-        logprobs_per_token = e.logprobs_per_token;
-        finish_reason = e.finish_reason;
-        status = e.status;
-        message.assign(e.message.data, e.message.length);
-        stop_index = e.stop_index;
-        embedding.assign(e.embedding, e.embedding + e.embedding_count);
-        prompt_tokens = e.prompt_tokens;
-        generated_tokens = e.generated_tokens;
-        cached_tokens = e.cached_tokens;
-        const auto ns = [](uint64_t n) { return std::chrono::nanoseconds(n); };
-        queued = ns(e.queued_ns), prefill = ns(e.prefill_ns), first_token = ns(e.first_token_ns);
-        decode = ns(e.decode_ns), total = ns(e.total_ns);
-    }
-};
-
-using Completion = Event; // a whole answer
 
 // A loaded model. Engines that are made of it keep it.
 class Model {
@@ -244,6 +60,17 @@ public:
                                           size, error);
         });
     }
+    // The same of a conversation with tools, as Request::chat_json has it; and as text, for display.
+    std::vector<uint32_t> chat_json_tokens(std::string_view json) const {
+        return detail::sized<std::vector<uint32_t>>([&](auto *data, auto room, auto *size, auto *error) {
+            return bn_model_chat_json_tokenize(handle(), detail::text(json), data, room, size, error);
+        });
+    }
+    std::string chat_json_text(std::string_view json) const {
+        return detail::sized<std::string>([&](auto *data, auto room, auto *size, auto *error) {
+            return bn_model_chat_json_format(handle(), detail::text(json), data, room, size, error);
+        });
+    }
     // For calls that are not here. It stays the model's. NULL after a move.
     bn_model *handle() const noexcept { return handle_.get(); }
 
@@ -275,27 +102,30 @@ public:
 
     void stop(int32_t mode) const noexcept { bn_engine_shutdown(engine, mode, nullptr); }
 
-    bn_request submit(const Request &request, uint32_t flags, uint64_t user_data) const {
+    // The hook, or NULL, stays where it is until the request's last event.
+    bn_request submit(const Request &request, uint32_t flags, uint64_t user_data, Hook *hook) const {
         Params params(request);
         params.flags |= flags;
         params.user_data = user_data;
+        if (hook != nullptr) hook->set(params);
         bn_request id = 0;
         check([&](bn_error *error) { return bn_submit(engine, &params, &id, error); });
         return id;
     }
 
     std::future<Completion> promise(const Request &request) {
-        std::promise<Completion> promise;
-        std::future<Completion> future = promise.get_future();
+        Pending pending{{}, hook_of(request)};
+        Hook *const hook = pending.hook.get();
+        std::future<Completion> future = pending.promise.get_future();
         uint64_t key = 0;
         {
             const std::lock_guard<std::mutex> lock(mutex_);
             if (!collector_.joinable()) collector_ = std::thread([this] { collect(); });
             key = ++last_;
-            promises_.emplace(key, std::move(promise)); // before its event comes
+            pending_.emplace(key, std::move(pending)); // before its event comes
         }
         try {
-            submit(request, BN_REQUEST_NO_STREAM, key);
+            submit(request, BN_REQUEST_NO_STREAM, key, hook);
         } catch (...) {
             take(key);
             throw;
@@ -306,9 +136,13 @@ public:
     bn_engine *engine = nullptr;
 
 private:
-    std::unordered_map<uint64_t, std::promise<Completion>>::node_type take(uint64_t key) {
+    struct Pending {
+        std::promise<Completion> promise;
+        std::unique_ptr<Hook> hook;
+    };
+    std::unordered_map<uint64_t, Pending>::node_type take(uint64_t key) {
         const std::lock_guard<std::mutex> lock(mutex_);
-        return promises_.extract(key);
+        return pending_.extract(key);
     }
 
     // The events of BN_ANY are the futures': streams are polled by their ids.
@@ -329,12 +163,12 @@ private:
     void keep(const bn_event &e) noexcept {
         auto node = take(e.user_data);
         if (node.empty()) return; // of a request that was submitted through handle()
-        std::promise<Completion> &promise = node.mapped();
+        auto &[promise, hook] = node.mapped();
         try {
             Completion completion;
             completion.assign(e);
             bn_release(engine, e.request, nullptr); // who waits finds its place free
-            if (e.finish_reason == BN_FINISH_FAILED) throw Error(e.status, completion.message);
+            if (e.finish_reason == BN_FINISH_FAILED) fail(completion, hook.get());
             promise.set_value(std::move(completion));
         } catch (...) {
             bn_release(engine, e.request, nullptr);
@@ -345,61 +179,43 @@ private:
     Log log_;
     std::mutex mutex_;
     std::thread collector_;
-    std::unordered_map<uint64_t, std::promise<Completion>> promises_;
+    std::unordered_map<uint64_t, Pending> pending_;
     uint64_t last_ = 0;
 };
 
 } // namespace detail
 
-// A request whose events are read as they come. It keeps its engine. Destroying it cancels the request.
+// A request whose events are read as they come. It keeps its engine. Destroying it cancels the request, and waits for
+// its end if it has a hook: at most a step of the model.
 class Stream {
 public:
     Stream(std::shared_ptr<detail::Core> core, const Request &request, uint32_t flags = 0)
-        : core_(std::move(core)), id_(core_->submit(request, flags | BN_REQUEST_POLL_BY_ID, request.user_data)) {}
+        : core_(std::move(core)), hook_(detail::hook_of(request)),
+          id_(core_->submit(request, flags | BN_REQUEST_POLL_BY_ID, request.user_data, hook_.get())) {}
     Stream(Stream &&other) noexcept
-        : core_(std::move(other.core_)), id_(other.id_), over_(std::exchange(other.over_, true)),
-          event_(std::move(other.event_)) {}
+        : core_(std::move(other.core_)), hook_(std::move(other.hook_)), id_(other.id_),
+          over_(std::exchange(other.over_, true)), event_(std::move(other.event_)) {}
     Stream &operator=(Stream &&other) noexcept {
         Stream moved(std::move(other));
-        std::swap(core_, moved.core_), std::swap(id_, moved.id_);
+        std::swap(core_, moved.core_), std::swap(hook_, moved.hook_), std::swap(id_, moved.id_);
         std::swap(over_, moved.over_), std::swap(event_, moved.event_);
         return *this;
     }
-    ~Stream() { release(); }
+    ~Stream() {
+        if (hook_ != nullptr && !over_) wait_for_end();
+        release();
+    }
 
     // Waits for an event, up to `timeout_ms`. NULL: none came in time, or the last one was returned before. The event
     // is valid until the next call. Throws if the request failed; event() then has what came with the failure.
     const Event *next(int32_t timeout_ms = BN_WAIT_FOREVER) {
-        if (over_) return nullptr;
-        bn_event e;
-        std::size_t count = 0;
-        detail::check([&](bn_error *error) {
-            return bn_poll(core_->engine, id_, &e, sizeof e, 1, timeout_ms, &count, error);
-        });
-        if (count == 0) return nullptr;
-        event_.assign(e);
-        if (e.kind == BN_EVENT_COMPLETED) {
-            release();
-            if (event_.finish_reason == BN_FINISH_FAILED) throw Error(event_.status, event_.message);
-        } else {
-            bn_events_free(core_->engine, &e, sizeof e, 1);
-        }
-        return &event_;
+        return !over_ && read(timeout_ms, &Event::assign) ? &event_ : nullptr;
     }
 
-    // Waits for the end, and returns it with the text and tokens that were not read before.
+    // Waits for the end, and returns it with all that was not read before.
     Completion finish() {
-        std::string text;
-        std::vector<uint32_t> tokens;
-        std::vector<bn_logprob> logprobs;
-        while (next() != nullptr && !over_) {
-            text += event_.text;
-            tokens.insert(tokens.end(), event_.tokens.begin(), event_.tokens.end());
-            logprobs.insert(logprobs.end(), event_.logprobs.begin(), event_.logprobs.end());
-        }
-        event_.text.insert(0, text);
-        event_.tokens.insert(event_.tokens.begin(), tokens.begin(), tokens.end());
-        event_.logprobs.insert(event_.logprobs.begin(), logprobs.begin(), logprobs.end());
+        if (next() != nullptr)
+            while (!over_) read(BN_WAIT_FOREVER, &Event::add);
         return std::move(event_);
     }
 
@@ -436,13 +252,62 @@ public:
     iterator end() { return {}; }
 
 private:
+    // Waits for an event and takes it to event_. False: none came in time.
+    bool read(int32_t timeout_ms, void (Event::*take)(const bn_event &)) {
+        bn_event e;
+        std::size_t count = 0;
+        detail::check([&](bn_error *error) {
+            return bn_poll(core_->engine, id_, &e, sizeof e, 1, timeout_ms, &count, error);
+        });
+        if (count == 0) return false;
+        (event_.*take)(e);
+        if (e.kind == BN_EVENT_COMPLETED) {
+            release();
+            if (event_.finish_reason == BN_FINISH_FAILED) detail::fail(event_, hook_.get());
+        } else {
+            bn_events_free(core_->engine, &e, sizeof e, 1);
+        }
+        return true;
+    }
+    // The engine may call the hook until then.
+    void wait_for_end() const noexcept {
+        cancel();
+        for (bool over = false; !over;) {
+            bn_event e;
+            std::size_t count = 0;
+            const bn_status status = bn_poll(core_->engine, id_, &e, sizeof e, 1, BN_WAIT_FOREVER, &count, nullptr);
+            over = status == BN_OK ? count == 1 && e.kind == BN_EVENT_COMPLETED
+                                   : status != BN_ERR_MEMORY_LIMIT && status != BN_ERR_OUT_OF_MEMORY;
+            bn_events_free(core_->engine, &e, sizeof e, count);
+        }
+    }
     void release() noexcept {
         if (!std::exchange(over_, true)) bn_release(core_->engine, id_, nullptr);
     }
     std::shared_ptr<detail::Core> core_;
+    std::unique_ptr<detail::Hook> hook_;
     bn_request id_ = 0;
     bool over_ = false;
     Event event_;
+};
+
+// How likely a text is behind a prompt.
+struct Score {
+    double logprob = 0; // the sum of its tokens' log probabilities
+    std::size_t tokens = 0;
+    bool greedy = true; // each of its tokens is the most likely one at its place
+
+    // Of a BN_REQUEST_SCORE with one of top_logprobs.
+    static Score of(const Completion &end) {
+        if (end.status != BN_OK) throw Error(end.status, end.message);
+        Score score;
+        score.tokens = end.tokens.size();
+        for (std::size_t i = 0; i < end.logprobs.size(); i += end.logprobs_per_token) {
+            score.logprob += end.logprobs[i].logprob;
+            score.greedy = score.greedy && end.logprobs[i].token == end.logprobs[i + 1].token;
+        }
+        return score;
+    }
 };
 
 // An engine. Destroying it cancels what runs: streams and futures that are left get their ends.
@@ -488,6 +353,34 @@ public:
         return std::move(completion.embedding);
     }
     std::vector<float> embed(std::string_view text) const { return embed(Request(text)); }
+
+    // How likely each text is behind the request's prompt, which is computed once. Nothing is generated. A text begins
+    // with the first token that is not the prompt's. All are submitted at once.
+    std::vector<Score> score(Request request, const std::vector<std::string> &texts) const {
+        const Model model = this->model();
+        const std::string prompt = std::exchange(request.prompt, {});
+        const std::vector<uint32_t> before = model.tokenize(prompt, BN_TOKENIZE_ADD_SPECIAL);
+        request.flags |= BN_REQUEST_LOGPROBS;
+        request.top_logprobs = 1;
+        std::vector<Stream> streams;
+        for (const std::string &text : texts) {
+            std::vector<uint32_t> &tokens = request.prompt_tokens;
+            tokens = model.tokenize(prompt + text, BN_TOKENIZE_ADD_SPECIAL);
+            const auto ends = std::mismatch(before.begin(), before.end(), tokens.begin(), tokens.end());
+            request.logprobs_from = static_cast<uint32_t>(ends.first - before.begin());
+            streams.emplace_back(shared(), request, BN_REQUEST_SCORE);
+        }
+        std::vector<Score> scores;
+        for (Stream &stream : streams) scores.push_back(Score::of(stream.finish()));
+        return scores;
+    }
+
+    // Compiles a constraint as a request does, and keeps it compiled for those that follow. `kind`: BN_CONSTRAINT_*.
+    void check_constraint(int32_t kind, std::string_view text = {}) const {
+        detail::check([&](bn_error *error) {
+            return bn_engine_check_constraint(handle(), kind, detail::text_or_none(text), error);
+        });
+    }
 
     Model model() const {
         bn_model *model = nullptr;
@@ -540,6 +433,27 @@ private:
     const std::shared_ptr<detail::Core> &shared() const { return core(), core_; }
 
     std::shared_ptr<detail::Core> core_;
+};
+
+// A LoRA adapter of an engine: `request.adapter = adapter.handle()`. Requests that have it keep it.
+class Adapter {
+public:
+    // A folder of PEFT's, or a GGUF file of llama.cpp's.
+    Adapter(const Engine &engine, std::string_view path) {
+        bn_adapter *adapter = nullptr;
+        detail::check([&](bn_error *error) {
+            return bn_adapter_open(engine.handle(), detail::text(path), &adapter, error);
+        });
+        handle_.reset(adapter);
+    }
+    // NULL after a move.
+    bn_adapter *handle() const noexcept { return handle_.get(); }
+
+private:
+    struct Free {
+        void operator()(bn_adapter *adapter) const noexcept { bn_adapter_free(adapter); }
+    };
+    std::unique_ptr<bn_adapter, Free> handle_;
 };
 
 } // namespace bn

@@ -43,6 +43,9 @@ type Options struct {
 	TargetITL         time.Duration // between two tokens of an answer
 	MaxWait           time.Duration // that an idle engine waits for more requests
 	DefaultTimeout    time.Duration // of requests that set none
+	AdapterBytes      uint64        // of MemoryLimit that the KV cache leaves for adapters
+	Speculation       Speculation   // of requests that do not say
+	DraftTokens       int           // at most, for a step of a request; 0: as many as pay
 
 	Log      func(LogLevel, string) // may be called on any goroutine, several at once; nil: no log
 	LogLevel LogLevel               // the most detailed level that Log gets; 0: LogWarn
@@ -105,6 +108,8 @@ func (c *core) create(o *Options) error {
 	config.target_itl_ms = milliseconds(o.TargetITL)
 	config.max_wait_us = count(int(o.MaxWait / time.Microsecond))
 	config.default_timeout_ms = milliseconds(o.DefaultTimeout)
+	config.adapter_bytes = C.uint64_t(o.AdapterBytes)
+	config.speculation, config.draft_tokens = C.int32_t(o.Speculation), count(o.DraftTokens)
 	set(&config.log_level, C.int32_t(o.LogLevel))
 	config.log, config.log_context = c.hooks.callback(), unsafe.Pointer(c.hooks.handle)
 	create := func(model *C.bn_model, failure *C.bn_error) C.bn_status {
@@ -258,26 +263,35 @@ func (e *Engine) submit(ctx context.Context, r *Request, flags C.uint32_t) (*Str
 	if err := ctx.Err(); err != nil {
 		return nil, &Error{Code: ErrCancelled, Message: "not submitted: " + err.Error(), cause: err}
 	}
+	var memory arena
+	defer memory.free()
+	params, err := r.params(&memory)
+	if err != nil {
+		return nil, err
+	}
 	s := &Stream{engine: e, ctx: ctx, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	if r.OnLogits != nil {
+		s.hook = newLogitsHook(r.OnLogits)
+		s.hook.set(&params)
+	}
 	c := e.core
 	c.mu.Lock()
 	c.last++
 	s.key = c.last
 	c.streams[s.key] = s // before its first event
 	c.mu.Unlock()
-	var memory arena
-	defer memory.free()
-	params := r.params(&memory)
 	params.flags |= flags
 	params.user_data = C.uint64_t(s.key)
 	var id C.bn_request
-	err := e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status {
+	err = e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status {
 		return C.bn_submit(ptr, &params, &id, failure)
 	})
+	runtime.KeepAlive(r.Adapter)
 	if err != nil {
 		c.mu.Lock()
 		delete(c.streams, s.key)
 		c.mu.Unlock()
+		s.hook.free()
 		return nil, err
 	}
 	s.accepted(id)

@@ -38,3 +38,26 @@ func ExampleStream_Recv() {
 	}
 	// Output: token by token
 }
+
+func ExampleJSONSchema() {
+	engine, err := bnengine.NewEngine(bnengine.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer engine.Close()
+	word := bnengine.JSONSchema(map[string]any{"type": "string", "enum": []string{"boy", "girl"}})
+	answer, err := engine.Generate(context.Background(), bnengine.Request{Prompt: "There was a kind ", Constraint: word})
+	fmt.Println(answer.Text, err)
+	// Output: "girl" <nil>
+}
+
+func ExampleEngine_Score() {
+	engine, err := bnengine.NewEngine(bnengine.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer engine.Close()
+	scores, err := engine.Score(context.Background(), bnengine.Request{Prompt: "17+25="}, []string{"42", "43"})
+	fmt.Println(scores[0].Logprob > scores[1].Logprob, scores[0].Greedy, scores[1].Greedy, err)
+	// Output: true true false <nil>
+}

@@ -5,7 +5,9 @@ package bnengine
 import "C"
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"unsafe"
 )
 
@@ -31,8 +33,21 @@ func (a *arena) text(s string) C.bn_string {
 	return C.bn_string{data: (*C.char)(a.keep(unsafe.Pointer(C.CString(s)))), length: C.size_t(len(s))}
 }
 
+// json copies what encoding/json makes of a value; nil is "not set".
+func (a *arena) json(field string, value any) (C.bn_string, error) {
+	if value == nil {
+		return C.bn_string{}, nil
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return C.bn_string{}, &Error{Code: ErrInvalidArgument, Message: fmt.Sprintf("%s: %s", field, err), cause: err}
+	}
+	return a.text(string(text)), nil
+}
+
+// texts copies a list. One that is empty, but not nil, is set and has no elements.
 func (a *arena) texts(list []string) (*C.bn_string, C.size_t) {
-	if len(list) == 0 {
+	if list == nil {
 		return nil, 0
 	}
 	data := (*C.bn_string)(a.keep(C.calloc(C.size_t(len(list)), C.sizeof_bn_string)))
@@ -49,6 +64,29 @@ func (a *arena) tokens(list []uint32) (*C.uint32_t, C.size_t) {
 	}
 	bytes := unsafe.Slice((*byte)(unsafe.Pointer(&list[0])), 4*len(list))
 	return (*C.uint32_t)(a.keep(C.CBytes(bytes))), C.size_t(len(list))
+}
+
+func (a *arena) samplers(list []Sampler) (*C.int32_t, C.size_t) {
+	if len(list) == 0 {
+		return nil, 0
+	}
+	data := (*C.int32_t)(a.keep(C.calloc(C.size_t(len(list)), C.sizeof_int32_t)))
+	for i, sampler := range list {
+		unsafe.Slice(data, len(list))[i] = C.int32_t(sampler)
+	}
+	return data, C.size_t(len(list))
+}
+
+func (a *arena) biases(of map[uint32]float32) (*C.bn_logit_bias, C.size_t) {
+	if len(of) == 0 {
+		return nil, 0
+	}
+	data := (*C.bn_logit_bias)(a.keep(C.calloc(C.size_t(len(of)), C.sizeof_bn_logit_bias)))
+	to := unsafe.Slice(data, len(of))[:0]
+	for token, bias := range of {
+		to = append(to, C.bn_logit_bias{token: C.uint32_t(token), bias: C.float(bias)})
+	}
+	return data, C.size_t(len(of))
 }
 
 func (a *arena) messages(list []Message) (*C.bn_chat_message, C.size_t) {

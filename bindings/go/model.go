@@ -176,6 +176,37 @@ func (m *Model) ChatTokens(messages []Message) ([]uint32, error) {
 	})
 }
 
+// ChatJSONText returns a conversation with tools, as Request.Chat takes it, as text. It is for display and for tests.
+func (m *Model) ChatJSONText(chat any) (string, error) {
+	var memory arena
+	defer memory.free()
+	json, err := memory.json("chat", chat)
+	if err != nil {
+		return "", err
+	}
+	text, err := sized[byte](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
+		return m.use(func(ptr *C.bn_model, failure *C.bn_error) C.bn_status {
+			return C.bn_model_chat_json_format(ptr, json, (*C.char)(data), room, n, failure)
+		})
+	})
+	return string(text), err
+}
+
+// ChatJSONTokens returns the token ids of a conversation with tools, as Request.Chat takes it.
+func (m *Model) ChatJSONTokens(chat any) ([]uint32, error) {
+	var memory arena
+	defer memory.free()
+	json, err := memory.json("chat", chat)
+	if err != nil {
+		return nil, err
+	}
+	return sized[uint32](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
+		return m.use(func(ptr *C.bn_model, failure *C.bn_error) C.bn_status {
+			return C.bn_model_chat_json_tokenize(ptr, json, (*C.uint32_t)(data), room, n, failure)
+		})
+	})
+}
+
 func goTokens(data *C.uint32_t, n C.size_t) []uint32 {
 	return append([]uint32(nil), unsafe.Slice((*uint32)(unsafe.Pointer(data)), int(n))...)
 }

@@ -25,27 +25,74 @@ const (
 	PoolingFirst Pooling = C.BN_POOLING_FIRST
 )
 
+// Sampler is a step that works on the distribution that a token is drawn from.
+type Sampler int32
+
+// The samplers, in their usual order.
+const (
+	SamplerTemperature Sampler = C.BN_SAMPLER_TEMPERATURE
+	SamplerTopNSigma   Sampler = C.BN_SAMPLER_TOP_N_SIGMA
+	SamplerTopK        Sampler = C.BN_SAMPLER_TOP_K
+	SamplerTypicalP    Sampler = C.BN_SAMPLER_TYPICAL_P
+	SamplerTopP        Sampler = C.BN_SAMPLER_TOP_P
+	SamplerMinP        Sampler = C.BN_SAMPLER_MIN_P
+	SamplerXTC         Sampler = C.BN_SAMPLER_XTC
+)
+
+// Speculation says what drafts tokens, for the model to verify several in one step.
+type Speculation int32
+
+// Who drafts tokens.
+const (
+	SpeculationDefault Speculation = C.BN_SPECULATION_DEFAULT // a request's: the engine's; an engine's: nobody
+	SpeculationOff     Speculation = C.BN_SPECULATION_OFF
+	SpeculationLookup  Speculation = C.BN_SPECULATION_LOOKUP // the request's own text
+)
+
 // AllTokens as MaxTokens: as many as the engine's MaxSequenceLength leaves.
 const AllTokens = -1
 
-// Request is a prompt, as one of Prompt, PromptTokens and Messages, and what to do with it.
+// Request is a prompt, as one of Prompt, PromptTokens, Messages and Chat, and what to do with it. bn_engine.h has the
+// range of each field.
 type Request struct {
 	Prompt       string
 	PromptTokens []uint32
 	Messages     []Message
+	Chat         any // a conversation with tools, as bn_request_params.chat_json has it: of it encoding/json makes an object
 
-	MaxTokens   int // to generate; 0: 128; AllTokens
+	MaxTokens   int    // to generate; 0: 128; AllTokens
+	MinTokens   uint32 // that come before an end token may
 	StopStrings []string
 	StopTokens  []uint32
+	Constraint  Constraint // what the output must match
 
-	Seed              uint64  // the same seed, prompt and parameters give the same output
-	Temperature       float32 // 0: always the most likely token
-	TopK              int     // 0: all
-	TopP              float32 // 0: 1, that is all
-	MinP              float32
+	Seed                uint64  // the same seed, prompt and parameters give the same output
+	Temperature         float32 // 0: always the most likely token
+	TemperatureRange    float32 // by which it moves up and down with the entropy
+	TemperatureExponent float32 // how it moves; 0: 1
+	TopNSigma           float32
+	TopK                int     // 0: all
+	TypicalP            float32 // 0: 1, that is all
+	TopP                float32 // 0: 1, that is all
+	MinP                float32
+	XTCProbability      float32
+	XTCThreshold        float32   // 0: 0.1
+	MirostatTau         float32   // above 0: in place of all samplers but temperature
+	MirostatEta         float32   // 0: 0.1
+	Samplers            []Sampler // their order; nil: that of their numbers
+
 	RepetitionPenalty float32 // 0: 1, that is none
 	FrequencyPenalty  float32
 	PresencePenalty   float32
+	PenaltyWindow     uint32  // of so many of the latest tokens; 0: of all
+	DRYMultiplier     float32 // above 0: repetitions cost
+	DRYBase           float32 // 0: 1.75
+	DRYAllowedLength  uint32  // 0: 2
+	DRYWindow         uint32
+	DRYBreakers       []string // nil: a line break, a colon, a quotation mark and an asterisk; empty: none
+	LogitBias         map[uint32]float32
+	BadWords          []string
+	OnLogits          LogitsHook // changes the logits before each token
 
 	Timeout      time.Duration // from submit to the end; 0: the engine's; negative: none
 	QueueTimeout time.Duration // from submit to the start
@@ -55,20 +102,44 @@ type Request struct {
 	EchoPrompt   bool // the output begins with the prompt
 	IgnoreEOS    bool // do not end at the model's end tokens
 	ParseSpecial bool // control tokens spelled out in Prompt become those tokens: not for text from outside
-	Logprobs     bool // return each token's log probability, and
-	TopLogprobs  int  // of so many of the most likely ones
+	ParseOutput  bool // with Chat: tell reasoning and calls of tools from text
 	NoCache      bool // take nothing from the prefix cache and leave nothing there
 	CacheSalt    uint64
 	Session      string // keeps the conversation's keys and values under this name for its next turn
+
+	Logprobs       bool     // return each token's log probability, and
+	TopLogprobs    int      // of so many of the most likely ones, and
+	LogprobTokens  []uint32 // of these
+	ChainLogprobs  bool     // of what the token is drawn from, not of the model's own
+	PromptLogprobs bool     // with EchoPrompt: of the prompt's tokens too,
+	LogprobsFrom   int      // from this position on
+	Score          bool     // with Logprobs: generate nothing, return those of the prompt from LogprobsFrom on
+
+	Adapter      *Adapter
+	AdapterScale float32 // 0: 1
+
+	Speculation Speculation // what drafts tokens; it changes no output
+	DraftTokens int         // at most, for a step; 0: the engine's
 
 	Pooling      Pooling // Embed: how
 	Unnormalized bool    // Embed: do not divide the vector by its length
 }
 
 // params makes the C struct, which points into memory.
-func (r *Request) params(memory *arena) (p C.bn_request_params) {
+func (r *Request) params(memory *arena) (p C.bn_request_params, err error) {
 	C.bn_request_params_init(&p, C.sizeof_bn_request_params)
 	p.prompt = memory.text(r.Prompt)
+	if p.chat_json, err = memory.json("Chat", r.Chat); err != nil {
+		return p, err
+	}
+	if p.constraint_kind, p.constraint, err = r.Constraint.in(memory); err != nil {
+		return p, err
+	}
+	if p.adapter, err = r.Adapter.handle(); err != nil {
+		return p, err
+	}
+	set(&p.adapter_scale, C.float(r.AdapterScale))
+	r.sampling(memory, &p)
 	p.prompt_tokens, p.prompt_tokens_count = memory.tokens(r.PromptTokens)
 	p.messages, p.messages_count = memory.messages(r.Messages)
 	p.stop_tokens, p.stop_tokens_count = memory.tokens(r.StopTokens)
@@ -80,10 +151,7 @@ func (r *Request) params(memory *arena) (p C.bn_request_params) {
 	} else {
 		set(&p.max_new_tokens, count(r.MaxTokens))
 	}
-	p.temperature, p.top_k, p.min_p = C.float(r.Temperature), count(r.TopK), C.float(r.MinP)
-	set(&p.top_p, C.float(r.TopP))
-	set(&p.repetition_penalty, C.float(r.RepetitionPenalty))
-	p.frequency_penalty, p.presence_penalty = C.float(r.FrequencyPenalty), C.float(r.PresencePenalty)
+	p.min_new_tokens = C.uint32_t(r.MinTokens)
 	if r.Timeout < 0 {
 		p.timeout_ms = C.BN_TIMEOUT_NONE
 	} else {
@@ -91,7 +159,9 @@ func (r *Request) params(memory *arena) (p C.bn_request_params) {
 	}
 	p.queue_timeout_ms = milliseconds(r.QueueTimeout)
 	p.priority = C.uint32_t(C.BN_PRIORITY_DEFAULT + int(r.Priority))
-	p.top_logprobs = count(r.TopLogprobs)
+	p.top_logprobs, p.logprobs_from = count(r.TopLogprobs), count(r.LogprobsFrom)
+	p.logprob_tokens, p.logprob_tokens_count = memory.tokens(r.LogprobTokens)
+	p.speculation, p.draft_tokens = C.int32_t(r.Speculation), count(r.DraftTokens)
 	p.pooling = C.int32_t(r.Pooling)
 	for _, f := range []struct {
 		on  bool
@@ -100,13 +170,38 @@ func (r *Request) params(memory *arena) (p C.bn_request_params) {
 		{r.EchoPrompt, C.BN_REQUEST_ECHO_PROMPT}, {r.IgnoreEOS, C.BN_REQUEST_IGNORE_EOS},
 		{r.ParseSpecial, C.BN_REQUEST_PARSE_SPECIAL}, {r.Logprobs, C.BN_REQUEST_LOGPROBS},
 		{r.NoCache, C.BN_REQUEST_NO_CACHE}, {r.DropLate, C.BN_REQUEST_DROP_LATE},
-		{r.Unnormalized, C.BN_REQUEST_EMBED_RAW},
+		{r.Unnormalized, C.BN_REQUEST_EMBED_RAW}, {r.ParseOutput, C.BN_REQUEST_PARSE_OUTPUT},
+		{r.ChainLogprobs, C.BN_REQUEST_CHAIN_LOGPROBS}, {r.PromptLogprobs, C.BN_REQUEST_PROMPT_LOGPROBS},
+		{r.Score, C.BN_REQUEST_SCORE},
 	} {
 		if f.on {
 			p.flags |= f.bit
 		}
 	}
-	return p
+	return p, nil
+}
+
+// sampling sets what says how tokens are drawn.
+func (r *Request) sampling(memory *arena, p *C.bn_request_params) {
+	p.temperature, p.temperature_range = C.float(r.Temperature), C.float(r.TemperatureRange)
+	set(&p.temperature_exponent, C.float(r.TemperatureExponent))
+	p.top_n_sigma, p.top_k, p.min_p = C.float(r.TopNSigma), count(r.TopK), C.float(r.MinP)
+	set(&p.typical_p, C.float(r.TypicalP))
+	set(&p.top_p, C.float(r.TopP))
+	p.xtc_probability = C.float(r.XTCProbability)
+	set(&p.xtc_threshold, C.float(r.XTCThreshold))
+	p.mirostat_tau = C.float(r.MirostatTau)
+	set(&p.mirostat_eta, C.float(r.MirostatEta))
+	p.samplers, p.samplers_count = memory.samplers(r.Samplers)
+	set(&p.repetition_penalty, C.float(r.RepetitionPenalty))
+	p.frequency_penalty, p.presence_penalty = C.float(r.FrequencyPenalty), C.float(r.PresencePenalty)
+	p.penalty_window = C.uint32_t(r.PenaltyWindow)
+	p.dry_multiplier, p.dry_window = C.float(r.DRYMultiplier), C.uint32_t(r.DRYWindow)
+	set(&p.dry_base, C.float(r.DRYBase))
+	set(&p.dry_allowed_length, C.uint32_t(r.DRYAllowedLength))
+	p.dry_breakers, p.dry_breakers_count = memory.texts(r.DRYBreakers)
+	p.bad_words, p.bad_words_count = memory.texts(r.BadWords)
+	p.logit_bias, p.logit_bias_count = memory.biases(r.LogitBias)
 }
 
 // set replaces a default, unless value is zero.

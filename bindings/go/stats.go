@@ -23,6 +23,8 @@ type Stats struct {
 
 	Queued, Running, Paused, Unreleased, QueueCapacity                               uint64 // requests now
 	PromptTokens, GeneratedTokens, CachedTokens, RecomputedTokens                    uint64
+	DraftedTokens, AcceptedTokens                                                    uint64
+	GrammarsCompiled, GrammarsReused                                                 uint64 // constraints
 	Steps, Preemptions, Pauses                                                       uint64
 	KVBlocksUsed, KVBlocksTotal, KVBlocksCached, KVEvictions, KVBytes                uint64
 	MemoryUsed, MemoryLimit, MemoryPeak                                              uint64 // bytes
@@ -50,6 +52,8 @@ func (e *Engine) Stats() (Stats, error) {
 		Unreleased: uint64(c.unreleased), QueueCapacity: uint64(c.queue_capacity),
 		PromptTokens: uint64(c.prompt_tokens), GeneratedTokens: uint64(c.generated_tokens),
 		CachedTokens: uint64(c.cached_tokens), RecomputedTokens: uint64(c.recomputed_tokens),
+		DraftedTokens: uint64(c.drafted_tokens), AcceptedTokens: uint64(c.accepted_tokens),
+		GrammarsCompiled: uint64(c.grammars_compiled), GrammarsReused: uint64(c.grammars_reused),
 		Steps: uint64(c.steps), Preemptions: uint64(c.preemptions), Pauses: uint64(c.pauses),
 		KVBlocksUsed: uint64(c.kv_blocks_used), KVBlocksTotal: uint64(c.kv_blocks_total),
 		KVBlocksCached: uint64(c.kv_blocks_cached), KVEvictions: uint64(c.kv_evictions), KVBytes: uint64(c.kv_bytes),

@@ -33,25 +33,37 @@ type Logprob struct {
 	Logprob float32
 }
 
+// ToolCall is a call of a tool in an answer, or a part of one. The first part has an ID and a Name.
+type ToolCall struct {
+	Index     int // which of the answer's calls, from 0
+	ID        string
+	Name      string // as the model wrote it: not always a tool that there is
+	Arguments string // JSON, or a part of it
+}
+
 // Chunk is a part of an output, or all of it.
 type Chunk struct {
-	Text     string // whole UTF-8 characters
-	Tokens   []uint32
-	Logprobs [][]Logprob // of each token: its own, then TopLogprobs more; nil without Request.Logprobs
+	Text      string // whole UTF-8 characters
+	Tokens    []uint32
+	Logprobs  [][]Logprob // of each token: its own, then TopLogprobs and LogprobTokens; nil without Request.Logprobs
+	Reasoning string      // with Request.ParseOutput
+	ToolCalls []ToolCall  // with Request.ParseOutput
 }
 
 // Usage says what a request took.
 type Usage struct {
 	PromptTokens, GeneratedTokens, CachedTokens int
+	DraftedTokens, AcceptedTokens               int // tokens that were drafted and verified, and those that stood
 	Queued, Prefill, FirstToken, Decode, Total  time.Duration
 }
 
 // Ending says how a request ended.
 type Ending struct {
-	Reason    FinishReason
-	StopIndex int // which of Request.StopTokens or StopStrings ended it, or -1
-	Usage     Usage
-	vector    []float32
+	Reason         FinishReason
+	StopIndex      int // which of Request.StopTokens or StopStrings ended it, or -1
+	ToolCallsTotal int // calls in the whole answer
+	Usage          Usage
+	vector         []float32
 }
 
 // Completion is a whole answer.
@@ -68,14 +80,16 @@ type Stream struct {
 	wake   chan struct{} // holds a value if something is new
 	done   chan struct{} // closed at the end
 
-	ctx context.Context
+	ctx  context.Context
+	hook *logitsHook // Request.OnLogits, or nil
 
-	mu      sync.Mutex
-	id      C.bn_request
-	stop    func() bool // of the wait for the context's end
-	text    []byte      // of pending
-	pending Chunk
-	news    bool // pending has something
+	mu        sync.Mutex
+	id        C.bn_request
+	stop      func() bool // of the wait for the context's end
+	text      []byte      // of pending
+	reasoning []byte      // of pending
+	pending   Chunk
+	news      bool // pending has something
 
 	ending Ending // these are set once, before done is closed
 	err    error
@@ -138,8 +152,8 @@ func (s *Stream) take() (Chunk, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	chunk, ok := s.pending, s.news
-	chunk.Text = string(s.text)
-	s.text, s.pending, s.news = s.text[:0], Chunk{}, false
+	chunk.Text, chunk.Reasoning = string(s.text), string(s.reasoning)
+	s.text, s.reasoning, s.pending, s.news = s.text[:0], s.reasoning[:0], Chunk{}, false
 	return chunk, ok
 }
 
@@ -161,9 +175,11 @@ func (s *Stream) accepted(id C.bn_request) {
 func (s *Stream) add(e *C.bn_event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e.text.length > 0 || e.tokens_count > 0 {
+	if e.text.length > 0 || e.tokens_count > 0 || e.reasoning.length > 0 || e.tool_calls_count > 0 {
 		s.news = true
 		s.text = append(s.text, view(e.text)...)
+		s.reasoning = append(s.reasoning, view(e.reasoning)...)
+		s.pending.addCalls(unsafe.Slice(e.tool_calls, int(e.tool_calls_count)))
 		s.pending.Tokens = append(s.pending.Tokens, unsafe.Slice((*uint32)(unsafe.Pointer(e.tokens)), int(e.tokens_count))...)
 		if n := int(e.logprobs_per_token); n > 0 {
 			all := append([]Logprob(nil), unsafe.Slice((*Logprob)(unsafe.Pointer(e.logprobs)), int(e.logprobs_count))...)
@@ -182,8 +198,23 @@ func (s *Stream) add(e *C.bn_event) {
 	}
 }
 
-// finish wakes all who wait. No event follows.
+// addCalls adds parts of calls, which come in order.
+func (c *Chunk) addCalls(parts []C.bn_tool_call) {
+	for i := range parts {
+		part := &parts[i]
+		if n := len(c.ToolCalls); n > 0 && c.ToolCalls[n-1].Index == int(part.index) {
+			c.ToolCalls[n-1].Arguments += goText(part.arguments)
+			continue
+		}
+		c.ToolCalls = append(c.ToolCalls, ToolCall{
+			Index: int(part.index), ID: goText(part.id), Name: goText(part.name), Arguments: goText(part.arguments),
+		})
+	}
+}
+
+// finish wakes all who wait. No event follows, and no call of the hook.
 func (s *Stream) finish() {
+	s.hook.free()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stop != nil {
@@ -194,9 +225,10 @@ func (s *Stream) finish() {
 
 func ending(e *C.bn_event) Ending {
 	return Ending{
-		Reason: FinishReason(e.finish_reason), StopIndex: int(e.stop_index),
+		Reason: FinishReason(e.finish_reason), StopIndex: int(e.stop_index), ToolCallsTotal: int(e.tool_calls_total),
 		Usage: Usage{
 			PromptTokens: int(e.prompt_tokens), GeneratedTokens: int(e.generated_tokens), CachedTokens: int(e.cached_tokens),
+			DraftedTokens: int(e.drafted_tokens), AcceptedTokens: int(e.accepted_tokens),
 			Queued: time.Duration(e.queued_ns), Prefill: time.Duration(e.prefill_ns),
 			FirstToken: time.Duration(e.first_token_ns), Decode: time.Duration(e.decode_ns), Total: time.Duration(e.total_ns),
 		},
@@ -210,7 +242,9 @@ func (s *Stream) failure(e *C.bn_event) error {
 	}
 	err := &Error{Code: Code(e.status), Message: goText(e.message)}
 	if err.Code == ErrCancelled {
-		err.cause = s.ctx.Err()
+		if err.cause = s.hook.failure(); err.cause == nil {
+			err.cause = s.ctx.Err()
+		}
 	}
 	return err
 }

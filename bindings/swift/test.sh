@@ -7,12 +7,12 @@ prefix=$(realpath "$1")
 version=$2
 work=$(realpath -m "$3")
 here=$(realpath "$(dirname "$0")")
-golden=$(realpath "$here/../../tests/golden/demo_prompts.json")
+golden=$(realpath "$here/../../tests/golden")
 root=${SWIFT_ROOT:-$work/swift-root}
 
 rm -rf "$work/swift"
 mkdir -p "$work/swift"
-cp -r "$here/Package.swift" "$here/Sources" "$golden" "$work/swift/"
+cp -r "$here/Package.swift" "$here/Sources" "$golden/demo_prompts.json" "$golden/models/llama-llama3" "$golden/adapters" "$work/swift/"
 cp -r "$prefix" "$work/swift/stage"
 
 # FOLDER PROGRAM...: with the program in front, in a folder that has the sources and the library.
@@ -25,7 +25,7 @@ run() {
             for configuration in debug release; do
                 swift build -c \$configuration > build.log 2>&1 || { cat build.log; exit 1; }
                 ! grep -A 3 'warning:' build.log || exit 1
-                timeout 300 .build/\$configuration/Tests $version demo_prompts.json
+                timeout 300 .build/\$configuration/Tests $version demo_prompts.json llama-llama3 adapters
             done
             .build/debug/Example | grep -q '^17+25=42$'
         "

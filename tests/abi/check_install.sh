@@ -1,7 +1,7 @@
 #!/bin/sh
 # check_install.sh PREFIX SONAME FILE SYMBOLS: the files that `make install` promises, and the shared object's soname.
 set -eu
-for file in include/bn_engine.h include/bn_engine.hpp lib/libbn_engine.a "lib/$3" "lib/$2" lib/libbn_engine.so lib/pkgconfig/bn_engine.pc \
+for file in include/bn_engine.h include/bn_engine.hpp include/bn_engine_values.hpp lib/libbn_engine.a "lib/$3" "lib/$2" lib/libbn_engine.so lib/pkgconfig/bn_engine.pc \
     lib/pkgconfig/bn_engine-static.pc \
     lib/cmake/bn_engine/bn_engineConfig.cmake lib/cmake/bn_engine/bn_engineConfigVersion.cmake share/man/man3/bn_engine.3 share/man/man1/bn-chat.1 \
     share/man/man1/bn-convert.1 \

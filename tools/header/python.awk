@@ -45,16 +45,21 @@ function has_field(struct, field, i) {
     return 0
 }
 
-# What the package sets itself: sizes, counts of elements, callbacks and contexts, handles, the source of a model. And
-# what it has not: spans, adapters.
+# What the package sets itself: sizes, counts of elements, callbacks and contexts, handles, the source of a model, the
+# kind of a constraint. And what it has not: spans.
 function hidden(i, stem) {
-    if (name[i] ~ /^(struct_size|message_size|data|data_size|reserved2?|adapter|user_data|lease|flags|delivery_mode|model|model_path|path|prompt|trace_id|parent_id)$/)
-        return 1
+    if (name[i] ~ /^(struct_size|message_size|data|data_size|reserved2?|user_data|lease|flags|delivery_mode)$/) return 1
+    if (name[i] ~ /^(model|model_path|path|prompt|trace_id|parent_id|constraint|constraint_kind)$/) return 1
+    if (text[i] ~ /_callback |^void \*/) return name[i] != "on_logits"
     stem = name[i]
-    return text[i] ~ /_callback |^void \*/ || (sub(/_count$/, "", stem) && has_field(owner[i], stem))
+    return sub(/_count$/, "", stem) && has_field(owner[i], stem)
 }
 
 function type_of(s, list) {
+    if (s ~ /bn_logit_bias \*/) return "Mapping[int, float]"
+    if (s ~ / chat_json;/) return "Json"
+    if (s ~ /bn_adapter \*/) return "Adapter"
+    if (s ~ /bn_logits_callback /) return "LogitsHook"
     if (s ~ /bn_string \*/) return list "[str]"
     if (s ~ /bn_string /) return "str"
     if (s ~ /const float \*/) return "array[float]"
@@ -77,11 +82,29 @@ function struct_class(i, called, base, list) {
 # A struct's class: what the library fills is a tuple.
 function class_of(i, stem) {
     stem = name[i]
-    if (stem ~ /^bn_(string|error|span)$/) return
+    if (stem ~ /^bn_(string|error|span|logits|logit_bias)$/) return
     if (stem == "bn_chat_message") struct_class(i, camel(stem), "TypedDict", "Sequence")
-    else if (sub(/_(config|params)$/, "_options", stem)) struct_class(i, camel(stem), "TypedDict, total=False", "Sequence")
+    else if (stem == "bn_request_params") {
+        constraints()
+        struct_class(i, "RequestOptions", "ConstraintOptions, total=False", "Sequence")
+        flags()
+    } else if (sub(/_config$/, "_options", stem)) struct_class(i, camel(stem), "TypedDict, total=False", "Sequence")
     else struct_class(i, camel(stem), "NamedTuple", "list")
-    if (stem == "bn_request_options") flags()
+}
+
+# Constraints by their kind, in place of `constraint_kind` and `constraint`: "`constraint` is a grammar" as "A grammar".
+function constraints(i, called, what) {
+    print "\n\nclass " public("ConstraintOptions") "(TypedDict, total=False):"
+    print "    \"\"\"What the output must match: one of these. `max_new_tokens` and stop strings may end it earlier.\"\"\"\n"
+    for (i = 1; i <= count; i++) {
+        if (name[i] !~ /^BN_CONSTRAINT_/ || name[i] ~ /_NONE$/) continue
+        called = tolower(substr(name[i], 15))
+        what = doc[i]
+        sub(/ `constraint` is not set\./, "", what)
+        if (sub(/^`constraint` is /, "", what)) what = toupper(substr(what, 1, 1)) substr(what, 2)
+        comment_above(what, "    ")
+        print "    " called ": " (called == "json_schema" ? "Schema" : called == "json_object" ? "bool" : "str")
+    }
 }
 
 # The flags that are the caller's to choose, as options.
@@ -138,9 +161,12 @@ END {
     print "\"\"\"Generated from include/bn_engine.h by tools/header/python.awk.\"\"\"\n"
     print "from __future__ import annotations\n"
     print "from array import array"
-    print "from collections.abc import Sequence"
-    print "from typing import Final, NamedTuple, TypedDict\n"
+    print "from collections.abc import Mapping, Sequence"
+    print "from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict\n"
     print "from ._error import Error\n"
+    print "if TYPE_CHECKING:"
+    print "    from ._adapter import Adapter"
+    print "    from ._types import Json, LogitsHook, Schema\n"
     constants()
     exceptions()
     for (i = 1; i <= count; i++) if (kind[i] == "struct") class_of(i)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -313,6 +314,219 @@ void sessions() {
     while (engine.state() != BN_STATE_DRAINED) std::this_thread::yield();
 }
 
+bn::Request sampled() {
+    bn::Request request("Once upon a time");
+    request.max_new_tokens = 16;
+    request.temperature = 1.5f;
+    return request;
+}
+
+void sampling() {
+    bn::Engine engine;
+    const bn::Completion plain = engine.generate(sampled());
+    const std::string word = engine.model().detokenize({plain.tokens[0]});
+    const std::function<void(bn::Request &)> changes[] = {
+        [](auto &r) { r.typical_p = 0.3f; },
+        [](auto &r) { r.dry_multiplier = 5, r.dry_allowed_length = 1, r.dry_breakers.emplace(); },
+        [](auto &r) { r.mirostat_tau = 0.5f, r.mirostat_eta = 1; },
+        [&](auto &r) { r.logit_bias = {{plain.tokens[0], -100}}; },
+        [&](auto &r) { r.bad_words = {word}; },
+        [](auto &r) { r.temperature = 3, r.top_p = 0.5f, r.samplers = {BN_SAMPLER_TOP_P, BN_SAMPLER_TEMPERATURE}; },
+        [](auto &r) { r.temperature = 3, r.top_p = 0.5f, r.samplers = {BN_SAMPLER_TEMPERATURE, BN_SAMPLER_TOP_P}; },
+    };
+    std::vector<std::string> texts;
+    for (const auto &change : changes) {
+        bn::Request request = sampled();
+        change(request);
+        texts.push_back(engine.generate(request).text);
+        CHECK(texts.back() != plain.text);
+    }
+    CHECK(texts[texts.size() - 1] != texts[texts.size() - 2]); // the order of samplers
+    bn::Request request = sampled();
+    request.samplers = {99};
+    CHECK(contains(thrown([&] { engine.generate(request); }).message(), "sampler is 99"));
+    request = sampled();
+    request.flags = BN_REQUEST_LOGPROBS;
+    request.logprob_tokens = {5, 6};
+    const bn::Completion known = engine.generate(request);
+    CHECK(known.logprobs_per_token == 3 && known.logprobs[1].token == 5 && known.logprobs[2].token == 6);
+}
+
+const std::string schema = R"({"type":"object","properties":{"size":{"enum":["small","large"]}},"required":["size"],)"
+                           R"("additionalProperties":false,"x-guidance":{"whitespace_flexible":false}})";
+
+void constraints() {
+    bn::Engine engine;
+    engine.check_constraint(BN_CONSTRAINT_JSON_SCHEMA, schema);
+    bn::Request request = sampled();
+    request.constraint_kind = BN_CONSTRAINT_JSON_SCHEMA;
+    request.constraint = schema;
+    const std::string text = engine.generate(request).text;
+    CHECK(text == R"({"size":"small"})" || text == R"({"size":"large"})");
+    CHECK(engine.stats().grammars_compiled == 1 && engine.stats().grammars_reused == 1);
+    const bn::Error wrong = thrown([&] { engine.check_constraint(BN_CONSTRAINT_REGEX, "a("); });
+    CHECK(wrong.code() == BN_ERR_INVALID_ARGUMENT && contains(wrong.message(), "constraint"));
+    engine.check_constraint(BN_CONSTRAINT_JSON_OBJECT);
+}
+
+// The echo model answers with its prompt: reasoning, two calls and text.
+void tools() {
+    bn::Engine engine(bn::EngineConfig("builtin:echo?us_per_token=20"));
+    const std::string call = R"(<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call>)";
+    const std::string rest = R"("add_generation_prompt": false, "tool_format": "hermes", "reasoning_format": "think")";
+    bn::Request request;
+    request.chat_json = R"({"messages": [{"role": "Both", "content": ")" + call + call + R"(done"}], )" + rest +
+                        R"(, "tools": [{"type": "function", "function": {"name": "f"}}]})";
+    request.flags = BN_REQUEST_PARSE_OUTPUT;
+    request.max_new_tokens = 0;
+    const bn::Completion whole = engine.generate(request);
+    CHECK(whole.tool_calls_total == 2 && whole.tool_calls.size() == 2 && contains(whole.text, "Both: done"));
+    for (const bn::ToolCall &made : whole.tool_calls) CHECK(made.name == "f" && made.arguments == R"({"a": 1})");
+    CHECK(whole.tool_calls[0].id != whole.tool_calls[1].id);
+    bn::Stream stream = engine.stream(request);
+    std::array<std::string, 2> arguments;
+    std::string text;
+    for (const bn::Event &event : stream) {
+        text += event.text;
+        for (const bn::ToolCall &part : event.tool_calls) arguments.at(part.index) += part.arguments;
+    }
+    CHECK(text == whole.text && arguments[0] == R"({"a": 1})" && arguments[1] == arguments[0]);
+    const bn::Completion finished = engine.stream(request).finish();
+    CHECK(finished.tool_calls.size() == 2 && finished.tool_calls[1].arguments == R"({"a": 1})");
+    CHECK(finished.tool_calls[1].id == whole.tool_calls[1].id && finished.text == text);
+    request.chat_json = R"({"messages": [{"role": "<think>\nhm\n</think>\n\nYes", "content": "a"}], )" + rest + "}";
+    const bn::Completion thought = engine.stream(request).finish();
+    CHECK(thought.reasoning == "hm" && thought.text == "Yes: a\n");
+    const bn::Model model = engine.model();
+    const std::string chat = R"({"messages": [{"role": "user", "content": "hi"}]})";
+    CHECK(model.chat_json_text(chat) == "user: hi\nassistant: ");
+    CHECK(model.chat_json_tokens(chat) == model.chat_tokens({{"user", "hi"}}));
+    CHECK(contains(thrown([&] { model.chat_json_text(R"({"messages": [{}]})"); }).message(), "messages[0].role"));
+}
+
+void adapters(const std::string &golden) {
+    const std::string folder = golden.substr(0, golden.rfind('/'));
+    bn::EngineConfig config(folder + "/models/llama-llama3");
+    config.max_sequence_length = 128;
+    config.adapter_bytes = 1 << 20;
+    bn::Engine engine(config);
+    bn::Request request = sampled();
+    request.prompt.clear();
+    for (uint32_t i = 0; i < 40; i++) request.prompt_tokens.push_back(3 + i * 7 % 60);
+    request.flags = BN_REQUEST_IGNORE_EOS;
+    const auto with = [&](const bn::Adapter *adapter, float scale) {
+        request.adapter = adapter == nullptr ? nullptr : adapter->handle();
+        request.adapter_scale = scale;
+        return engine.generate(request).tokens;
+    };
+    const std::vector<uint32_t> plain = with(nullptr, 1);
+    bn::Adapter adapter(engine, folder + "/adapters/llama");
+    const bn::Adapter file(engine, folder + "/adapters/llama.gguf");
+    const std::vector<uint32_t> adapted = with(&adapter, 1);
+    CHECK(adapted != plain && with(&file, 1) == adapted && with(&file, -2) != adapted && with(nullptr, 1) == plain);
+    request.adapter = adapter.handle();
+    bn::Stream stream = engine.stream(request);
+    { const bn::Adapter freed = std::move(adapter); }
+    CHECK(!stream.finish().tokens.empty()); // it has kept it
+    CHECK(adapter.handle() == nullptr);
+    CHECK(contains(thrown([&] { engine.generate(request); }).message(), "not a live"));
+    CHECK(thrown([&] { bn::Adapter(engine, "/nowhere"); }).code() == BN_ERR_IO);
+    CHECK(thrown([&] { bn::Adapter(engine, folder + "/adapters/qwen3"); }).code() == BN_ERR_BAD_MODEL);
+}
+
+void scores() {
+    bn::Engine engine;
+    const std::vector<bn::Score> list = engine.score(bn::Request("17+25="), {"42", "43", "the ball"});
+    CHECK(list.size() == 3 && list[0].greedy && !list[1].greedy && list[0].logprob > -0.5);
+    CHECK(list[0].logprob > list[1].logprob && list[0].logprob > list[2].logprob);
+    bn::Request request("Once upon a time");
+    request.flags = BN_REQUEST_LOGPROBS;
+    request.max_new_tokens = 8;
+    const bn::Completion answer = engine.generate(request);
+    double sum = 0;
+    for (const bn_logprob &entry : answer.logprobs) sum += entry.logprob;
+    const bn::Score same = engine.score(bn::Request("Once upon a time"), {answer.text}).at(0);
+    CHECK(same.tokens == 8 && same.greedy && std::abs(same.logprob - sum) < 1e-4);
+    CHECK(contains(thrown([&] { engine.score(bn::Request("x"), {"y", ""}); }).message(), "logprobs_from"));
+    bn::Engine busy(slow());
+    request.flags = 0;
+    request.timeout_ms = 1;
+    CHECK(thrown([&] { busy.score(request, {std::string(500, 'y')}); }).code() == BN_ERR_TIMED_OUT);
+}
+
+void speculation() {
+    bn::EngineConfig config("builtin:echo");
+    config.speculation = BN_SPECULATION_LOOKUP;
+    config.draft_tokens = 1;
+    bn::Engine engine(config);
+    bn::Request request("one two three one two three one two three one two three "); // which the answer repeats
+    const bn::Completion drafted = engine.generate(request);
+    request.speculation = BN_SPECULATION_OFF;
+    const bn::Completion plain = engine.generate(request);
+    CHECK(drafted.text == plain.text && drafted.accepted_tokens > 0 && plain.drafted_tokens == 0);
+    CHECK(engine.stats().drafted_tokens == drafted.drafted_tokens);
+}
+
+bn::Request forced(uint32_t token) {
+    bn::Request request("Once upon a time");
+    request.max_new_tokens = 3;
+    request.flags = BN_REQUEST_IGNORE_EOS;
+    request.on_logits = [token](const bn_logits &row) { row.logits[token + row.output_tokens_count] = 1e6f; };
+    return request;
+}
+
+void hooks() {
+    bn::Engine engine;
+    std::vector<bn::Stream> streams;
+    std::vector<std::future<bn::Completion>> futures;
+    for (uint32_t token = 20; token < 36; token++) {
+        streams.push_back(engine.stream(forced(token)));
+        futures.push_back(engine.async(forced(token)));
+    }
+    for (uint32_t i = 0; i < 16; i++) {
+        const std::vector<uint32_t> expected{20 + i, 21 + i, 22 + i};
+        CHECK(streams[i].finish().tokens == expected);
+        CHECK(futures[i].get().tokens == expected);
+    }
+    bn::Request request = forced(20);
+    request.on_logits = [](const bn_logits &row) {
+        if (row.output_tokens_count == 2) throw std::out_of_range("the third token");
+    };
+    const auto third = [](auto call) {
+        try {
+            call();
+        } catch (const std::out_of_range &error) {
+            return contains(error.what(), "third");
+        }
+        return false;
+    };
+    CHECK(third([&] { engine.generate(request); }));
+    CHECK(third([&] { engine.async(request).get(); }));
+    CHECK(engine.generate("17+25=") == "42");
+    request.temperature = -1;
+    CHECK(thrown([&] { engine.async(request); }).code() == BN_ERR_INVALID_ARGUMENT);
+}
+
+// No hook runs once its stream is destroyed.
+void dropped_hooks() {
+    bn::Engine engine;
+    std::atomic<bool> inside{false};
+    for (int i = 0; i < 8; i++) {
+        bn::Request request = endless();
+        request.on_logits = [&](const bn_logits &) {
+            inside = true;
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+            inside = false;
+        };
+        bn::Stream stream = engine.stream(request);
+        while (!inside) std::this_thread::yield();
+        if (i % 4 == 3) engine.close(), engine = bn::Engine();
+        stream = engine.stream(bn::Request("17+25=")); // the first is destroyed
+        CHECK(!inside);
+        CHECK(stream.finish().text == "42");
+    }
+}
+
 } // namespace
 
 int main(int, char **arguments) {
@@ -330,4 +544,12 @@ int main(int, char **arguments) {
     logs_and_probabilities();
     timeouts();
     sessions();
+    sampling();
+    constraints();
+    tools();
+    adapters(arguments[2]);
+    scores();
+    speculation();
+    hooks();
+    dropped_hooks();
 }

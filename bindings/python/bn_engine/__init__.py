@@ -4,6 +4,7 @@
 comments of the C header, without its prefixes: `_header.py` is made of it.
 """
 
+from ._adapter import Adapter as Adapter
 from ._async import AsyncStream as AsyncStream
 from ._engine import Engine as Engine
 from ._error import Error as Error
@@ -12,5 +13,6 @@ from ._library import version
 from ._model import Model as Model
 from ._request import Output as Output
 from ._request import Stream as Stream
+from ._score import Score as Score
 
 __version__ = version()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from array import array
 from collections.abc import Mapping
@@ -9,9 +10,12 @@ from operator import attrgetter
 from typing import Any, Callable, TypeVar
 
 from . import _header as header
-from ._library import ffi
+from ._library import Owned, ffi
+from ._types import Schema
 
 T = TypeVar("T")
+#: Options whose text is JSON.
+JSON = ("chat_json", "json_schema")
 
 
 def text(string: Any) -> str:
@@ -21,14 +25,18 @@ def text(string: Any) -> str:
 def initializer(ctype: Any, value: Any, kept: list[Any]) -> Any:
     """What initializes a field of this type; what it points to is added to `kept`."""
     if ctype.kind == "pointer":
+        if isinstance(value, Owned):
+            return value._handle
         if isinstance(value, str):
             raise TypeError(f"a sequence is needed, not the string {value!r}")
+        if isinstance(value, Mapping):
+            value = value.items()
         kept.append(ffi.new(f"{ctype.item.cname}[]", [initializer(ctype.item, item, kept) for item in value]))
         return kept[-1]
     if ctype.cname == "bn_string":
         kept.append(ffi.from_buffer("char[]", os.fspath(value).encode()))
         return {"data": kept[-1], "length": len(kept[-1])}
-    if ctype.kind == "struct":
+    if ctype.kind == "struct" and not isinstance(value, tuple):
         return {name: initializer(field.type, value[name], kept) for name, field in ctype.fields}
     return value
 
@@ -43,8 +51,15 @@ def messages(value: Any, kept: list[Any]) -> tuple[Any, int, int]:
     return made, len(made), ffi.sizeof("bn_chat_message")
 
 
+def json_text(value: Schema) -> str:
+    """JSON as it stands, or of what becomes a JSON object, or the schema of a class."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value if isinstance(value, Mapping) else value.model_json_schema())
+
+
 def fill(struct: Any, options: Mapping[str, Any], kind: type) -> list[Any]:
-    """Sets the options that are not None; those that are no fields are flags. Keep the result as long as the struct."""
+    """Sets the options that are not None. Keep the result as long as the struct."""
     kept: list[Any] = []
     fields = dict(ffi.typeof(struct).item.fields)
     for name, value in options.items():
@@ -52,17 +67,30 @@ def fill(struct: Any, options: Mapping[str, Any], kind: type) -> list[Any]:
             raise TypeError(f"there is no option {name!r}")
         if value is None:
             continue
-        if name not in fields:
-            struct.flags |= getattr(header, f"REQUEST_{name.upper()}") if value else 0
-            continue
         try:
-            made = initializer(fields[name].type, value, kept)
-            setattr(struct, name, made)
+            _set(struct, fields, name, json_text(value) if name in JSON else value, kept)
         except (AttributeError, KeyError, OverflowError, TypeError) as error:
             raise TypeError(f"{name} cannot be {value!r}: {error}") from None
-        if fields[name].type.kind == "pointer":
-            setattr(struct, f"{name}_count", len(made))
     return kept
+
+
+def _set(struct: Any, fields: Mapping[str, Any], name: str, value: Any, kept: list[Any]) -> None:
+    """Sets a field, or a constraint by its kind; what is neither is a flag."""
+    if name in fields:
+        made = initializer(fields[name].type, value, kept)
+        setattr(struct, name, made)
+        if f"{name}_count" in fields:
+            setattr(struct, f"{name}_count", len(made))
+    elif name in header.ConstraintOptions.__annotations__:
+        if value is False:
+            return
+        if struct.constraint_kind:
+            raise TypeError("there is another constraint")
+        struct.constraint_kind = getattr(header, f"CONSTRAINT_{name.upper()}")
+        if value is not True:
+            struct.constraint = string(value, kept)
+    elif value:
+        struct.flags |= getattr(header, f"REQUEST_{name.upper()}")
 
 
 def reader(struct: str, kind: Callable[..., T]) -> Callable[[Any], T]:

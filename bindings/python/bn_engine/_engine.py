@@ -8,15 +8,18 @@ import threading
 import time
 import weakref
 from array import array
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import _header as header
+from . import _score
 from ._async import OVER, AsyncStream, Inbox
 from ._convert import fill, reader, string
 from ._error import Error
 from ._library import Owned, c_text, call, ffi, lib, prepared, written
 from ._model import Model, log
 from ._request import Output, Stream
+from ._score import Score
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -118,6 +121,27 @@ class Engine(Owned):
     async def aembed(self, prompt: str | None = None, **options: Unpack[header.RequestOptions]) -> array[float]:
         async with AsyncStream(self, prompt, options, header.REQUEST_EMBED) as stream:
             return _vector(await stream.result())
+
+    def score(self, prompt: str, continuations: Iterable[str], **options: Unpack[header.RequestOptions]) -> list[Score]:
+        """How likely each text is behind the prompt, which is computed once. Nothing is generated. All are submitted
+        at once."""
+        requests = _score.requests(self.model, prompt, continuations, options)
+        streams = [Stream(self, None, request, _score.FLAGS) for request in requests]
+        return [_score.read(stream.result()) for stream in streams]
+
+    async def ascore(
+        self, prompt: str, continuations: Iterable[str], **options: Unpack[header.RequestOptions]
+    ) -> list[Score]:
+        requests = _score.requests(self.model, prompt, continuations, options)
+        streams = [AsyncStream(self, None, request, _score.FLAGS) for request in requests]
+        return [_score.read(await stream.result()) for stream in streams]
+
+    def check_constraint(self, **constraint: Unpack[header.ConstraintOptions]) -> None:
+        """Compiles a constraint as a request does, and keeps it for those that follow. Raises what is wrong with it."""
+        params = prepared("bn_request_params")
+        kept = fill(params, constraint, header.ConstraintOptions)
+        call(lib.bn_engine_check_constraint, self._handle, params.constraint_kind, params.constraint)
+        del kept
 
     def cancel_all(self) -> None:
         call(lib.bn_cancel, self._handle, header.ANY)

@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import _header as header
-from ._convert import fill, initializer, messages, reader, string, text
+from ._convert import fill, initializer, json_text, messages, reader, string, text
 from ._library import Owned, call, ffi, lib, prepared, written
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from ._types import Json
 
 LEVELS = {
     header.LOG_ERROR: logging.ERROR,
@@ -102,6 +104,17 @@ class Model(Owned):
                 int(add_generation_prompt),
             )
         )
+
+    def chat_json_format(self, conversation: Json) -> str:
+        """`chat_format` of a conversation with tools, as the option `chat_json` has it."""
+        kept: list[Any] = []
+        json = string(json_text(conversation), kept)
+        return written("char", lib.bn_model_chat_json_format, self._handle, json).decode()
+
+    def chat_json_tokenize(self, conversation: Json) -> list[int]:
+        kept: list[Any] = []
+        json = string(json_text(conversation), kept)
+        return _tokens(written("uint32_t", lib.bn_model_chat_json_tokenize, self._handle, json))
 
 
 def _tokens(data: bytes) -> list[int]:

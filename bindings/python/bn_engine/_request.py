@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from . import _header as header
 from ._convert import fill, initializer, reader
 from ._error import Error
+from ._hook import Hook
 from ._library import c_text, call, ffi, lib, prepared
 
 if TYPE_CHECKING:
@@ -46,7 +47,20 @@ def joined(events: list[Output]) -> Output:
         text="".join(event.text for event in events),
         tokens=[token for event in events for token in event.tokens],
         logprobs=[entry for event in events for entry in event.logprobs],
+        reasoning="".join(event.reasoning for event in events),
+        tool_calls=_whole([part for event in events for part in event.tool_calls]),
     )
+
+
+def _whole(parts: list[header.ToolCall]) -> list[header.ToolCall]:
+    """The parts of each call as one."""
+    calls: list[header.ToolCall] = []
+    for part in parts:
+        if calls and calls[-1].index == part.index:
+            calls[-1] = calls[-1]._replace(arguments=calls[-1].arguments + part.arguments)
+        else:
+            calls.append(part)
+    return calls
 
 
 class Request:
@@ -54,17 +68,22 @@ class Request:
 
     id = 0
     _ended = False
+    _hook: Hook | None = None
 
     def __init__(
         self, engine: Engine, prompt: str | None, options: header.RequestOptions, flags: int = 0, key: int = 0
     ) -> None:
         self._engine = engine
         params = prepared("bn_request_params")
+        function = options.pop("on_logits", None)
         kept = fill(params, options, header.RequestOptions)
         if prompt is not None:
             params.prompt = initializer(ffi.typeof("bn_string"), prompt, kept)
         params.flags |= flags
         params.user_data = key
+        if function is not None:
+            self._hook = Hook(function)
+            self._hook.set(params)
         out = ffi.new("bn_request *")
         call(lib.bn_submit, engine._handle, params, out)
         self.id = out[0]
@@ -84,6 +103,8 @@ class Request:
         self._ended = True
         if self.id:
             lib.bn_release(self._engine._handle, self.id, ffi.NULL)
+        if self._hook is not None:
+            self._hook.close()
 
     def __del__(self) -> None:
         Request.close(self)
@@ -96,6 +117,8 @@ class Request:
         if event.last:
             self.close()
             if event.finish_reason == header.FINISH_FAILED:
+                if self._hook is not None and self._hook.raised is not None:
+                    raise self._hook.raised
                 raise Error.of(event.status, event.message)
         return event
 

@@ -114,6 +114,30 @@ class Loops:
         with Engine(SLOW) as engine:
             self.run_loop(main(engine))
 
+    def test_scores_calls_and_hooks(self):
+        def force(_prompt, output, logits):
+            if len(output) == 2:
+                raise KeyError("third")
+            logits[7] = 1e6
+
+        chat = {"messages": [{"role": '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>', "content": "x"}]}
+        chat |= {"tools": [{"type": "function", "function": {"name": "f"}}], "add_generation_prompt": False}
+
+        async def main(engine, echo):
+            right, wrong = await engine.ascore("17+25=", ["42", "43"])
+            self.assertTrue(right.greedy and right.logprob > wrong.logprob)
+            self.assertEqual([right, wrong], engine.score("17+25=", ["42", "43"]))
+            tokens = []
+            with self.assertRaisesRegex(KeyError, "third"):
+                async for output in engine.astream("17+25=", on_logits=force):
+                    tokens += output.tokens
+            self.assertLessEqual(set(tokens), {7})
+            (call,) = (await echo.astream(chat_json=chat, parse_output=True, max_new_tokens=0).result()).tool_calls
+            self.assertEqual((call.name, call.arguments), ("f", '{"a": 1}'))
+
+        with Engine(log_level=bn_engine.LOG_OFF) as engine, Engine("builtin:echo?us_per_token=20") as echo:
+            self.run_loop(main(engine, echo))
+
     def test_loops_of_two_threads_share_an_engine(self):
         async def ask(engine):
             return await asyncio.gather(*(engine.agenerate(str(i)) for i in range(200)))

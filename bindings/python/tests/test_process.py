@@ -28,7 +28,8 @@ STREAMS = f"""
 
 class Processes(unittest.TestCase):
     def test_exit_with_streams_under_way(self):
-        for end in ("", "    engine.close()", "    del engine", "    raise SystemExit(0)"):
+        hook = "    hooked = engine.stream('abcd', on_logits=lambda *_: None, ignore_eos=True); next(hooked)"
+        for end in ("", hook, "    engine.close()", "    del engine", "    raise SystemExit(0)"):
             status, _, errors = python(STREAMS + end)
             self.assertEqual(status, 0, errors)
             self.assertNotIn("Fatal", errors)

@@ -101,7 +101,7 @@ final class Core: @unchecked Sendable {
         parameters.user_data = key
         var id: bn_request = 0
         do {
-            try withExtendedLifetime(arena) { try check { bn_submit(handle, &parameters, &id, $0) } }
+            try withExtendedLifetime((arena, request.adapter)) { try check { bn_submit(handle, &parameters, &id, $0) } }
         } catch {
             lock.withLock { inboxes[key] = nil }
             throw error
@@ -136,8 +136,11 @@ public final class Engine: @unchecked Sendable {
     public struct Configuration: Sendable {
         public var threads, maxBatchSize, maxBatchTokens, maxSequenceLength, kvBlockSize, queueCapacity: UInt32?
         public var maxStepMilliseconds, targetTokenMilliseconds, defaultTimeoutMilliseconds: UInt32?
-        public var queueTokenCapacity, memoryLimitBytes, kvCacheBytes: UInt64?
+        public var queueTokenCapacity, memoryLimitBytes, kvCacheBytes, adapterBytes: UInt64?
         public var kvType: KVType = .f16
+        /// Of requests that do not say.
+        public var speculation: Speculation = .unset
+        public var draftTokens: UInt32?
         public var log: Log?
         public var logLevel = LogLevel.warn
         public init() {}
@@ -168,7 +171,9 @@ public final class Engine: @unchecked Sendable {
         set(\.queue_token_capacity, configuration.queueTokenCapacity)
         set(\.memory_limit_bytes, configuration.memoryLimitBytes)
         set(\.kv_cache_bytes, configuration.kvCacheBytes)
-        config.kv_type = configuration.kvType.rawValue
+        set(\.adapter_bytes, configuration.adapterBytes)
+        set(\.draft_tokens, configuration.draftTokens)
+        (config.kv_type, config.speculation) = (configuration.kvType.rawValue, configuration.speculation.rawValue)
         let hooks = Hooks(configuration.log)
         (config.log, config.log_context, config.log_level) = (hooks.logger, hooks.context, configuration.logLevel.rawValue)
         config.model = model?.handle
@@ -182,11 +187,13 @@ public final class Engine: @unchecked Sendable {
 
     /// Waits for the whole answer. Throws `CancellationError` if the task was cancelled. If the request was cancelled
     /// otherwise or timed out, `ending` says so.
-    public func generate(_ request: Request) async throws -> Event { try await last(of: request, BN_REQUEST_NO_STREAM) }
+    public func generate(_ request: Request) async throws -> Event {
+        try await last(of: submit(request, BN_REQUEST_NO_STREAM))
+    }
 
     /// The embedding of the request's prompt.
     public func embed(_ request: Request) async throws -> [Float] {
-        let ending = try await last(of: request, BN_REQUEST_EMBED).ending!
+        let ending = try await last(of: submit(request, BN_REQUEST_EMBED)).ending!
         if let failure = ending.failure { throw failure }
         return ending.vector
     }
@@ -196,8 +203,9 @@ public final class Engine: @unchecked Sendable {
         return Stream(self, inbox, id)
     }
 
-    private func last(of request: Request, _ flags: UInt32) async throws -> Event {
-        let event = try await submit(request, flags).next()! // its only one
+    /// The only event of a request that has but one.
+    func last(of stream: Stream) async throws -> Event {
+        let event = try await stream.next()!
         if event.ending?.reason == .cancelled && Task.isCancelled { throw CancellationError() }
         return event
     }
@@ -209,6 +217,13 @@ public final class Engine: @unchecked Sendable {
     public func drain() async {
         core.shutdown(BN_SHUTDOWN_DRAIN)
         await core.end()
+    }
+
+    /// Compiles a constraint as a request does, and keeps it compiled for those that follow.
+    public func checkConstraint(_ constraint: Constraint) throws {
+        let arena = Arena()
+        let (kind, text) = constraint.parameters(arena)
+        try withExtendedLifetime(arena) { try check { bn_engine_check_constraint(core.handle, kind, text, $0) } }
     }
 
     public func model() throws -> Model {

@@ -119,4 +119,21 @@ public final class Model: @unchecked Sendable {
             }
         }
     }
+    /// The tokens of a conversation with tools, as `Request.chatJSON` has it.
+    public func chatJSONTokens(_ json: String) throws -> [UInt32] {
+        let arena = Arena()
+        let c = arena.text(json)
+        return try withExtendedLifetime(arena) {
+            try sized(UInt32(0)) { bn_model_chat_json_tokenize(handle, c, $0, $1, &$2, $3) }
+        }
+    }
+    /// The same as text, for display.
+    public func chatJSONText(_ json: String) throws -> String {
+        let arena = Arena()
+        let c = arena.text(json)
+        let bytes = try withExtendedLifetime(arena) {
+            try sized(CChar(0)) { bn_model_chat_json_format(handle, c, $0, $1, &$2, $3) }
+        }
+        return String(decoding: bytes.map(UInt8.init(bitPattern:)), as: UTF8.self)
+    }
 }

@@ -8,19 +8,34 @@ public struct Message: Sendable {
 
 /// A prompt, and what to do with it. What is nil has the default that bn_engine.h says.
 public struct Request: Sendable {
-    /// One of these three.
+    /// One of these four.
     public var prompt: String?
     public var promptTokens: [UInt32]?
     public var messages: [Message]?
+    /// A conversation with tools, as JSON.
+    public var chatJSON: String?
 
     /// 0: as many as the engine's longest sequence leaves.
     public var maxTokens: UInt32?
+    /// That come before an end token may.
+    public var minTokens: UInt32 = 0
     public var stopStrings: [String] = []
     public var stopTokens: [UInt32] = []
+    /// What the output must match.
+    public var constraint: Constraint?
     /// The same seed, prompt and parameters give the same output.
     public var seed: UInt64 = 0
-    public var temperature, topP, minP, repetitionPenalty, frequencyPenalty, presencePenalty: Float?
+    public var temperature, temperatureRange, temperatureExponent: Float?
+    public var topNSigma, typicalP, topP, minP, xtcProbability, xtcThreshold, mirostatTau, mirostatEta: Float?
     public var topK: UInt32?
+    /// Their order; empty: that of their numbers.
+    public var samplers: [Sampler] = []
+    public var repetitionPenalty, frequencyPenalty, presencePenalty, dryMultiplier, dryBase: Float?
+    public var penaltyWindow, dryAllowedLength, dryWindow: UInt32?
+    public var dryBreakers: [String]?
+    /// What is added to the logits of tokens.
+    public var logitBias: [UInt32: Float] = [:]
+    public var badWords: [String] = []
     public var timeoutMilliseconds, queueTimeoutMilliseconds: UInt32?
     /// 0 to 255, the most urgent.
     public var priority: UInt8?
@@ -28,6 +43,15 @@ public struct Request: Sendable {
     public var options: Options = []
     /// With `.logprobs`: for how many of the most likely tokens.
     public var topLogprobs: UInt32 = 0
+    /// And for these tokens.
+    public var logprobTokens: [UInt32] = []
+    /// With `.promptLogprobs` and `.score`: from this position of the prompt on.
+    public var logprobsFrom: UInt32 = 0
+    public var adapter: Adapter?
+    public var adapterScale: Float?
+    /// What drafts tokens; it changes no output.
+    public var speculation: Speculation = .unset
+    public var draftTokens: UInt32?
     public var cacheSalt: UInt64 = 0
     /// Keeps the conversation's keys and values under this name for its next turn.
     public var session: String?
@@ -50,6 +74,17 @@ public struct Request: Sendable {
         public static let dropLate = Options(rawValue: BN_REQUEST_DROP_LATE)
         /// For `embed`: do not divide the vector by its length.
         public static let unnormalized = Options(rawValue: BN_REQUEST_EMBED_RAW)
+        /// With `chatJSON`: tell reasoning and calls of tools from text.
+        public static let parseOutput = Options(rawValue: BN_REQUEST_PARSE_OUTPUT)
+        /// With `.logprobs`: of what the token is drawn from.
+        public static let chainLogprobs = Options(rawValue: BN_REQUEST_CHAIN_LOGPROBS)
+        /// With `.echoPrompt` and `.logprobs`: of the prompt's tokens too.
+        public static let promptLogprobs = Options(rawValue: BN_REQUEST_PROMPT_LOGPROBS)
+        /// With `.logprobs`: generate nothing, return those of the prompt.
+        public static let score = Options(rawValue: BN_REQUEST_SCORE)
+    }
+    public enum Sampler: Int32, Sendable {
+        case temperature = 0, topNSigma, topK, typicalP, topP, minP, xtc
     }
     public enum Pooling: Int32, Sendable {
         case model = 0, last, mean, first
@@ -59,28 +94,92 @@ public struct Request: Sendable {
     func parameters(_ arena: Arena) -> bn_request_params {
         var p = bn_request_params()
         bn_request_params_init(&p, size(of: bn_request_params.self))
-        p.prompt = arena.optional(prompt)
+        (p.prompt, p.chat_json) = (arena.optional(prompt), arena.optional(chatJSON))
         (p.prompt_tokens, p.prompt_tokens_count) = (arena.array(promptTokens ?? []), promptTokens?.count ?? 0)
         (p.messages, p.messages_count) = (arena.messages(messages ?? []), messages?.count ?? 0)
         (p.stop_tokens, p.stop_tokens_count) = (arena.array(stopTokens), stopTokens.count)
         (p.stop_strings, p.stop_strings_count) = (arena.array(stopStrings.map(arena.text)), stopStrings.count)
         p.session = arena.optional(session)
         (p.flags, p.seed, p.cache_salt) = (options.rawValue, seed, cacheSalt)
-        (p.top_logprobs, p.pooling) = (topLogprobs, pooling.rawValue)
+        (p.top_logprobs, p.logprobs_from, p.pooling) = (topLogprobs, logprobsFrom, pooling.rawValue)
+        (p.logprob_tokens, p.logprob_tokens_count) = (arena.array(logprobTokens), logprobTokens.count)
+        (p.constraint_kind, p.constraint) = constraint?.parameters(arena) ?? (BN_CONSTRAINT_NONE, bn_string())
+        (p.adapter, p.speculation, p.min_new_tokens) = (adapter?.handle, speculation.rawValue, minTokens)
+        sampling(&p, arena)
         func set<T>(_ field: WritableKeyPath<bn_request_params, T>, _ value: T?) {
             if let value { p[keyPath: field] = value }
         }
         set(\.max_new_tokens, maxTokens)
-        set(\.temperature, temperature)
-        set(\.top_k, topK)
-        set(\.top_p, topP)
-        set(\.min_p, minP)
-        set(\.repetition_penalty, repetitionPenalty)
-        set(\.frequency_penalty, frequencyPenalty)
-        set(\.presence_penalty, presencePenalty)
+        set(\.adapter_scale, adapterScale)
+        set(\.draft_tokens, draftTokens)
         set(\.timeout_ms, timeoutMilliseconds)
         set(\.queue_timeout_ms, queueTimeoutMilliseconds)
         set(\.priority, priority.map(UInt32.init))
         return p
     }
+
+    /// What says how tokens are drawn.
+    private func sampling(_ p: inout bn_request_params, _ arena: Arena) {
+        func set<T>(_ field: WritableKeyPath<bn_request_params, T>, _ value: T?) {
+            if let value { p[keyPath: field] = value }
+        }
+        set(\.temperature, temperature)
+        set(\.temperature_range, temperatureRange)
+        set(\.temperature_exponent, temperatureExponent)
+        set(\.top_n_sigma, topNSigma)
+        set(\.top_k, topK)
+        set(\.typical_p, typicalP)
+        set(\.top_p, topP)
+        set(\.min_p, minP)
+        set(\.xtc_probability, xtcProbability)
+        set(\.xtc_threshold, xtcThreshold)
+        set(\.mirostat_tau, mirostatTau)
+        set(\.mirostat_eta, mirostatEta)
+        set(\.repetition_penalty, repetitionPenalty)
+        set(\.frequency_penalty, frequencyPenalty)
+        set(\.presence_penalty, presencePenalty)
+        set(\.penalty_window, penaltyWindow)
+        set(\.dry_multiplier, dryMultiplier)
+        set(\.dry_base, dryBase)
+        set(\.dry_allowed_length, dryAllowedLength)
+        set(\.dry_window, dryWindow)
+        (p.samplers, p.samplers_count) = (arena.array(samplers.map { $0.rawValue }), samplers.count)
+        let biases = logitBias.map { bn_logit_bias(token: $0.key, bias: $0.value) }
+        (p.logit_bias, p.logit_bias_count) = (arena.array(biases), biases.count)
+        (p.bad_words, p.bad_words_count) = (arena.array(badWords.map(arena.text)), badWords.count)
+        if let dryBreakers { // one more, as no elements are not the same as none set
+            p.dry_breakers = arena.array(dryBreakers.map(arena.text) + [bn_string()])
+            p.dry_breakers_count = dryBreakers.count
+        }
+    }
+}
+
+/// What an output must match. bn_engine.h describes each kind.
+public enum Constraint: Sendable {
+    /// A JSON schema, as JSON.
+    case jsonSchema(String)
+    case jsonObject
+    case regex(String)
+    case lark(String)
+    case gbnf(String)
+
+    /// Its kind and its text for C.
+    func parameters(_ arena: Arena) -> (Int32, bn_string) {
+        switch self {
+        case .jsonSchema(let schema): return (BN_CONSTRAINT_JSON_SCHEMA, arena.text(schema))
+        case .jsonObject: return (BN_CONSTRAINT_JSON_OBJECT, bn_string())
+        case .regex(let expression): return (BN_CONSTRAINT_REGEX, arena.text(expression))
+        case .lark(let grammar): return (BN_CONSTRAINT_LARK, arena.text(grammar))
+        case .gbnf(let grammar): return (BN_CONSTRAINT_GBNF, arena.text(grammar))
+        }
+    }
+}
+
+/// Who drafts tokens, for the model to verify several in one step.
+public enum Speculation: Int32, Sendable {
+    /// A request's: as the engine's. An engine's: nobody.
+    case unset = 0
+    case off
+    /// The request's own text.
+    case lookup
 }

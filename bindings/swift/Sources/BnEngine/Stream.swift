@@ -9,6 +9,10 @@ public struct Ending: Sendable {
     /// Which of the request's stop tokens or strings ended it, or -1.
     public let stopIndex: Int
     public let promptTokens, generatedTokens, cachedTokens: Int
+    /// Tokens that were drafted and verified, and those of them that the output has.
+    public let draftedTokens, acceptedTokens: Int
+    /// Calls of tools in the whole answer.
+    public let toolCallsTotal: Int
     public let queuedNanoseconds, firstTokenNanoseconds, totalNanoseconds: UInt64
     let vector: [Float]
     let failure: BnError?
@@ -17,6 +21,8 @@ public struct Ending: Sendable {
         reason = Reason(rawValue: e.finish_reason) ?? .unknown
         stopIndex = Int(e.stop_index)
         (promptTokens, generatedTokens, cachedTokens) = (Int(e.prompt_tokens), Int(e.generated_tokens), Int(e.cached_tokens))
+        (draftedTokens, acceptedTokens) = (Int(e.drafted_tokens), Int(e.accepted_tokens))
+        toolCallsTotal = Int(e.tool_calls_total)
         (queuedNanoseconds, firstTokenNanoseconds, totalNanoseconds) = (e.queued_ns, e.first_token_ns, e.total_ns)
         vector = Array(UnsafeBufferPointer(start: e.embedding, count: e.embedding_count))
         failure = e.status == BN_OK ? nil : BnError(code: .init(rawValue: e.status), message: String(e.message))
@@ -29,24 +35,49 @@ public struct Logprob: Sendable {
     public let logprob: Float
 }
 
+/// A call of a tool, or a part of one: the first part has an id and a name.
+public struct ToolCall: Sendable {
+    /// Which of the answer's calls, from 0.
+    public let index: Int
+    public let id, name: String
+    /// JSON, or a part of it.
+    public internal(set) var arguments: String
+}
+
 /// A part of an output, or all of it.
 public struct Event: Sendable {
     /// Whole characters of Unicode.
     public internal(set) var text = ""
     public internal(set) var tokens: [UInt32] = []
-    /// With `Request.Options.logprobs`, of each token: its own, then `topLogprobs` more.
+    /// With `Request.Options.logprobs`, of each token: its own, then `topLogprobs` and `logprobTokens`.
     public internal(set) var logprobs: [[Logprob]] = []
+    /// With `Request.Options.parseOutput`, as are calls.
+    public internal(set) var reasoning = ""
+    /// In a stream they come in parts. Parts that waited together are one.
+    public internal(set) var toolCalls: [ToolCall] = []
     /// In the last event.
     public internal(set) var ending: Ending?
 
     mutating func add(_ e: bn_event) {
         text += String(e.text)
+        reasoning += String(e.reasoning)
+        for part in UnsafeBufferPointer(start: e.tool_calls, count: e.tool_calls_count) { add(part) }
         tokens += UnsafeBufferPointer(start: e.tokens, count: e.tokens_count)
         let each = Int(e.logprobs_per_token)
         for i in 0..<(each == 0 ? 0 : e.tokens_count) {
             logprobs.append((i * each..<(i + 1) * each).map { Logprob(token: e.logprobs[$0].token, logprob: e.logprobs[$0].logprob) })
         }
         if e.kind == BN_EVENT_COMPLETED { ending = Ending(e) }
+    }
+
+    private mutating func add(_ part: bn_tool_call) {
+        let arguments = String(part.arguments)
+        if let last = toolCalls.indices.last, toolCalls[last].index == Int(part.index) {
+            toolCalls[last].arguments += arguments
+        } else {
+            let (index, id, name) = (Int(part.index), String(part.id), String(part.name))
+            toolCalls.append(ToolCall(index: index, id: id, name: name, arguments: arguments))
+        }
     }
 }
 

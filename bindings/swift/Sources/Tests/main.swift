@@ -1,4 +1,5 @@
-// The list of bindings/README.md, and what is Swift's own. Arguments: the library's version, demo_prompts.json.
+// The list of bindings/README.md, and what is Swift's own. Arguments: the library's version, demo_prompts.json, a model
+// without a tokenizer, the folder of its adapters.
 import BnEngine
 import Foundation
 
@@ -225,6 +226,139 @@ func logsTimeoutsAndProbabilities() async throws {
     try await check(slow().generate(late).ending!.reason == .timedOut)
 }
 
+func sampled() -> Request {
+    var request = Request("Once upon a time", maxTokens: 16)
+    request.temperature = 1.5
+    return request
+}
+
+func sampling() async throws { // 10
+    let engine = try Engine()
+    let plain = try await engine.generate(sampled())
+    let word = try engine.model().detokenize([plain.tokens[0]])
+    let changes: [(inout Request) -> Void] = [
+        { $0.typicalP = 0.3 },
+        { ($0.dryMultiplier, $0.dryAllowedLength, $0.dryBreakers) = (5, 1, []) },
+        { ($0.mirostatTau, $0.mirostatEta) = (0.5, 1) },
+        { $0.logitBias = [plain.tokens[0]: -100] },
+        { $0.badWords = [word] },
+        { ($0.temperature, $0.topP, $0.samplers) = (3, 0.5, [.topP, .temperature]) },
+        { ($0.temperature, $0.topP, $0.samplers) = (3, 0.5, [.temperature, .topP]) },
+    ]
+    var texts: [String] = []
+    for change in changes {
+        var request = sampled()
+        change(&request)
+        texts.append(try await engine.generate(request).text)
+        check(texts.last! != plain.text)
+    }
+    check(texts[texts.count - 1] != texts[texts.count - 2]) // the order of samplers
+    var wrong = sampled()
+    wrong.topNSigma = -1
+    let negative = wrong
+    let refused = await thrown { try await engine.generate(negative) }
+    check(refused.message.contains("top_n_sigma"))
+}
+
+func constraints() async throws { // 11
+    let schema = """
+        {"type": "object", "properties": {"size": {"enum": ["small", "large"]}}, "required": ["size"],
+         "additionalProperties": false, "x-guidance": {"whitespace_flexible": false}}
+        """
+    let engine = try Engine()
+    try engine.checkConstraint(.jsonSchema(schema))
+    let kinds: [(Constraint, [String])] = [
+        (.jsonSchema(schema), ["{\"size\":\"small\"}", "{\"size\":\"large\"}"]), (.regex("aa|bb"), ["aa", "bb"]),
+        (.lark("start: \"x\""), ["x"]), (.gbnf("root ::= \"y\""), ["y"]),
+    ]
+    for (constraint, expected) in kinds {
+        var request = sampled()
+        request.constraint = constraint
+        let answer = try await engine.generate(request).text
+        check(expected.contains(answer), answer)
+    }
+    try check(engine.statistics().grammars_reused == 1)
+    try engine.checkConstraint(.jsonObject)
+    let refused = await thrown { try engine.checkConstraint(.regex("a(")) }
+    check(refused.code == .invalidArgument && refused.message.contains("constraint"))
+}
+
+/// The echo model answers with its prompt: reasoning, two calls and text.
+func tools() async throws { // 12
+    let engine = try Engine(await Model.open("builtin:echo?us_per_token=20"))
+    let call = "<tool_call>{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {}}</tool_call>"
+    let rest = "\"add_generation_prompt\": false, \"tool_format\": \"hermes\", \"reasoning_format\": \"think\""
+    var request = Request(nil, maxTokens: 0)
+    request.chatJSON = "{\"messages\": [{\"role\": \"Both\", \"content\": \"\(call)\(call)done\"}], \(rest), "
+        + "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]}"
+    request.options = .parseOutput
+    let whole = try await engine.generate(request)
+    check(whole.toolCalls.count == 2 && whole.ending!.toolCallsTotal == 2 && whole.text.contains("Both: done"))
+    check(whole.toolCalls.allSatisfy { $0.name == "f" && $0.arguments == "{}" })
+    check(whole.toolCalls[0].id != whole.toolCalls[1].id)
+    var arguments = ["", ""], streamed = ""
+    for try await event in try engine.stream(request) {
+        streamed += event.text
+        for part in event.toolCalls { arguments[part.index] += part.arguments }
+    }
+    check(streamed == whole.text && arguments == ["{}", "{}"])
+    request.chatJSON = "{\"messages\": [{\"role\": \"<think>\\nhm\\n</think>\\n\\nYes\", \"content\": \"a\"}], \(rest)}"
+    let thought = try await engine.generate(request)
+    check(thought.reasoning == "hm" && thought.text == "Yes: a\n")
+    let model = try engine.model(), chat = "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}"
+    try check(model.chatJSONText(chat) == "user: hi\nassistant: ")
+    try check(model.chatJSONTokens(chat) == model.chatTokens([Message(role: "user", content: "hi")]))
+    let refused = await thrown { try model.chatJSONText("{\"messages\": [{}]}") }
+    check(refused.message.contains("messages[0].role"))
+}
+
+func adapters() async throws { // 13
+    var configuration = Engine.Configuration()
+    (configuration.maxSequenceLength, configuration.adapterBytes) = (128, 1_048_576)
+    let engine = try Engine(await Model.open(CommandLine.arguments[3]), configuration)
+    let folder = CommandLine.arguments[4]
+    func with(_ adapter: Adapter?, _ scale: Float? = nil) -> Request {
+        var request = sampled()
+        request.prompt = nil
+        request.promptTokens = (UInt32(0)..<40).map { 3 + $0 * 7 % 60 }
+        (request.options, request.adapter, request.adapterScale) = (.ignoreEndTokens, adapter, scale)
+        return request
+    }
+    let plain = try await engine.generate(with(nil)).tokens
+    var adapter: Adapter? = try Adapter(engine, folder + "/llama")
+    let adapted = try await engine.generate(with(adapter)).tokens
+    check(adapted != plain)
+    try await check(engine.generate(with(Adapter(engine, folder + "/llama.gguf"))).tokens == adapted)
+    try await check(engine.generate(with(adapter, -2)).tokens != adapted)
+    let stream = try engine.stream(with(adapter))
+    adapter = nil
+    try await check(text(stream).1.reason == .length) // it has kept it
+    let refused = await thrown { try Adapter(engine, folder + "/qwen3") }
+    check(refused.code == .badModel)
+}
+
+func scores() async throws { // 14
+    let engine = try Engine()
+    let list = try await engine.score(Request("17+25="), ["42", "43"])
+    check(list[0].greedy && !list[1].greedy && list[0].logprob > -0.5 && list[0].logprob > list[1].logprob)
+    let answer = try await engine.generate(Request("Once upon a time", maxTokens: 8))
+    try await check(engine.score(Request("Once upon a time"), [answer.text])[0].tokens == 8)
+    let refused = await thrown { try await engine.score(Request("x"), ["y", ""]) }
+    check(refused.message.contains("logprobs_from"))
+}
+
+func speculation() async throws { // 15
+    var configuration = Engine.Configuration()
+    (configuration.speculation, configuration.draftTokens) = (.lookup, 1)
+    let engine = try Engine(await Model.open("builtin:echo"), configuration)
+    var request = Request("one two three one two three one two three one two three ") // which the answer repeats
+    let drafted = try await engine.generate(request)
+    request.speculation = .off
+    let plain = try await engine.generate(request)
+    check(drafted.tokens == plain.tokens && drafted.ending!.acceptedTokens > 0 && plain.ending!.draftedTokens == 0)
+    try check(Int(engine.statistics().drafted_tokens) == drafted.ending!.draftedTokens)
+}
+
 version()
 try await golden()
 try await concurrentStreams()
@@ -236,4 +370,10 @@ try await closing()
 try await statistics()
 try await droppedEnginesAreFreed()
 try await logsTimeoutsAndProbabilities()
+try await sampling()
+try await constraints()
+try await tools()
+try await adapters()
+try await scores()
+try await speculation()
 print("Swift: ok")

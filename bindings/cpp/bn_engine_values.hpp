@@ -1,0 +1,286 @@
+// What goes in and out of bn_engine.hpp: errors, configurations, requests, events.
+#ifndef BN_ENGINE_VALUES_HPP
+#define BN_ENGINE_VALUES_HPP
+
+#include <bn_engine.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace bn {
+
+// A call or a request failed: a BN_ERR_* and what was wrong.
+class Error : public std::runtime_error {
+public:
+    Error(bn_status code, std::string_view message)
+        : std::runtime_error(std::string(bn_status_name(code)).append(": ").append(message)), code_(code) {}
+    bn_status code() const noexcept { return code_; }
+    std::string_view message() const noexcept {
+        const std::string_view all = what();
+        return all.substr(all.find(": ") + 2);
+    }
+
+private:
+    bn_status code_;
+};
+
+using Log = std::function<void(int32_t level, std::string_view line)>;
+// Changes the logits of a row, in place. What it throws ends the request, and is thrown where that is waited for. It is
+// called on threads of the engine, for several requests at a time, and all requests wait for it: it must neither wait
+// for the engine nor destroy streams. No call follows the request's end or the destruction of its stream.
+using LogitsHook = std::function<void(const bn_logits &row)>;
+
+namespace detail {
+
+inline std::string_view view(bn_string text) { return {text.data, text.length}; }
+inline bn_string text(std::string_view text) { return {text.data(), text.size()}; }
+// For fields where a text of no bytes would be another thing than none.
+inline bn_string text_or_none(std::string_view given) { return given.empty() ? bn_string{nullptr, 0} : text(given); }
+
+// Calls with a bn_error, and throws what failed.
+template <typename Call>
+void check(Call call) {
+    bn_error error;
+    error.struct_size = sizeof error;
+    error.message[0] = 0;
+    const bn_status status = call(&error);
+    if (status != BN_OK) throw Error(status, error.message[0] != 0 ? error.message : bn_status_message(status));
+}
+
+// Asks for the size of a result, then for the result, until it has room.
+template <typename Result, typename Call>
+Result sized(Call call) {
+    Result result;
+    for (;;) {
+        std::size_t size = 0;
+        bn_status status = BN_OK;
+        check([&](bn_error *error) {
+            status = call(result.empty() ? nullptr : result.data(), result.size(), &size, error);
+            return status == BN_ERR_BUFFER_TOO_SMALL ? BN_OK : status;
+        });
+        result.resize(size);
+        if (status == BN_OK) return result;
+    }
+}
+
+inline void check_abi() {
+    if (bn_abi_version() != BN_ABI_VERSION) throw Error(BN_ERR_UNSUPPORTED, "the library's ABI is not the header's");
+}
+
+// Exceptions must not pass through the library.
+inline void log(int32_t level, bn_string message, void *context) noexcept {
+    try {
+        (*static_cast<const Log *>(context))(level, view(message));
+    } catch (...) {
+    }
+}
+
+} // namespace detail
+
+struct Message {
+    std::string role, content;
+};
+
+// The C struct with its defaults, and texts that it owns in place of those of the same name.
+struct ModelConfig : bn_model_config {
+    explicit ModelConfig(std::string_view from = {}) : bn_model_config{}, path(from) {
+        bn_model_config_init(this, sizeof(bn_model_config));
+    }
+    std::string path; // empty: the model embedded in the library
+    Log log;
+};
+
+struct EngineConfig : bn_engine_config {
+    explicit EngineConfig(std::string_view from = {}) : bn_engine_config{}, model_path(from) {
+        bn_engine_config_init(this, sizeof(bn_engine_config));
+    }
+    std::string model_path;
+    Log log;
+};
+
+struct Request : bn_request_params {
+    explicit Request(std::string_view text = {}) : bn_request_params{}, prompt(text) {
+        bn_request_params_init(this, sizeof(bn_request_params));
+    }
+    static Request chat(std::vector<Message> messages) {
+        Request request;
+        request.messages = std::move(messages);
+        return request;
+    }
+
+    std::string prompt; // one of these four
+    std::vector<uint32_t> prompt_tokens;
+    std::vector<Message> messages;
+    std::string chat_json;
+    std::vector<uint32_t> stop_tokens;
+    std::vector<std::string> stop_strings;
+    std::string session;
+    std::string constraint; // with constraint_kind
+    std::vector<int32_t> samplers;
+    std::vector<bn_logit_bias> logit_bias;
+    std::vector<std::string> bad_words;
+    std::optional<std::vector<std::string>> dry_breakers; // not set: the library's
+    std::vector<uint32_t> logprob_tokens;
+    LogitsHook on_logits;
+};
+
+namespace detail {
+
+inline std::vector<bn_chat_message> c_messages(const std::vector<Message> &messages) {
+    std::vector<bn_chat_message> list;
+    for (const Message &m : messages) list.push_back({text(m.role), text(m.content)});
+    return list;
+}
+
+inline std::vector<bn_string> c_texts(const std::vector<std::string> &texts) {
+    std::vector<bn_string> list;
+    for (const std::string &t : texts) list.push_back(text(t));
+    return list;
+}
+
+// What bn_submit takes. It points into the request.
+struct Params : bn_request_params {
+    explicit Params(const Request &r)
+        : bn_request_params(r), messages_(c_messages(r.messages)), stops_(c_texts(r.stop_strings)),
+          bad_words_(c_texts(r.bad_words)) {
+        prompt = text_or_none(r.prompt);
+        chat_json = text_or_none(r.chat_json);
+        session = text_or_none(r.session);
+        constraint = text_or_none(r.constraint);
+        prompt_tokens = r.prompt_tokens.data(), prompt_tokens_count = r.prompt_tokens.size();
+        messages = messages_.data(), messages_count = messages_.size();
+        stop_tokens = r.stop_tokens.data(), stop_tokens_count = r.stop_tokens.size();
+        stop_strings = stops_.data(), stop_strings_count = stops_.size();
+        samplers = r.samplers.data(), samplers_count = r.samplers.size();
+        logit_bias = r.logit_bias.data(), logit_bias_count = r.logit_bias.size();
+        bad_words = bad_words_.data(), bad_words_count = bad_words_.size();
+        logprob_tokens = r.logprob_tokens.data(), logprob_tokens_count = r.logprob_tokens.size();
+        if (r.dry_breakers) {
+            breakers_ = c_texts(*r.dry_breakers);
+            breakers_.reserve(1); // so that an empty list is set
+            dry_breakers = breakers_.data(), dry_breakers_count = breakers_.size();
+        }
+    }
+    Params(const Params &) = delete;
+    Params &operator=(const Params &) = delete;
+
+private:
+    std::vector<bn_chat_message> messages_;
+    std::vector<bn_string> stops_, bad_words_, breakers_;
+};
+
+// The hook of a request, and what it threw.
+struct Hook {
+    explicit Hook(LogitsHook call) : call_(std::move(call)) {}
+    void set(Params &params) noexcept { params.on_logits = run, params.on_logits_context = this; }
+    void rethrow() const {
+        if (thrown_) std::rethrow_exception(thrown_);
+    }
+
+private:
+    static int32_t run(const bn_logits *row, void *context) noexcept {
+        Hook &hook = *static_cast<Hook *>(context);
+        try {
+            hook.call_(*row);
+            return 0;
+        } catch (...) {
+            hook.thrown_ = std::current_exception();
+            return 1;
+        }
+    }
+    LogitsHook call_;
+    std::exception_ptr thrown_;
+};
+
+inline std::unique_ptr<Hook> hook_of(const Request &r) {
+    return r.on_logits ? std::make_unique<Hook>(r.on_logits) : nullptr;
+}
+
+} // namespace detail
+
+// A call of a tool, or a part of one: the first part has an id and a name.
+struct ToolCall {
+    uint32_t index;
+    std::string id, name, arguments;
+};
+
+// What is new of a request, or all of it. The last event has a finish_reason and what follows it.
+struct Event {
+    std::string text; // whole UTF-8 characters
+    std::vector<uint32_t> tokens;
+    std::vector<bn_logprob> logprobs; // with BN_REQUEST_LOGPROBS: logprobs_per_token for each token
+    uint32_t logprobs_per_token = 0;
+    int32_t finish_reason = BN_FINISH_NONE;
+    bn_status status = BN_OK; // of a request that was cancelled or timed out
+    std::string message;
+    int32_t stop_index = -1;
+    std::vector<float> embedding;
+    std::string reasoning; // with BN_REQUEST_PARSE_OUTPUT, as are calls
+    std::vector<ToolCall> tool_calls;
+    uint32_t tool_calls_total = 0;
+    uint32_t prompt_tokens = 0, generated_tokens = 0, cached_tokens = 0, drafted_tokens = 0, accepted_tokens = 0;
+    std::chrono::nanoseconds queued{}, prefill{}, first_token{}, decode{}, total{};
+
+    bool last() const noexcept { return finish_reason != BN_FINISH_NONE; }
+
+    // Copies what the library has written. Strings and vectors keep their room.
+    void assign(const bn_event &e) {
+        text.clear(), tokens.clear(), logprobs.clear(), reasoning.clear(), tool_calls.clear();
+        add(e);
+    }
+    // The same, behind what was there: the parts of a call become one.
+    void add(const bn_event &e) {
+        text.append(e.text.data, e.text.length);
+        reasoning.append(e.reasoning.data, e.reasoning.length);
+        tokens.insert(tokens.end(), e.tokens, e.tokens + e.tokens_count);
+        logprobs.insert(logprobs.end(), e.logprobs, e.logprobs + e.logprobs_count);
+        for (std::size_t i = 0; i < e.tool_calls_count; i++) add(e.tool_calls[i]);
+        logprobs_per_token = e.logprobs_per_token;
+        finish_reason = e.finish_reason;
+        status = e.status;
+        message.assign(e.message.data, e.message.length);
+        stop_index = e.stop_index;
+        embedding.assign(e.embedding, e.embedding + e.embedding_count);
+        tool_calls_total = e.tool_calls_total;
+        prompt_tokens = e.prompt_tokens, generated_tokens = e.generated_tokens, cached_tokens = e.cached_tokens;
+        drafted_tokens = e.drafted_tokens, accepted_tokens = e.accepted_tokens;
+        const auto ns = [](uint64_t n) { return std::chrono::nanoseconds(n); };
+        queued = ns(e.queued_ns), prefill = ns(e.prefill_ns), first_token = ns(e.first_token_ns);
+        decode = ns(e.decode_ns), total = ns(e.total_ns);
+    }
+
+private:
+    void add(const bn_tool_call &part) {
+        const std::string_view arguments = detail::view(part.arguments);
+        if (!tool_calls.empty() && tool_calls.back().index == part.index) tool_calls.back().arguments += arguments;
+        else
+            tool_calls.push_back({part.index, std::string(detail::view(part.id)), std::string(detail::view(part.name)),
+                                  std::string(arguments)});
+    }
+};
+
+using Completion = Event; // a whole answer
+
+namespace detail {
+
+// Throws what ended a request that failed.
+[[noreturn]] inline void fail(const Event &end, const Hook *hook) {
+    if (hook != nullptr) hook->rethrow();
+    throw Error(end.status, end.message);
+}
+
+} // namespace detail
+
+} // namespace bn
+
+#endif

@@ -1,0 +1,45 @@
+"""How likely texts are behind a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from . import _header as header
+from ._error import Error
+from ._model import Model
+from ._request import Output
+
+
+class Score(NamedTuple):
+    """How likely a text is behind a prompt."""
+
+    #: The sum of its tokens' log probabilities.
+    logprob: float
+    #: Number of its tokens.
+    tokens: int
+    #: Whether each of them is the most likely one at its place.
+    greedy: bool
+
+
+#: Of the requests below.
+FLAGS = header.REQUEST_SCORE | header.REQUEST_LOGPROBS
+
+
+def requests(
+    model: Model, prompt: str, continuations: Iterable[str], options: header.RequestOptions
+) -> Iterator[header.RequestOptions]:
+    """One for each continuation. It begins with the first token that is not the prompt's."""
+    before = model.tokenize(prompt, add_special=True)
+    for continuation in continuations:
+        tokens = model.tokenize(prompt + continuation, add_special=True)
+        pairs = enumerate(zip(before, tokens))
+        first = next((i for i, (a, b) in pairs if a != b), min(len(before), len(tokens)))
+        yield {**options, "prompt_tokens": tokens, "logprobs_from": first, "top_logprobs": 1}
+
+
+def read(output: Output) -> Score:
+    if output.finish_reason != header.FINISH_LENGTH:
+        raise Error.of(output.status, output.message)
+    own, best = output.logprobs[::2], output.logprobs[1::2]
+    return Score(sum(entry.logprob for entry in own), len(own), own == best)

@@ -1,0 +1,18 @@
+import CBnEngine
+
+/// A LoRA adapter of an engine, for `Request.adapter`: a folder of PEFT's, or a GGUF file of llama.cpp's. Requests that
+/// have it keep it.
+public final class Adapter: @unchecked Sendable {
+    let handle: OpaquePointer
+
+    /// Reads it on the calling thread. Requests go on meanwhile.
+    public init(_ engine: Engine, _ path: String) throws {
+        let arena = Arena()
+        let text = arena.text(path)
+        var adapter: OpaquePointer?
+        try withExtendedLifetime(arena) { try check { bn_adapter_open(engine.core.handle, text, &adapter, $0) } }
+        handle = adapter!
+    }
+
+    deinit { bn_adapter_free(handle) }
+}

@@ -1,0 +1,41 @@
+/// How likely a text is behind a prompt.
+public struct Score: Sendable {
+    /// The sum of its tokens' log probabilities.
+    public let logprob: Double
+    /// Number of its tokens.
+    public let tokens: Int
+    /// Each of its tokens is the most likely one at its place.
+    public let greedy: Bool
+
+    /// Of each token, its own log probability and that of the most likely one.
+    init(_ logprobs: [[Logprob]]) {
+        logprob = logprobs.reduce(0) { $0 + Double($1[0].logprob) }
+        tokens = logprobs.count
+        greedy = logprobs.allSatisfy { $0[0].token == $0[1].token }
+    }
+}
+
+extension Engine {
+    /// How likely each text is behind the request's prompt, which is computed once. Nothing is generated. A text begins
+    /// with the first token that is not the prompt's. All are submitted at once.
+    public func score(_ request: Request, _ texts: [String]) async throws -> [Score] {
+        let tokenizer = try model()
+        let prompt = request.prompt ?? ""
+        let before = try tokenizer.tokenize(prompt, special: true)
+        let streams = try texts.map { text -> Stream in
+            let tokens = try tokenizer.tokenize(prompt + text, special: true)
+            var each = request
+            (each.prompt, each.promptTokens, each.topLogprobs) = (nil, tokens, 1)
+            each.logprobsFrom = UInt32(zip(before, tokens).prefix { $0.0 == $0.1 }.count)
+            each.options.formUnion([.logprobs, .score])
+            return try stream(each)
+        }
+        var scores: [Score] = []
+        for stream in streams {
+            let event = try await last(of: stream)
+            if let failure = event.ending?.failure { throw failure }
+            scores.append(Score(event.logprobs))
+        }
+        return scores
+    }
+}
