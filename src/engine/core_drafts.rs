@@ -86,9 +86,9 @@ impl Core {
             return Ok(false);
         }
         let started = now_ns();
-        let work = drafter.run(ops, &mut || all_ended(shared, sequences, &plan.entries))?;
+        let (work, decodes) = drafter.run(ops, &mut || all_ended(shared, sequences, &plan.entries))?;
         let ns = now_ns() - started;
-        scheduler.drafted(work, ns);
+        scheduler.drafted(work, decodes, ns);
         self.record.drafting_ns += ns;
         self.draw_drafts(plan, offers, pass);
         Ok(offers.iter().any(|offer| offer.depth > pass + 1))

@@ -128,12 +128,12 @@ impl Drafter {
         self.filled.fill(0);
     }
 
-    /// Runs the pass.
-    pub fn run(&mut self, ops: &dyn OpSet, stop: &mut dyn FnMut() -> bool) -> Result<Work> {
+    /// Runs the pass. Its work, and whether all of its rows gave logits.
+    pub fn run(&mut self, ops: &dyn OpSet, stop: &mut dyn FnMut() -> bool) -> Result<(Work, bool)> {
         let Self { model, kv, batch, outputs, .. } = self;
         let ran = panics::catch(|| model.forward(ops, batch, kv, stop, outputs));
         let ran = ran.unwrap_or_else(|text| Err(Error::internal(format!("it panicked: {text}"))));
-        ran.map(|()| self.work)
+        ran.map(|()| (self.work, self.batch.tokens.len() == self.batch.logits_rows.len()))
     }
 
     pub fn is_empty(&self) -> bool {

@@ -36,8 +36,9 @@ const LONG: usize = 16;
 const CLASSES: usize = 4;
 /// While nothing is known: rather too low, since what would have stood is seen without drafts too.
 const FIRST_CHANCES: [f32; CLASSES] = [0.1, 0.35, 0.7, 0.85];
-/// Weight of the newest token in a chance.
-const NEW: f32 = 1.0 / 12.0;
+/// Weight of the newest token in a chance; of the first ones more, as what is known before counts as `KNOWN` tokens.
+const NEW: f32 = 1.0 / 16.0;
+const KNOWN: f32 = 3.0;
 /// Tokens of a class from which on a request has something to say of it.
 const ENOUGH: u32 = 8;
 /// Entries of the table.
@@ -61,8 +62,9 @@ impl Default for Chances {
 
 impl Chances {
     fn see(&mut self, class: usize, right: bool) {
-        self.right[class] += NEW * (f32::from(u8::from(right)) - self.right[class]);
         self.tokens[class] += 1;
+        let new = NEW.max(1.0 / (KNOWN + self.tokens[class] as f32));
+        self.right[class] += new * (f32::from(u8::from(right)) - self.right[class]);
     }
 
     /// Takes in what a request has seen that began with these, for those that come.

@@ -107,9 +107,12 @@ impl Scheduler {
         passes.iter().take_while(|pass| pass.rows > 0).map(ns).sum()
     }
 
-    /// Learns that a pass of the draft model took `ns`.
-    pub fn drafted(&mut self, work: Work, ns: u64) {
-        self.draft_time.observe(work, ns);
+    /// Learns that a pass of the draft model took `ns`; `decodes`: all of its rows gave logits.
+    pub fn drafted(&mut self, work: Work, decodes: bool, ns: u64) {
+        match decodes {
+            true => self.draft_time.observe_decode(work, ns),
+            false => _ = self.draft_time.observe(work, ns),
+        }
     }
 
     /// Blocks for the positions below `to`, where others have enough for their next ones.

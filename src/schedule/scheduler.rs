@@ -285,7 +285,10 @@ impl Scheduler {
     /// token, and another for each draft that was accepted. Rows of the other drafts are worth nothing.
     /// Right after the forward pass, before any cancel or submit; entries whose rows failed must not be in `plan`.
     pub fn commit(&mut self, plan: &Plan, step_ns: u64, tokens: &dyn Tokens) {
-        self.step_time.observe(plan.work, step_ns);
+        match plan.decode_rows as usize == plan.entries.len() {
+            true => self.step_time.observe_decode(plan.work, step_ns),
+            false => _ = self.step_time.observe(plan.work, step_ns),
+        }
         for entry in &plan.entries {
             let slot = match self.slots.get(entry.seq) {
                 Some(slot) if slot.state == State::Running && slot.computed == entry.start => {

@@ -17,8 +17,8 @@ const SWEEPS: usize = 16;
 /// one gets through in a few steps.
 const OUTLIER: f64 = 4.0;
 
-/// Steps of a bin from which on its factor counts.
-const MEASURED: f64 = 2.0;
+/// Decode steps of a size from which on their factor counts.
+const MEASURED: u32 = 2;
 
 /// Work in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +60,14 @@ struct Moments {
     xtx: [[f64; N]; N],
 }
 
+/// Steps all of whose rows gave logits.
+#[derive(Clone, Copy, Default)]
+struct Decodes {
+    steps: u32,
+    /// What they took lately, in times of their predictions.
+    factor: f64,
+}
+
 /// By the rows: up to 1, 2, 4, 8 and so on, as matrix tiles take them.
 fn bin(work: Work) -> usize {
     (work.rows.next_power_of_two().ilog2() as usize).min(BINS - 1)
@@ -86,8 +94,8 @@ impl StepCost {
 
 pub struct StepTime {
     bins: [Moments; BINS],
-    /// What steps of each bin took lately, in times of their predictions.
-    factors: [f64; BINS],
+    /// By the rows too.
+    decodes: [Decodes; BINS],
     /// In the order of `StepCost`.
     coefficients: [f64; N],
     observations: u64,
@@ -97,7 +105,7 @@ impl Default for StepTime {
     fn default() -> Self {
         Self {
             bins: [Moments::default(); BINS],
-            factors: [1.0; BINS],
+            decodes: [Decodes::default(); BINS],
             coefficients: [0.0; N],
             observations: 0,
         }
@@ -120,11 +128,11 @@ impl StepTime {
         self.cost().predict(0, work)
     }
 
-    /// Nanoseconds of a step as those of about so many rows took lately: rows of few cost less, or more, than the formula
-    /// says, by what kernels do with them. None where there were hardly any such steps.
+    /// Nanoseconds of a decode step as those of about so many rows took lately: rows of few cost less, or more, than the
+    /// formula says, by what kernels do with them. None where there were hardly any such steps.
     pub fn measured(&self, work: Work) -> Option<f64> {
-        let bin = bin(work);
-        (self.bins[bin].weight >= MEASURED).then(|| self.predict(work) * self.factors[bin])
+        let decodes = &self.decodes[bin(work)];
+        (decodes.steps >= MEASURED).then(|| self.predict(work) * decodes.factor)
     }
 
     /// Steps learned from.
@@ -146,10 +154,21 @@ impl StepTime {
         rows as u32
     }
 
-    /// Learns that `work` took `ns`. A step of no rows or no time says nothing.
-    pub fn observe(&mut self, work: Work, ns: u64) {
+    /// As `observe`, of a step all of whose rows gave logits.
+    pub fn observe_decode(&mut self, work: Work, ns: u64) {
+        let Some(ns) = self.observe(work, ns) else { return };
+        let (predicted, decodes) = (self.predict(work), &mut self.decodes[bin(work)]);
+        if predicted > 0.0 {
+            decodes.steps = decodes.steps.saturating_add(1);
+            let new = NEW.max(1.0 / f64::from(decodes.steps));
+            decodes.factor += new * (ns / predicted - decodes.factor);
+        }
+    }
+
+    /// Learns that `work` took `ns`; what it counts as. A step of no rows or no time says nothing.
+    pub fn observe(&mut self, work: Work, ns: u64) -> Option<f64> {
         if work.rows == 0 || ns == 0 {
-            return;
+            return None;
         }
         let mut ns = ns as f64;
         let predicted = self.predict(work);
@@ -158,7 +177,7 @@ impl StepTime {
         }
         self.observations += 1;
         let x = [1.0, work.rows as f64, work.positions as f64, work.keys as f64].map(|x| x / ns);
-        let (at, bin) = (bin(work), &mut self.bins[bin(work)]);
+        let bin = &mut self.bins[bin(work)];
         // The first steps of a bin count alike.
         let new = NEW.max(1.0 / (1.0 + bin.weight));
         bin.weight = (bin.weight + 1.0).min(1e6);
@@ -169,10 +188,7 @@ impl StepTime {
             }
         }
         self.fit();
-        let predicted = self.predict(work);
-        if predicted > 0.0 {
-            self.factors[at] += new * (ns / predicted - self.factors[at]);
-        }
+        Some(ns)
     }
 
     /// Non-negative least squares over all bins by cyclic coordinate descent.

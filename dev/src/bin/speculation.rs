@@ -2,7 +2,7 @@
 //!
 //! `cargo dev speculation -- [--quick] [--threads N] [--isa NAME] [--only WORD]... [--json FILE] [MODEL.gguf [DRAFT.gguf]]`
 //!
-//! Loads: `loop`, what the model falls into at temperature 0; `free`, at a temperature at which next to no draft stands;
+//! Loads: `loop`, what the model has fallen into at temperature 0; `free`, at a temperature at which next to no draft stands;
 //! without a model also `copy`: the demo model writes a story once more that its prompt has. Drafts are looked up. With a
 //! draft model, whose head is rounded to 4 bits, they come from it; then there is `draft`, the beginnings of eight outputs at
 //! temperature 0, and `free`. Two engines run the same model's requests in turns, 1, 4 and 8 at a time; a ratio is the
@@ -44,7 +44,7 @@ impl Load {
             prompt: Prompt::Tokens(self.prompts[n % self.prompts.len()][..].into()),
             max_new_tokens: self.tokens,
             ignore_eos: true,
-            cache: false,
+            cache: true,
             stream: false,
             ..RequestParams::default()
         };
@@ -108,7 +108,7 @@ fn loads(options: &Options, models: &Models, demo: bool) -> Result<Vec<Load>> {
     let mut loads = vec![of("free", 1.5)];
     match models.draft {
         Some(_) => loads.push(Load { tokens: 48, requests: 8, ..of("draft", 0.0) }),
-        None => loads.push(of("loop", 0.0)),
+        None => loads.push(going_on(options, models, of("loop", 0.0))?),
     }
     if let (true, Some(tokenizer)) = (demo, &loaded.tokenizer) {
         let mut prompts = Vec::new();
@@ -122,6 +122,15 @@ fn loads(options: &Options, models: &Models, demo: bool) -> Result<Vec<Load>> {
         loads.push(Load { name: "copy", prompts, temperature: 0.0, tokens: 96, requests: 0 });
     }
     Ok(loads)
+}
+
+/// The same with what comes first in the prompts.
+fn going_on(options: &Options, models: &Models, load: Load) -> Result<Load> {
+    let first = Load { tokens: 192, ..load };
+    let outputs = run(&engine(options, models, false, 0)?, &first, first.prompts.len())?;
+    let prompts =
+        first.prompts.iter().zip(&outputs).map(|(prompt, output)| [&prompt[..], &output[..]].concat());
+    Ok(Load { prompts: prompts.collect(), tokens: load.tokens, ..first })
 }
 
 fn measure(

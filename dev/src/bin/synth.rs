@@ -373,7 +373,8 @@ fn fill(dtype: DType, scale: f32, rng: &mut SplitMix, buffer: &mut [u8], norm: O
     for block in buffer.chunks_exact_mut(dtype.block().1) {
         match dtype {
             DType::F32 => {
-                let x = norm.map_or(scale * value(rng), |size| size * (1.0 + 0.1 * value(rng)));
+                let x = value(rng);
+                let x = norm.map_or(scale * x, |size| size * (1.0 + 0.1 * x));
                 block.copy_from_slice(&x.to_le_bytes());
             }
             DType::F16 => block.copy_from_slice(&f16::from_f32(scale * value(rng)).to_le_bytes()),

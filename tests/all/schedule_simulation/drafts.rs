@@ -18,7 +18,7 @@ impl World {
         }
         let passes = self.rng.below(4);
         for rows in 0..passes {
-            self.scheduler.drafted(Work::span(0, rows as u32), self.rng.below(1_000_000));
+            self.scheduler.drafted(Work::span(0, rows as u32), self.rng.one_in(2), self.rng.below(1_000_000));
         }
         let (before, events, counts) = (plan.clone(), self.scheduler.events(), self.scheduler.counts());
         self.scheduler.draft(plan, &mut offers);
