@@ -135,7 +135,7 @@ fn steps(path: &str, options: &Options) -> Result<Vec<serde_json::Value>> {
     let sampling = |name: &str| CASES.iter().find(|(case, _)| *case == name).map(|(_, set)| params(*set));
     let decode = |name: &str, tokens: usize| -> Result<f64> {
         let request = |seed| RequestParams {
-            prompt: Prompt::Text("A list of people: ".into()),
+            prompt: Prompt::Text("A".into()),
             max_new_tokens: tokens as u32,
             sampling: SamplingParams { seed, ..sampling(name).unwrap_or_default() },
             ignore_eos: true,
