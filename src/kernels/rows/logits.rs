@@ -85,6 +85,7 @@ const LOWEST: f32 = -127.0;
 
 /// `2^x` for x from `LOWEST` to 0, within 2 units in the last place. Branch-free, so that it vectorizes: x is divided in a
 /// whole number and a rest of at most 1/2, of which a minimax polynomial (relative error 1.1e-7) gives the power.
+#[allow(clippy::approx_constant)] // one coefficient is close to ln 2, and better than that
 #[inline(always)]
 fn exp2_neg(x: f32) -> f32 {
     /// Adding it rounds to an integer, which then stands in the low bits.
