@@ -3,6 +3,7 @@
 //! The speed of a machine drifts, that of a virtual one by half and more within minutes. So what is compared alternates,
 //! round by round, and a ratio is the median of the ratios of single rounds.
 
+pub mod decode;
 pub mod limits;
 pub mod units;
 pub mod weights;

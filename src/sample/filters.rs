@@ -95,14 +95,14 @@ fn heat(p: &SamplingParams, kept: &mut Kept) {
         let share = if count > 1.0 { (entropy / count.ln()).clamp(0.0, 1.0) as f32 } else { 0.0 };
         temperature = low + (high - low) * share.powf(p.temperature_exponent);
     }
-    kept.temperature *= temperature.max(f32::MIN_POSITIVE);
+    kept.heat(temperature.max(f32::MIN_POSITIVE));
 }
 
 /// A token's surprise is `ln(mass) - (logit - max) / temperature`: so it equals the entropy at one logit.
 fn typical(share: f32, kept: &mut Kept) {
     let (_, entropy) = kept.entropy();
-    let above = f64::from(kept.temperature) * (kept.mass().ln() - entropy);
-    kept.keep_closest(share, (f64::from(kept.max) + above) as f32);
+    let log_mass = kept.mass().ln();
+    kept.keep_closest(share, kept.logit(log_mass - entropy));
 }
 
 fn exclude(p: &SamplingParams, kept: &mut Kept, u: f64) {

@@ -3,12 +3,14 @@
 mod adjust;
 mod filters;
 mod kept;
+mod left;
 mod params;
 mod pattern;
 mod philox;
 #[cfg(test)]
 mod reference;
 mod sampler;
+mod search;
 mod state;
 mod stop;
 

@@ -2,13 +2,14 @@
 //! and a draw.
 
 use super::adjust::Row;
-use super::kept::{Candidate, Kept};
+use super::kept::Kept;
+use super::left::{Room, filled};
 use super::philox::uniform;
 use super::state::SamplerState;
 use super::{Allowed, Known, Logprob, MAX_BIASES, MAX_LISTED, SamplingParams};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, reserve};
 use crate::kernels::Isa;
-use crate::kernels::rows::logits::{among, greatest};
+use crate::kernels::rows::logits::{TOP, among, tops};
 
 /// Scratch for a vocabulary, reused by every request. Allocates nothing after `new`.
 pub struct Sampler {
@@ -17,23 +18,19 @@ pub struct Sampler {
     counts: Vec<u32>,
     repeats: Vec<u32>,
     changes: Vec<(u32, f32)>,
-    candidates: Vec<Candidate>,
     /// A row without what is not allowed.
     allowed: Vec<f32>,
+    /// The greatest of each `TOP` logits: the model's, and those that the token is drawn from.
+    raw_tops: Vec<f32>,
+    tops: Vec<f32>,
+    room: Room,
 }
 
-/// The most likely token, the lowest id among equals, and its logit. An error that fails this request alone
-/// where the row is no distribution.
-fn argmax(isa: Isa, logits: &[f32]) -> Result<(u32, f32)> {
-    const PART: usize = 512;
-    let (mut from, mut max, mut nan) = (0, f32::NEG_INFINITY, false);
-    for (i, part) in logits.chunks(PART).enumerate() {
-        let (most, has_nan) = greatest(isa, part);
-        if most > max {
-            (from, max) = (i * PART, most);
-        }
-        nan |= has_nan;
-    }
+/// Writes the greatest of each `TOP` logits to `greatest`. The most likely token, the lowest id among equals. An error that
+/// fails this request alone where the row is no distribution.
+fn argmax(isa: Isa, logits: &[f32], greatest: &mut [f32]) -> Result<u32> {
+    let nan = tops(isa, logits, greatest);
+    let max = greatest.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     if nan || !max.is_finite() {
         let what = if nan {
             "hold NaN"
@@ -46,14 +43,8 @@ fn argmax(isa: Isa, logits: &[f32]) -> Result<(u32, f32)> {
             "the model's logits {what}: no token can be sampled; its weights may be damaged, or overflow on this prompt"
         )));
     }
-    let token = from + logits[from..].iter().position(|&x| x == max).unwrap_or(0);
-    Ok((token as u32, max))
-}
-
-/// The lowest id with this logit; None where it is -infinity.
-fn first(logits: &[f32], max: f32) -> Option<(u32, f32)> {
-    let token = logits.iter().position(|&x| x == max && max > f32::NEG_INFINITY)?;
-    Some((token as u32, max))
+    let from = TOP * greatest.iter().position(|&x| x == max).unwrap_or(0);
+    Ok((from + logits[from..].iter().position(|&x| x == max).unwrap_or(0)) as u32)
 }
 
 /// Numbers of a position: the draw's, and those of the filters.
@@ -63,26 +54,29 @@ const FILTER: u32 = 1;
 impl Sampler {
     /// For sequences of at most `longest` tokens.
     pub fn new(vocab_size: usize, longest: usize, isa: Isa) -> Result<Self> {
-        let (mut counts, mut repeats) = (Vec::new(), Vec::new());
-        let (mut changes, mut candidates, mut allowed) = (Vec::new(), Vec::new(), Vec::new());
-        counts
-            .try_reserve_exact(vocab_size)
-            .and_then(|()| repeats.try_reserve_exact(longest))
-            .and_then(|()| changes.try_reserve_exact(Self::most_changes(vocab_size)))
-            .and_then(|()| candidates.try_reserve_exact(vocab_size))
-            .and_then(|()| allowed.try_reserve_exact(vocab_size))
-            .map_err(|_| Error::out_of_memory("the sampler", Self::bytes(vocab_size, longest)))?;
-        counts.resize(vocab_size, 0);
-        repeats.resize(longest, 0);
-        allowed.resize(vocab_size, 0.0);
-        Ok(Self { isa, vocab: vocab_size, counts, repeats, changes, candidates, allowed })
+        let mut changes = Vec::new();
+        reserve(&mut changes, Self::most_changes(vocab_size), "the sampler")?;
+        Ok(Self {
+            isa,
+            vocab: vocab_size,
+            counts: filled(vocab_size)?,
+            repeats: filled(longest)?,
+            changes,
+            allowed: filled(vocab_size)?,
+            raw_tops: filled(vocab_size.div_ceil(TOP))?,
+            tops: filled(vocab_size.div_ceil(TOP))?,
+            room: Room::new(vocab_size)?,
+        })
     }
 
     /// Bytes that a sampler holds.
     pub fn bytes(vocab_size: usize, longest: usize) -> usize {
         let changes = Self::most_changes(vocab_size).saturating_mul(size_of::<(u32, f32)>());
-        let each = size_of::<u32>() + size_of::<f32>() + size_of::<Candidate>();
-        vocab_size.saturating_mul(each).saturating_add(changes).saturating_add(longest.saturating_mul(4))
+        let each = (size_of::<u32>() + size_of::<f32>()).saturating_mul(vocab_size);
+        let tops = vocab_size.div_ceil(TOP) * 2 * size_of::<f32>();
+        each.saturating_add(changes)
+            .saturating_add(tops + Room::bytes(vocab_size))
+            .saturating_add(longest.saturating_mul(4))
     }
 
     /// Penalties and DRY change a token once each.
@@ -114,20 +108,24 @@ impl Sampler {
             let (got, want, known) = (logits.len(), self.vocab, known.len());
             return Err(Error::internal(format!("{got} logits for a vocabulary of {want}, {known} tokens")));
         }
-        let raw = argmax(self.isa, logits)?;
-        let Self { isa, counts, repeats, changes, candidates, allowed, .. } = self;
+        let raw = argmax(self.isa, logits, &mut self.raw_tops)?;
+        let Self { isa, counts, repeats, changes, allowed, raw_tops, tops, room, .. } = self;
         let mut row = Row { logits, changes, counts, repeats };
         row.adjust(params, known, state);
-        let (left, best) = match known.allowed {
+        let (left, tops, best) = match known.allowed {
             Some(Allowed { bits, .. }) => {
-                let most = among(*isa, row.logits, bits, allowed);
-                (&allowed[..], first(allowed, most))
+                among(*isa, row.logits, bits, allowed);
+                let best = argmax(*isa, allowed, tops);
+                (&allowed[..], &tops[..], best)
             }
-            None if row.changes.is_empty() => (&*row.logits, Some(raw)),
-            None => (&*row.logits, argmax(*isa, row.logits).ok()),
+            None if row.changes.is_empty() => (&*row.logits, &raw_tops[..], Ok(raw)),
+            None => {
+                let best = argmax(*isa, row.logits, tops);
+                (&*row.logits, &tops[..], best)
+            }
         };
-        let chosen = best.ok_or_else(|| nothing_left(known)).map(|(best, max)| {
-            let mut kept = Kept::all(*isa, left, max, candidates);
+        let chosen = best.map_err(|_| nothing_left(known)).map(|best| {
+            let mut kept = Kept::all(*isa, left, tops, room);
             let chosen = match params.temperature > 0.0 {
                 true => draw(params, state, &mut kept, known.len() as u64),
                 false => best,
@@ -139,7 +137,7 @@ impl Sampler {
         });
         row.undo();
         if !params.chain_logprobs && chosen.is_ok() {
-            report(params, &mut Kept::all(*isa, row.logits, raw.1, candidates), chosen.clone()?, logprobs);
+            report(params, &mut Kept::all(*isa, row.logits, raw_tops, room), chosen.clone()?, logprobs);
         }
         chosen
     }
@@ -155,8 +153,8 @@ impl Sampler {
         token: u32,
         logprobs: &mut Vec<Logprob>,
     ) -> Result<()> {
-        let (_, max) = argmax(self.isa, logits)?;
-        report(params, &mut Kept::all(self.isa, logits, max, &mut self.candidates), token, logprobs);
+        argmax(self.isa, logits, &mut self.raw_tops)?;
+        report(params, &mut Kept::all(self.isa, logits, &self.raw_tops, &mut self.room), token, logprobs);
         Ok(())
     }
 }
@@ -183,8 +181,8 @@ fn draw(params: &SamplingParams, state: &mut SamplerState, kept: &mut Kept, posi
 /// Mirostat 2 (Basu et al. 2021, arXiv:2007.14966): drops tokens whose surprise is above a bound, in bits, and moves that
 /// by what the drawn token's surprise differs from `mirostat_tau`.
 fn mirostat(params: &SamplingParams, bound: &mut f32, kept: &mut Kept, u: f64) -> u32 {
-    let least = kept.mass().ln() - f64::from(*bound) * std::f64::consts::LN_2;
-    kept.keep_above((f64::from(kept.max) + f64::from(kept.temperature) * least) as f32);
+    let log_mass = kept.mass().ln();
+    kept.keep_above(kept.logit(log_mass - f64::from(*bound) * std::f64::consts::LN_2));
     let drawn = kept.draw(u);
     let surprise = (kept.mass() / f64::from(kept.weight(drawn.logit))).log2() as f32;
     *bound -= params.mirostat_eta * (surprise - params.mirostat_tau);
@@ -205,10 +203,9 @@ fn report(params: &SamplingParams, kept: &mut Kept, chosen: u32, out: &mut Vec<L
     };
     let top = params.top_logprobs as usize;
     out.push(entry(chosen, kept.find(chosen)));
-    let found = kept.most_likely(top);
-    out.extend(found.iter().map(|c| entry(c.token, Some(c.logit))));
-    let missing = top - found.len();
-    out.extend(std::iter::repeat_n(entry(u32::MAX, None), missing));
+    let first = out.len();
+    out.extend(kept.most_likely(top).map(|c| entry(c.token, Some(c.logit))));
+    out.resize(first + top, entry(u32::MAX, None));
     out.extend(params.logprob_tokens.iter().map(|&token| entry(token, kept.find(token))));
 }
 

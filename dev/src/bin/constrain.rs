@@ -5,11 +5,12 @@
 //! Without a file it runs the embedded model. Masks follow outputs of random tokens among those that are allowed. Decoding
 //! with and without constraints, or with a hook in logits, alternates; a ratio is the median of the rounds'.
 
+use bn_dev::decode::finish;
 use bn_dev::{SplitMix, machine, median, seconds};
-use bn_engine::base::{Error, Result};
+use bn_engine::base::Result;
 use bn_engine::constrain::{Constraint, ConstraintKind, Grammars, LazyVocabulary, Vocabulary};
 use bn_engine::engine::Engine;
-use bn_engine::engine::api::{EngineConfig, FinishReason, LogitsHook, Prompt, RequestParams, Which};
+use bn_engine::engine::api::{EngineConfig, LogitsHook, Prompt, RequestParams};
 use bn_engine::kernels::Pool;
 use bn_engine::model::{LoadOptions, Loaded, Source, load};
 use bn_engine::sample::SamplingParams;
@@ -184,28 +185,6 @@ fn decode(loaded: &Loaded, sequences: usize, tokens: usize) -> Result<()> {
         each(stats.mask_wait_ns)
     );
     engine.destroy()
-}
-
-fn finish(engine: &Engine, mut left: usize) -> Result<()> {
-    let mut failed = None;
-    while left > 0 {
-        let (mut leases, mut ended) = (Vec::new(), Vec::new());
-        engine.poll(Which::Any, 64, None, &mut |lease, event| {
-            leases.push((event.request, lease));
-            match event.finish {
-                FinishReason::None => {}
-                FinishReason::Length => ended.push(event.request),
-                _ => failed = Some(Error::internal(format!("{:?} {}", event.finish, event.message))),
-            }
-        })?;
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        engine.give_back(&mut leases.into_iter());
-        left -= ended.len();
-        ended.into_iter().try_for_each(|id| engine.release(id))?;
-    }
-    Ok(())
 }
 
 /// Bytes of memory that this process has.

@@ -1,11 +1,19 @@
 //! What it costs to sample a token: microseconds a row of logits on one thread, for each sampler and whole chains.
 //!
-//! `cargo dev sampler -- [--quick] [--only WORD] [--json FILE]`
+//! `cargo dev sampler -- [--quick] [--only WORD] [--json FILE] [model.gguf]`
+//!
+//! With a model also what it costs in a step of 32 sequences: greedy and each of `CHAINS` decode in turns.
 //!
 //! The vocabulary is BitNet 2B-4T's. Logits are random with a few likely ones, as a language model's are; 512 tokens of
 //! prompt and 512 of output are known.
 
+use bn_dev::decode::finish;
 use bn_dev::{Options, SplitMix, machine, median, seconds};
+use bn_engine::base::Result;
+use bn_engine::engine::Engine;
+use bn_engine::engine::api::{EngineConfig, Prompt, RequestParams};
+use bn_engine::kernels::Pool;
+use bn_engine::model::{LoadOptions, Source, load};
 use bn_engine::sample::{Known, Sampler, SamplerState, SamplingParams};
 use serde_json::json;
 
@@ -16,7 +24,7 @@ const ROWS: usize = 32;
 
 type Set = fn(&mut SamplingParams);
 
-const CASES: [(&str, Set); 19] = [
+const CASES: [(&str, Set); 21] = [
     ("greedy", |p| p.temperature = 0.0),
     ("greedy, 5 log probabilities", |p| (p.temperature, p.top_logprobs) = (0.0, 5)),
     ("temperature alone", |_| {}),
@@ -46,6 +54,19 @@ const CASES: [(&str, Set); 19] = [
         (p.top_n_sigma, p.xtc_probability, p.temperature_range) = (3.0, 0.5, 0.5);
         (p.repetition_penalty, p.presence_penalty, p.dry.multiplier, p.top_logprobs) = (1.1, 0.5, 0.8, 5);
     }),
+    // Most of the vocabulary is likely.
+    ("temperature 3, top_p 0.95", |p| (p.temperature, p.top_p) = (3.0, 0.95)),
+    ("temperature 3, typical_p 0.95, top_p 0.95", |p| {
+        (p.temperature, p.typical_p, p.top_p) = (3.0, 0.95, 0.95);
+    }),
+];
+
+/// Of `CASES`, those that decode.
+const CHAINS: [&str; 4] = [
+    "greedy",
+    "top_k 40, top_p 0.95, min_p 0.05",
+    "all filters but top_k",
+    "all filters, penalties, DRY, 5 log probabilities",
 ];
 
 /// Sums of uniform numbers, which are close to normal, and some tokens that stand out.
@@ -56,8 +77,14 @@ fn logits(random: &mut SplitMix) -> Vec<f32> {
     row
 }
 
+fn params(set: Set) -> SamplingParams {
+    let mut params = SamplingParams { temperature: 0.8, seed: 1, ..Default::default() };
+    set(&mut params);
+    params
+}
+
 fn main() {
-    let options = Options::parse("sampler");
+    let (options, files) = Options::with_files("sampler");
     println!("{}; medians of {}; {VOCAB} tokens, one thread", machine(), options.rounds());
     println!("{:<52} {:>10}", "sampler", "us/token");
     let mut random = SplitMix(5);
@@ -68,8 +95,7 @@ fn main() {
     let mut sampler = Sampler::new(VOCAB, 2 * KNOWN, options.isa).expect("room");
     let mut report = Vec::new();
     for (name, set) in CASES.into_iter().filter(|(name, _)| options.wants(name)) {
-        let mut params = SamplingParams { temperature: 0.8, seed: 1, ..Default::default() };
-        set(&mut params);
+        let params = params(set);
         params.validate().expect("valid parameters");
         let mut round = || {
             let mut out = Vec::with_capacity(64);
@@ -87,5 +113,59 @@ fn main() {
         println!("{name:<52} {microseconds:>10.1}");
         report.push(json!({ "sampler": name, "microseconds": microseconds }));
     }
-    options.write(&json!({ "machine": machine(), "samplers": report }));
+    let steps = files.first().map(|path| steps(path, &options)).transpose().unwrap_or_else(|error| {
+        eprintln!("sampler: {error}");
+        std::process::exit(1)
+    });
+    options.write(&json!({ "machine": machine(), "samplers": report, "steps": steps }));
+}
+
+/// Microseconds of a step of 32 sequences with each of `CHAINS`, and its time over that of the first in the same round.
+fn steps(path: &str, options: &Options) -> Result<Vec<serde_json::Value>> {
+    let pool = Pool::new(options.threads)?;
+    let source = Source::parse(Some(path))?;
+    let model = Some(load(&source, &LoadOptions::default(), &pool, &|_, _| (), &mut |_, _| false)?);
+    let config = EngineConfig {
+        model,
+        threads: options.threads as u32,
+        max_sequence_length: 512,
+        ..Default::default()
+    };
+    let engine = Engine::create(config)?;
+    let sampling = |name: &str| CASES.iter().find(|(case, _)| *case == name).map(|(_, set)| params(*set));
+    let decode = |name: &str, tokens: usize| -> Result<f64> {
+        let request = |seed| RequestParams {
+            prompt: Prompt::Text("A".into()),
+            max_new_tokens: tokens as u32,
+            sampling: SamplingParams { seed, ..sampling(name).unwrap_or_default() },
+            ignore_eos: true,
+            ..Default::default()
+        };
+        let mut done = Ok(());
+        let requests = (0..ROWS as u64).map(request).collect();
+        let took = seconds(|| done = engine.submit(requests).and_then(|_| finish(&engine, ROWS)));
+        done.map(|()| took)
+    };
+    // Without the prompts' time.
+    const TOKENS: usize = 12;
+    let step = |name| Ok((decode(name, TOKENS + 1)? - decode(name, 1)?) / TOKENS as f64);
+    let mut rounds: Vec<[f64; CHAINS.len()]> = Vec::new();
+    step(CHAINS[0])?;
+    for _ in 0..options.rounds() {
+        let mut round = [0.0; CHAINS.len()];
+        for (time, name) in round.iter_mut().zip(CHAINS) {
+            *time = step(name)?;
+        }
+        rounds.push(round);
+    }
+    println!("{:<52} {:>10} {:>10}", "step of 32 sequences", "ms", "of greedy");
+    let report = CHAINS.iter().enumerate().map(|(n, name)| {
+        let time = 1e3 * median(rounds.iter().map(|round| round[n]).collect());
+        let ratio = median(rounds.iter().map(|round| round[n] / round[0]).collect());
+        println!("{name:<52} {time:>10.1} {ratio:>10.3}");
+        json!({ "sampler": name, "milliseconds": time, "of_greedy": ratio })
+    });
+    let report = report.collect();
+    engine.destroy()?;
+    Ok(report)
 }

@@ -1,26 +1,181 @@
 //! Passes over a row of logits. Each has one fixed order of sums, so the same bits with any instruction set.
+//!
+//! Sums are of sixteen lanes in f32 for `PART` values, then in f64.
 
 #![allow(clippy::needless_range_loop)] // lanes, which compilers turn into vectors
 
 use crate::kernels::simd::dispatch::by_isa;
 
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
+/// Values that have a top in common.
+pub const TOP: usize = 128;
+/// Logits whose weights are summed in f32.
+pub const PART: usize = 256;
 
 by_isa!(
-    /// The greatest value (-infinity where there is none), and whether one is NaN.
-    pub fn greatest(values: &[f32]) -> (f32, bool) = greatest_in
+    /// Writes the greatest of each `TOP` values to `tops` (-infinity where there is none). Whether a value is NaN.
+    pub fn tops(values: &[f32], tops: &mut [f32]) -> bool = tops_in
 );
 
 by_isa!(
     /// Writes `values` to `out`, which is as long, with -infinity where the bit of `allowed` is 0: bit i % 32 of word i / 32.
-    /// The greatest of what is written.
-    pub fn among(values: &[f32], allowed: &[u32], out: &mut [f32]) -> f32 = among_in
+    pub fn among(values: &[f32], allowed: &[u32], out: &mut [f32]) = among_in
 );
 
+by_isa!(
+    /// What `logits` weigh, and each `PART` of them to `masses`.
+    pub fn weigh(logits: &[f32], scale: Scale, masses: &mut [f64]) -> Weighed = weigh_in
+);
+
+by_isa!(
+    /// Of the finite values: their number, and the sums of `max - x` and of its square.
+    pub fn spread(values: &[f32], max: f32) -> (f64, [f64; 2]) = spread_in
+);
+
+by_isa!(
+    /// Writes `-|x - pivot|` of each value to `out`, which is as long.
+    pub fn closeness(values: &[f32], pivot: f32, out: &mut [f32]) = closeness_in
+);
+
+/// What makes weights of logits: `e^((x - max) / temperature)`, max being the greatest.
+#[derive(Clone, Copy)]
+pub struct Scale {
+    max: f32,
+    /// Of a power of 2.
+    slope: f32,
+}
+
+impl Scale {
+    /// The temperature is at least `f32::MIN_POSITIVE`.
+    pub fn new(max: f32, temperature: f32) -> Self {
+        Self { max, slope: std::f32::consts::LOG2_E / temperature }
+    }
+
+    /// All finite logits weigh 1.
+    pub fn flat(max: f32) -> Self {
+        Self { max, slope: 0.0 }
+    }
+
+    #[inline(always)]
+    pub fn weight(self, logit: f32) -> f32 {
+        exp2_neg(self.power(logit))
+    }
+
+    /// At least `LOWEST`, also where -infinity times 0 is NaN.
+    #[inline(always)]
+    fn power(self, logit: f32) -> f32 {
+        let power = (logit - self.max) * self.slope;
+        if power > LOWEST { power } else { LOWEST }
+    }
+}
+
+/// Sums over logits.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Weighed {
+    /// How many are finite.
+    pub count: f64,
+    /// Of the weights.
+    pub mass: f64,
+    /// Of each weight times its natural logarithm.
+    pub logs: f64,
+}
+
+/// Powers of 2 from there down are 0.
+const LOWEST: f32 = -127.0;
+
+/// `2^x` for x from `LOWEST` to 0, within 2 units in the last place. Branch-free, so that it vectorizes: x is divided in a
+/// whole number and a rest of at most 1/2, of which a minimax polynomial (relative error 1.1e-7) gives the power.
+#[allow(clippy::approx_constant)] // one coefficient is close to ln 2, and better than that
 #[inline(always)]
-fn among_in(values: &[f32], allowed: &[u32], out: &mut [f32]) -> f32 {
+fn exp2_neg(x: f32) -> f32 {
+    /// Adding it rounds to an integer, which then stands in the low bits.
+    const ROUND: f32 = 12_582_912.0;
+    let shifted = x + ROUND;
+    let r = x - (shifted - ROUND);
+    let mut p = 1.326_472_7e-3;
+    for c in [9.671_513e-3, 5.550_733_6e-2, 2.402_224_3e-1, 6.931_47e-1, 1.0] {
+        p = p * r + c;
+    }
+    // At `LOWEST` all bits are 0.
+    p * f32::from_bits((shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127)) << 23)
+}
+
+/// What is left of a row behind whole sixteens, filled up with -infinity.
+#[inline(always)]
+pub(super) fn filled(rest: &[f32]) -> [f32; LANES] {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    lanes[..rest.len()].copy_from_slice(rest);
+    lanes
+}
+
+#[inline(always)]
+fn total(lanes: [f32; LANES]) -> f64 {
+    let mut wide = [0.0; LANES];
+    for i in 0..LANES {
+        wide[i] = f64::from(lanes[i]);
+    }
+    sum(wide)
+}
+
+/// In a tree, which vectors add up.
+#[inline(always)]
+fn sum(lanes: [f64; LANES]) -> f64 {
+    let [sum] = halved(halved::<4, 2>(halved::<8, 4>(halved::<16, 8>(lanes))));
+    sum
+}
+
+#[inline(always)]
+fn halved<const N: usize, const HALF: usize>(lanes: [f64; N]) -> [f64; HALF] {
+    let mut sums = [0.0; HALF];
+    for i in 0..HALF {
+        sums[i] = lanes[i] + lanes[i + HALF];
+    }
+    sums
+}
+
+#[inline(always)]
+fn tops_in(values: &[f32], tops: &mut [f32]) -> bool {
+    let mut bits = [0; LANES];
+    for (values, top) in values.chunks(TOP).zip(tops) {
+        let mut most = [f32::NEG_INFINITY; LANES];
+        let (whole, rest) = values.as_chunks::<LANES>();
+        for values in whole {
+            greater(&mut most, &mut bits, values);
+        }
+        if !rest.is_empty() {
+            greater(&mut most, &mut bits, &filled(rest));
+        }
+        let [most] = upper(upper::<4, 2>(upper::<8, 4>(upper::<16, 8>(most))));
+        *top = most;
+    }
+    let mut most = 0;
+    for i in 0..LANES {
+        most = most.max(bits[i]);
+    }
+    f32::from_bits(most).is_nan()
+}
+
+/// NaN has the greatest bits without a sign.
+#[inline(always)]
+fn greater(most: &mut [f32; LANES], bits: &mut [u32; LANES], values: &[f32; LANES]) {
+    for i in 0..LANES {
+        most[i] = if values[i] > most[i] { values[i] } else { most[i] };
+        bits[i] = bits[i].max(values[i].abs().to_bits());
+    }
+}
+
+#[inline(always)]
+fn upper<const N: usize, const HALF: usize>(lanes: [f32; N]) -> [f32; HALF] {
+    let mut upper = [0.0; HALF];
+    for i in 0..HALF {
+        upper[i] = if lanes[i + HALF] > lanes[i] { lanes[i + HALF] } else { lanes[i] };
+    }
+    upper
+}
+
+#[inline(always)]
+fn among_in(values: &[f32], allowed: &[u32], out: &mut [f32]) {
     const WORD: usize = u32::BITS as usize;
-    let mut most = [f32::NEG_INFINITY; WORD];
     let (whole, rest) = values.as_chunks::<WORD>();
     let (out, out_rest) = out.as_chunks_mut::<WORD>();
     for ((values, out), &word) in whole.iter().zip(out).zip(allowed) {
@@ -31,126 +186,86 @@ fn among_in(values: &[f32], allowed: &[u32], out: &mut [f32]) -> f32 {
         }
         for i in 0..WORD {
             out[i] = if word & (1 << i) != 0 { values[i] } else { f32::NEG_INFINITY };
-            most[i] = if out[i] > most[i] { out[i] } else { most[i] };
         }
     }
     let word = allowed.get(whole.len()).copied().unwrap_or(0);
     for (i, (x, out)) in rest.iter().zip(out_rest).enumerate() {
         *out = if word & (1 << i) != 0 { *x } else { f32::NEG_INFINITY };
-        most[i] = if *out > most[i] { *out } else { most[i] };
     }
-    most.into_iter().fold(f32::NEG_INFINITY, f32::max)
 }
 
 #[inline(always)]
-fn greatest_in(values: &[f32]) -> (f32, bool) {
-    let (mut most, mut nan) = ([f32::NEG_INFINITY; LANES], [false; LANES]);
+fn weigh_in(logits: &[f32], scale: Scale, masses: &mut [f64]) -> Weighed {
+    let (mut all, mut counts) = (Weighed::default(), [0; LANES]);
+    for (logits, mass) in logits.chunks(PART).zip(masses) {
+        let (mut weights, mut logs) = ([0.0; LANES], [0.0; LANES]);
+        let (whole, rest) = logits.as_chunks::<LANES>();
+        for logits in whole {
+            weigh_lanes(logits, scale, &mut weights, &mut logs, &mut counts);
+        }
+        if !rest.is_empty() {
+            weigh_lanes(&filled(rest), scale, &mut weights, &mut logs, &mut counts);
+        }
+        *mass = total(weights);
+        all.mass += *mass;
+        all.logs += total(logs);
+    }
+    all.count = f64::from(counts.iter().sum::<u32>());
+    all.logs *= std::f64::consts::LN_2;
+    all
+}
+
+#[inline(always)]
+fn weigh_lanes(
+    logits: &[f32; LANES],
+    scale: Scale,
+    weights: &mut [f32; LANES],
+    logs: &mut [f32; LANES],
+    counts: &mut [u32; LANES],
+) {
+    for i in 0..LANES {
+        let power = scale.power(logits[i]);
+        let weight = exp2_neg(power);
+        weights[i] += weight;
+        logs[i] += weight * power;
+        counts[i] += u32::from(logits[i] > f32::NEG_INFINITY);
+    }
+}
+
+#[inline(always)]
+fn spread_in(values: &[f32], max: f32) -> (f64, [f64; 2]) {
+    let (mut counts, mut below, mut squares) = ([0; LANES], [0.0; LANES], [0.0; LANES]);
     let (whole, rest) = values.as_chunks::<LANES>();
     for values in whole {
-        for i in 0..LANES {
-            most[i] = if values[i] > most[i] { values[i] } else { most[i] };
-            nan[i] |= values[i].is_nan();
-        }
+        spread_lanes(values, max, &mut counts, &mut below, &mut squares);
     }
-    for (i, x) in rest.iter().enumerate() {
-        most[i] = if *x > most[i] { *x } else { most[i] };
-        nan[i] |= x.is_nan();
-    }
-    (most.into_iter().fold(f32::NEG_INFINITY, f32::max), nan.contains(&true))
+    spread_lanes(&filled(rest), max, &mut counts, &mut below, &mut squares);
+    (f64::from(counts.iter().sum::<u32>()), [sum(below), sum(squares)])
 }
 
-/// `e^x` for x <= 0, within 2 units in the last place; 0 below -87. Branch-free, so that it vectorizes.
-/// Cody-Waite reduction and the polynomial of Cephes' expf.
+/// In f64: some models have the least f32 where others have -infinity.
 #[inline(always)]
-pub fn exp_neg(x: f32) -> f32 {
-    /// Adding it rounds to an integer, which then stands in the low bits.
-    const ROUND: f32 = 12_582_912.0;
-    let bounded = x.max(-87.0);
-    let shifted = bounded * std::f32::consts::LOG2_E + ROUND;
-    let n = shifted - ROUND;
-    let r = bounded - n * 0.693_359_4 + n * 2.121_944_4e-4;
-    let mut p = 1.987_569_1e-4;
-    for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
-        p = p * r + c;
-    }
-    let power = f32::from_bits(((shifted.to_bits() as i32 - ROUND.to_bits() as i32 + 127) << 23) as u32);
-    let y = (p * r * r + r + 1.0) * power;
-    if x < -87.0 { 0.0 } else { y }
-}
-
-by_isa!(
-    /// `sum of e^((x - max) / temperature)`, of those that are at least `floor`, in sixteen f64 accumulators.
-    pub fn sum_exp(logits: &[f32], max: f32, temperature: f32, floor: f32) -> f64 = sum_exp_in
-);
-
-#[inline(always)]
-fn sum_exp_in(logits: &[f32], max: f32, temperature: f32, floor: f32) -> f64 {
-    let mut lanes = [0.0; LANES];
-    let (whole, rest) = logits.as_chunks::<LANES>();
-    for logits in whole {
-        for i in 0..LANES {
-            lanes[i] += term(logits[i], max, temperature, floor);
-        }
-    }
-    for (i, x) in rest.iter().enumerate() {
-        lanes[i] += term(*x, max, temperature, floor);
-    }
-    lanes.iter().sum()
-}
-
-by_isa!(
-    /// Of the finite logits that are at least `floor`: their number, and the sums of `value` of each, as `sum_exp`.
-    pub fn sums(value: Value, logits: &[f32], max: f32, temperature: f32, floor: f32) -> (f64, [f64; 2]) = sums_in
-);
-
-/// What is summed of a logit.
-#[derive(Clone, Copy)]
-pub enum Value {
-    /// With w as in `sum_exp` and `d = (max - x) / temperature`: `w d` and nothing.
-    Entropy,
-    /// `max - x`, and its square.
-    Distance,
-}
-
-#[inline(always)]
-fn sums_in(value: Value, logits: &[f32], max: f32, temperature: f32, floor: f32) -> (f64, [f64; 2]) {
-    match value {
-        Value::Entropy => sums_of(logits, floor, |x| {
-            let d = (max - x) / temperature;
-            let weight = exp_neg(-d);
-            // Where the weight is 0 the distance may be infinite.
-            [f64::from(if weight > 0.0 { weight * d } else { 0.0 }), 0.0]
-        }),
-        Value::Distance => sums_of(logits, floor, |x| {
-            let below = f64::from(max) - f64::from(x);
-            [below, below * below]
-        }),
+fn spread_lanes(
+    values: &[f32; LANES],
+    max: f32,
+    counts: &mut [u32; LANES],
+    below: &mut [f64; LANES],
+    squares: &mut [f64; LANES],
+) {
+    for i in 0..LANES {
+        let counted = values[i] > f32::NEG_INFINITY;
+        let distance = f64::from(max) - f64::from(if counted { values[i] } else { max });
+        below[i] += distance;
+        squares[i] += distance * distance;
+        counts[i] += u32::from(counted);
     }
 }
 
 #[inline(always)]
-fn sums_of(logits: &[f32], floor: f32, value: impl Fn(f32) -> [f64; 2]) -> (f64, [f64; 2]) {
-    let (mut counts, mut a, mut b) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
-    let mut add = |i: usize, x: f32| {
-        let (counted, of) = (x >= floor && x > f32::NEG_INFINITY, value(x));
-        counts[i] += if counted { 1.0 } else { 0.0 };
-        a[i] += if counted { of[0] } else { 0.0 };
-        b[i] += if counted { of[1] } else { 0.0 };
-    };
-    let (whole, rest) = logits.as_chunks::<LANES>();
-    for logits in whole {
-        for i in 0..LANES {
-            add(i, logits[i]);
-        }
+fn closeness_in(values: &[f32], pivot: f32, out: &mut [f32]) {
+    for (x, out) in values.iter().zip(out) {
+        *out = -(x - pivot).abs();
     }
-    rest.iter().enumerate().for_each(|(i, x)| add(i, *x));
-    (counts.iter().sum(), [a.iter().sum(), b.iter().sum()])
-}
-
-#[inline(always)]
-fn term(x: f32, max: f32, temperature: f32, floor: f32) -> f64 {
-    let weight = exp_neg((x - max) / temperature);
-    f64::from(if x >= floor { weight } else { 0.0 })
 }
 
 #[cfg(test)]
@@ -159,15 +274,22 @@ mod tests {
     use crate::kernels::{Isa, available};
 
     #[test]
-    fn exp_is_close_to_libm() {
-        for i in 0..=870_000 {
+    fn powers_are_close_to_libm() {
+        for i in 0..=1_260_000 {
             let x = -(i as f32) * 1e-4;
-            let (got, want) = (f64::from(exp_neg(x)), f64::from(x).exp());
-            assert!((got / want - 1.0).abs() < 3e-7, "exp({x}) = {got}, want {want}");
+            let (got, want) = (f64::from(exp2_neg(x)), f64::from(x).exp2());
+            assert!((got / want - 1.0).abs() < 2.4e-7, "2^{x} = {got}, want {want}");
         }
-        assert_eq!(exp_neg(0.0), 1.0);
-        assert_eq!(exp_neg(f32::NEG_INFINITY), 0.0);
-        assert_eq!(exp_neg(-1000.0), 0.0);
+    }
+
+    #[test]
+    fn weights_at_the_ends() {
+        for temperature in [f32::MIN_POSITIVE, 1e-3, 1.0, 100.0, f32::MAX] {
+            let scale = Scale::new(3.0, temperature);
+            assert_eq!((scale.weight(3.0), scale.weight(f32::NEG_INFINITY)), (1.0, 0.0), "{temperature}");
+        }
+        assert_eq!(Scale::new(f32::MAX, 1.0).weight(f32::MIN), 0.0);
+        assert_eq!(Scale::new(3.0, f32::MIN_POSITIVE).weight(3.0f32.next_down()), 0.0);
     }
 
     #[test]
@@ -181,24 +303,73 @@ mod tests {
             let want: Vec<f32> = (0..n).map(of).collect();
             for isa in available() {
                 let mut out = vec![7.0; n];
-                let most = among(*isa, &values, &allowed, &mut out);
-                assert_eq!((&out, most), (&want, want.iter().copied().fold(f32::NEG_INFINITY, f32::max)));
+                among(*isa, &values, &allowed, &mut out);
+                assert_eq!(out, want);
             }
         }
     }
 
     #[test]
-    fn sums_every_term_once() {
-        for n in [1, 7, 8, 9, 100] {
-            let logits: Vec<f32> = (0..n).map(|i| i as f32 * 0.1).collect();
-            let max = logits[n - 1];
-            let want: f64 = logits.iter().map(|&x| f64::from((x - max) / 0.7).exp()).sum();
-            let sum = sum_exp(Isa::Scalar, &logits, max, 0.7, f32::MIN);
-            assert!((sum / want - 1.0).abs() < 1e-6);
+    fn the_greatest_of_each_part_is_found_and_so_is_nan() {
+        for n in [1, 15, 16, 17, 128, 129, 500] {
+            let mut values: Vec<f32> = (0..n).map(|i| ((i * 37) % 101) as f32 - 300.0).collect();
+            let want: Vec<f32> = values
+                .chunks(TOP)
+                .map(|part| part.iter().copied().fold(f32::NEG_INFINITY, f32::max))
+                .collect();
             for isa in available() {
-                assert_eq!(sum_exp(*isa, &logits, max, 0.7, f32::MIN).to_bits(), sum.to_bits());
-                assert_eq!(greatest(*isa, &logits), (max, false));
+                let mut got = vec![7.0; want.len()];
+                assert!(!tops(*isa, &values, &mut got));
+                assert_eq!(got, want);
             }
+            for (at, value) in [(0, f32::NAN), (n / 2, -f32::NAN), (n - 1, f32::NAN)] {
+                let before = std::mem::replace(&mut values[at], value);
+                for isa in available() {
+                    assert!(tops(*isa, &values, &mut vec![0.0; want.len()]), "{isa:?} {n} {at}");
+                }
+                values[at] = before;
+            }
+        }
+        let ends = [f32::NEG_INFINITY, f32::INFINITY];
+        assert!(available().iter().all(|isa| !tops(*isa, &ends, &mut [0.0])));
+    }
+
+    #[test]
+    fn sums_every_term_once() {
+        for n in [1, 7, 16, 17, 255, 256, 257, 1000] {
+            let mut logits: Vec<f32> = (0..n).map(|i| ((i * 37) % 101) as f32 * 0.1).collect();
+            logits.push(f32::NEG_INFINITY);
+            let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let (scale, possible) = (Scale::new(max, 0.7), &logits[..n]);
+            let logs: Vec<f64> = possible.iter().map(|&x| f64::from((x - max) / 0.7)).collect();
+            let below: Vec<f64> = possible.iter().map(|&x| f64::from(max) - f64::from(x)).collect();
+            let mut masses = vec![0.0; logits.len().div_ceil(PART)];
+            let got = weigh(Isa::Scalar, &logits, scale, &mut masses);
+            let near = |got: f64, want: f64| (got - want).abs() <= 1e-6 * want.abs();
+            assert_eq!(got.count, n as f64);
+            assert!(near(got.mass, logs.iter().map(|x| x.exp()).sum()), "{n}");
+            assert!(near(got.logs, logs.iter().map(|x| x * x.exp()).sum()), "{n}");
+            assert_eq!(masses.iter().sum::<f64>(), got.mass);
+            for (part, mass) in logs.chunks(PART).zip(&masses) {
+                assert!(near(*mass, part.iter().map(|x| x.exp()).sum()), "{n}");
+            }
+            let (count, [sum, squares]) = spread(Isa::Scalar, &logits, max);
+            assert!(count == n as f64 && near(sum, below.iter().sum()), "{n}");
+            assert!(near(squares, below.iter().map(|x| x * x).sum()), "{n}");
+            for isa in available() {
+                let mut same = vec![0.0; masses.len()];
+                assert_eq!((weigh(*isa, &logits, scale, &mut same), &same), (got, &masses), "{isa:?}");
+                assert_eq!(spread(*isa, &logits, max), (count, [sum, squares]), "{isa:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn closeness_is_the_distance() {
+        for isa in available() {
+            let mut out = [0.0; 4];
+            closeness(*isa, &[1.0, 2.5, f32::NEG_INFINITY, 4.0], 2.0, &mut out);
+            assert_eq!(out, [-1.0, -0.5, f32::NEG_INFINITY, -2.0]);
         }
     }
 }

@@ -4,6 +4,7 @@ pub mod elementwise;
 pub mod exp;
 pub mod logits;
 pub mod norm;
+pub mod places;
 pub mod quantize;
 pub mod quantize_blocks;
 pub mod rope;

@@ -1,0 +1,132 @@
+//! The tokens that are left of a row of logits.
+
+use crate::base::{Result, reserve};
+use crate::kernels::Isa;
+use crate::kernels::rows::logits::{PART, TOP, tops};
+use crate::kernels::rows::places::Place;
+
+#[derive(Clone, Copy)]
+pub struct Candidate {
+    pub logit: f32,
+    pub token: u32,
+}
+
+/// Memory for a vocabulary.
+pub struct Room {
+    packed: Packed,
+    pub(super) scratch: Scratch,
+}
+
+/// Logits that are left, the tokens that have them, ascending, and the greatest of each `TOP`.
+struct Packed {
+    logits: Vec<f32>,
+    tokens: Vec<u32>,
+    tops: Vec<f32>,
+}
+
+pub struct Scratch {
+    /// What tokens are ordered by, where that is not their logits.
+    pub keys: Vec<f32>,
+    pub key_tops: Vec<f32>,
+    /// What each `PART` weighs.
+    pub masses: Vec<f64>,
+    pub lists: Lists,
+}
+
+pub struct Lists {
+    /// To be sorted.
+    pub sorted: Vec<Place>,
+    /// Where what is kept stands.
+    pub kept: Vec<u32>,
+}
+
+impl Room {
+    pub fn new(vocab_size: usize) -> Result<Self> {
+        let top_count = vocab_size.div_ceil(TOP);
+        let mut sorted = Vec::new();
+        reserve(&mut sorted, vocab_size, "the sampler")?;
+        let packed =
+            Packed { logits: filled(vocab_size)?, tokens: filled(vocab_size)?, tops: filled(top_count)? };
+        let scratch = Scratch {
+            keys: filled(vocab_size)?,
+            key_tops: filled(top_count)?,
+            masses: filled(vocab_size.div_ceil(PART))?,
+            lists: Lists { sorted, kept: filled(vocab_size)? },
+        };
+        Ok(Self { packed, scratch })
+    }
+
+    /// Bytes that it holds.
+    pub fn bytes(vocab_size: usize) -> usize {
+        let each = 2 * size_of::<f32>() + 2 * size_of::<u32>() + size_of::<Place>();
+        let tops = vocab_size.div_ceil(TOP) * 2 * size_of::<f32>();
+        vocab_size.saturating_mul(each) + tops + vocab_size.div_ceil(PART) * size_of::<f64>()
+    }
+}
+
+/// `count` zeros.
+pub fn filled<T: Clone + Default>(count: usize) -> Result<Vec<T>> {
+    let mut made = Vec::new();
+    reserve(&mut made, count, "the sampler")?;
+    made.resize(count, T::default());
+    Ok(made)
+}
+
+/// A row, or what is left of it.
+pub struct Left<'a> {
+    row: &'a [f32],
+    row_tops: &'a [f32],
+    packed: &'a mut Packed,
+    /// As many as are in `packed`; none: the whole row is left.
+    count: Option<usize>,
+}
+
+impl<'a> Left<'a> {
+    /// All of `row`; `row_tops` are the greatest of each `TOP`.
+    pub fn all(row: &'a [f32], row_tops: &'a [f32], room: &'a mut Room) -> (Self, &'a mut Scratch) {
+        (Self { row, row_tops, packed: &mut room.packed, count: None }, &mut room.scratch)
+    }
+
+    pub fn logits(&self) -> &[f32] {
+        self.count.map_or(self.row, |count| &self.packed.logits[..count])
+    }
+
+    pub fn tops(&self) -> &[f32] {
+        self.count.map_or(self.row_tops, |count| &self.packed.tops[..count.div_ceil(TOP)])
+    }
+
+    /// The greatest logit.
+    pub fn max(&self) -> f32 {
+        self.tops().iter().copied().fold(f32::NEG_INFINITY, f32::max)
+    }
+
+    pub fn candidate(&self, at: usize) -> Candidate {
+        let token = if self.count.is_some() { self.packed.tokens[at] } else { at as u32 };
+        Candidate { logit: self.logits()[at], token }
+    }
+
+    /// The logit of a token that is left.
+    pub fn find(&self, token: u32) -> Option<f32> {
+        let Some(count) = self.count else { return self.row.get(token as usize).copied() };
+        let at = self.packed.tokens[..count].binary_search(&token).ok()?;
+        Some(self.packed.logits[at])
+    }
+
+    /// Keeps what stands at these places, which ascend.
+    pub fn keep(&mut self, isa: Isa, places: &[u32]) {
+        let Packed { logits, tokens, tops: packed_tops } = &mut *self.packed;
+        match self.count {
+            Some(_) => {
+                for (to, at) in places.iter().enumerate() {
+                    (logits[to], tokens[to]) = (logits[*at as usize], tokens[*at as usize]);
+                }
+            }
+            None => {
+                tokens[..places.len()].copy_from_slice(places);
+                logits.iter_mut().zip(places).for_each(|(logit, at)| *logit = self.row[*at as usize]);
+            }
+        }
+        tops(isa, &logits[..places.len()], packed_tops);
+        self.count = Some(places.len());
+    }
+}

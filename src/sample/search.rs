@@ -1,0 +1,196 @@
+//! How far down an order a share of a distribution reaches, found without sorting it.
+
+use crate::kernels::Isa;
+use crate::kernels::rows::logits::{Scale, TOP};
+use crate::kernels::rows::places::{PILES, Place, Range, pile};
+
+/// Keys, each beside the logit that it is a key of. What is impossible has the key -infinity.
+pub struct Search<'a> {
+    pub isa: Isa,
+    pub keys: &'a [f32],
+    /// The greatest of each `TOP` keys.
+    pub tops: &'a [f32],
+    pub logits: &'a [f32],
+    /// Makes weights of logits; none: each weighs 1.
+    pub scale: Option<Scale>,
+}
+
+/// So many are sorted.
+const FEW: usize = 2048;
+/// Keys that stand for all.
+const SAMPLES: usize = 256;
+/// Passes over all keys, each of which leaves a thousandth of a common distribution.
+const PASSES: usize = 4;
+
+impl Search<'_> {
+    /// The last place of the fewest first ones that weigh at least `wanted`, or `LAST`. `guess`: so many may do.
+    pub fn reach(&self, wanted: f64, guess: usize, list: &mut Vec<Place>) -> Place {
+        let (mut high, mut sum) = (f32::INFINITY, 0.0);
+        if guess.min(self.keys.len()) <= FEW {
+            let bar = if self.keys.len() <= FEW { f32::MIN } else { self.bar(guess, list) };
+            if self.list(bar, high, FEW, list) {
+                if let Some(place) = self.cut(&mut sum, wanted, list) {
+                    return place;
+                }
+                high = bar;
+            }
+        }
+        self.narrow(wanted, high, &mut sum, list);
+        let place = self.cut(&mut sum, wanted, list);
+        // Sums in another order may be a little less.
+        place.or(list.last().copied()).unwrap_or(Place::LAST)
+    }
+
+    /// Writes the first `count` to `list`, in their order; what is impossible comes last.
+    pub fn first(&self, count: usize, list: &mut Vec<Place>) {
+        list.clear();
+        if count == 0 {
+            return;
+        }
+        let last = self.reach(count as f64, count, list);
+        self.list(last.key().max(f32::MIN), f32::INFINITY, usize::MAX, list);
+        list.sort_unstable();
+        let impossible = (0..).zip(self.keys).filter(|(_, key)| **key < f32::MIN);
+        let missing = count.saturating_sub(list.len());
+        list.extend(impossible.take(missing).map(|(at, &key)| Place::new(key, at)));
+        list.truncate(count);
+    }
+
+    /// A key that at least `count` reach, if there are as many tops that are possible.
+    fn bar(&self, count: usize, list: &mut Vec<Place>) -> f32 {
+        list.clear();
+        let possible = (0..).zip(self.tops).filter(|(_, top)| **top > f32::MIN);
+        list.extend(possible.map(|(at, &top)| Place::new(top, at)));
+        let last = count.clamp(1, list.len().max(1)) - 1;
+        if list.is_empty() { f32::MIN } else { list.select_nth_unstable(last).1.key() }
+    }
+
+    /// A key that about three quarters of those that are possible reach.
+    fn lower_quarter(&self, list: &mut Vec<Place>) -> f32 {
+        list.clear();
+        let some = self.keys.iter().step_by(self.keys.len().div_ceil(SAMPLES));
+        list.extend(some.filter(|key| **key > f32::MIN).map(|key| Place::new(*key, 0)));
+        let quarter = list.len() * 3 / 4;
+        if list.is_empty() { f32::INFINITY } else { list.select_nth_unstable(quarter).1.key() }
+    }
+
+    /// Writes those with keys from `low` to below `high` to `list`; false if there are more than `most`.
+    fn list(&self, low: f32, high: f32, most: usize, list: &mut Vec<Place>) -> bool {
+        list.clear();
+        for ((from, keys), top) in (0..).step_by(TOP).zip(self.keys.chunks(TOP)).zip(self.tops) {
+            if *top < low {
+                continue;
+            }
+            for (at, &key) in (from..).zip(keys) {
+                if key >= low && key < high {
+                    if list.len() == most {
+                        return false;
+                    }
+                    list.push(Place::new(key, at));
+                }
+            }
+        }
+        true
+    }
+
+    /// Sorts `list`, and finds where `sum` and its weights reach `wanted`.
+    fn cut(&self, sum: &mut f64, wanted: f64, list: &mut [Place]) -> Option<Place> {
+        list.sort_unstable();
+        list.iter().copied().find(|place| {
+            *sum += self.scale.map_or(1.0, |scale| f64::from(scale.weight(self.logits[place.at()])));
+            *sum >= wanted
+        })
+    }
+
+    /// Writes what `wanted` is reached among to `list`, if `sum` lies above `high`: few, but for many equal keys.
+    fn narrow(&self, wanted: f64, mut high: f32, sum: &mut f64, list: &mut Vec<Place>) {
+        let greatest = self.tops.iter().copied().fold(f32::MIN, f32::max);
+        // Twice as far as three quarters reach: all of a normal distribution.
+        let mut width = 2.0 * (greatest - self.lower_quarter(list).min(greatest));
+        let mut low = f32::MIN;
+        high = high.min(greatest.next_up());
+        for _ in 0..PASSES {
+            let range = Range::new(high, if width > 0.0 { width } else { 1.0 });
+            let mut piles = [0.0; PILES];
+            pile(self.isa, self.keys, self.logits, self.scale, range, &mut piles);
+            let mut number = 1;
+            while number < PILES && *sum + piles[number] < wanted {
+                *sum += piles[number];
+                number += 1;
+            }
+            if number == PILES {
+                return list.clear();
+            }
+            high = if number > 1 { range.least(number - 1) } else { high };
+            (low, width) = match number < PILES - 1 {
+                true => (range.least(number), high - range.least(number)),
+                false => (low, 64.0 * width),
+            };
+            if self.list(low, high, FEW, list) {
+                return;
+            }
+        }
+        self.list(low, high, usize::MAX, list);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::isa;
+    use crate::kernels::rows::logits::tops;
+    use crate::sample::philox::uniform;
+
+    /// Rows of every kind that is hard to divide.
+    fn key(kind: u64, seed: u64, at: u64) -> f32 {
+        let x = uniform(seed, at, 0) as f32;
+        match kind {
+            0 => x,
+            1 => 7.0,
+            2 => (3.0 * x).floor(),
+            3 => (80.0 * x - 40.0).exp2(),
+            4 if x < 0.9 => f32::NEG_INFINITY,
+            5 if x < 0.7 => f32::MIN,
+            6 if at > 0 => 1e-3 * x,
+            _ => 20.0 * x,
+        }
+    }
+
+    #[test]
+    fn what_is_reached_is_what_a_sort_reaches() {
+        for seed in 0..160 {
+            let (kind, size) = (seed % 8, [100, 3_000, 9_000][seed as usize / 8 % 3]);
+            let keys: Vec<f32> = (0..size).map(|at| key(kind, seed, at)).collect();
+            let mut key_tops = vec![0.0; keys.len().div_ceil(TOP)];
+            tops(isa(), &keys, &mut key_tops);
+            let max = key_tops.iter().copied().fold(f32::MIN, f32::max);
+            let mut sorted: Vec<Place> = (0..).zip(&keys).map(|(at, &key)| Place::new(key, at)).collect();
+            sorted.sort();
+            sorted.retain(|place| place.key() >= f32::MIN);
+            for scale in [None, Some(Scale::new(max, 5.0))] {
+                let weight = |place: &Place| scale.map_or(1.0, |scale| f64::from(scale.weight(place.key())));
+                let mass: f64 = sorted.iter().map(weight).sum();
+                let search = Search { isa: isa(), keys: &keys, tops: &key_tops, logits: &keys, scale };
+                for n in 1..6 {
+                    let share = uniform(seed, n, 1);
+                    let wanted = if scale.is_some() { share * mass } else { (share * mass).ceil() };
+                    let got = search.reach(wanted, [1, 200, 5000][n as usize % 3], &mut Vec::new());
+                    let to = sorted.binary_search(&got).unwrap();
+                    let before: f64 = sorted[..to].iter().map(weight).sum();
+                    let what = format!("seed {seed}, {wanted} of {mass}: {to}");
+                    assert!(before < wanted * (1.0 + 1e-9), "{what}, {before}");
+                    assert!(before + weight(&got) > wanted * (1.0 - 1e-9), "{what}, {before}");
+                }
+                assert_eq!(search.reach(1.01 * mass, 200, &mut Vec::new()), Place::LAST, "seed {seed}");
+            }
+            let (mut list, search) =
+                (Vec::new(), Search { isa: isa(), keys: &keys, tops: &key_tops, logits: &keys, scale: None });
+            for count in [0, 1, 40, keys.len(), keys.len() + 1] {
+                search.first(count, &mut list);
+                let possible = count.min(sorted.len());
+                assert_eq!(list[..possible], sorted[..possible], "seed {seed}");
+                assert_eq!(list.len(), count.min(keys.len()), "seed {seed}");
+            }
+        }
+    }
+}
