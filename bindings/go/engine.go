@@ -46,6 +46,7 @@ type Options struct {
 	AdapterBytes      uint64        // of MemoryLimit that the KV cache leaves for adapters
 	Speculation       Speculation   // of requests that do not say
 	DraftTokens       int           // at most, for a step of a request; 0: as many as pay
+	DraftModel        *Model        // a small one with the same vocabulary, which drafts tokens; the engine keeps it
 
 	Log      func(LogLevel, string) // may be called on any goroutine, several at once; nil: no log
 	LogLevel LogLevel               // the most detailed level that Log gets; 0: LogWarn
@@ -110,6 +111,12 @@ func (c *core) create(o *Options) error {
 	config.default_timeout_ms = milliseconds(o.DefaultTimeout)
 	config.adapter_bytes = C.uint64_t(o.AdapterBytes)
 	config.speculation, config.draft_tokens = C.int32_t(o.Speculation), count(o.DraftTokens)
+	draft, err := o.DraftModel.handle()
+	if err != nil {
+		return err
+	}
+	defer runtime.KeepAlive(o.DraftModel)
+	config.draft_model = draft
 	set(&config.log_level, C.int32_t(o.LogLevel))
 	config.log, config.log_context = c.hooks.callback(), unsafe.Pointer(c.hooks.handle)
 	create := func(model *C.bn_model, failure *C.bn_error) C.bn_status {

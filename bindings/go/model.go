@@ -97,6 +97,19 @@ func (m *Model) use(call func(ptr *C.bn_model, failure *C.bn_error) C.bn_status)
 	return try(func(failure *C.bn_error) C.bn_status { return call(m.ptr, failure) })
 }
 
+// handle returns C's name of the model, which the library checks; nil for no model.
+func (m *Model) handle() (*C.bn_model, error) {
+	if m == nil {
+		return nil, nil
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.ptr == nil {
+		return nil, errClosed
+	}
+	return m.ptr, nil
+}
+
 // ModelInfo says what is known of a model.
 type ModelInfo struct {
 	Architecture, Name            string

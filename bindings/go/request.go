@@ -44,9 +44,10 @@ type Speculation int32
 
 // Who drafts tokens.
 const (
-	SpeculationDefault Speculation = C.BN_SPECULATION_DEFAULT // a request's: the engine's; an engine's: nobody
+	SpeculationDefault Speculation = C.BN_SPECULATION_DEFAULT // a request's: the engine's; an engine's: DraftModel or nobody
 	SpeculationOff     Speculation = C.BN_SPECULATION_OFF
 	SpeculationLookup  Speculation = C.BN_SPECULATION_LOOKUP // the request's own text
+	SpeculationDraft   Speculation = C.BN_SPECULATION_DRAFT  // the engine's DraftModel
 )
 
 // AllTokens as MaxTokens: as many as the engine's MaxSequenceLength leaves.

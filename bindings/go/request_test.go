@@ -302,6 +302,24 @@ func TestSpeculation(t *testing.T) {
 	wants(t, err, ErrInvalidArgument, "draft_tokens")
 }
 
+func TestDraftModel(t *testing.T) {
+	model, err := OpenModel(ctx, ModelOptions{})
+	ok(t, err)
+	e := open(t, Options{Model: model, DraftModel: model}) // it drafts for itself
+	ok(t, model.Close())
+	request := Request{Prompt: story, MaxTokens: 40, Temperature: 0.8, Speculation: SpeculationDraft}
+	drafted := answer(t, e, request)
+	request.Speculation = SpeculationOff
+	plain := answer(t, e, request)
+	if drafted.Text != plain.Text || drafted.Usage.AcceptedTokens != drafted.Usage.DraftedTokens {
+		t.Errorf("%+v, without %+v", drafted, plain)
+	}
+	_, err = NewEngine(Options{DraftModel: model})
+	wants(t, err, ErrShutdown, "")
+	_, err = NewEngine(Options{Speculation: SpeculationDraft})
+	wants(t, err, ErrInvalidArgument, "draft_model")
+}
+
 func TestLogitsHook(t *testing.T) {
 	e := open(t, Options{})
 	var all sync.WaitGroup

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 import uuid
@@ -16,8 +17,8 @@ FIELDS = {
     "frequency_penalty": ("frequency_penalty", 0.0),
     "presence_penalty": ("presence_penalty", 0.0),
 }
-#: Would change the answer, and nothing here can do them.
-MISSING = ("best_of", "echo", "logit_bias", "logprobs", "response_format", "suffix", "tools")
+#: Would change the answer, and are not passed on.
+MISSING = ("best_of", "echo", "logprobs", "suffix", "tools")
 #: HTTP's status for the engine's; others are 500.
 HTTP = {
     bn_engine.ERR_INVALID_ARGUMENT: 400,
@@ -39,6 +40,26 @@ class RefusedError(Exception):
         self.http, self.body = http, {"error": {"message": message, "type": kind}}
 
 
+def biases(body: dict[str, Any]) -> dict[int, float]:
+    """`logit_bias`, where -100 forbids a token."""
+    try:
+        given = {int(token): float(bias) for token, bias in (body.get("logit_bias") or {}).items()}
+    except (AttributeError, TypeError, ValueError):
+        raise RefusedError(400, "logit_bias: must be an object of token ids and numbers") from None
+    return {token: -math.inf if bias == -100 else bias for token, bias in given.items()}
+
+
+def constraint(body: dict[str, Any]) -> dict[str, Any]:
+    """`response_format` as an option."""
+    wanted = body.get("response_format") or {"type": "text"}
+    try:
+        if wanted["type"] == "json_schema":
+            return {"json_schema": dict(wanted["json_schema"]["schema"])}
+        return {"text": {}, "json_object": {"json_object": True}}[wanted["type"]]
+    except (KeyError, TypeError, ValueError):
+        raise RefusedError(400, "response_format: must be text, json_object or json_schema with a schema") from None
+
+
 def options(body: dict[str, Any], chat: bool) -> dict[str, Any]:
     if body.get("n", 1) != 1:
         raise RefusedError(400, "n: only 1 is supported")
@@ -54,7 +75,8 @@ def options(body: dict[str, Any], chat: bool) -> dict[str, Any]:
     stop = body.get("stop") or []
     made["stop_strings"] = [stop] if isinstance(stop, str) else stop
     made["no_stream"] = not body.get("stream")
-    return made
+    made["logit_bias"] = biases(body)
+    return {**made, **constraint(body)}
 
 
 def prompt(body: dict[str, Any], model: bn_engine.Model, chat: bool) -> list[int]:

@@ -21,6 +21,7 @@ from typing import Any
 HERE = str(Path(__file__).parent)
 os.environ.update(PYTHONPATH=HERE, RAY_USAGE_STATS_ENABLED="0")
 
+import bn_engine  # noqa: E402
 import ray  # noqa: E402
 from ray import serve  # noqa: E402
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica  # noqa: E402
@@ -106,12 +107,20 @@ def routes() -> None:
     streamed = call("completions", {**asked, "stream": True})[1].split("\n\n")
     pieces = [json.loads(event[6:])["choices"][0]["text"] for event in streamed[:-2]]
     check("".join(pieces) == "42" and streamed[-2:] == ["data: [DONE]", ""], "a stream of completions")
+    sizes = {"type": "json_schema", "json_schema": {"schema": {"enum": ["small", "large"]}}}
+    text = json.loads(call("completions", {**asked, "response_format": sizes})[1])["choices"][0]["text"]
+    check(text in ('"small"', '"large"'), f"response_format: {text}")
+    none = {token: -100 for token in bn_engine.Model().tokenize("42")}
+    check(json.loads(call("completions", {**asked, "logit_bias": none})[1])["choices"][0]["text"] != "42", "logit_bias")
     for wrong in (
         {"prompt": "x", "temperature": -1},
         {"temperature": 0},
         {"prompt": 7},
         {"prompt": "x", "n": 2},
         {"prompt": "x", "tools": [1]},
+        {"prompt": "x", "logit_bias": {"a": 1}},
+        {"prompt": "x", "response_format": {"type": "json_schema"}},
+        {"prompt": "x", "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "thing"}}}},
     ):
         check(call("completions", wrong)[0] == 400, f"{wrong} should be refused")
     deploy(replicas=1, model="builtin:echo")

@@ -12,8 +12,8 @@
 
 // What the command line says.
 typedef struct {
-    const char *model;  // NULL: the embedded one
-    const char *system; // NULL: none
+    const char *model;                // NULL: the embedded one
+    const char *system, *draft_model; // NULL: none
     uint32_t threads, context, max_tokens;
     uint32_t given; // which of the sampling fields were given, BN_SAMPLING_*
     float temperature, top_p, min_p, repetition_penalty;

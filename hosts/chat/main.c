@@ -45,31 +45,45 @@ static int32_t progress(float fraction, bn_string what, void *terminal) {
     return interrupted; // a non-zero value ends the load
 }
 
-// Opens the model and starts the engine. Returns the exit code, or -1 to go on.
-static int start(chat *c) {
+// Opens a model; `path` NULL: the one inside the library. Returns the exit code, or -1 to go on.
+static int open_model(const char *path, uint32_t threads, bn_model **out) {
     bn_error error = {.struct_size = sizeof error};
     bn_model_config model;
-    bn_engine_config engine;
-    bn_stats stats;
     bool terminal = isatty(STDERR_FILENO);
     bn_model_config_init(&model, sizeof model);
-    if (c->options.model != NULL) model.path = BN_TEXT(c->options.model);
-    model.threads = c->options.threads;
+    if (path != NULL) model.path = BN_TEXT(path);
+    model.threads = threads;
     model.log = warn;
     model.progress = progress;
     model.progress_context = terminal ? stderr : NULL;
-    bn_status status = bn_model_open(&model, &c->model, &error);
+    bn_status status = bn_model_open(&model, out, &error);
     if (status != BN_OK && terminal) fputs("\r\033[K", stderr);
     if (status == BN_ERR_CANCELLED) return EXIT_INTERRUPTED;
     if (status != BN_OK) return complain("%s", error.message), 1;
+    return -1;
+}
+
+// Opens the models and starts the engine. Returns the exit code, or -1 to go on.
+static int start(chat *c) {
+    bn_error error = {.struct_size = sizeof error};
+    bn_engine_config engine;
+    bn_stats stats;
+    bn_model *draft = NULL;
+    int code = open_model(c->options.model, c->options.threads, &c->model);
+    if (code < 0 && c->options.draft_model != NULL)
+        code = open_model(c->options.draft_model, c->options.threads, &draft);
+    if (code >= 0) return code;
 
     bn_engine_config_init(&engine, sizeof engine);
     engine.model = c->model;
+    engine.draft_model = draft;
     engine.threads = c->options.threads;
     engine.max_sequence_length = c->options.context;
     engine.max_batch_size = 2; // sessions may hold half of the KV cache: a whole context
     engine.log = warn;
-    if (bn_engine_create(&engine, &c->engine, &error) != BN_OK) return complain("%s", error.message), 1;
+    bn_status status = bn_engine_create(&engine, &c->engine, &error);
+    bn_model_free(draft); // the engine has its own reference
+    if (status != BN_OK) return complain("%s", error.message), 1;
     bn_model_info_init(&c->info, sizeof c->info);
     bn_stats_init(&stats, sizeof stats);
     bn_model_get_info(c->model, &c->info, NULL);

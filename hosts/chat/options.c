@@ -36,6 +36,8 @@ static const option table[] = {
      offsetof(options, max_tokens), 0, UINT32_MAX, 0},
     {"--context", "N", "tokens of conversation (default: what the model and memory allow)", WHOLE,
      offsetof(options, context), 2, UINT32_MAX, 0},
+    {"--draft-model", "PATH", "a small model with the same vocabulary, which drafts tokens", TEXT,
+     offsetof(options, draft_model), 0, 0, 0},
     {"--threads", "N", "compute threads (default: one for each CPU)", WHOLE, offsetof(options, threads), 1, 256, 0},
 };
 enum { OPTIONS = sizeof table / sizeof *table };

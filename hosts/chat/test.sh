@@ -35,6 +35,7 @@ printf '17+25=\n\n1+1=\r\n' | same
 grep -q 'No model was given' "$dir/err" && grep -q 'no chat template' "$dir/err" || fail "no word on the embedded model"
 printf '42\n' > "$dir/want"
 printf '17+25=' | same "$demo" --temperature 0 --threads 1
+printf '17+25=' | same "$demo" --draft-model "$demo"
 
 # A conversation: the answer of echo is the prompt.
 cat > "$dir/want" << 'END'
@@ -70,6 +71,8 @@ printf '%0200d\n' 1 | refuses '128' builtin:echo --context 128
 
 # What is wrong is said in one line.
 refuses '/nowhere' /nowhere < /dev/null
+refuses '/nowhere' --draft-model /nowhere < /dev/null
+refuses 'vocabulary' --draft-model builtin:echo < /dev/null
 head -c 100000 "$demo" > "$dir/cut.gguf"
 refuses 'cut.gguf' "$dir/cut.gguf" < /dev/null
 echo 'version https://git-lfs.github.com/spec/v1' > "$dir/pointer.gguf"

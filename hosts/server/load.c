@@ -21,7 +21,7 @@ static struct {
     // Of the thread until it is joined.
     bn_status status;
     bn_error error;
-    bn_model *model;
+    bn_model *model, *draft;
     bn_model_info info;
     char *name;
     bn_engine *engine;
@@ -38,15 +38,15 @@ static void on_log(int32_t level, bn_string message, void *context) {
     fprintf(stderr, "bn-server: %.*s\n", (int)message.length, message.data);
 }
 
-static bn_status open_model(const struct options *o) {
+static bn_status open_model(const struct options *o, const char *path, bn_model **out) {
     bn_model_config config;
     bn_model_config_init(&config, sizeof config);
-    if (*o->model != 0) config.path = BN_TEXT(o->model);
+    if (*path != 0) config.path = BN_TEXT(path);
     config.memory_limit_bytes = o->memory_limit;
     config.threads = (uint32_t)o->threads;
     config.progress = on_progress;
     config.log = on_log;
-    return bn_model_open(&config, &load.model, &load.error);
+    return bn_model_open(&config, out, &load.error);
 }
 
 // What clients and metrics call the model.
@@ -63,6 +63,8 @@ static bn_status make_engine(const struct options *o) {
     bn_engine_config config;
     bn_engine_config_init(&config, sizeof config);
     config.model = load.model;
+    config.draft_model = load.draft;
+    config.speculation = speculation_of(o->speculation);
     config.model_name = BN_TEXT(load.name);
     config.threads = (uint32_t)o->threads;
     config.max_batch_size = (uint32_t)o->max_batch;
@@ -81,14 +83,16 @@ static bn_status make_engine(const struct options *o) {
 }
 
 static void *run(void *context) { // the options
+    const struct options *o = context;
     load.error.struct_size = sizeof load.error;
-    load.status = open_model(context);
+    load.status = open_model(o, o->model, &load.model);
+    if (load.status == BN_OK && *o->draft_model != 0) load.status = open_model(o, o->draft_model, &load.draft);
     if (load.status == BN_OK) {
-        name_model(context);
-        load.status = make_engine(context);
+        name_model(o);
+        load.status = make_engine(o);
     }
-    if (load.status == BN_OK)
-        load.status = adapters_open(load.engine, ((const struct options *)context)->adapters, &load.adapters, &load.error);
+    bn_model_free(load.draft); // the engine has its own reference
+    if (load.status == BN_OK) load.status = adapters_open(load.engine, o->adapters, &load.adapters, &load.error);
     uint64_t one = 1;
     if (write(load.done, &one, sizeof one) != sizeof one) perror("bn-server: eventfd");
     return NULL;

@@ -28,6 +28,10 @@ static const struct option table[] = {
     TEXT("--model", "BN_MODEL", model, "", "a GGUF file, a Hugging Face folder or builtin:echo (the demo model)"),
     TEXT("--model-name", "MODEL_NAME", model_name, "", "the name that clients see (the model's own)"),
     TEXT("--adapters", "ADAPTERS", adapters, "", "LoRA adapters, NAME=PATH,...: clients ask for them as models"),
+    TEXT("--draft-model", "DRAFT_MODEL", draft_model, "",
+         "a small model with the same vocabulary, which drafts tokens for the model"),
+    TEXT("--speculation", "SPECULATION", speculation, "",
+         "who drafts: off, lookup or draft (draft with a --draft-model, else off)"),
     TEXT("--host", "HOST", host, "127.0.0.1", "address to listen on"),
     NUMBER("--port", "PORT", port, 8080, 0, 65535, "port; 0: any that is free"),
     TEXT("--api-key", "API_KEY", api_key, "",
@@ -104,6 +108,18 @@ static const struct option *find(const char *name) {
     exit(WRONG_OPTIONS);
 }
 
+int32_t speculation_of(const char *name) {
+    static const char *const names[] = {
+        [BN_SPECULATION_DEFAULT] = "",
+        [BN_SPECULATION_OFF] = "off",
+        [BN_SPECULATION_LOOKUP] = "lookup",
+        [BN_SPECULATION_DRAFT] = "draft",
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], name) == 0) return (int32_t)i;
+    return -1;
+}
+
 void options_read(struct options *options, int argc, char **argv) {
     for (size_t i = 0; i < OPTIONS; i++) {
         const char *value = getenv(table[i].variable);
@@ -121,5 +137,9 @@ void options_read(struct options *options, int argc, char **argv) {
             exit(WRONG_OPTIONS);
         }
         set(options, o, argv[i], argv[i + 1]);
+    }
+    if (speculation_of(options->speculation) < 0) {
+        fprintf(stderr, "bn-server: --speculation must be off, lookup or draft, not '%s'\n", options->speculation);
+        exit(WRONG_OPTIONS);
     }
 }

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 struct options {
-    const char *model, *model_name, *adapters, *host, *api_key, *otlp_endpoint, *rerank_template;
+    const char *model, *model_name, *adapters, *draft_model, *speculation, *host, *api_key, *otlp_endpoint, *rerank_template;
     uint64_t port;
     uint64_t threads, max_batch, queue, queue_tokens, memory_limit, kv_cache, adapter_bytes, max_sequence, target_itl_ms;
     uint64_t request_timeout_ms;
@@ -15,5 +15,8 @@ struct options {
 
 // Fills in defaults, the environment, then the command line. Prints and exits on --help, --version and mistakes.
 void options_read(struct options *options, int argc, char **argv);
+
+// BN_SPECULATION_* by its name, BN_SPECULATION_DEFAULT for an empty one. -1: there is no such name.
+int32_t speculation_of(const char *name);
 
 #endif

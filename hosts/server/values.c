@@ -148,10 +148,9 @@ const char *read_stream_options(struct exchange *ex, const cJSON *value) {
 
 const char *read_speculation(struct exchange *ex, const cJSON *value) {
     const char *name = cJSON_GetStringValue(value);
-    bool off = name != NULL && strcmp(name, "off") == 0;
-    if (!off && (name == NULL || strcmp(name, "lookup") != 0)) return "must be 'off' or 'lookup'";
-    ex->ask.params.speculation = off ? BN_SPECULATION_OFF : BN_SPECULATION_LOOKUP;
-    return NULL;
+    int32_t how = name == NULL ? -1 : speculation_of(name);
+    ex->ask.params.speculation = how;
+    return how > BN_SPECULATION_DEFAULT ? NULL : "must be 'off', 'lookup' or 'draft'";
 }
 
 // In chats a switch, elsewhere the number of alternatives.

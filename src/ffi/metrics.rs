@@ -17,7 +17,7 @@ impl Page {
         let _ = writeln!(self.0, "bn_{name} {value}");
     }
 
-    fn counter(&mut self, name: &str, help: &str, value: u64) {
+    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
         self.head(name, "counter", help);
         let _ = writeln!(self.0, "bn_{name} {value}");
     }
@@ -145,6 +145,11 @@ fn work(page: &mut Page, stats: &Stats) {
         "Drafted tokens that stood.",
         stats.accepted_tokens,
     );
+    page.counter(
+        "spec_decode_drafting_seconds_total",
+        "Seconds in passes of the draft model.",
+        seconds(stats.drafting_ns),
+    );
     page.counter("engine_steps_total", "Forward passes.", stats.steps);
     page.counter("batched_requests_total", "Requests in forward passes.", stats.batched_requests);
     page.counter("decode_steps_total", "Forward passes with answers.", stats.decode_steps);
@@ -243,6 +248,7 @@ mod tests {
             kv_blocks_total: 4,
             kv_block_size: 32,
             decode_ns: 2_500_000_000,
+            drafting_ns: 250_000_000,
             prompt_lengths: lengths,
             completed_stop: 7,
             time_to_first_token: first,
@@ -262,6 +268,7 @@ mod tests {
             ("bn_engine_state{state=\"draining\"}", 1.0),
             ("bn_engine_state{state=\"running\"}", 0.0),
             ("bn_engine_time_seconds_total{phase=\"decode\"}", 2.5),
+            ("bn_spec_decode_drafting_seconds_total", 0.25),
             ("bn_request_prompt_tokens_bucket{le=\"5\"}", 1.0),
             ("bn_request_prompt_tokens_bucket{le=\"1000000\"}", 2.0),
             ("bn_request_prompt_tokens_sum", 3_000_008.0),

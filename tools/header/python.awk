@@ -59,6 +59,7 @@ function type_of(s, list) {
     if (s ~ /bn_logit_bias \*/) return "Mapping[int, float]"
     if (s ~ / chat_json;/) return "Json"
     if (s ~ /bn_adapter \*/) return "Adapter"
+    if (s ~ /bn_model \*/) return "Model"
     if (s ~ /bn_logits_callback /) return "LogitsHook"
     if (s ~ /bn_string \*/) return list "[str]"
     if (s ~ /bn_string /) return "str"
@@ -166,6 +167,7 @@ END {
     print "from ._error import Error\n"
     print "if TYPE_CHECKING:"
     print "    from ._adapter import Adapter"
+    print "    from ._model import Model"
     print "    from ._types import Json, LogitsHook, Schema\n"
     constants()
     exceptions()

@@ -467,6 +467,26 @@ void speculation() {
     CHECK(engine.stats().drafted_tokens == drafted.drafted_tokens);
 }
 
+void draft_model() {
+    bn::EngineConfig config;
+    std::optional<bn::Model> model(std::in_place);
+    config.draft_model = model->handle();
+    bn::Engine engine(*model, config); // it drafts for itself
+    model.reset();
+    bn::Request request("Once upon a time");
+    request.max_new_tokens = 40;
+    request.temperature = 0.8f;
+    request.speculation = BN_SPECULATION_DRAFT;
+    const bn::Completion drafted = engine.generate(request);
+    request.speculation = BN_SPECULATION_OFF;
+    const bn::Completion plain = engine.generate(request);
+    CHECK(drafted.text == plain.text && drafted.accepted_tokens == drafted.drafted_tokens && plain.drafted_tokens == 0);
+    const bn_stats stats = engine.stats();
+    CHECK((stats.drafting_ns > 0) == (stats.accepted_tokens > 0));
+    request.speculation = BN_SPECULATION_DRAFT;
+    CHECK(thrown([&] { bn::Engine().generate(request); }).code() == BN_ERR_INVALID_ARGUMENT);
+}
+
 bn::Request forced(uint32_t token) {
     bn::Request request("Once upon a time");
     request.max_new_tokens = 3;
@@ -550,6 +570,7 @@ int main(int, char **arguments) {
     adapters(arguments[2]);
     scores();
     speculation();
+    draft_model();
     hooks();
     dropped_hooks();
 }

@@ -87,6 +87,7 @@ class Engine(Owned):
     ) -> None:
         """`model` is a model, or what `Model` takes as its path."""
         self.model = model if isinstance(model, Model) else Model(model)
+        self._draft_model = options.get("draft_model")  # whose bytes are used where they are
         config = prepared("bn_engine_config")
         kept = fill(config, options, header.EngineOptions)
         config.model, config.log = self.model._handle, log

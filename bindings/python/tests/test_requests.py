@@ -321,6 +321,24 @@ class Speculation(unittest.TestCase):
             with self.assertRaisesRegex(bn_engine.InvalidArgumentError, "draft_tokens"):
                 engine.generate(prompt, draft_tokens=bn_engine.MAX_DRAFT_TOKENS + 1)
 
+    def test_a_draft_model_changes_no_token(self):
+        model = Model(data=(ROOT / "models/bn-demo.gguf").read_bytes())
+        with Engine(model, draft_model=model) as engine:
+            drafted = engine.generate(STORY, speculation=bn_engine.SPECULATION_DRAFT, **SAMPLING)
+            plain = engine.generate(STORY, speculation=bn_engine.SPECULATION_OFF, **SAMPLING)
+            self.assertEqual(drafted.tokens, plain.tokens)
+            self.assertEqual(drafted.accepted_tokens, drafted.drafted_tokens)  # it drafts for itself
+            self.assertEqual(engine.stats().drafting_ns > 0, drafted.accepted_tokens > 0)
+        with Engine(model) as engine, self.assertRaisesRegex(bn_engine.InvalidArgumentError, "draft_model"):
+            engine.generate(STORY, speculation=bn_engine.SPECULATION_DRAFT)
+        with self.assertRaisesRegex(bn_engine.InvalidArgumentError, "vocabulary"):
+            Engine(model, draft_model=Model("builtin:echo"))
+
+    def test_an_engine_keeps_the_bytes_of_its_draft_model(self):
+        data = bytearray((ROOT / "models/bn-demo.gguf").read_bytes())
+        with Engine(draft_model=Model(data=data)), self.assertRaises(BufferError):
+            data.clear()
+
 
 class Hooks(Demo):
     def test_logits_can_be_changed(self):

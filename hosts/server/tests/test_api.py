@@ -2,6 +2,7 @@
 import base64
 import json
 import os
+import re
 import struct
 import subprocess
 import unittest
@@ -175,13 +176,35 @@ class Demo(ServerTest):
         details = [answer["usage"]["completion_tokens_details"] for answer in (with_drafts, without)]
         self.assertEqual(details[1], {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0})
 
+    def test_a_draft_model(self):
+        server = Server(draft_model=os.path.join(ROOT, "models", "bn-demo.gguf"), speculation="off")
+        try:
+            body = {"prompt": "Once upon a time", "max_tokens": 60, "ignore_eos": True, "seed": 1}
+            drafted, plain = [server.ok("/v1/completions", {**body, **more}) for more in ({"speculation": "draft"}, {})]
+            self.assertEqual(drafted["choices"], plain["choices"])
+            counts, none = [answer["usage"]["completion_tokens_details"] for answer in (drafted, plain)]
+            self.assertEqual(none, {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0})
+            # It drafts for itself.
+            self.assertEqual(counts["rejected_prediction_tokens"], 0)
+            seconds = re.search(rb"\nbn_spec_decode_drafting_seconds_total (.*)", server.get("/metrics")[1]).group(1)
+            self.assertEqual(float(seconds) > 0, counts["accepted_prediction_tokens"] > 0)
+        finally:
+            self.assertEqual(server.stop(), 0)
+        self.refused("/v1/completions", {"prompt": "x", "speculation": "draft"}, "no draft_model")
+        for options, words in [(["--draft-model", "/nowhere.gguf"], "/nowhere.gguf"), (["--speculation", "draft"], "no draft_model"),
+                               (["--draft-model", "builtin:echo"], "vocabulary")]:
+            failed = subprocess.run([PROGRAM, "--port", "0", *options], capture_output=True, text=True, timeout=60)
+            self.assertEqual(failed.returncode, 3, failed.stderr)
+            self.assertIn(words, failed.stderr)
+
     def test_fields_that_are_refused(self):
         path, prompt = "/v1/completions", {"prompt": "x"}
         for more, words in [
             ({"temperature": "hot"}, "'temperature' must be a number"),
             ({"temperature": 101}, "'temperature' must be a number from 0 to 100"),
             ({"top_p": 0}, "top_p"),
-            ({"speculation": "yes"}, "'speculation' must be 'off' or 'lookup'"),
+            ({"speculation": "yes"}, "'speculation' must be 'off', 'lookup' or 'draft'"),
+            ({"speculation": ""}, "'speculation' must be 'off'"),
             ({"max_tokens": 0.5}, "whole number"),
             ({"n": 0}, "'n' must be"),
             ({"stop": ""}, "'stop'"),

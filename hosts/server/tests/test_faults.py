@@ -316,7 +316,8 @@ class End(unittest.TestCase):
         self.assertEqual(code, 0)
         self.assertIn("BATCH_SIZE", out)
         self.assertIn("bn-server", self.run_program("--version")[1])
-        for arguments, words in [(["--wrong", "1"], "unknown option"), (["--port"], "needs a value"), (["--port", "x"], "from 0 to 65535"), (["--max-batch", "5000"], "4096")]:
+        for arguments, words in [(["--wrong", "1"], "unknown option"), (["--port"], "needs a value"), (["--port", "x"], "from 0 to 65535"), (["--max-batch", "5000"], "4096"),
+                                 (["--speculation", "yes"], "must be off, lookup or draft")]:
             code, _, error = self.run_program(*arguments)
             self.assertEqual(code, 2)
             self.assertIn(words, error)

@@ -141,6 +141,8 @@ public final class Engine: @unchecked Sendable {
         /// Of requests that do not say.
         public var speculation: Speculation = .unset
         public var draftTokens: UInt32?
+        /// A small model with the same vocabulary, which drafts tokens. The engine keeps it.
+        public var draftModel: Model?
         public var log: Log?
         public var logLevel = LogLevel.warn
         public init() {}
@@ -176,8 +178,8 @@ public final class Engine: @unchecked Sendable {
         (config.kv_type, config.speculation) = (configuration.kvType.rawValue, configuration.speculation.rawValue)
         let hooks = Hooks(configuration.log)
         (config.log, config.log_context, config.log_level) = (hooks.logger, hooks.context, configuration.logLevel.rawValue)
-        config.model = model?.handle
-        core = try withExtendedLifetime(model) { try Core(&config, hooks) }
+        (config.model, config.draft_model) = (model?.handle, configuration.draftModel?.handle)
+        core = try withExtendedLifetime((model, configuration.draftModel)) { try Core(&config, hooks) }
     }
 
     deinit { close() }

@@ -177,9 +177,11 @@ public enum Constraint: Sendable {
 
 /// Who drafts tokens, for the model to verify several in one step.
 public enum Speculation: Int32, Sendable {
-    /// A request's: as the engine's. An engine's: nobody.
+    /// A request's: as the engine's. An engine's: its `draftModel`, else nobody.
     case unset = 0
     case off
     /// The request's own text.
     case lookup
+    /// The engine's `draftModel`.
+    case draft
 }

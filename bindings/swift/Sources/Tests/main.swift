@@ -359,6 +359,23 @@ func speculation() async throws { // 15
     try check(Int(engine.statistics().drafted_tokens) == drafted.ending!.draftedTokens)
 }
 
+func draftModel() async throws { // 15
+    var configuration = Engine.Configuration()
+    let model = try await Model.open()
+    configuration.draftModel = model // it drafts for itself
+    let engine = try Engine(model, configuration)
+    var request = Request("Once upon a time", maxTokens: 40)
+    request.speculation = .draft
+    let drafted = try await engine.generate(request)
+    request.speculation = .off
+    let plain = try await engine.generate(request)
+    check(drafted.tokens == plain.tokens && drafted.ending!.acceptedTokens == drafted.ending!.draftedTokens)
+    try check((engine.statistics().drafting_ns > 0) == (drafted.ending!.acceptedTokens > 0))
+    request.speculation = .draft
+    let refused = await thrown { try await Engine().generate(request) }
+    check(refused.message.contains("draft_model"))
+}
+
 version()
 try await golden()
 try await concurrentStreams()
@@ -376,4 +393,5 @@ try await tools()
 try await adapters()
 try await scores()
 try await speculation()
+try await draftModel()
 print("Swift: ok")
