@@ -8,7 +8,7 @@ use crate::base::reserve;
 pub const MAX_DRAFT: usize = 15;
 
 /// A draft that is more likely than this to stand is tried now and then, though it does not seem to pay.
-const LIKELY: f32 = 0.5;
+const LIKELY: f32 = 0.3;
 /// Plans of which one does so.
 const RETRY: u64 = 512;
 /// One that is not more likely than this is not run, however cheap rows seem to be.
