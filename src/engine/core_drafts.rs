@@ -51,10 +51,17 @@ impl Core {
 
     /// A pass for each token of the deepest of `offers`. What does not come is cut off the plan.
     fn draft_by_model(&mut self, plan: &mut Plan, offers: &mut [Offer]) {
+        // Who lacks little does not wait for who has a prompt to catch up with.
+        if let Some(drafter) = &self.drafter {
+            offers.sort_by_key(|offer| {
+                let entry = plan.entries[offer.at];
+                drafter.lacks(self.scheduler.block_table(entry.seq), entry.start)
+            });
+        }
         for pass in 0..MAX_DRAFT as u32 {
             let ran = self.draft_pass(plan, offers, pass);
             if let Err(error) = &ran {
-                self.drafter.iter_mut().for_each(Drafter::lose);
+                self.lose_drafts(plan, offers);
                 offers.iter_mut().for_each(|offer| offer.depth = offer.depth.min(pass));
                 if error.status != Status::Cancelled {
                     self.shared.log.write(LOG_WARN, format!("a pass of the draft model failed: {error}"));
@@ -67,13 +74,21 @@ impl Core {
         offers.iter().for_each(|offer| plan.cut_drafts(offer.at, offer.depth));
     }
 
+    /// A pass was not run: nothing that the draft model has of these sequences counts.
+    fn lose_drafts(&mut self, plan: &Plan, offers: &[Offer]) {
+        let Self { drafter: Some(drafter), scheduler, .. } = self else { return };
+        for entry in offers.iter().map(|offer| plan.entries[offer.at]) {
+            drafter.overwritten(scheduler.block_table(entry.seq), 0, entry.start + entry.rows);
+        }
+    }
+
     /// One more token for each of `offers` that is deeper than `pass`; those that get none go no deeper. False where there
     /// is none.
     fn draft_pass(&mut self, plan: &Plan, offers: &mut [Offer], pass: u32) -> Result<bool> {
         let Self { drafter: Some(drafter), ops, scheduler, shared, sequences, .. } = self else {
             return Ok(false);
         };
-        drafter.begin();
+        drafter.begin(scheduler.draft_rows(plan) as usize);
         for offer in offers.iter_mut().filter(|offer| offer.depth > pass) {
             let entry = plan.entries[offer.at];
             let Some(sequence) = &sequences[entry.seq.0 as usize] else { continue };
@@ -109,7 +124,9 @@ impl Core {
         on_all_threads(ops, samplers, draws, drafter.logits(), vocab, &|draw, logits, sampler| {
             draw.sequence.propose(logits, sampler).map(|()| 0)
         });
-        for Draw { entry, at, sequence, gap, .. } in self.draws.drain(..) {
+        for Draw { entry, at, mut sequence, known, gap, .. } in self.draws.drain(..) {
+            // After a panic too.
+            sequence.output.truncate(known);
             self.sequences[entry.seq.0 as usize] = Some(sequence);
             let failed = offers.iter_mut().find(|offer| offer.at == at && gap.is_err());
             failed.into_iter().for_each(|offer| offer.depth = pass);

@@ -12,8 +12,8 @@ pub struct Draw {
     pub(super) sequence: Box<Sequence>,
     /// The first of its rows of the step's logits.
     row: usize,
-    /// Before its first token.
-    first: bool,
+    /// Tokens of its output before.
+    pub(super) known: usize,
     /// Tokens drawn.
     drawn: u32,
     /// The time since the last token, as `Sequence::advance` says; those of one step come together.
@@ -28,8 +28,8 @@ pub fn sampler_count(max_batch_size: u32, threads: usize) -> usize {
 impl Draw {
     /// Of the logits from `row` on.
     pub(super) fn new(entry: PlanEntry, at: usize, sequence: Box<Sequence>, row: usize) -> Self {
-        let first = sequence.output.is_empty();
-        Self { entry, at, sequence, row, first, drawn: 0, gap: Ok(0) }
+        let known = sequence.output.len();
+        Self { entry, at, sequence, row, known, drawn: 0, gap: Ok(0) }
     }
 
     pub fn into_sequence(self) -> Box<Sequence> {
@@ -88,24 +88,24 @@ impl Core {
         on_all_threads(ops, samplers, draws, &mut outputs.logits, vocab, &|draw, logits, sampler| {
             draw.run(logits, sampler, tokenizer, now)
         });
-        for Draw { at, mut sequence, first, drawn, mut gap, .. } in self.draws.drain(..) {
+        for Draw { at, mut sequence, known, drawn, mut gap, .. } in self.draws.drain(..) {
             let entry = &mut entries[at];
             entry.accepted = drawn.saturating_sub(1);
             if entry.sample && !sequence.generates() && gap.is_ok() {
                 gap = sequence.scored(&mut self.outbox.spare, now).map(|()| 0);
             }
+            let ended = sequence.finished() != FinishReason::None;
             if let Some(drafts) = &mut sequence.drafts {
-                drafts.verified(entry.drafts, entry.accepted);
+                drafts.verified(entry.drafts, entry.accepted, ended);
             }
             let event = if gap.is_ok() { sequence.event_to_send() } else { None };
-            let ended = sequence.finished() != FinishReason::None;
             let seq = entry.seq;
             self.sequences[seq.0 as usize] = Some(sequence);
             match gap {
                 Ok(gap) => {
                     self.record
                         .gaps
-                        .extend((0..drawn).map(|n| if n == 0 { (first, gap) } else { (false, 0) }));
+                        .extend((0..drawn).map(|n| if n == 0 { (known == 0, gap) } else { (false, 0) }));
                     self.outbox.events.extend(event.map(|event| (seq.0, event)));
                     if ended {
                         self.ended.push((seq, None));

@@ -16,8 +16,8 @@ pub struct Drafter {
     kv: KvCache,
     /// Of each block, how many positions from its first on have the K and V of their tokens here.
     filled: Vec<u8>,
+    /// The pass that is being put together, and the rows that it may have.
     max_rows: usize,
-    /// The pass that is being put together.
     batch: RaggedBatch,
     work: Work,
     outputs: Outputs,
@@ -37,12 +37,11 @@ impl Drafter {
         let logits = DraftBytes::logits(config, &*model);
         let refused = |_| Error::out_of_memory("the draft model's logits", logits);
         outputs.logits.try_reserve_exact(logits / size_of::<f32>()).map_err(refused)?;
-        let max_rows = config.max_batch_tokens as usize;
         Ok(Self {
             model,
             kv,
             filled,
-            max_rows,
+            max_rows: 0,
             batch: RaggedBatch::default(),
             work: Work::default(),
             outputs,
@@ -74,6 +73,11 @@ impl Drafter {
         self.kv.copy_blocks(pairs)
     }
 
+    /// Positions before the token at `last` that are not here.
+    pub fn lacks(&self, table: &[u32], last: u32) -> u32 {
+        last - self.computed(table, last)
+    }
+
     /// The first position, or `to`, whose K and V are not here.
     fn computed(&self, table: &[u32], to: u32) -> u32 {
         let size = self.kv.block_size as u32;
@@ -83,8 +87,9 @@ impl Drafter {
         (full * size + rest).min(to)
     }
 
-    /// Begins a pass.
-    pub fn begin(&mut self) {
+    /// Begins a pass of at most `rows`.
+    pub fn begin(&mut self, rows: usize) {
+        self.max_rows = rows;
         self.batch.clear();
         self.work = Work::default();
     }
@@ -123,17 +128,14 @@ impl Drafter {
         }
     }
 
-    /// A pass was not run: nothing that is here counts.
-    pub fn lose(&mut self) {
-        self.filled.fill(0);
-    }
-
-    /// Runs the pass. Its work, and whether all of its rows gave logits.
+    /// Runs the pass. Its work, and whether about all of its rows gave logits.
     pub fn run(&mut self, ops: &dyn OpSet, stop: &mut dyn FnMut() -> bool) -> Result<(Work, bool)> {
         let Self { model, kv, batch, outputs, .. } = self;
         let ran = panics::catch(|| model.forward(ops, batch, kv, stop, outputs));
         let ran = ran.unwrap_or_else(|text| Err(Error::internal(format!("it panicked: {text}"))));
-        ran.map(|()| (self.work, self.batch.tokens.len() == self.batch.logits_rows.len()))
+        // Behind a draft that stood to its end a sequence lacks two.
+        let decodes = self.batch.tokens.len() <= 2 * self.batch.logits_rows.len();
+        ran.map(|()| (self.work, decodes))
     }
 
     pub fn is_empty(&self) -> bool {

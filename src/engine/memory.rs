@@ -233,7 +233,7 @@ fn requests_bytes(config: &EngineConfig, loaded: &Loaded) -> u64 {
     one.prompt += Drafts::bytes(&params, SHORT_PROMPT, params.max_new_tokens);
     let (queued, running) = (one.reserved(), u64::from(GRANT) * one.token);
     let queued = queued.saturating_mul(config.queue_capacity.into());
-    queued.saturating_add(2 * running.saturating_mul(config.max_batch_size.into()))
+    queued.saturating_add(3 * running.saturating_mul(config.max_batch_size.into()))
 }
 
 /// Tokens of a prompt that many of may wait.

@@ -61,8 +61,9 @@ struct Rate {
 
 /// While nothing is known.
 const FIRST_RATE: f32 = 0.7;
-/// Weight of the newest token.
-const NEW: f32 = 1.0 / 16.0;
+/// Weight of the newest token; of the first ones more, as what others have shown counts as `KNOWN` tokens.
+const NEW: f32 = 1.0 / 64.0;
+const KNOWN: f32 = 16.0;
 /// Tokens from which on a request has something to say.
 const ENOUGH: u32 = 8;
 /// With each step without drafts, a rate goes back so far to the first one: only drafts tell what they are worth now.
@@ -76,8 +77,9 @@ impl Default for Rate {
 
 impl Rate {
     fn see(&mut self, right: bool) {
-        self.right += NEW * (f32::from(u8::from(right)) - self.right);
         self.tokens += 1;
+        let new = NEW.max(1.0 / (KNOWN + self.tokens as f32));
+        self.right += new * (f32::from(u8::from(right)) - self.right);
     }
 
     fn learn(&mut self, seen: &Self) {
@@ -194,14 +196,15 @@ impl Drafts {
         &self.tokens[..self.count as usize]
     }
 
-    /// So many were verified, and so many of them were what was sampled.
-    pub fn verified(&mut self, drafted: u32, accepted: u32) {
+    /// So many were verified, and so many of them were what was sampled; `ended`: the output ended with the last of these,
+    /// or the token behind.
+    pub fn verified(&mut self, drafted: u32, accepted: u32, ended: bool) {
         self.drafted += drafted;
         self.accepted += accepted;
         if let Source::Model(ModelDrafts { rate, .. }) = &mut self.source {
             match drafted {
                 0 => rate.right += FORGET * (FIRST_RATE - rate.right),
-                _ => (0..drafted.min(accepted + 1)).for_each(|n| rate.see(n < accepted)),
+                _ => (0..drafted.min(accepted + u32::from(!ended))).for_each(|n| rate.see(n < accepted)),
             }
         }
     }
@@ -212,6 +215,7 @@ impl ModelDrafts {
     fn new(params: &SamplingParams) -> Result<Self> {
         let mut sampling = params.clone();
         (sampling.dry, sampling.logprobs, sampling.chain_logprobs) = (Dry::default(), false, false);
+        sampling.top_logprobs = 0;
         sampling.logprob_tokens.clear();
         let sampler = SamplerState::new(&sampling)?;
         Ok(Self { sampling, sampler, rate: Rate::default() })

@@ -141,7 +141,7 @@ impl<'a> Kept<'a> {
         let (logits, Scratch { keys, key_tops, lists, .. }) = (self.left.logits(), &mut *self.scratch);
         let (keys, tops) = match order {
             Order::Likely => (logits, self.left.tops()),
-            Order::Keys => (&keys[..logits.len()], &key_tops[..]),
+            Order::Keys => (&keys[..logits.len()], &key_tops[..logits.len().div_ceil(TOP)]),
         };
         (Search { isa: self.isa, keys, tops, logits, scale }, lists)
     }

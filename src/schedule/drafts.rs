@@ -9,10 +9,12 @@ pub const MAX_DRAFT: usize = 15;
 
 /// A draft that is more likely than this to stand is tried now and then, though it does not seem to pay.
 const LIKELY: f32 = 0.3;
-/// Plans of which one does so.
-const RETRY: u64 = 512;
+/// Plans of which one does so, where others run and where none does.
+const RETRY: [u64; 2] = [64, 512];
 /// One that is not more likely than this is not run, however cheap rows seem to be.
 const UNLIKELY: f32 = 0.1;
+/// Rows of a pass of the draft model, where there are so many, however long it takes.
+const LEAST_ROWS: u32 = 64;
 /// What drafts have to gain: less is lost in what the times of steps do not tell.
 const LEAST_GAIN: f64 = 1.06;
 
@@ -92,10 +94,13 @@ impl Scheduler {
                 (best, best_depth) = (gain, depth);
             }
         }
-        if best_depth == 0 && likely > 0 {
+        if best_depth < likely {
             self.declined += 1;
-            // What it costs may have changed.
-            return if self.declined.is_multiple_of(RETRY) { likely } else { 0 };
+            // What steps of the next size cost may have changed, or was measured badly.
+            if self.declined.is_multiple_of(RETRY[usize::from(best_depth == 0)]) {
+                let rows = plan.work.rows + best_depth;
+                return likely.min((rows + 1).next_power_of_two() - plan.work.rows);
+            }
         }
         best_depth
     }
@@ -105,6 +110,12 @@ impl Scheduler {
         let ns =
             |work: &Work| self.draft_time.measured(*work).unwrap_or_else(|| self.draft_time.predict(*work));
         passes.iter().take_while(|pass| pass.rows > 0).map(ns).sum()
+    }
+
+    /// Rows that a pass of the draft model may have beside the step of `plan`, where sequences have prompts to catch up with.
+    pub fn draft_rows(&self, plan: &Plan) -> u32 {
+        let ns = self.prompts_ns(self.step_time.predict(plan.work));
+        self.draft_time.rows_within(0, ns).max(LEAST_ROWS).min(self.config.max_batch_tokens)
     }
 
     /// Learns that a pass of the draft model took `ns`; `decodes`: all of its rows gave logits.

@@ -8,7 +8,8 @@
 
 /// Weight of the newest step in its bin.
 const NEW: f64 = 1.0 / 16.0;
-const BINS: usize = 33;
+/// Of steps of up to 65,536 rows.
+const BINS: usize = 17;
 /// Terms of the formula.
 const N: usize = 4;
 /// Sweeps of coordinate descent per observation; it starts from the last answer.
@@ -18,7 +19,7 @@ const SWEEPS: usize = 16;
 const OUTLIER: f64 = 4.0;
 
 /// Decode steps of a size from which on their factor counts.
-const MEASURED: u32 = 2;
+const MEASURED: u32 = 4;
 
 /// Work in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,12 +61,12 @@ struct Moments {
     xtx: [[f64; N]; N],
 }
 
-/// Steps all of whose rows gave logits.
+/// Steps all of whose rows gave logits: what they took lately, and for how much work (rows, positions, keys).
 #[derive(Clone, Copy, Default)]
 struct Decodes {
     steps: u32,
-    /// What they took lately, in times of their predictions.
-    factor: f64,
+    ns: f32,
+    work: [f32; N - 1],
 }
 
 /// By the rows: up to 1, 2, 4, 8 and so on, as matrix tiles take them.
@@ -132,7 +133,12 @@ impl StepTime {
     /// formula says, by what kernels do with them. None where there were hardly any such steps.
     pub fn measured(&self, work: Work) -> Option<f64> {
         let decodes = &self.decodes[bin(work)];
-        (decodes.steps >= MEASURED).then(|| self.predict(work) * decodes.factor)
+        let [fixed, each @ ..] = self.coefficients;
+        let parts = each.iter().zip(decodes.work).map(|(ns, n)| ns * f64::from(n));
+        // The formula says what this work takes more than theirs.
+        let theirs = fixed + parts.sum::<f64>();
+        let known = decodes.steps >= MEASURED && theirs > 0.0;
+        known.then(|| self.predict(work) * f64::from(decodes.ns) / theirs)
     }
 
     /// Steps learned from.
@@ -157,11 +163,12 @@ impl StepTime {
     /// As `observe`, of a step all of whose rows gave logits.
     pub fn observe_decode(&mut self, work: Work, ns: u64) {
         let Some(ns) = self.observe(work, ns) else { return };
-        let (predicted, decodes) = (self.predict(work), &mut self.decodes[bin(work)]);
-        if predicted > 0.0 {
-            decodes.steps = decodes.steps.saturating_add(1);
-            let new = NEW.max(1.0 / f64::from(decodes.steps));
-            decodes.factor += new * (ns / predicted - decodes.factor);
+        let decodes = &mut self.decodes[bin(work)];
+        decodes.steps = decodes.steps.saturating_add(1);
+        let new = (NEW as f32).max(1.0 / decodes.steps as f32);
+        decodes.ns += new * (ns as f32 - decodes.ns);
+        for (mean, n) in decodes.work.iter_mut().zip([work.rows, work.positions, work.keys]) {
+            *mean += new * (n as f32 - *mean);
         }
     }
 

@@ -51,17 +51,12 @@ impl Scale {
         Self { max, slope: std::f32::consts::LOG2_E / temperature }
     }
 
-    /// All finite logits weigh 1.
-    pub fn flat(max: f32) -> Self {
-        Self { max, slope: 0.0 }
-    }
-
     #[inline(always)]
     pub fn weight(self, logit: f32) -> f32 {
         exp2_neg(self.power(logit))
     }
 
-    /// At least `LOWEST`, also where -infinity times 0 is NaN.
+    /// At least `LOWEST`.
     #[inline(always)]
     fn power(self, logit: f32) -> f32 {
         let power = (logit - self.max) * self.slope;

@@ -9,18 +9,21 @@ fn offers(b: &Bench, chance: f32, most: u32) -> Vec<Offer> {
     decodes.map(|(at, _)| Offer { at, stands, most, ..Offer::default() }).collect()
 }
 
-/// Runs steps of `ns` for their rows, with such drafts, none of which stands; the depths in the last one.
+/// Runs steps of `ns` for their rows, with such drafts, none of which stands; the depths of the latest ones, in the middle:
+/// now and then other depths are tried.
 fn depths(b: &mut Bench, steps: usize, chance: f32, ns: fn(u64) -> u64) -> Vec<u32> {
-    let mut depths = Vec::new();
+    let mut depths: Vec<Vec<u32>> = Vec::new();
     for _ in 0..steps {
         b.plan();
         let mut offers = offers(b, chance, 15);
         b.s.draft(&mut b.plan, &mut offers);
         b.s.check().unwrap();
-        depths = offers.iter().map(|offer| offer.depth).collect();
+        depths.push(offers.iter().map(|offer| offer.depth).collect());
         b.s.commit(&b.plan, ns(b.plan.work.rows), &b.texts);
     }
-    depths
+    let latest = &mut depths[steps - 9..];
+    latest.sort();
+    latest[4].clone()
 }
 
 fn bench(sequences: u32, prompt: u32) -> Bench {
@@ -31,9 +34,10 @@ fn bench(sequences: u32, prompt: u32) -> Bench {
 
 #[test]
 fn drafts_go_as_deep_as_they_pay() {
-    // Up to 16 rows cost as one: all of a likely draft.
+    // Up to 16 rows cost as one: all of a likely draft, but the last tokens that gain next to nothing.
     let flat = |rows: u64| 1_000_000 + 1_000_000 * (rows / 17);
-    assert_eq!(depths(&mut bench(1, 30), 100, 0.9, flat), [15]);
+    let alone = depths(&mut bench(1, 30), 100, 0.9, flat);
+    assert!(alone[0] > 10, "{alone:?}");
     // Four sequences share the 16.
     let together = depths(&mut bench(4, 8), 100, 0.9, flat);
     assert_eq!(together, [3; 4]);
