@@ -240,6 +240,8 @@ static bool check(struct exchange *ex) {
         fail(ex, 400, "invalid_request_error", "'top_logprobs' needs 'logprobs' to be true");
     else if (ask->has_prompt_logprobs && ask->stream)
         fail(ex, 400, "invalid_request_error", "'prompt_logprobs' cannot be streamed");
+    else if (ask->has_prompt_logprobs && ask->n > 1 && !ask->has_chat) // each choice would have them once more
+        fail(ex, 400, "invalid_request_error", "'prompt_logprobs' of a completion needs 'n' to be 1");
     else if (ask->dimensions != 0 && ask->dimensions != ex->server->info.embedding_size)
         fail(ex, 400, "invalid_request_error", "'dimensions' can only be %llu with this model",
              (ull)ex->server->info.embedding_size);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_PROMPT_ENTRIES = 400000 }; // of `prompt_logprobs`: each is some 80 bytes of the answer
+
 // user_data is a slot and the number of jobs that it has had, so that a late event finds no other's job.
 struct slot {
     struct job *job;
@@ -182,6 +184,11 @@ static void finish(struct exchange *ex) {
     ex->finished = true;
 }
 
+static void give_up(struct exchange *ex) {
+    jobs_drop(ex);
+    http_wake(ex);
+}
+
 static void on_event(struct job *job, const bn_event *event) {
     struct exchange *ex = job->exchange;
     bool last = event->kind == BN_EVENT_COMPLETED;
@@ -197,8 +204,13 @@ static void on_event(struct job *job, const bn_event *event) {
     }
     if (!ex->streaming && status != 0) { // one failed, so all did
         fail(ex, status, code, "%.*s", (int)event->message.length, event->message.data);
-        jobs_drop(ex);
-        http_wake(ex);
+        give_up(ex);
+        return;
+    }
+    if (job->scores) ex->prompt_entries += event->logprobs_count;
+    if (ex->prompt_entries > MOST_PROMPT_ENTRIES) {
+        fail(ex, 400, "invalid_request_error", "'prompt_logprobs' would have more than %d entries", MOST_PROMPT_ENTRIES);
+        give_up(ex);
         return;
     }
     ex->failed |= status != 0;

@@ -1,6 +1,7 @@
 #include "load.h"
 
 #include "adapters.h"
+#include "pairs.h"
 #include "trace.h"
 
 #include <pthread.h>
@@ -10,7 +11,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { NO_MODEL = 3 };
+enum { NO_MODEL = 3, BAD_TEMPLATE = 2 };
 
 char load_tag;
 
@@ -119,5 +120,5 @@ int load_finish(struct server *server) {
     server->info = load.info;
     server->name = load.name;
     server->adapters = load.adapters;
-    return 0;
+    return pairs_loaded(server) ? 0 : BAD_TEMPLATE;
 }

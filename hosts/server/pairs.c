@@ -94,71 +94,135 @@ void pairs_check(struct exchange *ex) {
     else if (ask->queries_count != 1 && ask->queries_count != ask->prompts)
         fail(ex, 400, "invalid_request_error", "'text_1' must be one text, or as many as 'text_2'");
     if (ask->template.parts[0].data == NULL) ask->template = ex->server->template;
+    if (ex->finished) return;
+    size_t each = ask->queries_count == 1 ? ask->queries[0].length : 0;
+    for (int part = 0; part < 3; part++) each += ask->template.parts[part].length;
+    if (each > 4 * ex->server->options.max_body / ask->prompts)
+        fail(ex, 400, "invalid_request_error", "%zu bytes of query and template for each of %zu texts are too many", each,
+             ask->prompts);
 }
 
 // -- prompts ----------------------------------------------------------------------------------------
 
-// A text from outside, where no control token is spelled. A space before it belongs to it, as tokenizers want it.
-static bn_status add_value(struct tokens *t, const bn_model *model, bn_string text, bool space, bn_error *error) {
-    if (!space) return tokens_add_text(t, model, text, 0, error);
+// What the prompts of an exchange have in common, tokenized once: the template's parts, and the query where there is one.
+enum { QUERY = 3, PIECES };
+
+struct common {
+    struct tokens tokens;
+    size_t ends[PIECES];
+};
+
+static bool spaced(bn_string part) {
+    return part.length > 0 && part.data[part.length - 1] == ' ';
+}
+
+// What comes at a place. A space before it belongs to it, as tokenizers want it.
+static bn_status add_value(struct tokens *t, const bn_model *model, bn_string text, bool space, uint32_t flags,
+                           bn_error *error) {
+    if (!space) return tokens_add_text(t, model, text, flags, error);
     char *copy = must(malloc(text.length + 1));
     *copy = ' ';
     memcpy(copy + 1, text.data, text.length);
-    bn_status status = tokens_add_text(t, model, (bn_string){copy, text.length + 1}, 0, error);
+    bn_status status = tokens_add_text(t, model, (bn_string){copy, text.length + 1}, flags, error);
     free(copy);
     return status;
 }
 
+static bn_status find_common(const struct ask *ask, const bn_model *model, struct common *common, bn_error *error) {
+    const struct template *template = &ask->template;
+    bn_status status = BN_OK;
+    for (int part = 0; part < QUERY && status == BN_OK; part++) {
+        bn_string own = template->parts[part];
+        uint32_t flags = BN_TOKENIZE_PARSE_SPECIAL | (part == 0 ? BN_TOKENIZE_ADD_SPECIAL : 0);
+        own.length -= spaced(own);
+        if (part == 0 || own.length > 0) status = tokens_add_text(&common->tokens, model, own, flags, error);
+        common->ends[part] = common->tokens.count;
+    }
+    // Texts from outside spell no control tokens.
+    if (status == BN_OK && ask->queries_count == 1)
+        status = add_value(&common->tokens, model, ask->queries[0], spaced(template->parts[!template->query_first]), 0, error);
+    common->ends[QUERY] = common->tokens.count;
+    return status;
+}
+
+static void add_common(struct tokens *t, const struct common *common, int piece) {
+    size_t from = piece > 0 ? common->ends[piece - 1] : 0;
+    tokens_add_ids(t, common->tokens.ids + from, common->ends[piece] - from);
+}
+
 // Adds a prompt. `*from`: where the query's tokens begin in it.
-static bn_status add_pair(const struct ask *ask, size_t i, const bn_model *model, struct tokens *t, uint32_t *from,
-                          bn_error *error) {
+static bn_status add_pair(const struct ask *ask, size_t i, const bn_model *model, const struct common *common,
+                          struct tokens *t, uint32_t *from, bn_error *error) {
     const struct template *template = &ask->template;
     size_t begin = t->count;
     bn_status status = BN_OK;
-    for (int part = 0; part < 3 && status == BN_OK; part++) {
-        bn_string own = template->parts[part];
-        bool is_query = template->query_first == (part == 0), space = own.length > 0 && own.data[own.length - 1] == ' ';
-        uint32_t flags = BN_TOKENIZE_PARSE_SPECIAL | (part == 0 ? BN_TOKENIZE_ADD_SPECIAL : 0);
-        own.length -= part < 2 && space;
-        if (part == 0 || own.length > 0) status = tokens_add_text(t, model, own, flags, error);
-        if (part == 2 || status != BN_OK) break;
+    for (int part = 0; part < 2 && status == BN_OK; part++) {
+        bool is_query = template->query_first == (part == 0);
+        add_common(t, common, part);
         size_t before = t->count;
-        bn_string text = is_query ? ask->queries[ask->queries_count == 1 ? 0 : i] : ask->texts[i];
-        status = add_value(t, model, text, space, error);
+        if (is_query && ask->queries_count == 1) add_common(t, common, QUERY);
+        else
+            status = add_value(t, model, is_query ? ask->queries[i] : ask->texts[i], spaced(template->parts[part]), 0, error);
         if (is_query) *from = (uint32_t)(before - begin);
         else if (ask->document_tokens != 0 && t->count - before > ask->document_tokens)
             t->count = before + ask->document_tokens;
     }
+    add_common(t, common, 2);
     return status;
 }
 
+// Before the next is made: the engine would refuse it too, but with all of them in memory.
+static bn_status too_long(size_t i, size_t count, uint64_t most, bn_error *error) {
+    if (count <= most) return BN_OK;
+    snprintf(error->message, sizeof error->message, "request %zu: the prompt has %zu tokens, more than the %llu of a sequence",
+             i, count, (ull)most);
+    return error->status = BN_ERR_TOO_LONG;
+}
+
 // The two words that a verdict is made of, each one token.
-static bn_status add_words(const struct ask *ask, const bn_model *model, struct tokens *t, bn_error *error) {
+static bn_status add_words(const struct template *template, const bn_model *model, struct tokens *t, bn_error *error) {
     for (size_t i = 0; i < 2; i++) {
-        bn_string word = ask->template.words[i];
-        bn_status status = tokens_add_text(t, model, word, BN_TOKENIZE_PARSE_SPECIAL, error);
+        bn_string word = template->words[i];
+        bool space = spaced(template->parts[2]);
+        bn_status status = add_value(t, model, word, space, BN_TOKENIZE_PARSE_SPECIAL, error);
         if (status != BN_OK) return status;
         if (t->count == i + 1) continue;
-        snprintf(error->message, sizeof error->message, "'template' ends with '%.*s', which is not one token of this model",
-                 (int)(word.length < 64 ? word.length : 64), word.data);
+        snprintf(error->message, sizeof error->message, "'template' ends with '%s%.*s', which is not one token of this model",
+                 space ? " " : "", (int)(word.length < 64 ? word.length : 64), word.data);
         return error->status = BN_ERR_INVALID_ARGUMENT;
     }
     return BN_OK;
 }
 
+bool pairs_loaded(const struct server *server) {
+    struct tokens tokens = {NULL, 0, 0};
+    bn_error error = {.struct_size = sizeof error};
+    bool fine = !server->template.judges || add_words(&server->template, server->model, &tokens, &error) == BN_OK;
+    if (!fine) fprintf(stderr, "bn-server: --rerank-template: %s\n", error.message);
+    free(tokens.ids);
+    return fine;
+}
+
 bn_status pairs_fill(const struct exchange *ex, bn_request_params *params, struct tokens *t, bn_error *error) {
     const struct ask *ask = &ex->ask;
     const bn_model *model = ex->server->model;
-    bn_status status = ask->template.judges ? add_words(ask, model, t, error) : BN_OK;
+    struct common common = {.ends = {0}};
+    bn_stats stats;
+    bn_stats_init(&stats, sizeof stats);
+    bn_status status = bn_engine_stats(ex->server->engine, &stats, error);
+    if (status == BN_OK && ask->template.judges) status = add_words(&ask->template, model, t, error);
+    if (status == BN_OK) status = find_common(ask, model, &common, error);
     size_t words = t->count;
     for (size_t i = 0; i < ask->prompts && status == BN_OK; i++) {
         size_t begin = t->count;
         uint32_t from = 0;
-        status = add_pair(ask, i, model, t, &from, error);
+        status = add_pair(ask, i, model, &common, t, &from, error);
+        if (status == BN_OK) status = too_long(i, t->count - begin, stats.max_sequence_length, error);
         params[i].flags |= BN_REQUEST_LOGPROBS | (ask->template.judges ? BN_REQUEST_NO_STREAM : BN_REQUEST_SCORE);
         params[i].prompt_tokens_count = t->count - begin;
         params[i].logprobs_from = ask->template.judges ? 0 : from;
     }
+    free(common.tokens.ids);
     const uint32_t *next = t->ids + words;
     for (size_t i = 0; i < ask->prompts && status == BN_OK; next += params[i++].prompt_tokens_count) {
         params[i].prompt_tokens = next;
@@ -173,7 +237,10 @@ bn_status pairs_fill(const struct exchange *ex, bn_request_params *params, struc
 double pairs_score(const struct exchange *ex, const bn_event *event) {
     const bn_logprob *entries = event->logprobs;
     double sum = 0, count = 0;
-    if (ex->ask.template.judges) return 1 / (1 + exp((double)entries[2].logprob - (double)entries[1].logprob));
+    if (ex->ask.template.judges) {
+        double score = 1 / (1 + exp((double)entries[2].logprob - (double)entries[1].logprob));
+        return isnan(score) ? 0 : score; // neither word can come
+    }
     for (size_t i = 0; i < event->logprobs_count; i++) {
         if (isnan(entries[i].logprob)) continue; // the first token of all
         sum += (double)entries[i].logprob;

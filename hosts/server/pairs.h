@@ -7,6 +7,8 @@
 
 // Reads --rerank-template. False: it says on stderr what is wrong.
 bool pairs_start(struct server *server);
+// Once the model is loaded, whose tokens the words must be. False: it says on stderr what is wrong.
+bool pairs_loaded(const struct server *server);
 // Once all fields are read.
 void pairs_check(struct exchange *ex);
 // The prompts of an exchange's requests, which are in `t` then. Any thread.

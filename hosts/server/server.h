@@ -146,6 +146,7 @@ struct exchange {
     size_t jobs_count, jobs_left;
     uint64_t id, created, events; // `events` of a stream, where they are numbered
     uint64_t prompt_tokens, generated_tokens, cached_tokens, drafted_tokens, accepted_tokens;
+    uint64_t prompt_entries; // of `prompt_logprobs`, so far
     struct trace trace;
 };
 

@@ -4,6 +4,7 @@
 #include "work.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 // A text has seldom more tokens than bytes.
 static void make_room(struct tokens *t, size_t more) {
@@ -12,26 +13,33 @@ static void make_room(struct tokens *t, size_t more) {
     t->ids = must(realloc(t->ids, t->room * sizeof *t->ids));
 }
 
-bn_status tokens_add_text(struct tokens *t, const bn_model *model, bn_string text, uint32_t flags, bn_error *error) {
+void tokens_add_ids(struct tokens *t, const uint32_t *ids, size_t count) {
+    if (count == 0) return;
+    make_room(t, count);
+    memcpy(t->ids + t->count, ids, count * sizeof *ids);
+    t->count += count;
+}
+
+static bn_status add(struct tokens *t, const bn_model *model, bn_string text, uint32_t flags, bool chat, bn_error *error) {
     size_t count = text.length + 1;
     bn_status status;
     do {
         make_room(t, count);
-        status = bn_model_tokenize(model, text, flags, t->ids + t->count, t->room - t->count, &count, error);
+        uint32_t *to = t->ids + t->count;
+        size_t room = t->room - t->count;
+        status = chat ? bn_model_chat_json_tokenize(model, text, to, room, &count, error)
+                      : bn_model_tokenize(model, text, flags, to, room, &count, error);
     } while (status == BN_ERR_BUFFER_TOO_SMALL);
     if (status == BN_OK) t->count += count;
     return status;
 }
 
+bn_status tokens_add_text(struct tokens *t, const bn_model *model, bn_string text, uint32_t flags, bn_error *error) {
+    return add(t, model, text, flags, false, error);
+}
+
 bn_status tokens_add_chat(struct tokens *t, const bn_model *model, bn_string chat, bn_error *error) {
-    size_t count = chat.length + 1;
-    bn_status status;
-    do {
-        make_room(t, count);
-        status = bn_model_chat_json_tokenize(model, chat, t->ids + t->count, t->room - t->count, &count, error);
-    } while (status == BN_ERR_BUFFER_TOO_SMALL);
-    if (status == BN_OK) t->count += count;
-    return status;
+    return add(t, model, chat, 0, true, error);
 }
 
 // -- /tokenize --------------------------------------------------------------------------------------

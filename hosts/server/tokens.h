@@ -12,6 +12,7 @@ struct tokens {
 // Appends the ids of a text, with BN_TOKENIZE_* as `flags`, or of a conversation (`bn_request_params.chat_json`).
 bn_status tokens_add_text(struct tokens *t, const bn_model *model, bn_string text, uint32_t flags, bn_error *error);
 bn_status tokens_add_chat(struct tokens *t, const bn_model *model, bn_string chat, bn_error *error);
+void tokens_add_ids(struct tokens *t, const uint32_t *ids, size_t count);
 // Answers with those of the text or conversation in `ex->ask`, or with their number.
 void tokenize(struct exchange *ex);
 

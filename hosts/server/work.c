@@ -69,7 +69,8 @@ void work_do(struct exchange *ex, struct work todo) {
     ex->work = todo;
     // A grammar may take long to compile, also that of tools.
     bool grammar = ex->ask.params.constraint_kind != BN_CONSTRAINT_NONE || ex->ask.has_tools;
-    if (buffer_length(&ex->body) < LONG_BODY && !grammar) {
+    bool pairs = ex->ask.queries != NULL && ex->ask.prompts > 1; // a short body may have many
+    if (buffer_length(&ex->body) < LONG_BODY && !grammar && !pairs) {
         todo.run(ex);
         todo.done(ex);
         return;

@@ -75,7 +75,7 @@ class Demo(ServerTest):
         self.assertEqual(echoed[-len(answer["tokens"]):], answer["token_logprobs"])
 
     def test_prompt_logprobs(self):
-        body = {"prompt": ["17+25=", "1+1=2"], "temperature": 0, "n": 2, "prompt_logprobs": 2, "logprobs": 1, "max_tokens": 4}
+        body = {"prompt": ["17+25=", "1+1=2"], "temperature": 0, "prompt_logprobs": 2, "logprobs": 1, "max_tokens": 4}
         data = self.server.ok("/v1/completions", body)
         plain = self.server.ok("/v1/completions", {**body, "prompt_logprobs": None})
         self.assertEqual([(c["text"], c["logprobs"]) for c in data["choices"]], [(c["text"], c["logprobs"]) for c in plain["choices"]])
@@ -83,7 +83,7 @@ class Demo(ServerTest):
                          [plain["usage"][name] for name in ("prompt_tokens", "completion_tokens")])
         self.assertNotIn("prompt_logprobs", plain["choices"][0])
         for index, choice in enumerate(data["choices"]):
-            tokens = self.server.ok("/tokenize", {"text": body["prompt"][index // 2]})["tokens"]
+            tokens = self.server.ok("/tokenize", {"text": body["prompt"][index]})["tokens"]
             first, *rest = choice["prompt_logprobs"]
             self.assertEqual((first, len(rest)), (None, len(tokens) - 1))
             echo = {"prompt": tokens, "echo": True, "logprobs": 0, "temperature": 0}
@@ -101,7 +101,9 @@ class Demo(ServerTest):
         self.assertEqual({len(entries) for entries in alone["prompt_logprobs"][1:]}, {1})
         for more, words in [({"prompt_logprobs": -1}, "'prompt_logprobs' must be a whole number from 0 to 32"),
                             ({"prompt_logprobs": 33}, "from 0 to 32"), ({"prompt_logprobs": True}, "must be a whole number"),
-                            ({"prompt_logprobs": 1, "stream": True}, "cannot be streamed")]:
+                            ({"prompt_logprobs": 1, "stream": True}, "cannot be streamed"),
+                            ({"prompt_logprobs": 1, "n": 2}, "needs 'n' to be 1"),
+                            ({"prompt_logprobs": 32, "max_tokens": 1, "prompt": ["x " * 250] * 26}, "more than 400000 entries")]:
             self.refused("/v1/completions", {"prompt": "x", **more}, words)
 
     def test_batch(self):

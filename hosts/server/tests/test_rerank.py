@@ -58,6 +58,8 @@ class Rerank(ServerTest):
         for a, b in zip(other, (yes, no)):
             self.assertAlmostEqual(a, 1 - b, places=6)
         self.refused("/v1/rerank", {**body, "template": "{query}{document}={4|xyzzy}"}, "'xyzzy', which is not one token")
+        # A space before the words belongs to them, here to words that are no token with it.
+        self.refused("/v1/rerank", {**body, "template": "{query}{document}= {4|9}"}, "' 4', which is not one token")
 
     def test_documents_share_what_stands_before_them(self):
         body = {"query": "Once upon a time there was a cat that sat on a mat" * 3, "documents": ["a", "b", "c", "d"], "template": "{query} {document}={4|9}"}
@@ -114,6 +116,8 @@ class Rerank(ServerTest):
             ({"documents": [{"image": "a"}]}, "'documents' must have texts"),
             ({"documents": ["a"] * 17}, "'documents' has more than the 16 texts"),
             ({"documents": ["a", "x " * 4000]}, "request 1: the prompt has"),
+            ({"query": "x " * 4000}, "request 0: the prompt has"),
+            ({"documents": ["a"] * 16, "query": "x" * (1 << 20)}, "bytes of query and template for each of 16 texts"),
             ({"top_n": -1}, "'top_n'"),
             ({"return_documents": 1}, "'return_documents' must be true or false"),
             ({"max_tokens_per_doc": 0}, "'max_tokens_per_doc'"),
@@ -141,6 +145,9 @@ class Rerank(ServerTest):
         failed = subprocess.run([PROGRAM, "--port", "0", "--rerank-template", "{query}"], capture_output=True, text=True, timeout=60)
         self.assertEqual(failed.returncode, 2)
         self.assertIn("--rerank-template must have {document} and {query}", failed.stderr)
+        failed = subprocess.run([PROGRAM, "--port", "0", "--rerank-template", "{query}{document}={4|xyzzy}"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(failed.returncode, 2)
+        self.assertIn("--rerank-template: 'template' ends with 'xyzzy', which is not one token", failed.stderr)
 
 
 if __name__ == "__main__":
