@@ -7,6 +7,7 @@
 #include "bn_engine_values.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <future>
 #include <iterator>
 #include <mutex>
@@ -293,16 +294,17 @@ private:
 
 // How likely a text is behind a prompt.
 struct Score {
-    double logprob = 0; // the sum of its tokens' log probabilities
-    std::size_t tokens = 0;
-    bool greedy = true; // each of its tokens is the most likely one at its place
+    double logprob = 0;     // the sum of its tokens' log probabilities
+    std::size_t tokens = 0; // number of them; the first token of all has none
+    bool greedy = true;     // each of these tokens is the most likely one at its place
 
     // Of a BN_REQUEST_SCORE with one of top_logprobs.
     static Score of(const Completion &end) {
         if (end.status != BN_OK) throw Error(end.status, end.message);
         Score score;
-        score.tokens = end.tokens.size();
         for (std::size_t i = 0; i < end.logprobs.size(); i += end.logprobs_per_token) {
+            if (std::isnan(end.logprobs[i].logprob)) continue;
+            score.tokens++;
             score.logprob += end.logprobs[i].logprob;
             score.greedy = score.greedy && end.logprobs[i].token == end.logprobs[i + 1].token;
         }

@@ -447,6 +447,9 @@ void scores() {
     for (const bn_logprob &entry : answer.logprobs) sum += entry.logprob;
     const bn::Score same = engine.score(bn::Request("Once upon a time"), {answer.text}).at(0);
     CHECK(same.tokens == 8 && same.greedy && std::abs(same.logprob - sum) < 1e-4);
+    // Its tokens are the bytes and an end. The first of all has no log probability.
+    const bn::Score whole = bn::Engine(bn::EngineConfig("builtin:echo")).score(bn::Request(), {"abc"}).at(0);
+    CHECK(whole.tokens == 3 && whole.logprob < 0);
     CHECK(contains(thrown([&] { engine.score(bn::Request("x"), {"y", ""}); }).message(), "logprobs_from"));
     bn::Engine busy(slow());
     request.flags = 0;
