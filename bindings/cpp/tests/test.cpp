@@ -550,6 +550,30 @@ void dropped_hooks() {
     }
 }
 
+// A callback cannot wait for the end of a stream that it destroys: the engine keeps the hook.
+void hooks_of_streams_destroyed_in_a_callback() {
+    std::unique_ptr<bn::Stream> stream;
+    bn::EngineConfig config = slow();
+    config.on_span = [](const bn_span *, void *context) { static_cast<std::unique_ptr<bn::Stream> *>(context)->reset(); };
+    config.on_span_context = &stream;
+    auto life = std::make_shared<int>(0);
+    const std::weak_ptr<int> alive = life;
+    {
+        const bn::Engine engine(config);
+        bn::Request request = endless();
+        request.on_logits = [life = std::move(life)](const bn_logits &) { ++*life; };
+        stream = std::make_unique<bn::Stream>(engine.stream(request));
+        request.on_logits = nullptr;
+        CHECK(stream->next() != nullptr);
+        bn::Request traced("x");
+        traced.trace_id[0] = 1;
+        engine.generate(traced);
+        engine.generate(traced); // the first one's spans were sent
+        CHECK(stream == nullptr && !alive.expired());
+    }
+    CHECK(alive.expired());
+}
+
 } // namespace
 
 int main(int, char **arguments) {
@@ -576,4 +600,5 @@ int main(int, char **arguments) {
     draft_model();
     hooks();
     dropped_hooks();
+    hooks_of_streams_destroyed_in_a_callback();
 }
