@@ -7,6 +7,7 @@
 #include "bn_engine_values.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <future>
 #include <iterator>
 #include <mutex>
@@ -83,6 +84,13 @@ private:
 
 namespace detail {
 
+// Where a poll had no memory. There may be some later.
+inline bool wait_for_memory(bn_status status) {
+    if (status != BN_ERR_MEMORY_LIMIT && status != BN_ERR_OUT_OF_MEMORY) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return true;
+}
+
 // An engine, and the thread that keeps the promises of its futures once there are any. Engine and its streams share it.
 class Core {
 public:
@@ -133,6 +141,16 @@ public:
         return future;
     }
 
+    // Keeps a hook that the engine may still call, as long as the engine.
+    void keep(std::unique_ptr<Hook> hook) noexcept {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        try {
+            hooks_.push_back(std::move(hook));
+        } catch (const std::bad_alloc &) {
+            static_cast<void>(hook.release()); // for good
+        }
+    }
+
     bn_engine *engine = nullptr;
 
 private:
@@ -151,10 +169,7 @@ private:
             bn_event e;
             std::size_t count = 0;
             const bn_status status = bn_poll(engine, BN_ANY, &e, sizeof e, 1, BN_WAIT_FOREVER, &count, nullptr);
-            if (status == BN_ERR_MEMORY_LIMIT || status == BN_ERR_OUT_OF_MEMORY) {
-                std::this_thread::sleep_for(std::chrono::milliseconds(1)); // there may be some later
-                continue;
-            }
+            if (wait_for_memory(status)) continue;
             if (status != BN_OK) return; // every request has had its last event
             if (e.kind == BN_EVENT_COMPLETED) keep(e);
         }
@@ -180,13 +195,14 @@ private:
     std::mutex mutex_;
     std::thread collector_;
     std::unordered_map<uint64_t, Pending> pending_;
+    std::vector<std::unique_ptr<Hook>> hooks_;
     uint64_t last_ = 0;
 };
 
 } // namespace detail
 
 // A request whose events are read as they come. It keeps its engine. Destroying it cancels the request, and waits for
-// its end if it has a hook: at most a step of the model.
+// its end if it has a hook: at most a step of the model. In a callback it cannot wait, and the engine keeps the hook.
 class Stream {
 public:
     Stream(std::shared_ptr<detail::Core> core, const Request &request, uint32_t flags = 0)
@@ -202,7 +218,7 @@ public:
         return *this;
     }
     ~Stream() {
-        if (hook_ != nullptr && !over_) wait_for_end();
+        if (hook_ != nullptr && !over_ && !wait_for_end()) core_->keep(std::move(hook_));
         release();
     }
 
@@ -269,16 +285,19 @@ private:
         }
         return true;
     }
-    // The engine may call the hook until then.
-    void wait_for_end() const noexcept {
+    // The engine may call the hook until then. False: the request may go on, as this is a callback.
+    bool wait_for_end() const noexcept {
         cancel();
-        for (bool over = false; !over;) {
+        for (;;) {
             bn_event e;
             std::size_t count = 0;
             const bn_status status = bn_poll(core_->engine, id_, &e, sizeof e, 1, BN_WAIT_FOREVER, &count, nullptr);
-            over = status == BN_OK ? count == 1 && e.kind == BN_EVENT_COMPLETED
-                                   : status != BN_ERR_MEMORY_LIMIT && status != BN_ERR_OUT_OF_MEMORY;
+            const bool last = count == 1 && e.kind == BN_EVENT_COMPLETED;
             bn_events_free(core_->engine, &e, sizeof e, count);
+            if (last) return true;
+            if (status != BN_OK && !detail::wait_for_memory(status))
+                return status == BN_ERR_FINISHED || status == BN_ERR_SHUTDOWN || status == BN_ERR_ENGINE_DEAD ||
+                       status == BN_ERR_FORKED;
         }
     }
     void release() noexcept {
@@ -293,16 +312,17 @@ private:
 
 // How likely a text is behind a prompt.
 struct Score {
-    double logprob = 0; // the sum of its tokens' log probabilities
-    std::size_t tokens = 0;
-    bool greedy = true; // each of its tokens is the most likely one at its place
+    double logprob = 0;     // the sum of its tokens' log probabilities
+    std::size_t tokens = 0; // number of them; the first token of all has none
+    bool greedy = true;     // each of these tokens is the most likely one at its place
 
     // Of a BN_REQUEST_SCORE with one of top_logprobs.
     static Score of(const Completion &end) {
         if (end.status != BN_OK) throw Error(end.status, end.message);
         Score score;
-        score.tokens = end.tokens.size();
         for (std::size_t i = 0; i < end.logprobs.size(); i += end.logprobs_per_token) {
+            if (std::isnan(end.logprobs[i].logprob)) continue;
+            score.tokens++;
             score.logprob += end.logprobs[i].logprob;
             score.greedy = score.greedy && end.logprobs[i].token == end.logprobs[i + 1].token;
         }

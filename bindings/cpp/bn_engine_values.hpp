@@ -37,7 +37,8 @@ private:
 using Log = std::function<void(int32_t level, std::string_view line)>;
 // Changes the logits of a row, in place. What it throws ends the request, and is thrown where that is waited for. It is
 // called on threads of the engine, for several requests at a time, and all requests wait for it: it must neither wait
-// for the engine nor destroy streams. No call follows the request's end or the destruction of its stream.
+// for the engine nor destroy streams. No call follows the request's end, or the destruction of its stream unless a log or
+// span callback destroys it.
 using LogitsHook = std::function<void(const bn_logits &row)>;
 
 namespace detail {

@@ -282,6 +282,13 @@ func TestScore(t *testing.T) {
 	if scores[0].Tokens != 8 || !scores[0].Greedy || math.Abs(scores[0].Logprob-sum) > 1e-4 {
 		t.Errorf("%+v, generated with %f", scores[0], sum)
 	}
+	// Its tokens are the bytes and an end. The first of all has no log probability.
+	echo := open(t, Options{Path: "builtin:echo"})
+	scores, err = echo.Score(ctx, Request{LogprobTokens: []uint32{5}}, []string{"abc"})
+	ok(t, err)
+	if scores[0].Tokens != 3 || !(scores[0].Logprob < 0) {
+		t.Errorf("%+v", scores[0])
+	}
 	_, err = e.Score(ctx, Request{Prompt: story}, []string{" there", ""})
 	wants(t, err, ErrInvalidArgument, "logprobs_from")
 }

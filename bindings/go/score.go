@@ -1,12 +1,15 @@
 package bnengine
 
-import "context"
+import (
+	"context"
+	"math"
+)
 
 // Score says how likely a text is behind a prompt.
 type Score struct {
 	Logprob float64 // the sum of its tokens' log probabilities
-	Tokens  int
-	Greedy  bool // each of its tokens is the most likely one at its place
+	Tokens  int     // number of them; the first token of all has none
+	Greedy  bool    // each of these tokens is the most likely one at its place
 }
 
 // Score returns how likely each text is behind the request's Prompt, which is computed once. Nothing is generated. A
@@ -48,9 +51,14 @@ func (e *Engine) Score(ctx context.Context, r Request, texts []string) ([]Score,
 
 // score sums entries that have a token's own log probability and that of the most likely one.
 func score(entries [][]Logprob) Score {
-	s := Score{Tokens: len(entries), Greedy: true}
+	s := Score{Greedy: true}
 	for _, entry := range entries {
-		s.Logprob += float64(entry[0].Logprob)
+		logprob := float64(entry[0].Logprob)
+		if math.IsNaN(logprob) {
+			continue
+		}
+		s.Tokens++
+		s.Logprob += logprob
 		s.Greedy = s.Greedy && entry[0].Token == entry[1].Token
 	}
 	return s

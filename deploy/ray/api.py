@@ -44,8 +44,10 @@ def biases(body: dict[str, Any]) -> dict[int, float]:
     """`logit_bias`, where -100 forbids a token."""
     try:
         given = {int(token): float(bias) for token, bias in (body.get("logit_bias") or {}).items()}
-    except (AttributeError, TypeError, ValueError):
-        raise RefusedError(400, "logit_bias: must be an object of token ids and numbers") from None
+        if not all(0 <= token < 2**32 and -100 <= bias <= 100 for token, bias in given.items()):
+            raise ValueError
+    except (AttributeError, OverflowError, TypeError, ValueError):
+        raise RefusedError(400, "logit_bias: must be an object of token ids and numbers from -100 to 100") from None
     return {token: -math.inf if bias == -100 else bias for token, bias in given.items()}
 
 

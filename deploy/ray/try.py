@@ -119,6 +119,8 @@ def routes() -> None:
         {"prompt": "x", "n": 2},
         {"prompt": "x", "tools": [1]},
         {"prompt": "x", "logit_bias": {"a": 1}},
+        {"prompt": "x", "logit_bias": {"-1": 1}},
+        {"prompt": "x", "logit_bias": {"1": 101}},
         {"prompt": "x", "response_format": {"type": "json_schema"}},
         {"prompt": "x", "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "thing"}}}},
     ):

@@ -447,6 +447,9 @@ void scores() {
     for (const bn_logprob &entry : answer.logprobs) sum += entry.logprob;
     const bn::Score same = engine.score(bn::Request("Once upon a time"), {answer.text}).at(0);
     CHECK(same.tokens == 8 && same.greedy && std::abs(same.logprob - sum) < 1e-4);
+    // Its tokens are the bytes and an end. The first of all has no log probability.
+    const bn::Score whole = bn::Engine(bn::EngineConfig("builtin:echo")).score(bn::Request(), {"abc"}).at(0);
+    CHECK(whole.tokens == 3 && whole.logprob < 0);
     CHECK(contains(thrown([&] { engine.score(bn::Request("x"), {"y", ""}); }).message(), "logprobs_from"));
     bn::Engine busy(slow());
     request.flags = 0;
@@ -547,6 +550,30 @@ void dropped_hooks() {
     }
 }
 
+// A callback cannot wait for the end of a stream that it destroys: the engine keeps the hook.
+void hooks_of_streams_destroyed_in_a_callback() {
+    std::unique_ptr<bn::Stream> stream;
+    bn::EngineConfig config = slow();
+    config.on_span = [](const bn_span *, void *context) { static_cast<std::unique_ptr<bn::Stream> *>(context)->reset(); };
+    config.on_span_context = &stream;
+    auto life = std::make_shared<int>(0);
+    const std::weak_ptr<int> alive = life;
+    {
+        const bn::Engine engine(config);
+        bn::Request request = endless();
+        request.on_logits = [life = std::move(life)](const bn_logits &) { ++*life; };
+        stream = std::make_unique<bn::Stream>(engine.stream(request));
+        request.on_logits = nullptr;
+        CHECK(stream->next() != nullptr);
+        bn::Request traced("x");
+        traced.trace_id[0] = 1;
+        engine.generate(traced);
+        engine.generate(traced); // the first one's spans were sent
+        CHECK(stream == nullptr && !alive.expired());
+    }
+    CHECK(alive.expired());
+}
+
 } // namespace
 
 int main(int, char **arguments) {
@@ -573,4 +600,5 @@ int main(int, char **arguments) {
     draft_model();
     hooks();
     dropped_hooks();
+    hooks_of_streams_destroyed_in_a_callback();
 }

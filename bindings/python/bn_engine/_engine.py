@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -127,15 +128,19 @@ class Engine(Owned):
         """How likely each text is behind the prompt, which is computed once. Nothing is generated. All are submitted
         at once."""
         requests = _score.requests(self.model, prompt, continuations, options)
-        streams = [Stream(self, None, request, _score.FLAGS) for request in requests]
-        return [_score.read(stream.result()) for stream in streams]
+        with contextlib.ExitStack() as stack:  # ends those that are left if one fails
+            streams = [stack.enter_context(Stream(self, None, request, _score.FLAGS)) for request in requests]
+            return [_score.read(stream.result()) for stream in streams]
 
     async def ascore(
         self, prompt: str, continuations: Iterable[str], **options: Unpack[header.RequestOptions]
     ) -> list[Score]:
         requests = _score.requests(self.model, prompt, continuations, options)
-        streams = [AsyncStream(self, None, request, _score.FLAGS) for request in requests]
-        return [_score.read(await stream.result()) for stream in streams]
+        async with contextlib.AsyncExitStack() as stack:
+            streams = [
+                await stack.enter_async_context(AsyncStream(self, None, request, _score.FLAGS)) for request in requests
+            ]
+            return [_score.read(await stream.result()) for stream in streams]
 
     def check_constraint(self, **constraint: Unpack[header.ConstraintOptions]) -> None:
         """Compiles a constraint as a request does, and keeps it for those that follow. Raises what is wrong with it."""

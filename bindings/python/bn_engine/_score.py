@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -16,9 +17,9 @@ class Score(NamedTuple):
 
     #: The sum of its tokens' log probabilities.
     logprob: float
-    #: Number of its tokens.
+    #: Number of them. The first token of all has none.
     tokens: int
-    #: Whether each of them is the most likely one at its place.
+    #: Whether each of these tokens is the most likely one at its place.
     greedy: bool
 
 
@@ -41,5 +42,8 @@ def requests(
 def read(output: Output) -> Score:
     if output.finish_reason != header.FINISH_LENGTH:
         raise Error.of(output.status, output.message)
-    own, best = output.logprobs[::2], output.logprobs[1::2]
-    return Score(sum(entry.logprob for entry in own), len(own), own == best)
+    each = output.logprobs_per_token
+    places = zip(output.logprobs[::each], output.logprobs[1::each])
+    known = [(own, best) for own, best in places if not math.isnan(own.logprob)]
+    greedy = all(own.token == best.token for own, best in known)
+    return Score(sum(own.logprob for own, _ in known), len(known), greedy)

@@ -114,6 +114,21 @@ class Loops:
         with Engine(SLOW) as engine:
             self.run_loop(main(engine))
 
+    def test_a_cancelled_score_leaves_no_request(self):
+        async def main(engine):
+            task = asyncio.ensure_future(engine.ascore(LONG, ["x", "y"]))
+            await asyncio.sleep(0)
+            task.cancel()
+            try:
+                await task
+            except asyncio.CancelledError:  # whose traceback keeps what the call had
+                while (stats := engine.stats()).completed_cancelled + stats.completed_length < 2:
+                    await asyncio.sleep(0.001)
+                return stats.completed_cancelled
+
+        with Engine(SLOW) as engine:
+            self.assertEqual(self.run_loop(main(engine)), 2)
+
     def test_scores_calls_and_hooks(self):
         def force(_prompt, output, logits):
             if len(output) == 2:

@@ -291,6 +291,17 @@ class Scores(Demo):
         self.assertEqual((score.tokens, score.greedy), (8, True))
         self.assertAlmostEqual(score.logprob, sum(entry.logprob for entry in answer.logprobs), places=4)
 
+    def test_the_first_token_of_all_is_not_counted(self):
+        with Engine("builtin:echo") as engine:  # whose tokens are the bytes and an end
+            (score,) = engine.score("", ["abc"])
+        self.assertEqual(score.tokens, 3)
+        self.assertLess(score.logprob, 0)
+
+    def test_further_log_probabilities_change_no_score(self):
+        answers = [QUESTIONS[0]["answer"], "the ball"]
+        plain = self.engine.score(QUESTIONS[0]["prompt"], answers)
+        self.assertEqual(self.engine.score(QUESTIONS[0]["prompt"], answers, logprob_tokens=[5, 6]), plain)
+
     def test_log_probabilities_of_an_echoed_prompt(self):
         answer = self.engine.generate(STORY, echo_prompt=True, logprobs=True, prompt_logprobs=True, max_new_tokens=1)
         unknown = [math.isnan(entry.logprob) for entry in answer.logprobs]

@@ -2,16 +2,17 @@
 public struct Score: Sendable {
     /// The sum of its tokens' log probabilities.
     public let logprob: Double
-    /// Number of its tokens.
+    /// Number of them. The first token of all has none.
     public let tokens: Int
-    /// Each of its tokens is the most likely one at its place.
+    /// Each of these tokens is the most likely one at its place.
     public let greedy: Bool
 
     /// Of each token, its own log probability and that of the most likely one.
     init(_ logprobs: [[Logprob]]) {
-        logprob = logprobs.reduce(0) { $0 + Double($1[0].logprob) }
-        tokens = logprobs.count
-        greedy = logprobs.allSatisfy { $0[0].token == $0[1].token }
+        let known = logprobs.filter { !$0[0].logprob.isNaN }
+        logprob = known.reduce(0) { $0 + Double($1[0].logprob) }
+        tokens = known.count
+        greedy = known.allSatisfy { $0[0].token == $0[1].token }
     }
 }
 

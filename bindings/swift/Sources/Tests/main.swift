@@ -343,6 +343,9 @@ func scores() async throws { // 14
     check(list[0].greedy && !list[1].greedy && list[0].logprob > -0.5 && list[0].logprob > list[1].logprob)
     let answer = try await engine.generate(Request("Once upon a time", maxTokens: 8))
     try await check(engine.score(Request("Once upon a time"), [answer.text])[0].tokens == 8)
+    // Its tokens are the bytes and an end. The first of all has no log probability.
+    let whole = try await Engine(await Model.open("builtin:echo")).score(Request(""), ["abc"])[0]
+    check(whole.tokens == 3 && whole.logprob < 0)
     let refused = await thrown { try await engine.score(Request("x"), ["y", ""]) }
     check(refused.message.contains("logprobs_from"))
 }
