@@ -117,8 +117,7 @@ impl Core {
             out.try_reserve_exact(most).map_err(|_| Error::out_of_memory(what, most.saturating_mul(4)))?;
         }
         let (mut sequences, mut outbox, mut plan) = (Vec::new(), Outbox::default(), Plan::default());
-        let (mut record, mut ended) = (StepLog::default(), Vec::new());
-        let mut starved = Vec::new();
+        let (mut record, mut ended, mut starved) = (StepLog::default(), Vec::new(), Vec::new());
         reserve(&mut starved, queue_capacity, QUEUE)?;
         reserve(&mut outbox.slow, queue_capacity, QUEUE)?;
         // What ends goes out even where no memory is left.

@@ -266,9 +266,7 @@ impl Sequence {
     /// Drafts its next `count` tokens.
     pub fn draft(&mut self, count: u32) {
         let text = Text { prompt: &self.prompt, output: &self.output };
-        if let Some(drafts) = &mut self.drafts {
-            drafts.draft(text, count);
-        }
+        self.drafts.iter_mut().for_each(|drafts| drafts.draft(text, count));
     }
 
     /// Drafts the token that it would draw of a draft model's `logits`.
@@ -278,14 +276,12 @@ impl Sequence {
         reserve(&mut self.output, drafts.tokens().len(), "drafted tokens")?;
         self.output.extend_from_slice(drafts.tokens());
         let drawn = drafts.sampling().map(|(params, state)| {
-            let (prompt, output) = (&self.prompt[..], &self.output[..]);
-            let known = Known { prompt, output, ends: self.stop.tokens(), allowed: None };
+            let (prompt, output, ends) = (&self.prompt[..], &self.output[..], self.stop.tokens());
+            let known = Known { prompt, output, ends, allowed: None };
             sampler.sample(params, state, logits, &known, &mut Vec::new())
         });
         self.output.truncate(known);
-        if let Some(token) = drawn.transpose()? {
-            drafts.push(token);
-        }
+        drawn.transpose()?.into_iter().for_each(|token| drafts.push(token));
         Ok(())
     }
 
@@ -389,9 +385,8 @@ impl Sequence {
         event.tokens.push(token);
         self.credit = self.credit.saturating_sub(1);
         event.granted += self.token_bytes.saturating_sub(KEPT_BYTES);
-        if let Some(drafts) = &mut self.drafts {
-            drafts.read(Text { prompt: &self.prompt, output: &self.output });
-        }
+        let text = Text { prompt: &self.prompt, output: &self.output };
+        self.drafts.iter_mut().for_each(|drafts| drafts.read(text));
         let gap = self.tick(now);
         self.stop_rules(token, tokenizer, event)?;
         if let Some(guide) = self.guide.as_mut().filter(|_| event.finish == FinishReason::None) {
