@@ -19,7 +19,7 @@ use crate::base::clock::{now_ns, unix_ns};
 use crate::base::{Error, Result, Status, panics, reserve, reserved};
 use crate::constrain::Grammars;
 use crate::model::{Loaded, Outputs};
-use crate::ops::{FusedOps, KvCache, RaggedBatch, SeqRows};
+use crate::ops::{FusedOps, KvCache, RaggedBatch};
 use crate::sample::Sampler;
 use crate::schedule::{Admission, Offer, Plan, PlanEntry, Scheduler, SeqId, Tokens};
 use std::cmp::Reverse;
@@ -449,22 +449,13 @@ impl Core {
         for entry in entries {
             let Some(sequence) = &self.sequences[entry.seq.0 as usize] else { continue };
             let table = self.scheduler.block_table(entry.seq);
-            batch.seqs.push(SeqRows {
-                row: batch.tokens.len() as u32,
-                rows: entry.rows,
-                table: batch.block_tables.len() as u32,
-                table_len: table.len() as u32,
-            });
-            reserve(&mut batch.block_tables, table.len(), "a step's block tables")?;
-            batch.block_tables.extend_from_slice(table);
-            let first = batch.tokens.len() as u32;
+            let first = batch.push_seq(table, entry.start, entry.rows)?;
             if let Some(Adapted { adapter, scale }) = &sequence.adapter {
                 batch.adapt(&adapter.lora, *scale, first, entry.rows);
             }
             let known = entry.start..entry.start + entry.known();
             batch.tokens.extend(known.map(|position| sequence.token_at(position as usize)));
             batch.tokens.extend_from_slice(&sequence.drafted()[..entry.drafts as usize]);
-            batch.positions.extend(entry.start..entry.start + entry.rows);
             match sequence.hidden_wanted(entry) {
                 Some(wanted) => {
                     reserve(&mut batch.hidden_rows, wanted.len(), "a step's rows")?;

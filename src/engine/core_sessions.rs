@@ -98,10 +98,8 @@ impl Core {
             let batch = &mut self.batch;
             batch.clear();
             batch.reserve(rows as usize, 1, 0)?;
-            batch.seqs.push(SeqRows { row: 0, rows, table: 0, table_len: 1 });
-            batch.block_tables.push(block);
+            batch.push_seq(&[block], start, rows)?;
             batch.tokens.extend((start..start + rows).map(|at| at * 7 % vocab));
-            batch.positions.extend(start..start + rows);
             let Self { ops, batch, kv, shared, outputs, .. } = self;
             shared.loaded.model.forward(ops, batch, kv, &mut || false, outputs)?;
         }

@@ -7,7 +7,7 @@ use super::api::EngineConfig;
 use super::memory::{DraftBytes, MemoryPlan, kv_type};
 use crate::base::{Error, Result, panics, reserve};
 use crate::model::{Loaded, Model, Outputs};
-use crate::ops::{KvCache, OpSet, RaggedBatch, SeqRows};
+use crate::ops::{KvCache, OpSet, RaggedBatch};
 use crate::schedule::Work;
 use std::sync::Arc;
 
@@ -105,12 +105,8 @@ impl Drafter {
         }
         let batch = &mut self.batch;
         batch.reserve(rows as usize, 1, 1)?;
-        reserve(&mut batch.block_tables, table.len(), "a step's block tables")?;
-        let (row, behind) = (batch.tokens.len() as u32, batch.block_tables.len() as u32);
-        batch.seqs.push(SeqRows { row, rows, table: behind, table_len: table.len() as u32 });
-        batch.block_tables.extend_from_slice(table);
+        let row = batch.push_seq(table, first, rows)?;
         batch.tokens.extend((first..first + rows).map(token));
-        batch.positions.extend(first..first + rows);
         self.work.add(Work::span(first, rows));
         // Who shares these blocks can count on them within this pass: layers write before they read.
         self.fill(table, first, first + rows);

@@ -55,6 +55,18 @@ impl RaggedBatch {
         reserve(&mut self.logits_rows, logits, "a step's rows")
     }
 
+    /// Adds `rows` rows of a sequence with this block table, from position `start` on, and returns the first one's number.
+    /// Their tokens are the caller's to add. `OutOfMemory`.
+    pub fn push_seq(&mut self, table: &[u32], start: u32, rows: u32) -> Result<u32> {
+        reserve(&mut self.block_tables, table.len(), "a step's block tables")?;
+        let row = self.tokens.len() as u32;
+        let (first, table_len) = (self.block_tables.len() as u32, table.len() as u32);
+        self.seqs.push(SeqRows { row, rows, table: first, table_len });
+        self.block_tables.extend_from_slice(table);
+        self.positions.extend(start..start + rows);
+        Ok(row)
+    }
+
     /// Empties it and keeps its memory.
     pub fn clear(&mut self) {
         self.tokens.clear();

@@ -55,7 +55,6 @@ impl Scheduler {
             (entry.rows, entry.logits, entry.drafts) = (entry.rows + 1, entry.logits + 1, entry.drafts + 1);
             plan.work.add(Work::span(entry.start, entry.rows));
         }
-        plan.predicted_ns = self.step_time.predict(plan.work) as u64;
     }
 
     /// Rows for all `offers` together, at most `rows`.
@@ -120,10 +119,7 @@ impl Scheduler {
 
     /// Learns that a pass of the draft model took `ns`; `decodes`: all of its rows gave logits.
     pub fn drafted(&mut self, work: Work, decodes: bool, ns: u64) {
-        match decodes {
-            true => self.draft_time.observe_decode(work, ns),
-            false => _ = self.draft_time.observe(work, ns),
-        }
+        self.draft_time.observe_step(work, decodes, ns);
     }
 
     /// Blocks for the positions below `to`, where others have enough for their next ones.

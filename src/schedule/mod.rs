@@ -190,8 +190,6 @@ pub struct Plan {
     pub work: Work,
     /// Entries that decode, each with one row and its drafts.
     pub decode_rows: u32,
-    /// What the step is expected to take; 0 while nothing is known.
-    pub predicted_ns: u64,
     pub held_back: HeldBack,
 }
 
@@ -206,7 +204,7 @@ impl Plan {
         self.copies.clear();
         self.late.clear();
         (self.refused, self.held_back) = (None, HeldBack::Nothing);
-        (self.work, self.decode_rows, self.predicted_ns) = (Work::default(), 0, 0);
+        (self.work, self.decode_rows) = (Work::default(), 0);
     }
 
     fn push(&mut self, entry: PlanEntry) {

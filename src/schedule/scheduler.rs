@@ -228,7 +228,6 @@ impl Scheduler {
         if plan.held_back == HeldBack::Nothing && self.running.len() < self.config.max_batch_size as usize {
             plan.held_back = HeldBack::Queue;
         }
-        plan.predicted_ns = self.step_time.predict(plan.work) as u64;
     }
 
     fn plan_decodes(&mut self, plan: &mut Plan, tokens: &dyn Tokens, now: u64) {
@@ -285,10 +284,8 @@ impl Scheduler {
     /// token, and another for each draft that was accepted. Rows of the other drafts are worth nothing.
     /// Right after the forward pass, before any cancel or submit; entries whose rows failed must not be in `plan`.
     pub fn commit(&mut self, plan: &Plan, step_ns: u64, tokens: &dyn Tokens) {
-        match plan.decode_rows as usize == plan.entries.len() {
-            true => self.step_time.observe_decode(plan.work, step_ns),
-            false => _ = self.step_time.observe(plan.work, step_ns),
-        }
+        let decodes = plan.decode_rows as usize == plan.entries.len();
+        self.step_time.observe_step(plan.work, decodes, step_ns);
         for entry in &plan.entries {
             let slot = match self.slots.get(entry.seq) {
                 Some(slot) if slot.state == State::Running && slot.computed == entry.start => {

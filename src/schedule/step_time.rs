@@ -160,9 +160,9 @@ impl StepTime {
         rows as u32
     }
 
-    /// As `observe`, of a step all of whose rows gave logits.
-    pub fn observe_decode(&mut self, work: Work, ns: u64) {
-        let Some(ns) = self.observe(work, ns) else { return };
+    /// As `observe`; `decodes`: all rows of the step gave logits.
+    pub fn observe_step(&mut self, work: Work, decodes: bool, ns: u64) {
+        let Some(ns) = self.observe(work, ns).filter(|_| decodes) else { return };
         let decodes = &mut self.decodes[bin(work)];
         decodes.steps = decodes.steps.saturating_add(1);
         let new = (NEW as f32).max(1.0 / decodes.steps as f32);
