@@ -51,8 +51,7 @@ pub struct Engine {
     made_in: u32,
 }
 
-/// What an engine's threads share. A function of its own: hosts' stacks may be small, and this takes a part of one.
-#[inline(never)]
+/// What an engine's threads share.
 fn share(
     config: &EngineConfig,
     loaded: Loaded,
@@ -86,8 +85,12 @@ fn share(
 impl Engine {
     /// Loads the model, where it is not open already, and starts the threads. Everything that can be refused is refused
     /// here.
-    pub fn create(mut config: EngineConfig) -> Result<Self> {
+    pub fn create(config: EngineConfig) -> Result<Self> {
         config::check(&config)?;
+        loading::with_room(|| Self::make(config))
+    }
+
+    fn make(mut config: EngineConfig) -> Result<Self> {
         let log = Log::new(config.log.take(), config.log_level)?;
         let pool = Pool::new(config::threads(config.threads)?)?;
         let ops = match config.instructions {
@@ -115,8 +118,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// All but the threads. There is one core: a `Vec` of it can be refused its memory, which a box cannot, and keeps it off
-    /// the host's stack.
+    /// All but the threads. There is one core: a `Vec` of it can be refused its memory, which a box cannot.
     pub(super) fn assemble(
         config: &EngineConfig,
         loaded: Loaded,
