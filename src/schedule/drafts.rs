@@ -9,8 +9,8 @@ pub const MAX_DRAFT: usize = 15;
 
 /// A draft that is more likely than this to stand is tried now and then, though it does not seem to pay.
 const LIKELY: f32 = 0.3;
-/// Plans of which one does so, where others run and where none does.
-const RETRY: [u64; 2] = [64, 512];
+/// Plans of which one does so: of a size that is not known yet, where other drafts run, and where none does.
+const RETRY: [u64; 3] = [8, 64, 512];
 /// One that is not more likely than this is not run, however cheap rows seem to be.
 const UNLIKELY: f32 = 0.1;
 /// Rows of a pass of the draft model, where there are so many, however long it takes.
@@ -94,11 +94,17 @@ impl Scheduler {
             }
         }
         if best_depth < likely {
-            self.declined += 1;
             // What steps of the next size cost may have changed, or was measured badly.
-            if self.declined.is_multiple_of(RETRY[usize::from(best_depth == 0)]) {
-                let rows = plan.work.rows + best_depth;
-                return likely.min((rows + 1).next_power_of_two() - plan.work.rows);
+            let rows = plan.work.rows + best_depth;
+            let next = likely.min((rows + 1).next_power_of_two() - plan.work.rows);
+            let retry = if self.step_time.knows(plan.work.rows + next) {
+                1 + usize::from(best_depth == 0)
+            } else {
+                0
+            };
+            self.declined += 1;
+            if self.declined.is_multiple_of(RETRY[retry]) {
+                return next;
             }
         }
         best_depth

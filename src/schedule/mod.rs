@@ -11,6 +11,7 @@
 //!   back by preemption, once it has waited for `PATIENCE_NS`, or at once from a lower priority.
 
 mod admit;
+mod decode_time;
 mod drafts;
 mod order;
 mod prompts;

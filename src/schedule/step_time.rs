@@ -6,6 +6,8 @@
 //! moments are kept apart by the size of the step (a bin per power of two of rows), so that an hour of pure
 //! decode doesn't wash out what prompts cost.
 
+use super::decode_time::DecodeTime;
+
 /// Weight of the newest step in its bin.
 const NEW: f64 = 1.0 / 16.0;
 /// Of steps of up to 65,536 rows.
@@ -17,9 +19,6 @@ const SWEEPS: usize = 16;
 /// A step counts as at most this many times its prediction: a machine that slept is no trend, and a real
 /// one gets through in a few steps.
 const OUTLIER: f64 = 4.0;
-
-/// Decode steps of a size from which on their factor counts.
-const MEASURED: u32 = 4;
 
 /// Work in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,14 +60,6 @@ struct Moments {
     xtx: [[f64; N]; N],
 }
 
-/// Steps all of whose rows gave logits: what they took lately, and for how much work (rows, positions, keys).
-#[derive(Clone, Copy, Default)]
-struct Decodes {
-    steps: u32,
-    ns: f32,
-    work: [f32; N - 1],
-}
-
 /// By the rows: up to 1, 2, 4, 8 and so on, as matrix tiles take them.
 fn bin(work: Work) -> usize {
     (work.rows.next_power_of_two().ilog2() as usize).min(BINS - 1)
@@ -86,17 +77,17 @@ pub struct StepCost {
 impl StepCost {
     /// Nanoseconds of the work in all of so many steps.
     pub fn predict(&self, steps: u64, work: Work) -> f64 {
-        self.fixed * steps as f64
-            + self.per_row * work.rows as f64
-            + self.per_position * work.positions as f64
-            + self.per_key * work.keys as f64
+        self.of(steps as f64, work.rows as f64, work.positions as f64, work.keys as f64)
+    }
+
+    pub fn of(&self, steps: f64, rows: f64, positions: f64, keys: f64) -> f64 {
+        self.fixed * steps + self.per_row * rows + self.per_position * positions + self.per_key * keys
     }
 }
 
 pub struct StepTime {
     bins: [Moments; BINS],
-    /// By the rows too.
-    decodes: [Decodes; BINS],
+    decodes: DecodeTime,
     /// In the order of `StepCost`.
     coefficients: [f64; N],
     observations: u64,
@@ -106,7 +97,7 @@ impl Default for StepTime {
     fn default() -> Self {
         Self {
             bins: [Moments::default(); BINS],
-            decodes: [Decodes::default(); BINS],
+            decodes: DecodeTime::default(),
             coefficients: [0.0; N],
             observations: 0,
         }
@@ -129,16 +120,15 @@ impl StepTime {
         self.cost().predict(0, work)
     }
 
-    /// Nanoseconds of a decode step as those of about so many rows took lately: rows of few cost less, or more, than the
-    /// formula says, by what kernels do with them. None where there were hardly any such steps.
+    /// Nanoseconds of a step all of whose rows give logits, as those of about so many rows took lately. None where there were
+    /// hardly any such steps.
     pub fn measured(&self, work: Work) -> Option<f64> {
-        let decodes = &self.decodes[bin(work)];
-        let [fixed, each @ ..] = self.coefficients;
-        let parts = each.iter().zip(decodes.work).map(|(ns, n)| ns * f64::from(n));
-        // The formula says what this work takes more than theirs.
-        let theirs = fixed + parts.sum::<f64>();
-        let known = decodes.steps >= MEASURED && theirs > 0.0;
-        known.then(|| self.predict(work) * f64::from(decodes.ns) / theirs)
+        self.decodes.of(work, &self.cost())
+    }
+
+    /// Whether there were decode steps of so many rows.
+    pub fn knows(&self, rows: u64) -> bool {
+        self.decodes.knows(rows)
     }
 
     /// Steps learned from.
@@ -162,13 +152,8 @@ impl StepTime {
 
     /// As `observe`; `decodes`: all rows of the step gave logits.
     pub fn observe_step(&mut self, work: Work, decodes: bool, ns: u64) {
-        let Some(ns) = self.observe(work, ns).filter(|_| decodes) else { return };
-        let decodes = &mut self.decodes[bin(work)];
-        decodes.steps = decodes.steps.saturating_add(1);
-        let new = (NEW as f32).max(1.0 / decodes.steps as f32);
-        decodes.ns += new * (ns as f32 - decodes.ns);
-        for (mean, n) in decodes.work.iter_mut().zip([work.rows, work.positions, work.keys]) {
-            *mean += new * (n as f32 - *mean);
+        if let Some(ns) = self.observe(work, ns).filter(|_| decodes) {
+            self.decodes.observe(work, ns);
         }
     }
 

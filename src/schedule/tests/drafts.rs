@@ -45,6 +45,14 @@ fn drafts_go_as_deep_as_they_pay() {
     let steep = |rows: u64| 1_000_000 + 250_000 * rows;
     let depth = depths(&mut bench(1, 30), 300, 0.7, steep);
     assert!((2..=4).contains(&depth[0]), "{depth:?}");
+    // Kernels take four rows at once and then eight, and prompts make the formula say that each row costs as much.
+    let tiles = |rows: u64| match rows {
+        1..=2 => 39_000 + 4_000 * (rows - 1),
+        3..=4 => 51_000,
+        5..=8 => 80_000,
+        _ => 30_000 + 13_000 * rows,
+    };
+    assert_eq!(depths(&mut bench(1, 60), 300, 0.7, tiles), [3]);
     // A row costs as much as a step, or drafts do not stand.
     assert_eq!(depths(&mut bench(1, 30), 100, 0.7, |rows| 1_000_000 * rows), [0]);
     assert_eq!(depths(&mut bench(1, 30), 100, 0.05, steep), [0]);
