@@ -3,10 +3,10 @@
 //! `cargo dev speculation -- [--quick] [--threads N] [--isa NAME] [--only WORD]... [--json FILE] [MODEL.gguf [DRAFT.gguf]]`
 //!
 //! Loads: `loop`, what the model has fallen into at temperature 0; `free`, at a temperature at which next to no draft stands;
-//! without a model also `copy`: the demo model writes a story once more that its prompt has. Drafts are looked up. With a
-//! draft model, whose head is rounded to 4 bits, they come from it; then there is `draft`, the beginnings of eight outputs at
-//! temperature 0, and `free`. Two engines run the same model's requests in turns, 1, 4 and 8 at a time; a ratio is the
-//! median of rounds. "depth" is with that many drafts at most.
+//! without a model also `copy`: the demo model quotes a story from its prompt, which a hook makes it do. Drafts are looked
+//! up. With a draft model, whose head is rounded to 4 bits, they come from it; then there is `draft`, the beginnings of eight
+//! outputs at temperature 0, and `free`. Two engines run the same model's requests in turns, 1, 4 and 8 at a time; a ratio is
+//! the median of rounds. "depth" is with that many drafts at most.
 
 use bn_dev::{Options, machine, median, seconds};
 use bn_engine::base::Result;
@@ -15,6 +15,7 @@ use bn_engine::engine::api::*;
 use bn_engine::kernels::Pool;
 use bn_engine::model::{LoadOptions, Loaded, Source, load};
 use serde_json::json;
+use std::sync::Arc;
 
 const BATCHES: [usize; 3] = [1, 4, 8];
 const DEPTHS: [u32; 5] = [0, 1, 3, 7, 15];
@@ -32,6 +33,8 @@ struct Models {
 struct Load {
     name: &'static str,
     prompts: Vec<Vec<u32>>,
+    /// What a hook makes the model say behind each, where there is any.
+    outputs: Vec<Vec<u32>>,
     temperature: f32,
     tokens: u32,
     /// Requests in all; 0: as many as run at a time.
@@ -49,6 +52,14 @@ impl Load {
             ..RequestParams::default()
         };
         (request.sampling.temperature, request.sampling.seed) = (self.temperature, n as u64);
+        let output = self.outputs.get(n % self.prompts.len()).cloned();
+        request.on_logits = output.map(|output| {
+            LogitsHook(Arc::new(move |row| {
+                let next = output.get(row.output.len()).map(|token| &mut row.logits[*token as usize]);
+                next.into_iter().for_each(|logit| *logit = 1e4);
+                0
+            }))
+        });
         request
     }
 }
@@ -104,7 +115,14 @@ fn loads(options: &Options, models: &Models, demo: bool) -> Result<Vec<Load>> {
     let vocab = loaded.model.facts().vocab_size;
     let tokens = if options.quick { 64 } else { 128 };
     let random: Vec<_> = (0..8).map(|n| ids(n, vocab)).collect();
-    let of = |name, temperature| Load { name, prompts: random.clone(), temperature, tokens, requests: 0 };
+    let of = |name, temperature| Load {
+        name,
+        prompts: random.clone(),
+        outputs: Vec::new(),
+        temperature,
+        tokens,
+        requests: 0,
+    };
     let mut loads = vec![of("free", 1.5)];
     match models.draft {
         Some(_) => loads.push(Load { tokens: 48, requests: 8, ..of("draft", 0.0) }),
@@ -115,11 +133,14 @@ fn loads(options: &Options, models: &Models, demo: bool) -> Result<Vec<Load>> {
         for begin in BEGINNINGS {
             prompts.push(tokenizer.encode(begin, true, false)?);
         }
-        let story = Load { name: "", prompts, temperature: 0.0, tokens: 100, requests: 0 };
+        let story = Load { prompts, tokens: 100, ..of("", 0.0) };
         let stories = run(&engine(options, models, false, 0)?, &story, story.prompts.len())?;
-        let twice = |(begin, story): (&Vec<u32>, Vec<u32>)| [&begin[..], &story[..], &begin[1..]].concat();
-        let prompts = story.prompts.iter().zip(stories).map(twice).collect();
-        loads.push(Load { name: "copy", prompts, temperature: 0.0, tokens: 96, requests: 0 });
+        let mut copy = Load { prompts: Vec::new(), tokens: 96, ..of("copy", 0.0) };
+        for (begin, story) in story.prompts.iter().zip(stories) {
+            copy.prompts.push([&begin[..], &story[..], &begin[1..]].concat());
+            copy.outputs.push(story);
+        }
+        loads.push(copy);
     }
     Ok(loads)
 }
