@@ -132,7 +132,8 @@ impl Lookup {
         for length in GRAMS.into_iter().filter(|&length| length <= self.seen) {
             let place = &mut self.table[hash(text, self.seen - length, length) & (self.entries - 1)];
             let before = std::mem::replace(place, self.seen as u32) as usize;
-            if searches && self.next == 0 && before > 0 {
+            // Both sequences may have one place, where the longer has just been entered.
+            if searches && self.next == 0 && (1..self.seen).contains(&before) {
                 let agrees = text.in_common(before, self.seen);
                 if agrees >= length {
                     (self.next, self.agrees) = (before, agrees);
@@ -200,6 +201,23 @@ mod tests {
         assert_eq!(read(&prompt, &[5, 6, 7, 8]).1, [9, 3, 3, 7, 8, 1]);
         assert_eq!(read(&prompt, &[8, 7]).1, [0; 0], "nothing came before like that");
         assert_eq!(read(&[1], &[]).1, [0; 0]);
+    }
+
+    /// Where the hashes of the last four tokens and of the last two are alike, what was entered for the one is no place where
+    /// the other came before.
+    #[test]
+    fn a_text_is_not_found_in_itself() {
+        let mut x = 1u32;
+        for _ in 0..400 {
+            let text: Vec<u32> = std::iter::repeat_with(|| {
+                x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                x >> 8
+            })
+            .take(60)
+            .collect();
+            let (lookup, draft) = read(&text[..20], &text[20..]);
+            assert!(lookup.next == 0 && draft.is_empty(), "no pair of {text:?} comes twice");
+        }
     }
 
     #[test]
