@@ -98,7 +98,7 @@ comma := ,
 say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all rust lib convert chat examples demo bench header parity docs notices lint header-lint clean install uninstall package
-.PHONY: test quick test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install abi-accept tsan soak
+.PHONY: test quick test-rust test-loom test-tsan test-arm test-cuda cuda test-c test-checked test-abi test-install abi-accept tsan soak
 .PHONY: hosts clients test-hosts test-browser soak-hosts bench-hosts staged test-go test-cpp test-swift wheel test-python check-python
 .PHONY: test-readme test-packages test-monitoring test-deploy test-ray
 
@@ -239,6 +239,18 @@ quick:
 test-arm:
 	$(call say,aarch64: the kernels under qemu-user)
 	@CARGO=$(CARGO) CARGO_TARGET_DIR=$(abspath target)/arm tests/kernels/arm.sh
+
+# Device kernels on the CPU, and the code that launches them on a driver that does the same (cuda/README.md). Needs c++.
+test-cuda:
+	$(call say,CUDA: kernels and driver under emulation)
+	@cuda/build.sh
+	@for order in 0 1; do BN_FIBRES=$$order target/cuda/tests || exit 1; done
+	@cuda/build.sh driver
+	@BN_EMULATED_CUDA=$(abspath target/cuda/libcuda.so) $(CARGO) test --locked --quiet --lib device:: -- --include-ignored
+
+# The same kernels by nvcc, for devices; they have run on none.
+cuda:
+	@cuda/build.sh nvcc
 
 # The Rust code and its standard library are instrumented; instrumenting only the C code would prove nothing.
 test-tsan:

@@ -4,7 +4,8 @@
 //! project's own tests and benchmarks and follow no stability promise.
 //!
 //! Layers, top to bottom; each imports only what lies below it (tests/all/layers.rs checks):
-//! `ffi`, `engine`, `schedule`, `cache`, `sample`, `model`, `constrain`, `text`, `formats`, `ops`, `kernels`, `base`.
+//! `ffi`, `engine`, `schedule`, `cache`, `sample`, `model`, `constrain`, `text`, `formats`, `ops`, `kernels`,
+//! `device`, `base`.
 
 #[cfg(not(unix))]
 compile_error!("bn_engine supports Linux and macOS; nobody has tested it elsewhere yet");
@@ -12,6 +13,7 @@ compile_error!("bn_engine supports Linux and macOS; nobody has tested it elsewhe
 pub mod base;
 pub mod cache;
 pub mod constrain;
+pub mod device;
 pub mod engine;
 pub mod ffi;
 pub mod formats;

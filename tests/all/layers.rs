@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Top to bottom.
-const LAYERS: [&str; 12] = [
+const LAYERS: [&str; 13] = [
     "ffi",
     "engine",
     "schedule",
@@ -16,6 +16,7 @@ const LAYERS: [&str; 12] = [
     "formats",
     "ops",
     "kernels",
+    "device",
     "base",
 ];
 

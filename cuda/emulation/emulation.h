@@ -1,0 +1,256 @@
+// Runs a kernel's blocks one after the other on one CPU thread, each CUDA thread a fibre. A fibre runs until it meets a
+// barrier, of its block or its warp; which goes on is drawn by lot. Stops with a message where a GPU would hang or
+// read nonsense: barriers that not all reach, addresses that are not aligned, launches that no device takes.
+#pragma once
+
+#include "fibre.h"
+#include "types.h"
+
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#define BN_KERNEL(name) extern "C" inline void bn_##name
+#define BN_KERNEL_OF(threads, name) BN_KERNEL(name)
+#define BN_DEVICE static inline
+#define BN_SHARED(name) unsigned char *name = emulation::machine.shared.data()
+
+// Those of the fibre that runs.
+inline uint3 threadIdx, blockIdx;
+inline dim3 blockDim, gridDim;
+
+namespace emulation {
+
+constexpr int LANES = 32;
+constexpr int MOST_WORDS = 8;
+
+// Where the kernel calls a barrier.
+struct Place {
+    const char *file;
+    int line;
+};
+
+// Threads that wait for each other.
+struct Barrier {
+    size_t size = 0;
+    Place place{};
+    const char *what = nullptr;
+    std::vector<unsigned> waiting;
+};
+
+// What a warp's lanes show each other. Twice, for a lane may be one exchange ahead of one that still reads.
+struct Warp {
+    Barrier barrier;
+    uint32_t words[2][LANES][MOST_WORDS];
+};
+
+struct Copy {
+    unsigned char *to;
+    const unsigned char *from;
+    unsigned group;
+};
+
+struct Thread {
+    Fibre fibre;
+    bool ended = false;
+    unsigned exchanges = 0;
+    // Copies under way, and the group that the next one belongs to.
+    std::vector<Copy> copies;
+    unsigned group = 0;
+};
+
+struct Machine {
+    // One launch at a time, whatever thread it is called on.
+    std::mutex turn;
+    Fibre main;
+    // As many as the largest block had; their stacks are kept, and they never move.
+    std::deque<Thread> threads;
+    std::vector<Warp> warps;
+    Barrier block;
+    std::deque<unsigned> ready;
+    unsigned current = 0, count = 0, ended = 0;
+    std::vector<unsigned char> shared;
+    std::function<void()> body;
+    uint64_t seed = 0, state = 0, launches = 0;
+    // What memory holds that nobody has written.
+    unsigned char poison = 0;
+};
+
+inline Machine machine;
+
+[[noreturn]] inline void die(const char *what, Place place = {"", 0}) {
+    std::fprintf(stderr, "emulation: %s", what);
+    if (place.line != 0) {
+        std::fprintf(stderr, " (%s:%d, block %u %u %u, thread %u)", place.file, place.line, blockIdx.x, blockIdx.y,
+            blockIdx.z, threadIdx.x);
+    }
+    std::fprintf(stderr, "\n");
+    std::abort();
+}
+
+// Nobody can go on: says where all of them are.
+[[noreturn]] inline void stuck() {
+    auto say = [](const Barrier &barrier, const char *whose) {
+        if (!barrier.waiting.empty()) {
+            std::fprintf(stderr, "  %zu of %zu threads of %s wait at %s, %s:%d; the first is thread %u\n",
+                barrier.waiting.size(), barrier.size, whose, barrier.what, barrier.place.file, barrier.place.line,
+                barrier.waiting[0]);
+        }
+    };
+    std::fprintf(stderr, "emulation: divergent barriers in block %u %u %u; %u of %u threads have ended\n", blockIdx.x,
+        blockIdx.y, blockIdx.z, machine.ended, machine.count);
+    say(machine.block, "the block");
+    for (const Warp &warp : machine.warps) {
+        say(warp.barrier, "a warp");
+    }
+    std::abort();
+}
+
+// Takes a fibre that can go on: the first with seed 0, else any.
+inline unsigned take_ready() {
+    Machine &m = machine;
+    if (m.seed != 0) {
+        m.state ^= m.state << 13, m.state ^= m.state >> 7, m.state ^= m.state << 17;
+        std::swap(m.ready.front(), m.ready[m.state % m.ready.size()]);
+    }
+    unsigned thread = m.ready.front();
+    m.ready.pop_front();
+    return thread;
+}
+
+// Leaves the fibre that runs for another one, or for the launch where all have ended.
+inline void go_on() {
+    Machine &m = machine;
+    Fibre &from = m.threads[m.current].fibre;
+    if (m.ready.empty()) {
+        if (m.ended != m.count) {
+            stuck();
+        }
+        switch_fibre(from, m.main);
+        return;
+    }
+    unsigned before = m.current;
+    m.current = take_ready();
+    threadIdx = {m.current, 0, 0};
+    if (m.current != before) {
+        switch_fibre(from, m.threads[m.current].fibre);
+    }
+}
+
+inline void meet(Barrier &barrier, const char *what, Place place) {
+    if (barrier.waiting.empty()) {
+        barrier.what = what;
+        barrier.place = place;
+    } else if (barrier.place.line != place.line || std::strcmp(barrier.place.file, place.file) != 0 ||
+               std::strcmp(barrier.what, what) != 0) {
+        std::fprintf(stderr, "emulation: thread %u waits at %s, %s:%d\n", barrier.waiting[0], barrier.what,
+            barrier.place.file, barrier.place.line);
+        die("and another one meets a different barrier", place);
+    }
+    barrier.waiting.push_back(machine.current);
+    if (barrier.waiting.size() == barrier.size) {
+        machine.ready.insert(machine.ready.end(), barrier.waiting.begin(), barrier.waiting.end());
+        barrier.waiting.clear();
+    }
+    go_on();
+}
+
+inline Warp &own_warp() {
+    return machine.warps[machine.current / LANES];
+}
+
+using Words = const uint32_t (*)[MOST_WORDS];
+
+// Shows some words to the lanes of the warp; what each has shown.
+inline Words exchange(const void *words, size_t bytes, const char *what, Place place) {
+    Thread &self = machine.threads[machine.current];
+    auto &all = own_warp().words[self.exchanges++ % 2];
+    std::memcpy(all[machine.current % LANES], words, bytes);
+    meet(own_warp().barrier, what, place);
+    return all;
+}
+
+// A fibre's life: one CUDA thread after the other.
+inline void fibre_entry() {
+    arrive(nullptr);
+    for (;;) {
+        machine.body();
+        Thread &self = machine.threads[machine.current];
+        // A copy that nobody waits for has no effect here.
+        self.copies.clear();
+        self.ended = true;
+        machine.ended++;
+        go_on();
+    }
+}
+
+inline void run_block() {
+    Machine &m = machine;
+    // In turn NaN, which shows in sums, and large numbers, which show in maxima.
+    m.poison = m.poison == 0xff ? 0x7f : 0xff;
+    std::fill(m.shared.begin(), m.shared.end(), m.poison);
+    m.ended = 0;
+    for (unsigned i = 0; i < m.count; i++) {
+        Thread &thread = m.threads[i];
+        thread.ended = false;
+        thread.exchanges = 0;
+        m.ready.push_back(i);
+    }
+    m.current = take_ready();
+    threadIdx = {m.current, 0, 0};
+    switch_fibre(m.main, m.threads[m.current].fibre);
+}
+
+inline void check_launch(dim3 grid, dim3 block, size_t shared) {
+    if (block.y != 1 || block.z != 1 || block.x == 0 || block.x > 1024 || block.x % LANES != 0) {
+        die("a block is one row of 32 to 1024 threads, of whole warps");
+    }
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535) {
+        die("a grid of no blocks, or of more than 65535 in y or z");
+    }
+    if (shared > 227 * 1024) {
+        die("more shared memory than a block can have");
+    }
+}
+
+// What the kernel's order of fibres is drawn with: BN_FIBRES, and the number of the launch.
+inline void draw_order() {
+    const char *seed = std::getenv("BN_FIBRES");
+    machine.seed = seed == nullptr ? 1 : std::strtoull(seed, nullptr, 10);
+    machine.state = (machine.seed + 977 * machine.launches++) * 0x9e3779b97f4a7c15ull | 1;
+}
+
+// Runs `kernel` to its end, as a launch and a synchronization on a device do.
+template <class... Params, class... Args>
+void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, Args... args) {
+    Machine &m = machine;
+    std::lock_guard<std::mutex> lock(m.turn);
+    check_launch(grid, block, shared);
+    draw_order();
+    m.body = [=] { kernel(static_cast<Params>(args)...); };
+    m.count = block.x;
+    while (m.threads.size() < m.count) {
+        m.threads.emplace_back();
+        make_fibre(m.threads.back().fibre, fibre_entry);
+    }
+    m.warps.assign(m.count / LANES, Warp());
+    for (Warp &warp : m.warps) {
+        warp.barrier.size = LANES;
+    }
+    m.block.size = m.count;
+    m.shared = std::vector<unsigned char>(shared);
+    gridDim = grid;
+    blockDim = block;
+    for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++) {
+        for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++) {
+            for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++) {
+                run_block();
+            }
+        }
+    }
+}
+
+} // namespace emulation
+
+#include "warp.h"

@@ -1,0 +1,151 @@
+// The primitives in which threads work together: barriers, exchanges within a warp, matrix products, delayed copies.
+#pragma once
+
+// The caller's place, as a default argument.
+#define BN_PLACE                                                                                                       \
+    emulation::Place place = {                                                                                         \
+        __builtin_FILE(), __builtin_LINE()                                                                             \
+    }
+
+static inline void sync_block(BN_PLACE) {
+    emulation::meet(emulation::machine.block, "sync_block", place);
+}
+
+static inline void sync_warp(BN_PLACE) {
+    emulation::meet(emulation::own_warp().barrier, "sync_warp", place);
+}
+
+namespace emulation {
+template <class T> T from_lane(T value, int (*source)(int own, int argument), int argument, const char *what, Place place) {
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a shuffle is of 32 or 64 bits");
+    Words all = exchange(&value, sizeof value, what, place);
+    std::memcpy(&value, all[source(static_cast<int>(machine.current % LANES), argument)], sizeof value);
+    return value;
+}
+} // namespace emulation
+
+template <class T> static inline T shfl(T value, int lane, BN_PLACE) {
+    return emulation::from_lane(value, [](int, int lane) { return lane & 31; }, lane, "shfl", place);
+}
+
+template <class T> static inline T shfl_xor(T value, int mask, BN_PLACE) {
+    return emulation::from_lane(value, [](int own, int mask) { return (own ^ mask) & 31; }, mask, "shfl_xor", place);
+}
+
+template <class T> static inline T shfl_down(T value, unsigned delta, BN_PLACE) {
+    auto source = [](int own, int delta) { return own + delta < 32 ? own + delta : own; };
+    return emulation::from_lane(value, source, static_cast<int>(delta), "shfl_down", place);
+}
+
+static inline unsigned warp_ballot(bool yes, BN_PLACE) {
+    uint32_t word = yes ? 1 : 0, result = 0;
+    emulation::Words all = emulation::exchange(&word, sizeof word, "warp_ballot", place);
+    for (int i = 0; i < 32; i++) {
+        result |= all[i][0] << i;
+    }
+    return result;
+}
+
+namespace emulation {
+
+// One lane's four elements of d += a b, where each register holds `Operand::EACH` elements of a row of a or a column of b.
+// PTX ISA, "Matrix Fragments for mma.m16n8k16" (f16) and "mma.m16n8k32" (s8): with g = lane / 4 and t = lane % 4, d has
+// rows g, g, g + 8, g + 8 and columns 2t, 2t + 1, 2t, 2t + 1. Registers of a have rows g, g + 8, g, g + 8, those of b
+// column g; the first half of them has elements EACH * t and on of k's first half, the others of its second.
+template <class Operand, class Sum, class D>
+void mma(D (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const char *what, Place place) {
+    uint32_t words[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    Words all = exchange(words, sizeof words, what, place);
+    int own = static_cast<int>(machine.current % LANES);
+    for (int i = 0; i < 4; i++) {
+        int row = own / 4 + 8 * (i / 2), column = 2 * (own % 4) + i % 2;
+        Sum sum = static_cast<Sum>(d[i]);
+        for (int half = 0; half < 2; half++) {
+            for (int t = 0; t < 4; t++) {
+                uint32_t x = all[row % 8 * 4 + t][2 * half + row / 8], y = all[column * 4 + t][4 + half];
+                for (int e = 0; e < Operand::EACH; e++) {
+                    sum += static_cast<Sum>(Operand::element(x, e)) * static_cast<Sum>(Operand::element(y, e));
+                }
+            }
+        }
+        // Integers wrap around, as the device's do.
+        d[i] = static_cast<D>(sum);
+    }
+}
+
+struct Bytes {
+    static constexpr int EACH = 4;
+    static int element(uint32_t word, int i) {
+        return static_cast<int8_t>(word >> (8 * i));
+    }
+};
+
+struct Halves {
+    static constexpr int EACH = 2;
+    static float element(uint32_t word, int i) {
+        return half_to_float(static_cast<uint16_t>(word >> (16 * i)));
+    }
+};
+
+struct Bf16s {
+    static constexpr int EACH = 2;
+    static float element(uint32_t word, int i) {
+        return __uint_as_float(i == 0 ? word << 16 : word & 0xffff0000u);
+    }
+};
+
+} // namespace emulation
+
+static inline void mma_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], BN_PLACE) {
+    emulation::mma<emulation::Bytes, int64_t>(d, a, b, "mma_s8", place);
+}
+
+// The order of a product's sum on a device is not known: in f64, and rounded once.
+static inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], BN_PLACE) {
+    emulation::mma<emulation::Halves, double>(d, a, b, "mma_f16", place);
+}
+
+static inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], BN_PLACE) {
+    emulation::mma<emulation::Bf16s, double>(d, a, b, "mma_bf16", place);
+}
+
+// Done at the last moment that a device may do it, at the wait; until then the target is poisoned.
+static inline void copy_async16(void *shared, const void *global, BN_PLACE) {
+    using namespace emulation;
+    Thread &self = machine.threads[machine.current];
+    auto *to = static_cast<unsigned char *>(shared);
+    const auto *from = static_cast<const unsigned char *>(global);
+    auto address = [](const void *p) { return reinterpret_cast<uintptr_t>(p); };
+    auto first = address(machine.shared.data());
+    if (address(to) % 16 != 0 || address(from) % 16 != 0) {
+        die("copy_async16 between addresses that are not aligned to 16 bytes", place);
+    }
+    if (address(to) < first || address(to) + 16 > first + machine.shared.size()) {
+        die("copy_async16 to what is not shared memory", place);
+    }
+    std::memset(to, machine.poison, 16);
+    self.copies.push_back({to, from, self.group});
+}
+
+static inline void copy_async_commit() {
+    using namespace emulation;
+    machine.threads[machine.current].group++;
+}
+
+template <int N> static inline void copy_async_wait() {
+    using namespace emulation;
+    Thread &self = machine.threads[machine.current];
+    auto &copies = self.copies;
+    size_t left = 0;
+    for (const Copy &copy : copies) {
+        // Committed, and not one of the last N groups.
+        if (self.group - copy.group > static_cast<unsigned>(N)) {
+            std::memcpy(copy.to, copy.from, 16);
+        } else {
+            copies[left++] = copy;
+        }
+    }
+    copies.resize(left);
+}
+
+#undef BN_PLACE

@@ -1,0 +1,350 @@
+// Paged causal attention with grouped queries: the bits of src/kernels/attention, whose order of sums is that of positions.
+//
+// A score is a chain of multiply-adds along the head. A step of the softmax takes the scores of 64 positions; its weights
+// are summed in 16 lanes, position by position modulo 16. After 256 positions (a piece) the softmax begins anew, and the
+// pieces' results are merged in their order. Which rows share a block changes nothing in these chains.
+//
+// A block has up to 4 queries (a row's q head) for each of its warps, all of one sequence and one KV head, and stages
+// 64 positions of K and of V for them. A lane computes the scores of 2 positions for all queries of its warp, then 2 of
+// every 64 elements of their outputs.
+
+#include "rope.cuh"
+#include "softmax.cuh"
+
+namespace attention {
+
+// What all threads of a block work on.
+struct Work {
+    const float *qkv;
+    const unsigned char *keys;
+    const unsigned char *values;
+    const unsigned *table;
+    const unsigned *positions;
+    Paging paging;
+    int heads;
+    int window;
+    // The sequence's first row, and which of its queries (row * group + head of the group) the block has.
+    int row;
+    int from;
+    int to;
+    int kv_head;
+
+    __device__ __forceinline__ int group() const { return heads / paging.kv_heads; }
+    __device__ __forceinline__ int row_of(int query) const { return row + query / group(); }
+    __device__ __forceinline__ int head_of(int query) const { return kv_head * group() + query % group(); }
+    __device__ __forceinline__ Seen seen(int query) const {
+        return seen_from(static_cast<int>(positions[row_of(query)]), window);
+    }
+};
+
+BN_DEVICE Work work_of(const float *qkv, const unsigned char *keys, const unsigned char *values, const unsigned *tasks,
+                       const unsigned *tables, const unsigned *positions, int heads, int kv_heads, int head_dim,
+                       int block_size, int window) {
+    const unsigned *task = tasks + 4 * blockIdx.x;
+    return {qkv, keys, values, tables + task[3], positions, {kv_heads, block_size, head_dim}, heads, window,
+            static_cast<int>(task[0]), static_cast<int>(task[1]), static_cast<int>(task[2]), static_cast<int>(blockIdx.y)};
+}
+
+template <int KIND, int N> BN_DEVICE Stage stage_of(unsigned char *shared, int head_dim) {
+    int queries = static_cast<int>(blockDim.x) / WARP * N;
+    Stage stage;
+    // Tiles of K begin in other banks than their neighbours: a warp reads a line of each.
+    stage.key_stride = tile_bytes<KIND>(head_dim) + TILE * ELEMENT_BYTES<KIND>;
+    stage.value_stride = tile_bytes<KIND>(head_dim);
+    stage.q_stride = (head_dim + 3) / 4 * 4;
+    stage.keys = shared;
+    stage.values = stage.keys + SPAN_TILES * stage.key_stride;
+    stage.q = reinterpret_cast<float *>(stage.values + SPAN_TILES * stage.value_stride);
+    float *weights = stage.q + queries * stage.q_stride;
+    stage.weights = weights + warp() * SPAN * N;
+    stage.positions = reinterpret_cast<int *>(weights + queries * SPAN);
+    return stage;
+}
+
+// Copies the block's queries, and zeros where a warp has fewer than N.
+template <int N> BN_DEVICE void stage_queries(const Work &work, const Stage &stage) {
+    int warps = static_cast<int>(blockDim.x) / WARP, dim = work.paging.head_dim;
+    size_t width = static_cast<size_t>(work.heads + 2 * work.paging.kv_heads) * dim;
+    for (int n = warp(); n < warps * N; n += warps) {
+        int query = work.from + n;
+        bool has = query < work.to;
+        const float *q = has ? work.qkv + work.row_of(query) * width + work.head_of(query) * dim : nullptr;
+        for (int d = lane(); d < stage.q_stride; d += WARP) {
+            stage.q[n * stage.q_stride + d] = has && d < dim ? q[d] : 0.0f;
+        }
+        if (lane() == 0) {
+            stage.positions[n] = has ? work.seen(query).position : -1;
+        }
+    }
+}
+
+// Begins to copy the tiles of a span that any of the block's rows sees.
+template <int KIND>
+BN_DEVICE void request(const Work &work, const unsigned char *data, int span, Seen all, unsigned char *to, int stride) {
+    int bytes = tile_bytes<KIND>(work.paging.head_dim), first = span * SPAN_TILES;
+    int begin = all.first / TILE - first, end = all.position / TILE + 1 - first;
+    for (int t = begin > 0 ? begin : 0; t < (end < SPAN_TILES ? end : SPAN_TILES); t++) {
+        const unsigned char *tile = data + tile_offset<KIND>(work.paging, work.table, work.kv_head, first + t);
+        for (int at = 16 * static_cast<int>(threadIdx.x); at < bytes; at += 16 * static_cast<int>(blockDim.x)) {
+            copy_async16(to + t * stride + at, tile + at);
+        }
+    }
+}
+
+// Runs spans `begin..end`, calling `piece(state, index)` behind the last one of each piece. The next span's K is copied
+// while this one's values are summed, and its V while the scores are.
+template <int KIND, int N, int D, typename Piece>
+BN_DEVICE void attend(const Work &work, const Stage &stage, Seen all, int begin, int end, Piece piece) {
+    int dim = work.paging.head_dim;
+    State<N, D> state;
+    state.clear();
+    request<KIND>(work, work.keys, begin, all, stage.keys, stage.key_stride);
+    copy_async_commit();
+    request<KIND>(work, work.values, begin, all, stage.values, stage.value_stride);
+    copy_async_commit();
+    stage_queries<N>(work, stage);
+    for (int span = begin; span < end; span++) {
+        Part parts[N];
+        float dots[N][2];
+        copy_async_wait<1>();
+        sync_block();
+        bool sees = false;
+        BN_UNROLL
+        for (int n = 0; n < N; n++) {
+            parts[n] = part_of(seen_from(stage.positions[warp() * N + n], work.window), span * SPAN);
+            sees = sees || parts[n].from < parts[n].to;
+        }
+        if (sees) {
+            score<KIND, N>(stage, dim, dots);
+        }
+        copy_async_wait<0>();
+        sync_block();
+        if (sees) {
+            softmax<KIND, N, D>(stage, dim, parts, dots, state);
+        }
+        // An int8 tile's scales of K are read until here.
+        sync_block();
+        if (span + 1 < end) {
+            request<KIND>(work, work.keys, span + 1, all, stage.keys, stage.key_stride);
+        }
+        copy_async_commit();
+        if (sees) {
+            weigh<KIND, N, D>(stage, dim, parts, state);
+        }
+        sync_block();
+        if (span + 1 < end) {
+            request<KIND>(work, work.values, span + 1, all, stage.values, stage.value_stride);
+        }
+        copy_async_commit();
+        if ((span + 1) % PIECE_SPANS == 0 || span + 1 == end) {
+            piece(state, span / PIECE_SPANS);
+            state.clear();
+        }
+    }
+    copy_async_wait<0>();
+}
+
+BN_DEVICE Seen seen_by_all(const Work &work) {
+    return {work.seen(work.from).first, work.seen(work.to - 1).position};
+}
+
+// Floats of a query's state, as the CPU has it: the weighted sum of values, 16 sums of weights, the largest score.
+BN_DEVICE int state_floats(int head_dim) {
+    return head_dim + 2 * TILE;
+}
+
+template <int N, int D> BN_DEVICE void store_state(const State<N, D> &state, int n, int head_dim, float *to) {
+    BN_UNROLL
+    for (int i = 0; i < D; i++) {
+        int d = COLUMNS * i + 2 * lane();
+        if (d < head_dim) {
+            *reinterpret_cast<Two *>(to + d) = {{state.values[n][2 * i], state.values[n][2 * i + 1]}};
+        }
+    }
+    if (lane() < TILE / 2) {
+        *reinterpret_cast<Two *>(to + head_dim + 2 * lane()) = {{state.sums[n][0], state.sums[n][1]}};
+    }
+    if (lane() == 0) {
+        to[head_dim + TILE] = state.max[n];
+    }
+}
+
+template <int D> BN_DEVICE void load_state(const float *from, int head_dim, State<1, D> &state) {
+    BN_UNROLL
+    for (int i = 0; i < D; i++) {
+        int d = COLUMNS * i + 2 * lane();
+        Two values = {{0.0f, 0.0f}};
+        if (d < head_dim) {
+            values = *reinterpret_cast<const Two *>(from + d);
+        }
+        state.values[0][2 * i] = values.x[0];
+        state.values[0][2 * i + 1] = values.x[1];
+    }
+    Two sums = *reinterpret_cast<const Two *>(from + head_dim + 2 * (lane() % 8));
+    state.sums[0][0] = sums.x[0];
+    state.sums[0][1] = sums.x[1];
+    state.max[0] = from[head_dim + TILE];
+}
+
+// A piece's states for all queries of a block, N for each warp.
+template <int KIND, int N, int D>
+BN_DEVICE void decode_piece(const Work &work, unsigned char *shared, Seen all, int index, int slots, float *states) {
+    int dim = work.paging.head_dim, begin = index * PIECE_SPANS, end = begin + PIECE_SPANS;
+    begin = all.first / SPAN > begin ? all.first / SPAN : begin;
+    end = all.position / SPAN + 1 < end ? all.position / SPAN + 1 : end;
+    Stage stage = stage_of<KIND, N>(shared, dim);
+    attend<KIND, N, D>(work, stage, all, begin, end, [&](const State<N, D> &state, int) {
+        BN_UNROLL
+        for (int n = 0; n < N; n++) {
+            int query = work.from + warp() * N + n;
+            if (query >= work.to) {
+                continue;
+            }
+            Seen seen = work.seen(query);
+            int slot = index - seen.first / (SPAN * PIECE_SPANS);
+            if (slot < 0 || index > seen.position / (SPAN * PIECE_SPANS)) {
+                continue;
+            }
+            size_t head = static_cast<size_t>(work.row_of(query)) * work.heads + work.head_of(query);
+            store_state(state, n, dim, states + (head * slots + slot) * state_floats(dim));
+        }
+    });
+}
+
+template <int KIND, int D> BN_DEVICE void decode(const Work &work, unsigned char *shared, int slots, float *states) {
+    Seen all = seen_by_all(work);
+    int index = all.first / (SPAN * PIECE_SPANS) + static_cast<int>(blockIdx.z);
+    if (index > all.position / (SPAN * PIECE_SPANS)) {
+        return;
+    }
+    int warps = static_cast<int>(blockDim.x) / WARP, queries = work.to - work.from;
+    if (queries <= warps) {
+        decode_piece<KIND, 1, D>(work, shared, all, index, slots, states);
+    } else if (queries <= 2 * warps) {
+        decode_piece<KIND, 2, D>(work, shared, all, index, slots, states);
+    } else {
+        decode_piece<KIND, 4, D>(work, shared, all, index, slots, states);
+    }
+}
+
+// A block's queries over all that they see.
+template <int KIND, int D> BN_DEVICE void prefill(const Work &work, unsigned char *shared, float *out) {
+    constexpr int N = 4;
+    int dim = work.paging.head_dim;
+    Seen all = seen_by_all(work);
+    Stage stage = stage_of<KIND, N>(shared, dim);
+    State<N, D> total;
+    total.clear();
+    int end = all.position / SPAN + 1;
+    attend<KIND, N, D>(work, stage, all, all.first / SPAN, end, [&](const State<N, D> &state, int index) {
+        BN_UNROLL
+        for (int n = 0; n < N; n++) {
+            Seen seen = seen_from(stage.positions[warp() * N + n], work.window);
+            int first = seen.first / (SPAN * PIECE_SPANS);
+            if (seen.position < 0 || index < first || index > seen.position / (SPAN * PIECE_SPANS)) {
+                continue;
+            }
+            if (index > first) {
+                merge(total, state, n, n);
+                continue;
+            }
+            total.max[n] = state.max[n];
+            total.sums[n][0] = state.sums[n][0];
+            total.sums[n][1] = state.sums[n][1];
+            BN_UNROLL
+            for (int i = 0; i < 2 * D; i++) {
+                total.values[n][i] = state.values[n][i];
+            }
+        }
+    });
+    BN_UNROLL
+    for (int n = 0; n < N; n++) {
+        int query = work.from + warp() * N + n;
+        if (query < work.to) {
+            size_t head = static_cast<size_t>(work.row_of(query)) * work.heads + work.head_of(query);
+            finish(total, n, dim, out + head * dim);
+        }
+    }
+}
+
+// Both kernels take `qkv` [T, (heads + 2 kv_heads) * head_dim], of which q is normed, rotated and scaled; a layer's K and V;
+// `tasks` [blocks in x, 4]: a sequence's first row, queries from and to (a query is row * group + head of the group, at
+// most 4 for each warp), where its block table begins in `tables`; `positions` [T]; `window` 0: all is seen. `head_dim` is
+// even and at most the number in the kernel's name.
+// Grid (tasks, kv_heads, for decode the most pieces of 256 positions that a task sees), block 32 to 512 threads.
+// Shared bytes, with N queries for each warp (decode: 1, 2 or 4, the fewest that do; prefill: 4) and E bytes of an element:
+// 4 * (2 * tile_bytes + 16 * E) + warps * N * 4 * (head_dim rounded up to 4 + 64 + 1).
+#define BN_ATTENTION(kind, KIND, width)                                                                                \
+    /* States [T, heads, slots, head_dim + 32] of a row's pieces, from its first one on; for `bn_attention_merge`. */  \
+    BN_KERNEL_OF(512, attention_decode_##kind##_##width)(                                                              \
+        float *states, const float *qkv, const unsigned char *keys, const unsigned char *values,                       \
+        const unsigned *tasks, const unsigned *tables, const unsigned *positions, int heads, int kv_heads,             \
+        int head_dim, int block_size, int window, int slots) {                                                         \
+        BN_SHARED(shared);                                                                                             \
+        Work work = work_of(qkv, keys, values, tasks, tables, positions, heads, kv_heads, head_dim, block_size,        \
+                            window);                                                                                   \
+        decode<KIND, width / COLUMNS>(work, shared, slots, states);                                                    \
+    }                                                                                                                  \
+    /* Out [T, heads, head_dim]. */                                                                                    \
+    BN_KERNEL_OF(256, attention_prefill_##kind##_##width)(                                                             \
+        float *out, const float *qkv, const unsigned char *keys, const unsigned char *values, const unsigned *tasks,   \
+        const unsigned *tables, const unsigned *positions, int heads, int kv_heads, int head_dim, int block_size,      \
+        int window) {                                                                                                  \
+        BN_SHARED(shared);                                                                                             \
+        Work work = work_of(qkv, keys, values, tasks, tables, positions, heads, kv_heads, head_dim, block_size,        \
+                            window);                                                                                   \
+        prefill<KIND, width / COLUMNS>(work, shared, out);                                                             \
+    }
+
+BN_ATTENTION(f32, KV_F32, 64)
+BN_ATTENTION(f32, KV_F32, 128)
+BN_ATTENTION(f32, KV_F32, 256)
+BN_ATTENTION(f16, KV_F16, 64)
+BN_ATTENTION(f16, KV_F16, 128)
+BN_ATTENTION(f16, KV_F16, 256)
+BN_ATTENTION(int8, KV_INT8, 64)
+BN_ATTENTION(int8, KV_INT8, 128)
+BN_ATTENTION(int8, KV_INT8, 256)
+
+// Merges the pieces of `states` in their order: `out` [T, heads, head_dim]. A warp for each of the `count` = T * heads
+// heads; grid as many as have them all, any block.
+BN_KERNEL(attention_merge)(float *out, const float *states, const unsigned *positions, int count, int heads, int head_dim,
+                           int window, int slots) {
+    constexpr int D = WIDEST / COLUMNS;
+    int head = static_cast<int>(blockIdx.x * (blockDim.x / WARP)) + warp();
+    if (head >= count) {
+        return;
+    }
+    Seen seen = seen_from(static_cast<int>(positions[head / heads]), window);
+    int pieces = seen.position / (SPAN * PIECE_SPANS) - seen.first / (SPAN * PIECE_SPANS) + 1;
+    const float *from = states + static_cast<size_t>(head) * slots * state_floats(head_dim);
+    State<1, D> total, piece;
+    load_state(from, head_dim, total);
+    for (int slot = 1; slot < pieces; slot++) {
+        load_state(from + slot * state_floats(head_dim), head_dim, piece);
+        merge(total, piece, 0, 0);
+    }
+    finish(total, 0, head_dim, out + static_cast<size_t>(head) * head_dim);
+}
+
+// Norms (where there are weights), rotates and scales the q heads of `qkv` [T, (heads + 2 kv_heads) * head_dim] in their
+// place; stores k, normed and rotated, and v in a layer's tiles. `turns` [T, 2 pairs]: cosines, then sines; `tables_at`
+// [T]: where the block table of a row's sequence begins in `tables`; `positions` [T]. `q_norm` and `k_norm` [head_dim], or
+// both null. `head_dim` at most 256. Grid T, any block of whole warps, each with 1024 bytes of shared memory.
+#define BN_ROPE_KV_WRITE(kind, KIND)                                                                                   \
+    BN_KERNEL(rope_kv_write_##kind)(float *qkv, unsigned char *keys, unsigned char *values, const float *turns,        \
+                                    const unsigned *tables, const unsigned *tables_at, const unsigned *positions,      \
+                                    const float *q_norm, const float *k_norm, float q_eps, float k_eps,                \
+                                    float q_scale, int heads, int kv_heads, int head_dim, int block_size, int pairs,   \
+                                    int interleaved) {                                                                 \
+        BN_SHARED(shared);                                                                                             \
+        write_head<KIND>(qkv, keys, values, turns, tables, tables_at, positions, q_norm, k_norm, q_eps, k_eps,         \
+                         q_scale, heads, {kv_heads, block_size, head_dim}, pairs, interleaved,                         \
+                         reinterpret_cast<float *>(shared) + warp() * WIDEST);                                         \
+    }
+
+BN_ROPE_KV_WRITE(f32, KV_F32)
+BN_ROPE_KV_WRITE(f16, KV_F16)
+BN_ROPE_KV_WRITE(int8, KV_INT8)
+
+} // namespace attention

@@ -1,0 +1,203 @@
+// What kernels are written with: the machine's primitives under one name each, for nvcc (sm_80 and newer) and for the
+// emulation that tests run on (g++).
+//
+// Blocks are one-dimensional, of whole warps. Every lane of a warp calls a warp's function, every thread of a block
+// `sync_block`.
+#pragma once
+
+#ifdef __CUDACC__
+
+#include <cstdint>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#define BN_KERNEL(name) extern "C" __global__ void bn_##name
+// With the most threads of a block, which bounds the registers.
+#define BN_KERNEL_OF(threads, name) extern "C" __global__ void __launch_bounds__(threads) bn_##name
+#define BN_DEVICE static __device__ __forceinline__
+// The block's dynamic shared memory, 16-byte aligned, as `unsigned char *name`.
+#define BN_SHARED(name)                                                                                                \
+    extern __shared__ uint4 bn_shared_memory[];                                                                        \
+    unsigned char *name = reinterpret_cast<unsigned char *>(bn_shared_memory)
+
+BN_DEVICE void sync_block() {
+    __syncthreads();
+}
+
+BN_DEVICE void sync_warp() {
+    __syncwarp(0xffffffffu);
+}
+
+// The value of another lane: float, double, int, unsigned, and those of 64 bits.
+template <class T> BN_DEVICE T shfl(T value, int lane) {
+    return __shfl_sync(0xffffffffu, value, lane);
+}
+
+template <class T> BN_DEVICE T shfl_xor(T value, int mask) {
+    return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+
+// The value of lane + delta; the lane's own where there is none.
+template <class T> BN_DEVICE T shfl_down(T value, unsigned delta) {
+    return __shfl_down_sync(0xffffffffu, value, delta);
+}
+
+// A bit for each lane.
+BN_DEVICE unsigned warp_ballot(bool yes) {
+    return __ballot_sync(0xffffffffu, yes);
+}
+
+// c plus the products of four signed bytes.
+BN_DEVICE int dp4a(int a, int b, int c) {
+    return __dp4a(a, b, c);
+}
+
+// d += a b for a 16 x 32 and b 32 x 8, int8, fragments as the PTX ISA lays out mma.m16n8k32.
+BN_DEVICE void mma_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// d += a b for a 16 x 16 and b 16 x 8, f16, summed in f32 in an order that NVIDIA does not say.
+BN_DEVICE void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// As `mma_f16`, of bf16.
+BN_DEVICE void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Sixteen bytes to shared memory, both 16-byte aligned; there for this thread behind `copy_async_wait`, for others
+// behind a barrier after that.
+BN_DEVICE void copy_async16(void *shared, const void *global) {
+    uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+}
+
+// Ends a group of copies.
+BN_DEVICE void copy_async_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Waits until at most the last N groups are under way.
+template <int N> BN_DEVICE void copy_async_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// Rounded to nearest, and not fused by the compiler with what stands around them.
+BN_DEVICE float fma_rn(float a, float b, float c) {
+    return __fmaf_rn(a, b, c);
+}
+
+BN_DEVICE float mul_rn(float a, float b) {
+    return __fmul_rn(a, b);
+}
+
+BN_DEVICE float add_rn(float a, float b) {
+    return __fadd_rn(a, b);
+}
+
+BN_DEVICE float div_rn(float a, float b) {
+    return __fdiv_rn(a, b);
+}
+
+BN_DEVICE float sqrt_rn(float a) {
+    return __fsqrt_rn(a);
+}
+
+BN_DEVICE double fma_rn(double a, double b, double c) {
+    return __fma_rn(a, b, c);
+}
+
+BN_DEVICE double mul_rn(double a, double b) {
+    return __dmul_rn(a, b);
+}
+
+BN_DEVICE double add_rn(double a, double b) {
+    return __dadd_rn(a, b);
+}
+
+BN_DEVICE double div_rn(double a, double b) {
+    return __ddiv_rn(a, b);
+}
+
+// To the nearest whole number, halves to the even one; NaN becomes 0, what is too large the largest int.
+BN_DEVICE int round_even(float a) {
+    return __float2int_rn(a);
+}
+
+BN_DEVICE float half_to_float(uint16_t bits) {
+    return __half2float(__ushort_as_half(bits));
+}
+
+BN_DEVICE uint16_t float_to_half(float a) {
+    return __half_as_ushort(__float2half_rn(a));
+}
+
+#else
+#include "../emulation/emulation.h"
+#endif
+
+constexpr int WARP = 32;
+
+BN_DEVICE int lane() {
+    return static_cast<int>(threadIdx.x % WARP);
+}
+
+BN_DEVICE int warp() {
+    return static_cast<int>(threadIdx.x / WARP);
+}
+
+// The same sum in every lane: upper half added to lower, as `tree_sum` of the CPU's kernels does with 32.
+BN_DEVICE float warp_sum(float value) {
+    for (int mask = WARP / 2; mask > 0; mask /= 2) {
+        value = add_rn(value, shfl_xor(value, mask));
+    }
+    return value;
+}
+
+BN_DEVICE int warp_sum(int value) {
+    for (int mask = WARP / 2; mask > 0; mask /= 2) {
+        value += shfl_xor(value, mask);
+    }
+    return value;
+}
+
+// NaN is passed over.
+BN_DEVICE float warp_max(float value) {
+    for (int mask = WARP / 2; mask > 0; mask /= 2) {
+        value = fmaxf(value, shfl_xor(value, mask));
+    }
+    return value;
+}
+
+BN_DEVICE float bf16_to_float(uint16_t bits) {
+    return __uint_as_float(static_cast<uint32_t>(bits) << 16);
+}
+
+// e^x with the bits of the CPU's `exp` (src/kernels/rows/exp.rs): 0 below -87, infinity above 88, NaN for NaN.
+BN_DEVICE float bn_exp(float x) {
+    if (x < -87.0f) {
+        return 0.0f;
+    }
+    if (x > 88.0f) {
+        return __uint_as_float(0x7f800000u);
+    }
+    float n = rintf(mul_rn(x, 1.4426950408889634f));
+    float r = fma_rn(n, 2.1219444e-4f, fma_rn(n, -0.6933594f, x));
+    float p = 1.9875692e-4f;
+    p = fma_rn(p, r, 1.3981999e-3f);
+    p = fma_rn(p, r, 8.333452e-3f);
+    p = fma_rn(p, r, 4.1665796e-2f);
+    p = fma_rn(p, r, 0.16666665f);
+    p = fma_rn(p, r, 0.5f);
+    float y = add_rn(fma_rn(p, mul_rn(r, r), r), 1.0f);
+    // n lies within -126 and 127 (0 for NaN): the exponent's bits are a normal number's.
+    return mul_rn(y, __uint_as_float(static_cast<uint32_t>(round_even(n) + 127) << 23));
+}

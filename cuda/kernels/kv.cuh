@@ -1,0 +1,139 @@
+// How K and V are stored, as src/kernels/attention/kv.rs has it: by tiles of 16 positions, in f32, F16, or int8 with a
+// scale per position and head. A head's tile of K is [head_dim, 16], of V [16, head_dim]; behind the values of an int8
+// tile stand its 16 scales. Bytes are the CPU's, so that blocks are copied between host and device as they are.
+#pragma once
+
+#include "device.cuh"
+
+#include <cmath>
+
+#ifndef BN_UNROLL
+#ifdef __CUDACC__
+#define BN_UNROLL _Pragma("unroll")
+#else
+#define BN_UNROLL
+#endif
+#endif
+
+namespace attention {
+
+// As `KvType` numbers them.
+constexpr int KV_F32 = 0;
+constexpr int KV_F16 = 1;
+constexpr int KV_INT8 = 2;
+
+// Positions per tile; block sizes are multiples of it.
+constexpr int TILE = 16;
+
+template <int KIND> constexpr int ELEMENT_BYTES = KIND == KV_F32 ? 4 : KIND == KV_F16 ? 2 : 1;
+template <int KIND> constexpr int SCALES_BYTES = KIND == KV_INT8 ? TILE * 4 : 0;
+
+// Bytes of one head's K or V of 16 positions: a multiple of 16.
+template <int KIND> BN_DEVICE int tile_bytes(int head_dim) {
+    return TILE * head_dim * ELEMENT_BYTES<KIND> + SCALES_BYTES<KIND>;
+}
+
+// One layer's K or V: [blocks, kv_heads, block_size / 16] tiles.
+struct Paging {
+    int kv_heads;
+    int block_size;
+    int head_dim;
+};
+
+// The first byte of tile `index`, counted from position 0, of the sequence whose blocks `table` has.
+template <int KIND> BN_DEVICE size_t tile_offset(const Paging &paging, const unsigned *table, int kv_head, int index) {
+    int tiles = paging.block_size / TILE;
+    size_t of_head = static_cast<size_t>(table[index / tiles]) * paging.kv_heads + kv_head;
+    return (of_head * tiles + index % tiles) * tile_bytes<KIND>(paging.head_dim);
+}
+
+// Two floats beside each other, loaded at once.
+struct alignas(8) Two {
+    float x[2];
+};
+
+// Two elements beside each other, without their scales; the first is an even one of its row.
+template <int KIND> BN_DEVICE Two load_two(const unsigned char *at) {
+    if constexpr (KIND == KV_F32) {
+        return *reinterpret_cast<const Two *>(at);
+    } else if constexpr (KIND == KV_F16) {
+        uint32_t both = *reinterpret_cast<const uint32_t *>(at);
+        return {{half_to_float(static_cast<uint16_t>(both)), half_to_float(static_cast<uint16_t>(both >> 16))}};
+    } else {
+        // A byte plus 128 in the low bits of 2^23: cheaper than a conversion, and exact.
+        uint32_t both = *reinterpret_cast<const uint16_t *>(at) ^ 0x8080u;
+        float low = __uint_as_float(0x4B000000u | (both & 0xFF)), high = __uint_as_float(0x4B000000u | both >> 8);
+        return {{add_rn(low, -8388736.0f), add_rn(high, -8388736.0f)}};
+    }
+}
+
+// What position `at` (of 16) of an int8 tile is multiplied with.
+BN_DEVICE float tile_scale(const unsigned char *tile, int at, int head_dim) {
+    return reinterpret_cast<const float *>(tile + TILE * head_dim)[at];
+}
+
+// What one row of int8 is made with.
+struct Int8Scale {
+    float scale;
+    float inverse;
+};
+
+// Of a row whose elements 32 lanes have, `lane() + 32 * i` each. A value that is not finite makes the whole row NaN.
+template <int COUNT> BN_DEVICE Int8Scale int8_scale(const float (&row)[COUNT]) {
+    float most = 0.0f;
+    int odd = 0;
+    for (int i = 0; i < COUNT; i++) {
+        float size = row[i] < 0.0f ? -row[i] : row[i];
+        most = size > most ? size : most;
+        odd += !(size < INFINITY);
+    }
+    most = warp_max(most);
+    if (warp_sum(odd) > 0) {
+        return {__uint_as_float(0x7FC00000u), 0.0f};
+    }
+    return {div_rn(most, 127.0f), div_rn(127.0f, most)};
+}
+
+// Where all are 0 the inverse is infinite and 0 * infinity NaN, whose code is 0.
+BN_DEVICE signed char int8_code(float x, float inverse) {
+    float code = mul_rn(x, inverse);
+    code = code > 127.0f ? 127.0f : code;
+    code = code < -127.0f ? -127.0f : code;
+    return code == code ? static_cast<signed char>(round_even(code)) : 0;
+}
+
+// Beyond the range of halves the largest; NaN stays NaN.
+BN_DEVICE uint16_t half_code(float x) {
+    x = x > 65504.0f ? 65504.0f : x;
+    return float_to_half(x < -65504.0f ? -65504.0f : x);
+}
+
+// Stores a row, of which a lane has elements `lane() + 32 * i`, as position `at` of a tile of K (`keys`) or V. Zeros stand
+// where `row` is longer than the head.
+template <int KIND, int COUNT>
+BN_DEVICE void store_row(unsigned char *tile, bool keys, int at, int head_dim, const float (&row)[COUNT]) {
+    Int8Scale by = {0.0f, 0.0f};
+    if constexpr (KIND == KV_INT8) {
+        by = int8_scale(row);
+        if (lane() == 0) {
+            reinterpret_cast<float *>(tile + TILE * head_dim)[at] = by.scale;
+        }
+    }
+    BN_UNROLL
+    for (int i = 0; i < COUNT; i++) {
+        int d = lane() + WARP * i;
+        if (d >= head_dim) {
+            break;
+        }
+        int to = keys ? d * TILE + at : at * head_dim + d;
+        if constexpr (KIND == KV_F32) {
+            reinterpret_cast<float *>(tile)[to] = row[i];
+        } else if constexpr (KIND == KV_F16) {
+            reinterpret_cast<uint16_t *>(tile)[to] = half_code(row[i]);
+        } else {
+            reinterpret_cast<signed char *>(tile)[to] = int8_code(row[i], by.inverse);
+        }
+    }
+}
+
+} // namespace attention

@@ -1,0 +1,480 @@
+// From rows of logits to tokens: the draws of src/sample, where a request sets no more than temperature, top_k, top_p and
+// min_p, which run in this order.
+//
+// What the filters keep is always a beginning of one order: greater logits first, and of equal ones the lower token. So a
+// limit in this order says what is left; it is packed anew from the row behind each filter, for sums of weights go by
+// 256 of what is left (src/kernels/rows/logits.rs).
+//
+// The sums that decide a draw have the CPU's order. So has top_p's where the CPU sorts at most `FEW` tokens; else its sums
+// in f64 have another order here, and where one comes as close to top_p as its rounding, one token more or less is kept.
+
+#include "philox.cuh"
+
+#include <cfloat>
+#include <cmath>
+
+namespace sampling {
+
+// A block's threads; sums in `Search` are divided among them.
+constexpr int THREADS = 512;
+constexpr int WARPS = THREADS / WARP;
+// Values that have a top in common, and logits whose weights are summed in f32, in 16 lanes.
+constexpr int TOP = 128;
+constexpr int PART = 256;
+constexpr int LANES = 16;
+// So many are sorted.
+constexpr int FEW = 2048;
+// So many of the first mostly have a share of the mass.
+constexpr int GUESS = 256;
+// Powers of 2 from there down are 0.
+constexpr float LOWEST = -127.0f;
+
+// What the threads of a block tell each other.
+struct Board {
+    double sums[WARPS];
+    double mass;
+    float values[WARPS];
+    int places[WARPS];
+    int found;
+    int counts[WARPS];
+};
+
+// The block's shared memory.
+struct Room {
+    Board *board;
+    // [FEW]
+    uint64_t *list;
+    float *weights;
+    // [count / PART, rounded up]
+    double *masses;
+};
+
+constexpr size_t LIST_BYTES = FEW * sizeof(uint64_t), WEIGHTS_BYTES = FEW * sizeof(float);
+
+BN_DEVICE Room room_of(unsigned char *shared) {
+    return {reinterpret_cast<Board *>(shared + LIST_BYTES + WEIGHTS_BYTES), reinterpret_cast<uint64_t *>(shared),
+            reinterpret_cast<float *>(shared + LIST_BYTES),
+            reinterpret_cast<double *>(shared + LIST_BYTES + WEIGHTS_BYTES + sizeof(Board))};
+}
+
+// Numbers in the order of floats; both zeros have one.
+BN_DEVICE uint32_t ascending(float x) {
+    uint32_t bits = __float_as_uint(add_rn(x, 0.0f));
+    return bits ^ (bits >> 31 != 0 ? 0xFFFFFFFFu : 0x80000000u);
+}
+
+BN_DEVICE float from_ascending(uint32_t number) {
+    return __uint_as_float(number ^ (number >> 31 != 0 ? 0x80000000u : 0xFFFFFFFFu));
+}
+
+// Where something stands in the order of what is likely: lower places come first.
+BN_DEVICE uint64_t place_of(float logit, uint32_t at) {
+    return static_cast<uint64_t>(~ascending(logit)) << 32 | at;
+}
+
+BN_DEVICE float logit_at(uint64_t place) {
+    return from_ascending(~static_cast<uint32_t>(place >> 32));
+}
+
+constexpr uint64_t NOWHERE = ~static_cast<uint64_t>(0);
+
+// What makes weights of logits: e^((x - max) / temperature).
+struct Scale {
+    float max;
+    float slope;
+};
+
+// 2^x for x from `LOWEST` to 0, with the bits of the CPU's.
+BN_DEVICE float exp2_neg(float x) {
+    constexpr float ROUND = 12582912.0f;
+    float shifted = add_rn(x, ROUND), r = add_rn(x, -add_rn(shifted, -ROUND));
+    float p = 1.3264727e-3f;
+    p = add_rn(mul_rn(p, r), 9.671513e-3f);
+    p = add_rn(mul_rn(p, r), 5.5507336e-2f);
+    p = add_rn(mul_rn(p, r), 2.4022243e-1f);
+    p = add_rn(mul_rn(p, r), 6.93147e-1f);
+    p = add_rn(mul_rn(p, r), 1.0f);
+    return mul_rn(p, __uint_as_float((__float_as_uint(shifted) - __float_as_uint(ROUND) + 127u) << 23));
+}
+
+BN_DEVICE float weight_of(Scale scale, float logit) {
+    float power = mul_rn(add_rn(logit, -scale.max), scale.slope);
+    return exp2_neg(power > LOWEST ? power : LOWEST);
+}
+
+// The sum of all threads' values, in one order of THREADS.
+BN_DEVICE double block_sum(Board *board, double value) {
+    for (int mask = WARP / 2; mask > 0; mask /= 2) {
+        value = add_rn(value, shfl_xor(value, mask));
+    }
+    sync_block();
+    if (lane() == 0) {
+        board->sums[warp()] = value;
+    }
+    sync_block();
+    double sum = 0.0;
+    for (double part : board->sums) {
+        sum = add_rn(sum, part);
+    }
+    return sum;
+}
+
+// The number that thread 0 has.
+template <class T> BN_DEVICE T from_first(T *on_board, T value) {
+    sync_block();
+    if (threadIdx.x == 0) {
+        *on_board = value;
+    }
+    sync_block();
+    return *on_board;
+}
+
+// Calls `put(n, at)` for the n-th place of `0..count` for which `keep(at)`, in parallel; not at all where there are more
+// than `most`. How many there are.
+template <class Keep, class Put> BN_DEVICE int compact(Board *board, int count, int most, Keep keep, Put put) {
+    int each = ((count + WARPS - 1) / WARPS + WARP - 1) / WARP * WARP;
+    int from = warp() * each, to = from + each < count ? from + each : count, own = 0;
+    for (int at = from; at < to; at += WARP) {
+        own += __popc(warp_ballot(at + lane() < to && keep(at + lane())));
+    }
+    sync_block();
+    if (lane() == 0) {
+        board->counts[warp()] = own;
+    }
+    sync_block();
+    int before = 0, all = 0;
+    for (int n = 0; n < WARPS; n++) {
+        before += n < warp() ? board->counts[n] : 0;
+        all += board->counts[n];
+    }
+    for (int at = from; at < to && all <= most; at += WARP) {
+        bool keeps = at + lane() < to && keep(at + lane());
+        unsigned flags = warp_ballot(keeps);
+        if (keeps) {
+            put(before + __popc(flags & ((1u << lane()) - 1)), at + lane());
+        }
+        before += __popc(flags);
+    }
+    sync_block();
+    return all;
+}
+
+// Sorts the first `count` of the list, and leaves NOWHERE behind them.
+BN_DEVICE void sort(uint64_t *list, int count) {
+    int size = 1, own = static_cast<int>(threadIdx.x);
+    while (size < count) {
+        size *= 2;
+    }
+    for (int at = count + own; at < size; at += THREADS) {
+        list[at] = NOWHERE;
+    }
+    for (int width = 2; width <= size; width *= 2) {
+        for (int distance = width / 2; distance > 0; distance /= 2) {
+            sync_block();
+            for (int n = own; n < size / 2; n += THREADS) {
+                int low = 2 * n - n % distance, high = low + distance;
+                uint64_t a = list[low], b = list[high];
+                if ((a > b) == ((low & width) == 0)) {
+                    list[low] = b;
+                    list[high] = a;
+                }
+            }
+        }
+    }
+    sync_block();
+}
+
+// What is left of a row: `logits`, and of each its token, or none where it is the whole row.
+struct Left {
+    const float *logits;
+    const uint32_t *tokens;
+    int count;
+};
+
+// How far down the order a number of tokens or a share of the mass reaches.
+struct Search {
+    Room room;
+    Left left;
+    Scale scale;
+    // Each token weighs 1.
+    bool counts;
+
+    __device__ __forceinline__ double weight(float logit) const {
+        return counts ? 1.0 : static_cast<double>(weight_of(scale, logit));
+    }
+
+    // A logit that at least `guess` reach, if there are as many tops that are possible.
+    __device__ __forceinline__ float bar(int guess) const {
+        int tops = (left.count + TOP - 1) / TOP;
+        for (int n = warp(); n < tops; n += WARPS) {
+            float top = -INFINITY;
+            for (int at = TOP * n + lane(); at < TOP * (n + 1) && at < left.count; at += WARP) {
+                top = left.logits[at] > top ? left.logits[at] : top;
+            }
+            top = warp_max(top);
+            if (lane() == 0) {
+                room.list[n] = top > -FLT_MAX ? place_of(top, static_cast<uint32_t>(n)) : NOWHERE;
+            }
+        }
+        sync_block();
+        sort(room.list, tops);
+        int possible = compact(room.board, tops, FEW, [&](int n) { return room.list[n] != NOWHERE; }, [](int, int) {});
+        int last = (guess < possible ? guess : possible) - 1;
+        float found = last < 0 ? -FLT_MAX : logit_at(room.list[last]);
+        sync_block();
+        return found;
+    }
+
+    // The first of the sorted list at which the running sum reaches `wanted`; NOWHERE if none does.
+    __device__ __forceinline__ uint64_t cut(int count, double wanted) const {
+        for (int n = static_cast<int>(threadIdx.x); n < count; n += THREADS) {
+            room.weights[n] = static_cast<float>(weight(logit_at(room.list[n])));
+        }
+        sync_block();
+        int found = -1;
+        if (threadIdx.x == 0) {
+            double sum = 0.0;
+            for (int n = 0; n < count && found < 0; n++) {
+                sum = add_rn(sum, static_cast<double>(room.weights[n]));
+                found = sum >= wanted ? n : -1;
+            }
+        }
+        found = from_first(&room.board->found, found);
+        return found < 0 ? NOWHERE : room.list[found];
+    }
+
+    // What all weigh whose number is at least `number`; all of them are possible.
+    __device__ __forceinline__ double sum_from(uint32_t number) const {
+        double sum = 0.0;
+        for (int at = static_cast<int>(threadIdx.x); at < left.count; at += THREADS) {
+            sum = add_rn(sum, ascending(left.logits[at]) >= number ? weight(left.logits[at]) : 0.0);
+        }
+        return block_sum(room.board, sum);
+    }
+
+    // As `reach`, by bisection of the floats: where too many would have to be sorted.
+    __device__ __forceinline__ uint64_t narrow(double wanted) const {
+        uint32_t low = ascending(-FLT_MAX), high = ascending(scale.max) + 1;
+        if (sum_from(low) < wanted) {
+            return NOWHERE;
+        }
+        while (high - low > 1) {
+            uint32_t middle = low + (high - low) / 2;
+            bool reaches = sum_from(middle) >= wanted;
+            low = reaches ? middle : low;
+            high = reaches ? high : middle;
+        }
+        double missing = add_rn(wanted, -sum_from(high)), each = weight(from_ascending(low));
+        double needed = each > 0.0 ? ceil(div_rn(missing, each)) : 1.0;
+        auto equal = [&](int at) { return ascending(left.logits[at]) == low; };
+        int all = compact(room.board, left.count, -1, equal, [](int, int) {});
+        int nth = needed < all ? static_cast<int>(needed) - 1 : all - 1;
+        compact(room.board, left.count, left.count, equal, [&](int n, int at) {
+            if (n == (nth > 0 ? nth : 0)) {
+                room.board->found = at;
+            }
+        });
+        return place_of(from_ascending(low), static_cast<uint32_t>(room.board->found));
+    }
+
+    // The last place of the fewest first ones that weigh at least `wanted`, or NOWHERE. `guess`: so many may do.
+    __device__ __forceinline__ uint64_t reach(double wanted, int guess) const {
+        if ((guess < left.count ? guess : left.count) <= FEW) {
+            float low = left.count <= FEW ? -FLT_MAX : bar(guess);
+            int count = compact(room.board, left.count, FEW, [&](int at) { return left.logits[at] >= low; },
+                                [&](int n, int at) {
+                                    room.list[n] = place_of(left.logits[at], static_cast<uint32_t>(at));
+                                });
+            if (count <= FEW) {
+                sort(room.list, count);
+                uint64_t place = cut(count, wanted);
+                if (place != NOWHERE) {
+                    return place;
+                }
+            }
+        }
+        return narrow(wanted);
+    }
+};
+
+// A row, and where what is left of it is packed.
+struct Row {
+    Room room;
+    const float *logits;
+    int vocab;
+    float *packed;
+    uint32_t *tokens;
+};
+
+// Packs what stands at `last` and before it, if that is less than up to `limit`, which it becomes. Both are places of tokens.
+BN_DEVICE void keep(const Row &row, Left &left, uint64_t last, uint64_t &limit) {
+    if (last >= limit) {
+        return;
+    }
+    limit = last;
+    float low = logit_at(last);
+    uint32_t token = static_cast<uint32_t>(last);
+    auto keeps = [&](int n) {
+        return row.logits[n] > low || (row.logits[n] == low && static_cast<uint32_t>(n) <= token);
+    };
+    int count = compact(row.room.board, row.vocab, row.vocab, keeps, [&](int n, int from) {
+        row.packed[n] = row.logits[from];
+        row.tokens[n] = static_cast<uint32_t>(from);
+    });
+    left = {row.packed, row.tokens, count};
+}
+
+// The place of the token at a place of `left`.
+BN_DEVICE uint64_t token_place(const Left &left, uint64_t place) {
+    if (place == NOWHERE || left.tokens == nullptr) {
+        return place;
+    }
+    return (place >> 32 << 32) | left.tokens[static_cast<uint32_t>(place)];
+}
+
+// What all that is left weighs, and each PART of it to `masses`: sixteen lanes in f32, then a tree and a sum in f64.
+BN_DEVICE double weigh(const Room &room, const Left &left, Scale scale) {
+    int parts = (left.count + PART - 1) / PART, own = static_cast<int>(threadIdx.x) % LANES;
+    int first = static_cast<int>(threadIdx.x) / LANES, groups = THREADS / LANES;
+    for (int base = 0; base < parts; base += groups) {
+        int part = base + first;
+        float weights = 0.0f;
+        for (int at = PART * part + own; at < PART * (part + 1) && at < left.count; at += LANES) {
+            weights = add_rn(weights, weight_of(scale, left.logits[at]));
+        }
+        double sum = static_cast<double>(weights);
+        for (int mask = LANES / 2; mask > 0; mask /= 2) {
+            sum = add_rn(sum, shfl_xor(sum, mask));
+        }
+        if (own == 0 && part < parts) {
+            room.masses[part] = sum;
+        }
+    }
+    sync_block();
+    double mass = 0.0;
+    if (threadIdx.x == 0) {
+        for (int part = 0; part < parts; part++) {
+            mass = add_rn(mass, room.masses[part]);
+        }
+    }
+    return from_first(&room.board->mass, mass);
+}
+
+// The first token at which the running sum of weights passes `u` of their mass; where rounding leaves it short at the end,
+// the last one with any weight.
+BN_DEVICE int draw(const Room &room, const Left &left, Scale scale, double u) {
+    double rest = mul_rn(u, weigh(room, left, scale));
+    int from = 0, last = 0, parts = (left.count + PART - 1) / PART;
+    if (threadIdx.x == 0) {
+        while (from < parts - 1 && rest >= room.masses[from]) {
+            rest = add_rn(rest, -room.masses[from++]);
+        }
+    }
+    from = PART * from_first(&room.board->found, from);
+    for (bool found = false; from < left.count && !found; from += PART) {
+        int count = left.count - from < PART ? left.count - from : PART;
+        for (int n = static_cast<int>(threadIdx.x); n < count; n += THREADS) {
+            room.weights[n] = weight_of(scale, left.logits[from + n]);
+        }
+        sync_block();
+        if (threadIdx.x == 0) {
+            for (int n = 0; n < count && !found; n++) {
+                float weight = room.weights[n];
+                last = weight > 0.0f ? from + n : last;
+                rest = add_rn(rest, -static_cast<double>(weight));
+                found = weight > 0.0f && rest < 0.0;
+            }
+        }
+        found = from_first(&room.board->found, static_cast<int>(found)) != 0;
+    }
+    last = from_first(&room.board->found, last);
+    return left.tokens != nullptr ? static_cast<int>(left.tokens[last]) : last;
+}
+
+// What top-k, top-p and min-p leave of a row.
+BN_DEVICE Left filtered(const Row &row, Scale scale, float temperature, int top_k, float top_p, float min_p_log) {
+    Left left = {row.logits, nullptr, row.vocab};
+    uint64_t limit = NOWHERE;
+    if (top_k > 0 && top_k < row.vocab) {
+        Search search = {row.room, left, scale, true};
+        keep(row, left, token_place(left, search.reach(static_cast<double>(top_k), top_k)), limit);
+    }
+    if (top_p < 1.0f) {
+        Search search = {row.room, left, scale, false};
+        double wanted = mul_rn(static_cast<double>(top_p), weigh(row.room, left, scale));
+        keep(row, left, token_place(left, search.reach(wanted, GUESS)), limit);
+    }
+    if (min_p_log > -INFINITY) {
+        float floor = add_rn(scale.max, mul_rn(temperature, min_p_log));
+        keep(row, left, place_of(floor < scale.max ? floor : scale.max, 0xFFFFFFFFu), limit);
+    }
+    return left;
+}
+
+// In place of a token: the row is no distribution.
+constexpr int HOLDS_NAN = -1;
+constexpr int HOLDS_INFINITY = -2;
+constexpr int HOLDS_NOTHING = -3;
+
+// The most likely token, the lowest among equals, or what is wrong with the row; `max` gets its logit.
+BN_DEVICE int argmax(Board *board, const float *logits, int vocab, float &max) {
+    float best = -INFINITY;
+    int place = vocab, wrong = 0;
+    auto take = [&](float logit, int at) {
+        if (logit > best || (logit == best && at < place)) {
+            best = logit;
+            place = at;
+        }
+    };
+    for (int at = static_cast<int>(threadIdx.x); at < vocab; at += THREADS) {
+        wrong |= logits[at] != logits[at];
+        take(logits[at], at);
+    }
+    for (int mask = WARP / 2; mask > 0; mask /= 2) {
+        wrong |= shfl_xor(wrong, mask);
+        float logit = shfl_xor(best, mask);
+        take(logit, shfl_xor(place, mask));
+    }
+    if (lane() == 0) {
+        board->values[warp()] = best;
+        board->places[warp()] = place;
+        board->counts[warp()] = wrong;
+    }
+    sync_block();
+    for (int n = 0; n < WARPS; n++) {
+        wrong |= board->counts[n];
+        take(board->values[n], board->places[n]);
+    }
+    max = best;
+    sync_block();
+    return wrong != 0 ? HOLDS_NAN : best == INFINITY ? HOLDS_INFINITY : best == -INFINITY ? HOLDS_NOTHING : place;
+}
+
+// Draws a token for each row of `logits` [rows, vocab] into `tokens` [rows]: at temperature 0 the most likely one; negative
+// where the row holds NaN (-1), +infinity (-2) or nothing but -infinity (-3). For each row: its temperature, `top_k` (0:
+// all), `top_p` (1: all), `min_p_log`, the natural logarithm of min_p in f32 (-infinity: all), seed, and the position of the
+// token. `packed` and `packed_tokens` [rows, vocab]: room. `vocab` at most 262144.
+// Grid rows, block 512, shared bytes 24576 + 336 + 8 * (vocab / 256, rounded up).
+BN_KERNEL(sample)(int *tokens, const float *logits, float *packed, unsigned *packed_tokens,
+                          const float *temperatures, const int *top_ks, const float *top_ps, const float *min_p_logs,
+                          const unsigned long long *seeds, const unsigned long long *positions, int vocab) {
+    static_assert(sizeof(Board) == 336, "as said above");
+    BN_SHARED(shared);
+    Room room = room_of(shared);
+    size_t n = blockIdx.x, at = n * static_cast<size_t>(vocab);
+    Row row = {room, logits + at, vocab, packed + at, packed_tokens + at};
+    float max;
+    int token = argmax(room.board, row.logits, vocab, max);
+    float temperature = temperatures[n];
+    if (token >= 0 && temperature > 0.0f) {
+        temperature = temperature > FLT_MIN ? temperature : FLT_MIN;
+        Scale scale = {max, div_rn(1.44269504088896340736f, temperature)};
+        Left left = filtered(row, scale, temperature, top_ks[n], top_ps[n], min_p_logs[n]);
+        token = draw(room, left, scale, philox::uniform(seeds[n], positions[n], 0));
+    }
+    if (threadIdx.x == 0) {
+        tokens[n] = token;
+    }
+}
+
+} // namespace sampling

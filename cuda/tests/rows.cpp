@@ -1,0 +1,419 @@
+// Tests of rows.cu: every result has the bits of src/kernels/rows, whose definitions are written out here once more.
+
+#include "check.h"
+
+#include "../kernels/rows.cu"
+
+namespace {
+
+// Some of the widths are no multiple of anything; the last ones are a model's.
+const int WIDTHS[] = {1, 3, 31, 32, 33, 100, 257, 1022, 2560, 6912};
+const unsigned BLOCKS[] = {32, 96, 256, 1024};
+
+float reference_exp(float x) {
+    if (x < -87.0f) {
+        return 0.0f;
+    }
+    if (x > 88.0f) {
+        return INFINITY;
+    }
+    const float p[] = {1.9875692e-4f, 1.3981999e-3f, 8.333452e-3f, 4.1665796e-2f, 1.6666665e-1f, 0.5f};
+    float n = std::nearbyint(x * 1.44269504088896340736f);
+    float r = std::fma(n, 2.1219444e-4f, std::fma(n, -0.6933594f, x)), sum = p[0];
+    for (int i = 1; i < 6; i++) {
+        sum = std::fma(sum, r, p[i]);
+    }
+    return x != x ? x : std::ldexp(std::fma(sum, r * r, r) + 1.0f, static_cast<int>(n));
+}
+
+void reference_norm(float *x, const float *weight, float eps, int cols) {
+    float lanes[32] = {};
+    for (int i = 0; i < cols; i++) {
+        lanes[i % 32] = std::fma(x[i], x[i], lanes[i % 32]);
+    }
+    for (int width = 16; width > 0; width /= 2) {
+        for (int i = 0; i < width; i++) {
+            lanes[i] += lanes[i + width];
+        }
+    }
+    float scale = 1.0f / std::sqrt(lanes[0] / static_cast<float>(cols) + eps);
+    for (int i = 0; i < cols; i++) {
+        x[i] = x[i] * scale * weight[i];
+    }
+}
+
+float reference_gate(float g, int activation) {
+    if (activation == RELU2) {
+        g = g < 0.0f ? 0.0f : g;
+        return g * g;
+    }
+    float exponent = activation == SWIGLU ? -g : std::fma(g * g, 0.071354814f, 1.5957692f) * -g;
+    return g / (1.0f + reference_exp(exponent));
+}
+
+int8_t reference_int8(float x, float scale) {
+    float rounded = std::nearbyint(x * scale);
+    return rounded != rounded ? 0 : static_cast<int8_t>(std::min(std::max(rounded, -127.0f), 127.0f));
+}
+
+float reference_absmax(const float *x, int cols) {
+    float most = 0.0f;
+    for (int i = 0; i < cols; i++) {
+        most = std::fabs(x[i]) > most ? std::fabs(x[i]) : most;
+    }
+    return most;
+}
+
+// Rows of int8 activations.
+struct Quantized {
+    std::vector<int8_t> values;
+    std::vector<float> scales;
+    std::vector<int> sums;
+
+    Quantized(int rows, int stride) : values(size_t(rows) * stride, 99), scales(rows, NAN), sums(rows, -1) {}
+
+    bool operator==(const Quantized &other) const {
+        return values == other.values && same_bits(scales, other.scales) && sums == other.sums;
+    }
+};
+
+Quantized reference_quantize(const std::vector<float> &x, int rows, int cols, int stride) {
+    Quantized q(rows, stride);
+    for (int r = 0; r < rows; r++) {
+        const float *row = x.data() + size_t(r) * cols;
+        q.scales[r] = 127.0f / std::max(reference_absmax(row, cols), 1e-5f);
+        q.sums[r] = 0;
+        for (int i = 0; i < stride; i++) {
+            q.values[size_t(r) * stride + i] = i < cols ? reference_int8(row[i], q.scales[r]) : int8_t(0);
+            q.sums[r] += q.values[size_t(r) * stride + i];
+        }
+    }
+    return q;
+}
+
+// Numbers of all kinds: most are ordinary, some rows have zeros, the largest or the smallest, NaN, infinities.
+std::vector<float> odd_rows(Random &random, int rows, int cols) {
+    const float odd[] = {0.0f, -0.0f, 3e38f, -3e38f, 1e-45f, NAN, INFINITY, -INFINITY, 1e-20f, 0.5f};
+    std::vector<float> x = random.normals(size_t(rows) * cols, 3.0f);
+    for (int r = 0; r < rows; r++) {
+        int kind = random.below(6);
+        for (int i = 0; i < cols; i++) {
+            float &v = x[size_t(r) * cols + i];
+            if (kind == 0) {
+                v = 0.0f;
+            } else if (kind == 1 && random.below(20) == 0) {
+                v = odd[random.below(10)];
+            } else if (kind == 2) {
+                v *= 1e-12f;
+            } else if (kind == 3) {
+                v *= 1e17f;
+            }
+        }
+    }
+    return x;
+}
+
+// What a fused kernel gets: x, y, weights (which may be none), and what they make.
+struct Case {
+    int rows, cols, stride, activation;
+    unsigned block;
+    std::vector<float> x, y, y_weight, weight, gate_up;
+
+    Case(Random &random, int cols)
+        : rows(1 + random.below(4)), cols(cols), stride((cols + 127) / 128 * 128), activation(random.below(3)),
+          block(BLOCKS[random.below(4)]), x(odd_rows(random, rows, cols)), y(odd_rows(random, rows, cols)),
+          y_weight(random.normals(cols)), weight(random.normals(cols)), gate_up(odd_rows(random, rows, 2 * cols)) {
+        if (random.below(2) == 0) {
+            stride = (cols + 3) / 4 * 4;
+        }
+        if (random.below(3) == 0) {
+            weight.clear();
+        }
+        if (random.below(2) == 0) {
+            y_weight.clear();
+        }
+        if (random.below(4) == 0) {
+            y.clear();
+        }
+    }
+
+    static const float *given(const std::vector<float> &v) {
+        return v.empty() ? nullptr : v.data();
+    }
+
+    // This case's row `r` alone.
+    Case row(int r) const {
+        Case one = *this;
+        auto cut = [&](std::vector<float> &v, int width) {
+            if (!v.empty()) {
+                v = {v.begin() + long(r) * width, v.begin() + long(r + 1) * width};
+            }
+        };
+        one.rows = 1;
+        cut(one.x, cols);
+        cut(one.y, cols);
+        cut(one.gate_up, 2 * cols);
+        return one;
+    }
+
+    void reference_normed(std::vector<float> &out) const {
+        for (int r = 0; r < rows && !weight.empty(); r++) {
+            reference_norm(out.data() + size_t(r) * cols, weight.data(), 1e-5f, cols);
+        }
+    }
+
+    std::vector<float> reference_sum() const {
+        std::vector<float> sum = x, addend = y;
+        for (int r = 0; r < rows && !y.empty() && !y_weight.empty(); r++) {
+            reference_norm(addend.data() + size_t(r) * cols, y_weight.data(), 1e-6f, cols);
+        }
+        for (size_t i = 0; i < addend.size(); i++) {
+            sum[i] += addend[i];
+        }
+        return sum;
+    }
+
+    std::vector<float> reference_gated() const {
+        std::vector<float> out(size_t(rows) * cols);
+        for (int r = 0; r < rows; r++) {
+            for (int i = 0; i < cols; i++) {
+                const float *gate = gate_up.data() + size_t(r) * 2 * cols + i;
+                out[size_t(r) * cols + i] = reference_gate(gate[0], activation) * gate[cols];
+            }
+        }
+        return out;
+    }
+
+    unsigned row_shared() const {
+        return row_bytes((cols + 3) / 4 * 4);
+    }
+
+    // x becomes the sum.
+    std::vector<float> add_norm() {
+        std::vector<float> out(x.size(), NAN);
+        launch(bn_add_norm, rows, block, row_shared(), x.data(), given(y), given(y_weight), 1e-6f, given(weight), 1e-5f,
+            out.data(), cols);
+        return out;
+    }
+
+    Quantized add_norm_quantize() {
+        Quantized q(rows, stride);
+        launch(bn_add_norm_quantize, rows, block, row_bytes(stride), x.data(), given(y), given(y_weight), 1e-6f,
+            given(weight), 1e-5f, q.values.data(), q.scales.data(), q.sums.data(), cols, stride);
+        return q;
+    }
+
+    std::vector<float> gated_norm() const {
+        std::vector<float> out(x.size(), NAN);
+        launch(bn_gated_norm, rows, block, row_shared(), gate_up.data(), activation, given(weight), 1e-5f, out.data(),
+            cols);
+        return out;
+    }
+
+    Quantized gated_norm_quantize() const {
+        Quantized q(rows, stride);
+        launch(bn_gated_norm_quantize, rows, block, row_bytes(stride), gate_up.data(), activation, given(weight), 1e-5f,
+            q.values.data(), q.scales.data(), q.sums.data(), cols, stride);
+        return q;
+    }
+};
+
+// Of floats' bits.
+uint64_t hash(const std::vector<float> &x) {
+    uint64_t h = 0xcbf29ce484222325;
+    for (float v : x) {
+        h = (h ^ __float_as_uint(v)) * 0x100000001b3;
+    }
+    return h;
+}
+
+} // namespace
+
+TEST(rows_add_norm) {
+    Random random(11);
+    for (int cols : WIDTHS) {
+        for (int round = 0; round < 8; round++) {
+            Case c(random, cols), whole = c;
+            std::vector<float> sum = c.reference_sum(), want = sum;
+            c.reference_normed(want);
+            std::vector<float> got = whole.add_norm();
+            CHECK(same_bits(whole.x, sum));
+            CHECK(same_bits(got, want));
+            Case quantized = c;
+            Quantized q = quantized.add_norm_quantize();
+            CHECK(same_bits(quantized.x, sum));
+            CHECK(q == reference_quantize(want, c.rows, cols, c.stride));
+            // A row alone, in another block.
+            int r = random.below(c.rows);
+            Case one = c.row(r);
+            one.block = BLOCKS[random.below(4)];
+            Case other = one;
+            std::vector<float> alone = one.add_norm(), part(got.begin() + long(r) * cols, got.begin() + long(r + 1) * cols);
+            CHECK(same_bits(alone, part));
+            CHECK(other.add_norm_quantize() == reference_quantize(part, 1, cols, c.stride));
+        }
+    }
+}
+
+TEST(rows_gated_norm) {
+    Random random(12);
+    for (int cols : WIDTHS) {
+        for (int round = 0; round < 8; round++) {
+            Case c(random, cols);
+            std::vector<float> want = c.reference_gated();
+            c.reference_normed(want);
+            std::vector<float> got = c.gated_norm();
+            CHECK(same_bits(got, want));
+            CHECK(c.gated_norm_quantize() == reference_quantize(want, c.rows, cols, c.stride));
+            int r = random.below(c.rows);
+            Case one = c.row(r);
+            one.block = BLOCKS[random.below(4)];
+            CHECK(same_bits(one.gated_norm(), {got.begin() + long(r) * cols, got.begin() + long(r + 1) * cols}));
+        }
+    }
+}
+
+TEST(rows_single_steps) {
+    Random random(13);
+    for (int cols : WIDTHS) {
+        Case c(random, cols);
+        c.weight = random.normals(cols);
+        c.y = odd_rows(random, c.rows, cols);
+        c.y_weight = random.normals(cols);
+        std::vector<float> normed = c.x, sum = c.x;
+        c.reference_normed(normed);
+        // In place.
+        std::vector<float> got = c.x;
+        launch(bn_rms_norm, c.rows, c.block, c.row_shared(), got.data(), c.weight.data(), 1e-5f, got.data(), cols);
+        CHECK(same_bits(got, normed));
+        got = c.x;
+        launch(bn_add_rms_norm, c.rows, c.block, c.row_shared(), got.data(), c.y.data(), c.y_weight.data(), 1e-6f, cols);
+        CHECK(same_bits(got, c.reference_sum()));
+        got = c.x;
+        size_t n = got.size();
+        launch(bn_add, static_cast<unsigned>((n + c.block - 1) / c.block), c.block, 0, got.data(), c.y.data(), n);
+        c.y_weight.clear();
+        CHECK(same_bits(got, c.reference_sum()));
+    }
+}
+
+TEST(rows_quantize_extremes) {
+    // Halves to the even side, the largest to 127.
+    std::vector<float> x = {0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 127.0f, -127.0f};
+    auto quantize = [](std::vector<float> x) {
+        int cols = static_cast<int>(x.size()), stride = (cols + 3) / 4 * 4;
+        Quantized q(1, stride);
+        const float *none = nullptr;
+        launch(bn_add_norm_quantize, 1, 64, row_bytes(stride), x.data(), none, none, 0.0f, none, 0.0f, q.values.data(),
+            q.scales.data(), q.sums.data(), cols, stride);
+        return q;
+    };
+    Quantized q = quantize(x);
+    CHECK(q.scales[0] == 1.0f && q.sums[0] == 0);
+    CHECK((q.values == std::vector<int8_t>{0, 2, 2, 0, -2, -2, 127, -127}));
+    q = quantize(std::vector<float>(40, 0.0f));
+    CHECK(q.scales[0] == 127.0f / 1e-5f && q.sums[0] == 0 && q.values == std::vector<int8_t>(40, 0));
+    std::vector<float> ones(61, 1.0f);
+    ones[3] = ones[40] = NAN;
+    q = quantize(ones);
+    CHECK(q.scales[0] == 127.0f && q.values[3] == 0 && q.values[40] == 0 && q.values[4] == 127);
+    CHECK(q.sums[0] == 59 * 127 && q.values[61] == 0 && q.values[63] == 0);
+    ones[5] = INFINITY;
+    q = quantize(ones);
+    CHECK(q.scales[0] == 0.0f && q.sums[0] == 0);
+    // A NaN does not hide what its thread has seen before.
+    std::vector<float> hidden(256, 1.0f);
+    hidden[5] = 1000.0f, hidden[5 + 64] = NAN;
+    CHECK(quantize(hidden).scales[0] == 0.127f);
+}
+
+TEST(rows_quantize_blocks) {
+    Random random(14);
+    for (int blocks : {1, 2, 7, 64, 131}) {
+        std::vector<float> x = odd_rows(random, blocks, 32);
+        x[0] = 1e-45f; // 127 / absmax is infinite where nothing larger is there
+        std::vector<int8_t> values(x.size(), 99);
+        std::vector<float> scales(blocks, NAN);
+        std::vector<int16_t> sums(blocks, -1);
+        unsigned block = BLOCKS[random.below(4)], grid = (static_cast<unsigned>(blocks) + block / 32 - 1) / (block / 32);
+        launch(bn_quantize_blocks32, grid, block, 0, x.data(), values.data(), scales.data(), sums.data(), size_t(blocks));
+        for (int b = 0; b < blocks; b++) {
+            float most = reference_absmax(&x[32 * b], 32), inverse = most == 0.0f ? 0.0f : 127.0f / most;
+            int sum = 0;
+            for (int i = 32 * b; i < 32 * b + 32; i++) {
+                CHECK(values[i] == reference_int8(x[i], inverse));
+                sum += values[i];
+            }
+            CHECK(same_bits(scales[b], most / 127.0f) && sums[b] == sum);
+        }
+    }
+    // The smallest there are.
+    std::vector<float> x(32, 0.0f), scale(1);
+    x[0] = 1e-45f, x[1] = -1e-45f;
+    std::vector<int8_t> values(32);
+    int16_t sum;
+    launch(bn_quantize_blocks32, 1, 32, 0, x.data(), values.data(), scale.data(), &sum, size_t(1));
+    CHECK(values[0] == 127 && values[1] == -127 && values[2] == 0 && scale[0] == 0.0f && sum == 0);
+}
+
+TEST(rows_embed_and_gather) {
+    Random random(15);
+    for (int cols : {1, 33, 640}) {
+        int vocab = 50, rows = 1 + random.below(6);
+        std::vector<float> table = random.normals(size_t(vocab) * cols), out(size_t(rows) * cols);
+        std::vector<uint16_t> halves, bf16s;
+        for (float v : table) {
+            halves.push_back(float_to_half(v));
+            bf16s.push_back(static_cast<uint16_t>(__float_as_uint(v) >> 16));
+        }
+        std::vector<uint32_t> ids;
+        for (int r = 0; r < rows; r++) {
+            ids.push_back(static_cast<uint32_t>(r == 0 ? vocab - 1 : random.below(vocab)));
+        }
+        const void *tables[] = {table.data(), halves.data(), bf16s.data()};
+        for (int type : {TABLE_F32, TABLE_F16, TABLE_BF16}) {
+            launch(bn_embed, rows, 64, 0, tables[type], type, ids.data(), 1.7f, out.data(), cols);
+            for (size_t i = 0; i < out.size(); i++) {
+                size_t at = size_t(ids[i / cols]) * cols + i % cols;
+                const float want[] = {table[at], half_to_float(halves[at]), bf16_to_float(bf16s[at])};
+                CHECK(same_bits(out[i], want[type] * 1.7f));
+            }
+        }
+        launch(bn_gather_rows, rows, 64, 0, table.data(), ids.data(), out.data(), cols);
+        for (size_t i = 0; i < out.size(); i++) {
+            CHECK(out[i] == table[size_t(ids[i / cols]) * cols + i % cols]);
+        }
+    }
+}
+
+// Hashes of what the scalar functions of src/kernels/rows, compiled from there, give.
+TEST(rows_have_the_bits_of_the_rust_code) {
+    std::vector<float> x, exponentials, gate_up;
+    for (int i = 0; i < 180000; i++) {
+        x.push_back(static_cast<float>(i - 90000) * 1.003e-3f);
+        exponentials.push_back(bn_exp(x.back()));
+    }
+    CHECK(hash(exponentials) == 0x26a0bd6d6fb2534c);
+    for (int i = 0; i < 180000; i += 1000) {
+        gate_up.insert(gate_up.end(), x.begin() + i, x.begin() + i + 1000);
+        for (int k = i; k < i + 1000; k++) {
+            gate_up.push_back(static_cast<float>(k % 7) * 0.3f - 0.9f);
+        }
+    }
+    const float *none = nullptr;
+    const uint64_t gates[] = {0xbb553a7db5b7f4da, 0, 0x1f79e393c64c93d0};
+    for (int activation : {SWIGLU, GEGLU}) {
+        launch(bn_gated_norm, 180, 256, row_bytes(1000), gate_up.data(), activation, none, 0.0f, x.data(), 1000);
+        CHECK(hash(x) == gates[activation]);
+    }
+    for (int cols : {33, 2560}) {
+        std::vector<float> row, weight;
+        for (int i = 0; i < cols; i++) {
+            row.push_back(static_cast<float>((i * 37 + 11) % 101) * 0.31f - 15.0f);
+            weight.push_back(0.5f + static_cast<float>(i % 13) * 0.1f);
+        }
+        launch(bn_rms_norm, 1, 256, row_bytes((cols + 3) / 4 * 4), row.data(), weight.data(), 1e-5f, row.data(), cols);
+        CHECK(hash(row) == (cols == 33 ? 0x5a369dcfa9a51633 : 0xefaa8bc807ce6a72));
+    }
+    CHECK(bn_exp(0.0f) == 1.0f && bn_exp(-INFINITY) == 0.0f && bn_exp(INFINITY) == INFINITY && bn_exp(NAN) != bn_exp(NAN));
+}

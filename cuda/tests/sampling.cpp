@@ -1,0 +1,308 @@
+// Draws of tokens, against src/sample written down plainly: sorts, and sums in the order of src/kernels/rows/logits.rs.
+
+#include "../kernels/sampling.cu"
+#include "check.h"
+
+#include <algorithm>
+
+namespace {
+
+using Floats = std::vector<float>;
+
+float weight_reference(float logit, float max, float temperature) {
+    float slope = 1.44269504f / temperature, power = (logit - max) * slope;
+    power = power > -127.0f ? power : -127.0f;
+    float shifted = power + 12582912.0f, r = power - (shifted - 12582912.0f), p = 1.3264727e-3f;
+    for (float c : {9.671513e-3f, 5.5507336e-2f, 2.4022243e-1f, 6.93147e-1f, 1.0f}) {
+        p = p * r + c;
+    }
+    int exponent = static_cast<int>(shifted - 12582912.0f);
+    return exponent == -127 ? 0.0f : std::ldexp(p, exponent);
+}
+
+// A row's parameters.
+struct Params {
+    float temperature;
+    int top_k = 0;
+    float top_p = 1.0f, min_p = 0.0f;
+    unsigned long long seed = 0, position = 0;
+};
+
+struct Kept {
+    float max, temperature;
+    // Tokens that are left, ascending, with their logits.
+    std::vector<int> tokens;
+    Floats logits;
+    std::vector<double> masses;
+
+    float weight(size_t i) const { return weight_reference(logits[i], max, temperature); }
+
+    double mass() {
+        masses.clear();
+        double all = 0.0;
+        for (size_t from = 0; from < logits.size(); from += 256) {
+            float lanes[16] = {};
+            for (size_t i = from; i < std::min(from + 256, logits.size()); i++) {
+                lanes[i % 16] += weight(i);
+            }
+            double wide[16];
+            std::copy(lanes, lanes + 16, wide);
+            for (int width = 8; width > 0; width /= 2) {
+                for (int i = 0; i < width; i++) {
+                    wide[i] += wide[i + width];
+                }
+            }
+            masses.push_back(wide[0]);
+            all += wide[0];
+        }
+        return all;
+    }
+
+    // The most likely first, the lower token among equals.
+    std::vector<size_t> sorted() const {
+        std::vector<size_t> order(tokens.size());
+        for (size_t i = 0; i < order.size(); i++) {
+            order[i] = i;
+        }
+        std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+        return order;
+    }
+
+    void keep(std::vector<size_t> places) {
+        std::sort(places.begin(), places.end());
+        for (size_t i = 0; i < places.size(); i++) {
+            tokens[i] = tokens[places[i]];
+            logits[i] = logits[places[i]];
+        }
+        tokens.resize(places.size());
+        logits.resize(places.size());
+    }
+
+    // Where not so many are possible, all are kept.
+    void keep_reaching(double wanted, bool counts) {
+        std::vector<size_t> order = sorted();
+        double sum = 0.0;
+        for (size_t n = 0; n < order.size() && logits[order[n]] > -INFINITY; n++) {
+            sum += counts ? 1.0 : static_cast<double>(weight(order[n]));
+            if (sum >= wanted) {
+                order.resize(n + 1);
+                keep(order);
+                return;
+            }
+        }
+    }
+};
+
+double uniform_reference(unsigned long long seed, unsigned long long position) {
+    uint32_t c[4] = {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), 0, 0};
+    uint32_t key[2] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+    for (int round = 0; round < 10; round++) {
+        uint64_t left = uint64_t{c[0]} * 0xD2511F53u, right = uint64_t{c[2]} * 0xCD9E8D57u;
+        uint32_t next[4] = {static_cast<uint32_t>(right >> 32) ^ c[1] ^ key[0], static_cast<uint32_t>(right),
+            static_cast<uint32_t>(left >> 32) ^ c[3] ^ key[1], static_cast<uint32_t>(left)};
+        std::copy(next, next + 4, c);
+        key[0] += 0x9E3779B9u;
+        key[1] += 0xBB67AE85u;
+    }
+    return static_cast<double>((uint64_t{c[0]} << 32 | c[1]) >> 11) / 9007199254740992.0;
+}
+
+int draw_reference(Kept &kept, double u) {
+    double left = u * kept.mass();
+    size_t from = 0, last = 0;
+    for (size_t part = 0; part + 1 < kept.masses.size() && left >= kept.masses[part]; part++) {
+        left -= kept.masses[part];
+        from += 256;
+    }
+    for (size_t i = from; i < kept.logits.size(); i++) {
+        double weight = static_cast<double>(kept.weight(i));
+        last = weight > 0.0 ? i : last;
+        left -= weight;
+        if (weight > 0.0 && left < 0.0) {
+            break;
+        }
+    }
+    return kept.tokens[last];
+}
+
+int sample_reference(const Floats &logits, const Params &p) {
+    float max = -INFINITY;
+    for (float x : logits) {
+        if (x != x) {
+            return -1;
+        }
+        max = std::max(max, x);
+    }
+    if (!std::isfinite(max)) {
+        return max > 0.0f ? -2 : -3;
+    }
+    if (p.temperature == 0.0f) {
+        return static_cast<int>(std::find(logits.begin(), logits.end(), max) - logits.begin());
+    }
+    Kept kept{max, std::max(p.temperature, 1.17549435e-38f), {}, logits, {}};
+    for (size_t i = 0; i < logits.size(); i++) {
+        kept.tokens.push_back(static_cast<int>(i));
+    }
+    if (p.top_k > 0 && static_cast<size_t>(p.top_k) < logits.size()) {
+        kept.keep_reaching(p.top_k, true);
+    }
+    if (p.top_p < 1.0f) {
+        kept.keep_reaching(static_cast<double>(p.top_p) * kept.mass(), false);
+    }
+    if (p.min_p > 0.0f) {
+        float floor = std::min(max + kept.temperature * std::log(p.min_p), max);
+        std::vector<size_t> places;
+        for (size_t i = 0; i < kept.logits.size(); i++) {
+            if (kept.logits[i] >= floor) {
+                places.push_back(i);
+            }
+        }
+        kept.keep(places);
+    }
+    return draw_reference(kept, uniform_reference(p.seed, p.position));
+}
+
+// The kernel's tokens of rows of one length.
+std::vector<int> sample(const std::vector<Floats> &rows, const std::vector<Params> &params) {
+    size_t count = rows.size(), vocab = rows[0].size();
+    Floats logits, temperatures, top_ps, min_p_logs, packed(count * vocab);
+    std::vector<int> tokens(count, -9), top_ks;
+    std::vector<unsigned> packed_tokens(count * vocab);
+    std::vector<unsigned long long> seeds, positions;
+    for (size_t n = 0; n < count; n++) {
+        logits.insert(logits.end(), rows[n].begin(), rows[n].end());
+        temperatures.push_back(params[n].temperature);
+        top_ks.push_back(params[n].top_k);
+        top_ps.push_back(params[n].top_p);
+        min_p_logs.push_back(std::log(params[n].min_p));
+        seeds.push_back(params[n].seed);
+        positions.push_back(params[n].position);
+    }
+    size_t shared = 24576 + 336 + 8 * ((vocab + 255) / 256);
+    launch(sampling::bn_sample, dim3(static_cast<unsigned>(count)), dim3(512), shared, tokens.data(), logits.data(),
+        packed.data(), packed_tokens.data(), temperatures.data(), top_ks.data(), top_ps.data(), min_p_logs.data(),
+        seeds.data(), positions.data(), static_cast<int>(vocab));
+    return tokens;
+}
+
+// Rows of the kinds that are hard to divide.
+Floats some_row(int kind, size_t vocab, Random &random) {
+    Floats row(vocab);
+    for (float &x : row) {
+        float u = random.uniform();
+        x = kind == 0   ? 3.0f * random.normal()
+            : kind == 1 ? 7.0f
+            : kind == 2 ? std::floor(3.0f * u)
+            : kind == 3 ? std::exp2(80.0f * u - 40.0f)
+            : kind == 4 ? (u < 0.9f ? -INFINITY : u)
+            : kind == 5 ? (u < 0.7f ? -3.40282347e38f : u)
+            : kind == 6 ? 1e-3f * u
+            : kind == 7 ? (u < 0.5f ? -0.0f : 0.0f)
+                        : 20.0f * u;
+    }
+    return row;
+}
+
+void compare(const std::vector<Floats> &rows, const std::vector<Params> &params) {
+    std::vector<int> got = sample(rows, params);
+    for (size_t n = 0; n < rows.size(); n++) {
+        CHECK_NEAR(got[n], sample_reference(rows[n], params[n]), 0);
+    }
+}
+
+Params some_params(Random &random) {
+    Params p{random.below(8) == 0 ? 1.0f : 0.2f + 2.0f * random.uniform()};
+    p.top_k = random.below(2) == 0 ? 0 : 1 + random.below(random.below(2) == 0 ? 50 : 4000);
+    p.top_p = random.below(2) == 0 ? 1.0f : 0.01f + 0.98f * random.uniform();
+    p.min_p = random.below(2) == 0 ? 0.0f : 0.5f * random.uniform() * random.uniform();
+    p.seed = random.next();
+    p.position = random.below(3) == 0 ? random.next() : static_cast<uint64_t>(random.below(5000));
+    return p;
+}
+
+} // namespace
+
+TEST(philox_known_answers) {
+    const uint32_t kat[3][10] = {{0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+        {~0u, ~0u, ~0u, ~0u, ~0u, ~0u, 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
+        {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0, 0xd16cfe09, 0x94fdcceb, 0x5001e420,
+            0x24126ea1}};
+    for (const uint32_t(&k)[10] : kat) {
+        philox::Words words = philox::philox4x32({{k[0], k[1], k[2], k[3]}}, k[4], k[5]);
+        for (int i = 0; i < 4; i++) {
+            CHECK(words.x[i] == k[6 + i]);
+        }
+    }
+}
+
+TEST(sample_greedy_and_what_is_no_distribution) {
+    Params greedy{0.0f}, drawn{1.0f};
+    auto one = [](Floats row, Params p) { return sample({row}, {p})[0]; };
+    for (const Params &p : {greedy, drawn}) {
+        CHECK(one({0.0f, NAN, INFINITY}, p) == -1);
+        CHECK(one({-INFINITY, -INFINITY, -INFINITY}, p) == -3);
+        CHECK(one({0.0f, INFINITY, 1.0f}, p) == -2);
+    }
+    CHECK(one({1.0f, 5.0f, 2.0f, 5.0f}, greedy) == 1);
+    CHECK(one({-0.0f, 0.0f}, greedy) == 0);
+    CHECK(one({-INFINITY, -8.0f}, greedy) == 1);
+    CHECK(one({-INFINITY, -8.0f}, drawn) == 1);
+    Random random(1);
+    for (size_t vocab : {1, 31, 1000, 2500}) {
+        for (int kind = 0; kind < 9; kind++) {
+            compare({some_row(kind, vocab, random)}, {greedy});
+        }
+    }
+}
+
+TEST(sample_draws_what_the_reference_draws) {
+    Random random(2);
+    for (int n = 0; n < 60; n++) {
+        size_t vocab = 1 + static_cast<size_t>(random.below(n % 3 == 0 ? 9000 : 700));
+        int kind = random.below(9);
+        compare({some_row(kind, vocab, random), some_row(kind, vocab, random)}, {some_params(random), some_params(random)});
+    }
+}
+
+TEST(sample_of_flat_rows_too_long_to_sort) {
+    Random random(3);
+    for (int kind = 0; kind < 9; kind++) {
+        std::vector<Floats> rows(3, some_row(kind, 5000 + static_cast<size_t>(random.below(1000)), random));
+        Params p{5.0f}, q{0.9f}, r{3.0f};
+        p.top_p = 0.9f, p.seed = random.next();
+        q.top_k = 3000, q.top_p = 0.99f, q.seed = random.next();
+        r.top_k = 2048, r.min_p = 0.3f, r.seed = random.next();
+        compare(rows, {p, q, r});
+    }
+}
+
+TEST(sample_of_a_row_alone_is_that_in_a_batch) {
+    Random random(4);
+    std::vector<Floats> rows;
+    std::vector<Params> params;
+    for (int n = 0; n < 5; n++) {
+        rows.push_back(some_row(n == 2 ? 8 : 0, 3000, random));
+        params.push_back(some_params(random));
+    }
+    std::vector<int> together = sample(rows, params);
+    for (size_t n = 0; n < rows.size(); n++) {
+        CHECK(sample({rows[n]}, {params[n]})[0] == together[n]);
+    }
+}
+
+TEST(sample_follows_the_distribution) {
+    Floats row = {0.0f, std::log(2.0f), std::log(3.0f), -INFINITY, std::log(4.0f)};
+    std::vector<Params> params(200, Params{1.0f});
+    for (size_t n = 0; n < params.size(); n++) {
+        params[n].position = n;
+    }
+    std::vector<int> counts(5), tokens = sample(std::vector<Floats>(params.size(), row), params);
+    for (int token : tokens) {
+        counts[static_cast<size_t>(token)]++;
+    }
+    // 20, 40, 60 and 80 expected, standard deviations 4 to 7.
+    const int want[5] = {20, 40, 60, 0, 80};
+    for (size_t i = 0; i < 5; i++) {
+        CHECK_NEAR(counts[i], want[i], want[i] == 0 ? 0 : 25);
+    }
+}

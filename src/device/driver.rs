@@ -1,0 +1,125 @@
+//! The functions of the CUDA driver API that we use (cuda.h of CUDA 13.0).
+
+use crate::base::{Error, Result};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+
+/// CUresult: a number, as a newer driver may return one that no enumeration of ours has.
+pub type Code = c_int;
+
+pub const SUCCESS: Code = 0;
+pub const OUT_OF_MEMORY: Code = 2;
+
+/// A pointer on the device (CUdeviceptr).
+pub type Address = u64;
+/// CUcontext, CUstream, CUmodule and CUfunction are pointers that only the driver looks behind.
+pub type Handle = *mut c_void;
+
+macro_rules! functions {
+    ($($name:ident = $symbol:literal ($($arg:ty),*);)*) => {
+        /// The driver, opened for good.
+        pub struct Driver {
+            $(pub(super) $name: unsafe extern "C" fn($($arg),*) -> Code,)*
+        }
+
+        impl Driver {
+            /// Opens the driver's library. `Unsupported` where there is none, or where it is too old for a function.
+            pub fn open(library: &str) -> Result<Self> {
+                let library = Library::open(library)?;
+                Ok(Self {
+                    // SAFETY: the symbols have these types in cuda.h, whose suffixes (_v2) stand for them for good.
+                    $($name: unsafe {
+                        std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) -> Code>(
+                            library.symbol($symbol)?,
+                        )
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    init = c"cuInit" (c_uint);
+    version = c"cuDriverGetVersion" (*mut c_int);
+    error_name = c"cuGetErrorName" (Code, *mut *const c_char);
+    count = c"cuDeviceGetCount" (*mut c_int);
+    get = c"cuDeviceGet" (*mut c_int, c_int);
+    name = c"cuDeviceGetName" (*mut c_char, c_int, c_int);
+    attribute = c"cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
+    total_bytes = c"cuDeviceTotalMem_v2" (*mut usize, c_int);
+    retain = c"cuDevicePrimaryCtxRetain" (*mut Handle, c_int);
+    release = c"cuDevicePrimaryCtxRelease_v2" (c_int);
+    set_current = c"cuCtxSetCurrent" (Handle);
+    free_bytes = c"cuMemGetInfo_v2" (*mut usize, *mut usize);
+    alloc = c"cuMemAlloc_v2" (*mut Address, usize);
+    free = c"cuMemFree_v2" (Address);
+    write = c"cuMemcpyHtoDAsync_v2" (Address, *const c_void, usize, Handle);
+    read = c"cuMemcpyDtoHAsync_v2" (*mut c_void, Address, usize, Handle);
+    copy = c"cuMemcpyDtoDAsync_v2" (Address, Address, usize, Handle);
+    fill = c"cuMemsetD8Async" (Address, u8, usize, Handle);
+    stream = c"cuStreamCreate" (*mut Handle, c_uint);
+    destroy_stream = c"cuStreamDestroy_v2" (Handle);
+    synchronize = c"cuStreamSynchronize" (Handle);
+    load = c"cuModuleLoadData" (*mut Handle, *const c_void);
+    unload = c"cuModuleUnload" (Handle);
+    function = c"cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
+    function_attribute = c"cuFuncSetAttribute" (Handle, c_int, c_int);
+    launch = c"cuLaunchKernel" (
+        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
+    );
+}
+
+impl Driver {
+    /// The driver that this machine has.
+    pub fn of_machine() -> Result<Self> {
+        Self::open("libcuda.so.1")
+    }
+
+    /// The name of `code`, as CUDA_ERROR_OUT_OF_MEMORY.
+    pub(super) fn name_of(&self, code: Code) -> String {
+        let mut name = std::ptr::null();
+        // SAFETY: the driver writes a pointer to a constant, or refuses the number.
+        let known = unsafe { (self.error_name)(code, &mut name) } == SUCCESS && !name.is_null();
+        match known {
+            // SAFETY: it ends with a NUL and stays.
+            true => unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned(),
+            false => format!("CUDA error {code}"),
+        }
+    }
+}
+
+/// Never closed: the driver has threads of its own.
+struct Library {
+    handle: Handle,
+    name: String,
+}
+
+impl Library {
+    fn open(name: &str) -> Result<Self> {
+        let path = CString::new(name).map_err(|_| Error::invalid("a library's name holds a NUL"))?;
+        // SAFETY: a terminated name; what the library does when it is loaded is the system's concern.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if handle.is_null() {
+            return Err(Error::unsupported(format!("no NVIDIA driver: {}", last_error())));
+        }
+        Ok(Self { handle, name: name.to_owned() })
+    }
+
+    fn symbol(&self, symbol: &CStr) -> Result<*mut c_void> {
+        // SAFETY: an open library and a terminated name.
+        let found = unsafe { libc::dlsym(self.handle, symbol.as_ptr()) };
+        if found.is_null() {
+            let (name, symbol) = (&self.name, symbol.to_string_lossy());
+            return Err(Error::unsupported(format!("the NVIDIA driver is too old: {name} lacks {symbol}")));
+        }
+        Ok(found)
+    }
+}
+
+fn last_error() -> String {
+    // SAFETY: dlerror gives NULL or a text that stays until this thread's next call.
+    unsafe {
+        let text = libc::dlerror();
+        if text.is_null() { "unknown".into() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
+    }
+}

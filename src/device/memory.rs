@@ -1,0 +1,153 @@
+//! Memory on a device, and the order of what is done with it.
+
+use super::driver::{Address, Handle};
+use super::open::Device;
+use crate::base::{Error, Result, Status};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What is given to a stream runs in its order, beside the host. CU_STREAM_NON_BLOCKING: it does not wait for the stream
+/// that other users of this process may have.
+const NON_BLOCKING: u32 = 1;
+
+/// A device's work in order.
+pub struct Stream {
+    device: Arc<Device>,
+    pub(super) handle: Handle,
+}
+
+// SAFETY: a stream is used by any thread; the driver has locks of its own.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    pub fn new(device: &Arc<Device>) -> Result<Self> {
+        let mut handle = std::ptr::null_mut();
+        device.run("a stream", || {
+            // SAFETY: a handle to write.
+            unsafe { (device.driver.stream)(&mut handle, NON_BLOCKING) }
+        })?;
+        Ok(Self { device: device.clone(), handle })
+    }
+
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Waits until all that was given to it is done. What went wrong with it comes out here, at the latest.
+    pub fn synchronize(&self) -> Result<()> {
+        // SAFETY: a live stream.
+        self.device.run("a step on the device", || unsafe { (self.device.driver.synchronize)(self.handle) })
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: nobody has it any more. The driver ends it when its work is done.
+        let _ = self.device.run("a stream", || unsafe { (self.device.driver.destroy_stream)(self.handle) });
+    }
+}
+
+/// Bytes on a device.
+pub struct Buffer {
+    device: Arc<Device>,
+    address: Address,
+    bytes: usize,
+}
+
+impl Buffer {
+    /// Bytes of any value. `OutOfMemory` where the device refuses them.
+    pub fn new(device: &Arc<Device>, bytes: usize, what: &str) -> Result<Self> {
+        let mut address = 0;
+        if bytes > 0 {
+            let made = device.run(what, || {
+                // SAFETY: an address to write.
+                unsafe { (device.driver.alloc)(&mut address, bytes) }
+            });
+            made.map_err(|error| match error.status {
+                Status::OutOfMemory => Error::out_of_memory(&format!("{what} on the device"), bytes),
+                _ => error,
+            })?;
+        }
+        Ok(Self { device: device.clone(), address, bytes })
+    }
+
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Where byte `at` lies, for a kernel's arguments.
+    pub fn address(&self, at: usize) -> Result<Address> {
+        self.part(at..at)
+    }
+
+    fn part(&self, range: Range<usize>) -> Result<Address> {
+        if range.start > range.end || range.end > self.bytes {
+            return Err(Error::internal(format!("bytes {range:?} of {} on the device", self.bytes)));
+        }
+        Ok(self.address + range.start as Address)
+    }
+
+    /// Writes `data` from byte `at` on, and waits for it.
+    pub fn write(&self, stream: &Stream, at: usize, data: &[u8]) -> Result<()> {
+        let to = self.part(at..at.saturating_add(data.len()))?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.device.run("a copy to the device", || {
+            // SAFETY: `data` is read until the stream is through, below; the range was checked.
+            unsafe { (self.device.driver.write)(to, data.as_ptr().cast(), data.len(), stream.handle) }
+        })?;
+        stream.synchronize()
+    }
+
+    /// Reads into `data` from byte `at` on, behind all that `stream` does before.
+    pub fn read(&self, stream: &Stream, at: usize, data: &mut [u8]) -> Result<()> {
+        let from = self.part(at..at.saturating_add(data.len()))?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.device.run("a copy from the device", || {
+            // SAFETY: as `write`.
+            unsafe { (self.device.driver.read)(data.as_mut_ptr().cast(), from, data.len(), stream.handle) }
+        })?;
+        stream.synchronize()
+    }
+
+    /// Makes all bytes `value`, when its turn comes.
+    pub fn fill(&self, stream: &Stream, value: u8) -> Result<()> {
+        if self.bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the buffer's own bytes.
+        self.device.run("memory of the device", || unsafe {
+            (self.device.driver.fill)(self.address, value, self.bytes, stream.handle)
+        })
+    }
+
+    /// Copies `bytes` from byte `from` to byte `to` of `other`, when its turn comes; the two do not overlap.
+    pub fn copy(&self, stream: &Stream, from: usize, other: &Self, to: usize, bytes: usize) -> Result<()> {
+        let parts = (self.part(from..from.saturating_add(bytes))?, other.part(to..to.saturating_add(bytes))?);
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: both ranges were checked, and buffers are freed behind the work of all streams.
+        self.device.run("a copy on the device", || unsafe {
+            (self.device.driver.copy)(parts.1, parts.0, bytes, stream.handle)
+        })
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            // SAFETY: allocated once; the driver waits for what still uses it.
+            let _ = self.device.run("memory", || unsafe { (self.device.driver.free)(self.address) });
+        }
+    }
+}
