@@ -326,8 +326,8 @@
 #define BN_CONSTRAINT_JSON_OBJECT (2)
 
 /**
- * `constraint` is a regular expression in Rust's syntax, without anchors, look-around and back
- * references; the whole output matches it.
+ * `constraint` is a regular expression in Rust's syntax, without look-around and back references;
+ * the whole output matches it, with or without `^` and `$`.
  */
 #define BN_CONSTRAINT_REGEX (3)
 
@@ -830,14 +830,15 @@ typedef struct bn_event {
     struct bn_string text;
     /**
      * New tokens, an end token included. With `BN_REQUEST_ECHO_PROMPT` the first event begins
-     * with the prompt's. NULL if there are none.
+     * with the prompt's; with `BN_REQUEST_SCORE` they are the prompt's. NULL if there are none.
      */
     const uint32_t *tokens;
     /** Number of `tokens`. */
     size_t tokens_count;
     /**
      * For each of `tokens` its own entry, then `top_logprobs` more, the most likely first, then
-     * those of `logprob_tokens`. NaN for a prompt's token. NULL without `BN_REQUEST_LOGPROBS`.
+     * those of `logprob_tokens`. NaN for the prompt's first token, and for its others without
+     * `BN_REQUEST_PROMPT_LOGPROBS`. NULL without a flag that asks for them.
      */
     const struct bn_logprob *logprobs;
     /** Number of `logprobs`: `tokens_count * logprobs_per_token`. */

@@ -57,7 +57,7 @@ static size_t token_text(const struct exchange *ex, uint32_t token, char *text, 
     return bn_model_token_bytes(ex->server->model, token, text, room, &length, NULL) == BN_OK ? length : 0;
 }
 
-// JSON has no infinities, and a prompt's tokens have no probability.
+// JSON has no infinities, and a prompt's first token has no probability.
 static void write_logprob(struct buffer *out, float value) {
     if (isnan(value)) buffer_text(out, "null");
     else buffer_format(out, "%.6f", value < -9999 ? -9999.0 : value > -5e-7f ? 0.0 : (double)value);

@@ -19,8 +19,8 @@ pub const BN_CONSTRAINT_NONE: i32 = 0;
 pub const BN_CONSTRAINT_JSON_SCHEMA: i32 = 1;
 /// The output is a JSON object. `constraint` is not set.
 pub const BN_CONSTRAINT_JSON_OBJECT: i32 = 2;
-/// `constraint` is a regular expression in Rust's syntax, without anchors, look-around and back
-/// references; the whole output matches it.
+/// `constraint` is a regular expression in Rust's syntax, without look-around and back references;
+/// the whole output matches it, with or without `^` and `$`.
 pub const BN_CONSTRAINT_REGEX: i32 = 3;
 /// `constraint` is a grammar in llguidance's dialect of Lark, whose rule `start` the output matches.
 pub const BN_CONSTRAINT_LARK: i32 = 4;

@@ -53,12 +53,13 @@ pub struct bn_event {
     /// New text: whole UTF-8 characters.
     pub text: bn_string,
     /// New tokens, an end token included. With `BN_REQUEST_ECHO_PROMPT` the first event begins
-    /// with the prompt's. NULL if there are none.
+    /// with the prompt's; with `BN_REQUEST_SCORE` they are the prompt's. NULL if there are none.
     pub tokens: *const u32,
     /// Number of `tokens`.
     pub tokens_count: usize,
     /// For each of `tokens` its own entry, then `top_logprobs` more, the most likely first, then
-    /// those of `logprob_tokens`. NaN for a prompt's token. NULL without `BN_REQUEST_LOGPROBS`.
+    /// those of `logprob_tokens`. NaN for the prompt's first token, and for its others without
+    /// `BN_REQUEST_PROMPT_LOGPROBS`. NULL without a flag that asks for them.
     pub logprobs: *const bn_logprob,
     /// Number of `logprobs`: `tokens_count * logprobs_per_token`.
     pub logprobs_count: usize,
