@@ -15,6 +15,9 @@
 // With the most threads of a block, which bounds the registers.
 #define BN_KERNEL_OF(threads, name) extern "C" __global__ void __launch_bounds__(threads) bn_##name
 #define BN_DEVICE static __device__ __forceinline__
+#define BN_UNROLL _Pragma("unroll")
+#define BN_UNROLL_BY(n) BN_PRAGMA(unroll n)
+#define BN_PRAGMA(what) _Pragma(#what)
 // The block's dynamic shared memory, 16-byte aligned, as `unsigned char *name`.
 #define BN_SHARED(name)                                                                                                \
     extern __shared__ uint4 bn_shared_memory[];                                                                        \
@@ -142,6 +145,8 @@ BN_DEVICE uint16_t float_to_half(float a) {
 
 #else
 #include "../emulation/emulation.h"
+#define BN_UNROLL
+#define BN_UNROLL_BY(n)
 #endif
 
 constexpr int WARP = 32;

@@ -7,14 +7,6 @@
 
 #include <cmath>
 
-#ifndef BN_UNROLL
-#ifdef __CUDACC__
-#define BN_UNROLL _Pragma("unroll")
-#else
-#define BN_UNROLL
-#endif
-#endif
-
 namespace attention {
 
 // As `KvType` numbers them.

@@ -32,15 +32,6 @@ struct Q1_0 {
     static constexpr int BITS = 1, OFFSET = 1, ELEMENTS = 128;
 };
 
-#ifdef __CUDACC__
-#define BN_UNROLL _Pragma("unroll")
-#define BN_UNROLL_BY(n) BN_PRAGMA(unroll n)
-#define BN_PRAGMA(what) _Pragma(#what)
-#else
-#define BN_UNROLL
-#define BN_UNROLL_BY(n)
-#endif
-
 // What one instruction loads.
 struct alignas(16) Words4 {
     uint32_t word[4];
