@@ -247,8 +247,9 @@ test-cuda:
 	@for order in 0 1; do BN_FIBRES=$$order target/cuda/tests || exit 1; done
 	@cuda/build.sh driver
 	@BN_EMULATED_CUDA=$(abspath target/cuda/libcuda.so) $(CARGO) test --locked --quiet --lib device:: -- --include-ignored
+	@LD_LIBRARY_PATH=$(abspath target/cuda) $(CARGO) test --locked --quiet --test all cuda:: -- --include-ignored
 
-# The same kernels by nvcc, for devices; they have run on none.
+# target/cuda/kernels.fatbin: the same kernels by nvcc, for devices; they have run on none. BN_CUDA_IMAGE takes it.
 cuda:
 	@cuda/build.sh nvcc
 

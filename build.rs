@@ -1,7 +1,8 @@
 //! The C header, generated from `src/ffi` into OUT_DIR (a test compares it with `include/bn_engine.h`),
-//! and the shared object's soname.
+//! the shared object's soname, and the kernels for NVIDIA GPUs.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, exit};
 use std::{env, fs};
 
 /// What the soname ends with: the number changes when programs that were compiled before would break.
@@ -82,6 +83,36 @@ const SOURCES: [&str; 20] = [
     "exports/info.rs",
 ];
 
+/// The kernels for NVIDIA GPUs, compiled by nvcc or by somebody else before; nothing without the feature `cuda`.
+fn kernels(root: &Path, image: &Path) {
+    println!("cargo::rerun-if-env-changed=BN_CUDA_IMAGE");
+    println!("cargo::rerun-if-env-changed=NVCC");
+    if env::var_os("CARGO_FEATURE_CUDA").is_none() {
+        fs::write(image, "").expect("OUT_DIR is writable");
+    } else if let Some(given) = env::var_os("BN_CUDA_IMAGE").map(PathBuf::from) {
+        println!("cargo::rerun-if-changed={}", given.display());
+        if !fs::copy(&given, image).is_ok_and(|bytes| bytes > 0) {
+            fail(&format!("BN_CUDA_IMAGE={} cannot be read, or is empty", given.display()));
+        }
+    } else {
+        println!("cargo::rerun-if-changed=cuda/kernels");
+        println!("cargo::rerun-if-changed=cuda/build.sh");
+        let mut nvcc = Command::new(root.join("cuda/build.sh"));
+        if !nvcc.arg("nvcc").env("OUT", image).status().is_ok_and(|status| status.success()) {
+            fail(
+                "the feature `cuda` needs nvcc of CUDA 12.8 or newer, in PATH or as NVCC, or BN_CUDA_IMAGE, the file that \
+                 `make cuda` makes elsewhere. This gets one from the Python index: \
+                 cuda/toolkit.sh target/toolkit && export NVCC=$PWD/target/toolkit/bin/nvcc",
+            );
+        }
+    }
+}
+
+fn fail(why: &str) -> ! {
+    println!("cargo::error={why}");
+    exit(1);
+}
+
 fn main() {
     println!("cargo::rerun-if-changed=src/ffi");
     println!("cargo::rerun-if-changed=cbindgen.toml");
@@ -99,6 +130,8 @@ fn main() {
     let rust: String = SOURCES.iter().map(|source| read(&root.join("src/ffi").join(source))).collect();
     let lines: Vec<String> = header.lines().map(|line| typed(line, &rust)).collect();
     fs::write(out.join("bn_engine.h"), short_comments(&lines)).expect("OUT_DIR is writable");
+
+    kernels(&root, &out.join("kernels.fatbin"));
 
     let abi = abi_version(&root.join("src/ffi/types.rs"));
     match env::var("CARGO_CFG_TARGET_OS").as_deref() {

@@ -1,17 +1,22 @@
 #!/bin/sh
 # Builds target/cuda/tests, the tests of the kernels under the emulation, of cuda/tests/*.cpp or of the files named;
-# with `driver`, the driver that emulates a device, target/cuda/libcuda.so; with `nvcc`, the kernels for devices.
+# with `driver`, the driver that emulates devices, target/cuda/libcuda.so; with `nvcc`, the kernels for devices, as one file,
+# target/cuda/kernels.fatbin, of the devices in $CUDA_ARCHS. $OUT: another file.
 set -eu
 cd "$(dirname "$0")/.."
-mkdir -p target/cuda
-
 if [ "${1:-}" = nvcc ]; then
-    for arch in sm_80 sm_90; do
-        "${NVCC:-nvcc}" -std=c++17 -cubin -arch="$arch" -Xptxas -v,-warn-spills \
-            -o "target/cuda/kernels.$arch.cubin" cuda/kernels/all.cu
+    out=${OUT:-target/cuda/kernels.fatbin}
+    mkdir -p "$(dirname "$out")"
+    # Newer devices than the last compile the PTX when it is loaded.
+    codes="-gencode=arch=compute_80,code=compute_80"
+    for arch in ${CUDA_ARCHS:-80 86 89 90 100 120}; do
+        codes="$codes -gencode=arch=compute_$arch,code=sm_$arch"
     done
+    # shellcheck disable=SC2086 # several words
+    "${NVCC:-nvcc}" -std=c++17 -fatbin $codes --threads 0 -compress-mode=size -Xptxas -warn-spills -o "$out" cuda/kernels/all.cu
     exit
 fi
+mkdir -p target/cuda
 
 # Nothing is fused that is not written so: the kernels' bits are those of the device.
 flags="-std=c++17 -O1 -g -Wall -Wextra -Wno-unknown-pragmas -ffp-contract=off"
@@ -20,8 +25,12 @@ if [ "${1:-}" = driver ]; then
     # Macros make the kernels' names: those that the preprocessor leaves.
     ${CXX:-g++} -std=c++17 -E -P -x c++ cuda/kernels/all.cu | grep -o 'inline void bn_[A-Za-z0-9_]*' | sort -u |
         sed 's/.* \(.*\)/KERNEL(\1)/' > target/cuda/kernel_names.inc
+    # A program's own functions may have a kernel's name: the library's bn_embed has.
     # shellcheck disable=SC2086 # several words
-    ${CXX:-g++} $flags -fPIC -shared -Itarget/cuda -o target/cuda/libcuda.so cuda/emulation/driver.cpp
+    ${CXX:-g++} $flags -fPIC -shared -Itarget/cuda -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic-functions \
+        -o "${OUT:-target/cuda/libcuda.so}" cuda/emulation/driver.cpp
+    # The name that programs open.
+    ln -sf libcuda.so target/cuda/libcuda.so.1
     exit
 fi
 

@@ -1,13 +1,15 @@
 // How fast: prefill and decode by batch size, one after another against side by side against batched, and
 // (--echo) what the engine itself costs per token, without a model.
 //   bench [--json] [--echo | --load] [--threads N] [--prompt N] [--new N] [--repeat N] [--batches N,N,...]
-//         [--ids] [--together] [--instructions NAME] [--kv NAME]
+//         [--ids] [--together] [--step-tokens N] [--instructions NAME] [--device NAME] [--kv NAME]
 //         [--weights NAME] [model.gguf]
 // --load: how long loading takes, and the memory at its peak, after it and after one request.
 // --repeat: medians of so many runs. --batches: these sizes, and nothing but them. --ids: prompts are ids from all over
 // the vocabulary, which needs no tokenizer. --together: all prompts of a batch go into its first step, as far as they
 // fit, instead of the first alone and the others behind it; then prefill and decode come after one another.
+// --step-tokens: a step's tokens at most, instead of the engine's default.
 // --instructions: scalar, avx2, avx-vnni, avx512-vnni, amx or neon instead of the best that the machine has.
+// --device: cuda:0 and so on instead of the CPU.
 // --kv: f16, f32 or int8: what keys and values are stored in.
 // --weights: keep, q8_0, q4_0, ternary or int8: what attention and feed-forward weights become while loading.
 #include "bn_engine.h"
@@ -28,8 +30,9 @@ static int batch_count = 7;
     "to the park to play in the sun. 12+30=42. Ada 42, Tom 17, Mia 88. Tom? 17. "
 
 static const char *model; // NULL: the one inside the library
+static const char *device = "cpu";
 static int32_t instructions = BN_INSTRUCTIONS_AUTO, kv_type = BN_KV_F16, weight_type = BN_WEIGHTS_KEEP;
-static uint32_t threads, prompt_tokens = 64, new_tokens = 64, repeats = 1;
+static uint32_t threads, prompt_tokens = 64, new_tokens = 64, repeats = 1, step_tokens;
 static bool json, spread_ids, together;
 
 static void check(bn_status status, const char *what, const bn_error *error) {
@@ -71,8 +74,10 @@ static bn_engine *start(uint32_t batch, uint32_t engine_threads) {
     else if (model != NULL) config.model_path = BN_TEXT(model);
     config.threads = engine_threads;
     config.instructions = instructions;
+    config.device = BN_TEXT(device);
     config.kv_type = kv_type;
     config.max_batch_size = batch;
+    if (step_tokens > 0) config.max_batch_tokens = step_tokens;
     if (config.max_batch_tokens < batch) config.max_batch_tokens = batch;
     config.max_sequence_length = prompt_tokens + new_tokens + 1;
     if (together) {
@@ -395,7 +400,9 @@ int main(int argc, char **argv) {
         else if (strcmp(argv[i], "--new") == 0) new_tokens = number(next), i++;
         else if (strcmp(argv[i], "--repeat") == 0) repeats = number(next), i++;
         else if (strcmp(argv[i], "--batches") == 0) batch_list(next), only_batches = true, i++;
+        else if (strcmp(argv[i], "--step-tokens") == 0) step_tokens = number(next), i++;
         else if (strcmp(argv[i], "--instructions") == 0) instruction_set(next), i++;
+        else if (strcmp(argv[i], "--device") == 0) device = next, i++;
         else if (strcmp(argv[i], "--kv") == 0) kv_named(next), i++;
         else if (strcmp(argv[i], "--weights") == 0) weights_named(next), i++;
         else if (argv[i][0] == '-') return usage();

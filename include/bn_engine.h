@@ -1103,6 +1103,15 @@ typedef struct bn_engine_config {
      * reference. NULL (default): none.
      */
     struct bn_model *draft_model;
+    /**
+     * What forward passes run on: `cpu` (default, also where it is not set), or an NVIDIA device,
+     * `cuda:0` and so on, of those that `CUDA_VISIBLE_DEVICES` leaves. There, `kv_cache_bytes` and
+     * `memory_limit_bytes` are the device's, and so is what an engine without a limit finds free.
+     * Answers have the bits of the CPU's. `BN_ERR_UNSUPPORTED`: there is no such device, its driver
+     * is too old, no kernel takes the model's weights, or the library was built without kernels.
+     * One that is lost ends the engine: requests fail with the reason, then `BN_ERR_ENGINE_DEAD`.
+     */
+    struct bn_string device;
 } bn_engine_config;
 
 /**
@@ -2045,7 +2054,8 @@ bn_status bn_engine_report(struct bn_engine *engine,
  * @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_IO`: a file cannot be opened;
  * `BN_ERR_BAD_MODEL`: it is not sound, or for a model of other sizes; `BN_ERR_UNSUPPORTED`: it is
  * more than LoRA (DoRA, biases, embeddings, ...), or the model takes none; `BN_ERR_MEMORY_LIMIT`;
- * `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
+ * `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`. An engine on a device waits for its
+ * thread here: also `BN_ERR_SHUTDOWN`, `BN_ERR_ENGINE_DEAD`, and `BN_ERR_REENTRANT` in a callback.
  */
 bn_status bn_adapter_open(struct bn_engine *engine,
                           struct bn_string path,

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Tests and developer programs build the dependencies with the features that the library has alone, so that all of them
-# share one build. A dev-dependency that turns on another feature makes candle compile a second time.
+# What cargo features change. Tests and developer programs build the dependencies with the features that the library has
+# alone, so that all of them share one build. A dev-dependency that turns on another feature makes candle compile a second time.
 set -eu
 list() {
     ${CARGO:-cargo} tree --locked --prefix none --format '{p} {f}' "$@" | sed 's/ (\*)$//' | LC_ALL=C sort -u
@@ -14,3 +14,18 @@ if ! LC_ALL=C comm -23 "$work/library" "$work/workspace" | diff /dev/null - > "$
     cat "$work/changed"
     exit 1
 fi
+
+# Kernels for NVIDIA GPUs need no crate, and a machine without nvcc says what it lacks.
+list --package bn-engine --features cuda --edges normal,build | grep -v '^bn-engine ' > "$work/cuda"
+grep -v '^bn-engine ' "$work/library" | diff - "$work/cuda" || {
+    echo "the feature cuda changes what the library is built from"
+    exit 1
+}
+for wants in BN_CUDA_IMAGE=/dev/null NVCC=/dev/null; do
+    if env -u BN_CUDA_IMAGE "$wants" "${CARGO:-cargo}" check --locked --quiet --lib --features cuda > "$work/log" 2>&1 ||
+        ! grep -q "error: .*BN_CUDA_IMAGE" "$work/log"; then
+        cat "$work/log"
+        echo "with $wants, the feature cuda does not say what it needs"
+        exit 1
+    fi
+done

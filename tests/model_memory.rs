@@ -45,8 +45,11 @@ fn steps_stay_within_their_workspace() {
         let model = &common::load_file(path, 2).expect(path);
         let kv = model.kv(KvType::F32, 8, 64);
         let Facts { layers, vocab_size: vocab, hidden_size: hidden, .. } = *model.model.facts();
-        let mut out =
-            Outputs { logits: Vec::with_capacity(8 * vocab), hidden: Vec::with_capacity(480 * hidden) };
+        let mut out = Outputs {
+            logits: Vec::with_capacity(8 * vocab),
+            hidden: Vec::with_capacity(480 * hidden),
+            ..Outputs::default()
+        };
         let (first, decode) = (batch(8, 0, 60), batch(8, 60, 1));
         let (peak, _) = measure(model, &first, &kv, &mut out);
         let bound = model.model.workspace_bytes(&*model.ops, 480, 8);

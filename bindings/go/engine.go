@@ -47,6 +47,7 @@ type Options struct {
 	Speculation       Speculation   // of requests that do not say
 	DraftTokens       int           // at most, for a step of a request; 0: as many as pay
 	DraftModel        *Model        // a small one with the same vocabulary, which drafts tokens; the engine keeps it
+	Device            string        // "cuda:0" and so on; "": the CPU
 
 	Log      func(LogLevel, string) // may be called on any goroutine, several at once; nil: no log
 	LogLevel LogLevel               // the most detailed level that Log gets; 0: LogWarn
@@ -110,6 +111,7 @@ func (c *core) create(o *Options) error {
 	config.max_wait_us = count(int(o.MaxWait / time.Microsecond))
 	config.default_timeout_ms = milliseconds(o.DefaultTimeout)
 	config.adapter_bytes = C.uint64_t(o.AdapterBytes)
+	config.device = memory.text(o.Device)
 	config.speculation, config.draft_tokens = C.int32_t(o.Speculation), count(o.DraftTokens)
 	draft, err := o.DraftModel.handle()
 	if err != nil {

@@ -1,92 +1,109 @@
-// A driver for tests: the functions of cuda.h that src/device uses, on the heap and the CPU. Kernels run when they are
-// launched, under the emulation. Each allocation is one of malloc's, so that ASan sees what a kernel touches beside it.
+// A driver for tests: the functions of cuda.h that src/device uses, on the heap and the CPU. Each allocation is one of
+// malloc's, so that ASan sees what a kernel touches beside it. What CUDA leaves undefined ends the test.
 
-#include "kernels.h"
+#include "queues.h"
 
-#include <cstdlib>
 #include <cstring>
-#include <map>
-#include <mutex>
-#include <string>
 
-namespace {
+namespace driver {
 
-std::mutex mutex;
-std::map<void *, size_t> allocations;
-std::map<std::string, int> failures;
-size_t memory = size_t(1) << 30;
-// Contexts, streams and modules.
-size_t objects = 0;
+struct Counts {
+    // Calls of the host; what a capture records is not among them.
+    uint64_t launches, writes, reads, synchronizations, graph_launches;
+};
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, NOT_FOUND = 500 };
+static Counts counts;
 
-size_t taken() {
-    size_t bytes = 0;
-    for (auto &[pointer, size] : allocations) bytes += size;
-    return bytes;
+// As aligned as the driver's memory, which promises 256 bytes.
+static void *allocate(Allocations &allocations, size_t bytes) {
+    void *pointer = nullptr;
+    if (posix_memalign(&pointer, 256, bytes) != 0) return nullptr;
+    memset(pointer, 0xA5, bytes);
+    allocations[reinterpret_cast<uintptr_t>(pointer)] = bytes;
+    return pointer;
 }
 
-// The code that `function` is to fail with this once.
-int failure(const char *function) {
-    std::lock_guard lock(mutex);
-    auto found = failures.find(function);
-    if (found == failures.end()) return SUCCESS;
-    int code = found->second;
-    failures.erase(found);
-    return code;
+static int give(void *stream, uint64_t &count, Work work) {
+    auto to = get(state.streams, stream, "a stream");
+    count += to->capture == nullptr;
+    return give(*to, std::move(work));
 }
 
-int make(void **handle) {
-    static int something;
-    std::lock_guard lock(mutex);
-    *handle = &something;
-    objects++;
-    return SUCCESS;
+static std::function<void()> copying(uintptr_t to, uintptr_t from, size_t bytes) {
+    return [=] { memcpy(reinterpret_cast<void *>(to), reinterpret_cast<void *>(from), bytes); };
 }
 
-int end() {
-    std::lock_guard lock(mutex);
-    objects--;
-    return SUCCESS;
-}
-
-} // namespace
-
-#define FAILS                                                                                                                  \
+#define ENTER                                                                                                                  \
+    std::lock_guard lock(state.mutex);                                                                                         \
     if (int code = failure(__func__)) return code
+
+#define NEEDS_CONTEXT                                                                                                          \
+    ENTER;                                                                                                                     \
+    if (!has_context()) return INVALID_CONTEXT
+
+// What a thread must not call while it captures.
+#define NEEDS_NO_CAPTURE                                                                                                       \
+    NEEDS_CONTEXT;                                                                                                             \
+    if (int code = forbidden()) return code
 
 extern "C" {
 
 // For tests.
-void bn_emulated_memory(size_t bytes) {
-    memory = bytes;
+void bn_emulated_devices(int count) {
+    std::lock_guard lock(state.mutex);
+    for (Device &device : state.devices) {
+        if (device.retained > 0) die("devices come and go while one is open");
+    }
+    state.devices = std::deque<Device>(size_t(count));
 }
 
+// Bytes that device `number` has; -1: each device.
+void bn_emulated_memory(int number, size_t bytes) {
+    std::lock_guard lock(state.mutex);
+    for (int at = 0; at < int(state.devices.size()); at++) {
+        if (number == -1 || number == at) state.devices[size_t(at)].memory = bytes;
+    }
+}
+
+// The next call of `function` gives `code` and does nothing.
 void bn_emulated_fail(const char *function, int code) {
-    std::lock_guard lock(mutex);
-    failures[function] = code;
+    std::lock_guard lock(state.mutex);
+    state.failures[function] = code;
 }
 
+void bn_emulated_counts(Counts *out) {
+    std::lock_guard lock(state.mutex);
+    *out = counts;
+}
+
+// Contexts, allocations and all other objects that there are.
 size_t bn_emulated_live() {
-    std::lock_guard lock(mutex);
-    return objects + allocations.size();
+    std::lock_guard lock(state.mutex);
+    size_t live = state.pinned.size() + state.streams.size() + state.events.size() + state.modules.size() +
+                  state.graphs.size() + state.executables.size();
+    for (Device &device : state.devices) live += device.retained + device.allocations.size();
+    return live;
 }
 
+// Frees everything, as the end of a process does.
 void bn_emulated_reset() {
-    std::lock_guard lock(mutex);
-    for (auto &[pointer, size] : allocations) free(pointer);
-    allocations.clear();
-    failures.clear();
-    objects = 0;
+    std::lock_guard lock(state.mutex);
+    for (auto &[at, size] : state.pinned) free(reinterpret_cast<void *>(at));
+    for (Device &device : state.devices) {
+        for (auto &[at, size] : device.allocations) free(reinterpret_cast<void *>(at));
+    }
+    state.devices = std::deque<Device>(1);
+    state.pinned.clear(), state.streams.clear(), state.events.clear(), state.modules.clear();
+    state.graphs.clear(), state.executables.clear(), state.failures.clear();
 }
 
 int cuInit(unsigned) {
-    FAILS;
+    ENTER;
     return SUCCESS;
 }
 
 int cuDriverGetVersion(int *version) {
-    FAILS;
+    ENTER;
     *version = 13000;
     return SUCCESS;
 }
@@ -97,8 +114,18 @@ int cuGetErrorName(int code, const char **name) {
         {INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"},
         {OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
         {NO_DEVICE, "CUDA_ERROR_NO_DEVICE"},
+        {INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE"},
+        {INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT"},
+        {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE"},
+        {ILLEGAL_STATE, "CUDA_ERROR_ILLEGAL_STATE"},
         {NOT_FOUND, "CUDA_ERROR_NOT_FOUND"},
-        {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+        {NOT_READY, "CUDA_ERROR_NOT_READY"},
+        {ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+        {CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
+        {CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
+        {CAPTURE_ISOLATION, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION"},
+        {CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT"},
+        {CAPTURE_WRONG_THREAD, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD"},
     };
     auto found = names.find(code);
     if (found == names.end()) return INVALID_VALUE;
@@ -106,159 +133,359 @@ int cuGetErrorName(int code, const char **name) {
     return SUCCESS;
 }
 
+// -- devices and contexts
+
 int cuDeviceGetCount(int *count) {
-    FAILS;
-    *count = 1;
+    ENTER;
+    *count = int(state.devices.size());
     return SUCCESS;
 }
 
 int cuDeviceGet(int *device, int number) {
-    FAILS;
+    ENTER;
+    if (number < 0 || number >= int(state.devices.size())) return INVALID_DEVICE;
     *device = number;
     return SUCCESS;
 }
 
 int cuDeviceGetName(char *name, int length, int) {
-    FAILS;
+    ENTER;
     snprintf(name, size_t(length), "Emulated");
     return SUCCESS;
 }
 
 int cuDeviceGetAttribute(int *value, int attribute, int) {
-    FAILS;
+    ENTER;
     switch (attribute) {
     case 16: *value = 4; return SUCCESS;
     case 75: *value = 9; return SUCCESS;
     case 76: *value = 0; return SUCCESS;
+    case 97: *value = 227 << 10; return SUCCESS;
     default: return INVALID_VALUE;
     }
 }
 
-int cuDeviceTotalMem_v2(size_t *bytes, int) {
-    FAILS;
-    *bytes = memory;
+int cuDeviceTotalMem_v2(size_t *bytes, int device) {
+    ENTER;
+    *bytes = state.devices.at(size_t(device)).memory;
     return SUCCESS;
 }
 
-int cuDevicePrimaryCtxRetain(void **context, int) {
-    FAILS;
-    return make(context);
-}
-
-int cuDevicePrimaryCtxRelease_v2(int) {
-    FAILS;
-    return end();
-}
-
-int cuCtxSetCurrent(void *) {
-    FAILS;
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+    ENTER;
+    *context = &state.devices.at(size_t(device));
+    state.devices[size_t(device)].retained++;
     return SUCCESS;
 }
+
+int cuDevicePrimaryCtxRelease_v2(int device) {
+    ENTER;
+    if (state.devices.at(size_t(device)).retained == 0) return INVALID_CONTEXT;
+    if (--state.devices[size_t(device)].retained == 0) run_device(device);
+    return SUCCESS;
+}
+
+int cuCtxPushCurrent_v2(void *context) {
+    ENTER;
+    for (int at = 0; at < int(state.devices.size()); at++) {
+        if (context != &state.devices[size_t(at)]) continue;
+        if (state.devices[size_t(at)].retained == 0) return INVALID_CONTEXT;
+        pushed.push_back(current);
+        current = at;
+        return SUCCESS;
+    }
+    return INVALID_CONTEXT;
+}
+
+int cuCtxPopCurrent_v2(void **context) {
+    ENTER;
+    if (pushed.empty()) return INVALID_CONTEXT;
+    *context = current < 0 ? nullptr : &state.devices[size_t(current)];
+    current = pushed.back();
+    pushed.pop_back();
+    return SUCCESS;
+}
+
+// -- memory
 
 int cuMemGetInfo_v2(size_t *free, size_t *total) {
-    FAILS;
-    std::lock_guard lock(mutex);
-    *total = memory;
-    *free = memory - taken();
+    NEEDS_CONTEXT;
+    Device &device = state.devices[size_t(current)];
+    *total = device.memory;
+    *free = device.memory - device.taken();
     return SUCCESS;
 }
 
 int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
-    FAILS;
-    std::lock_guard lock(mutex);
+    NEEDS_NO_CAPTURE;
+    Device &device = state.devices[size_t(current)];
     if (bytes == 0) return INVALID_VALUE;
-    if (bytes > memory - taken()) return OUT_OF_MEMORY;
-    // As aligned as the driver's, which promises 256 bytes.
-    void *pointer = nullptr;
-    if (posix_memalign(&pointer, 256, bytes) != 0) return OUT_OF_MEMORY;
-    memset(pointer, 0xA5, bytes);
-    allocations[pointer] = bytes;
-    *address = reinterpret_cast<uint64_t>(pointer);
-    return SUCCESS;
+    if (device.taken() > device.memory || bytes > device.memory - device.taken()) return OUT_OF_MEMORY;
+    void *made = allocate(device.allocations, bytes);
+    *address = reinterpret_cast<uint64_t>(made);
+    return made == nullptr ? OUT_OF_MEMORY : SUCCESS;
 }
 
+// Waits for the device, as the driver does.
 int cuMemFree_v2(uint64_t address) {
-    FAILS;
-    std::lock_guard lock(mutex);
-    void *pointer = reinterpret_cast<void *>(address);
-    if (allocations.erase(pointer) == 0) return INVALID_VALUE;
+    NEEDS_NO_CAPTURE;
+    for (int at = 0; at < int(state.devices.size()); at++) {
+        Allocations &allocations = state.devices[size_t(at)].allocations;
+        if (allocations.count(address) == 0) continue;
+        run_device(at);
+        allocations.erase(address);
+        free(reinterpret_cast<void *>(address));
+        return SUCCESS;
+    }
+    return INVALID_VALUE;
+}
+
+int cuMemHostAlloc(void **pointer, size_t bytes, unsigned) {
+    NEEDS_NO_CAPTURE;
+    if (bytes == 0) return INVALID_VALUE;
+    *pointer = allocate(state.pinned, bytes);
+    return *pointer == nullptr ? OUT_OF_MEMORY : SUCCESS;
+}
+
+// Waits as `cuMemFree_v2`.
+int cuMemFreeHost(void *pointer) {
+    NEEDS_NO_CAPTURE;
+    if (state.pinned.count(reinterpret_cast<uintptr_t>(pointer)) == 0) return INVALID_VALUE;
+    run_device(-1);
+    state.pinned.erase(reinterpret_cast<uintptr_t>(pointer));
     free(pointer);
     return SUCCESS;
 }
 
-int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *) {
-    FAILS;
-    memcpy(reinterpret_cast<void *>(to), from, bytes);
-    return SUCCESS;
+// From pinned memory when its turn comes; pageable memory is read now. In a capture that would be read at each launch:
+// nobody wants this.
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) {
+    NEEDS_CONTEXT;
+    auto host = reinterpret_cast<uintptr_t>(from);
+    if (holds(state.pinned, {host, bytes})) {
+        return give(stream, counts.writes, {copying(to, host, bytes), {{to, bytes}, {host, bytes}}});
+    }
+    if (int code = forbidden()) return code;
+    auto data = static_cast<const unsigned char *>(from);
+    return give(stream, counts.writes,
+        {[to, copy = std::vector<unsigned char>(data, data + bytes)] {
+             memcpy(reinterpret_cast<void *>(to), copy.data(), copy.size());
+         },
+            {{to, bytes}}});
 }
 
-int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *) {
-    FAILS;
-    memcpy(to, reinterpret_cast<void *>(from), bytes);
-    return SUCCESS;
+// To pinned memory when its turn comes; to pageable memory now, behind all that stands before it.
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
+    NEEDS_CONTEXT;
+    auto host = reinterpret_cast<uintptr_t>(to);
+    if (holds(state.pinned, {host, bytes})) {
+        return give(stream, counts.reads, {copying(host, from, bytes), {{host, bytes}, {from, bytes}}});
+    }
+    if (int code = forbidden()) return code;
+    int code = give(stream, counts.reads, {copying(host, from, bytes), {{from, bytes}}});
+    if (code == SUCCESS) run_all(*get(state.streams, stream, "a stream"));
+    return code;
 }
 
-int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *) {
-    FAILS;
-    memcpy(reinterpret_cast<void *>(to), reinterpret_cast<void *>(from), bytes);
-    return SUCCESS;
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream) {
+    NEEDS_CONTEXT;
+    auto work = Work{copying(to, from, bytes), {{to, bytes}, {from, bytes}}};
+    return give(*get(state.streams, stream, "a stream"), std::move(work));
 }
 
-int cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, void *) {
-    FAILS;
-    memset(reinterpret_cast<void *>(to), value, bytes);
-    return SUCCESS;
+int cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, void *stream) {
+    NEEDS_CONTEXT;
+    auto work = Work{[=] { memset(reinterpret_cast<void *>(to), value, bytes); }, {{to, bytes}}};
+    return give(*get(state.streams, stream, "a stream"), std::move(work));
 }
+
+// -- streams and events
 
 int cuStreamCreate(void **stream, unsigned) {
-    FAILS;
-    return make(stream);
-}
-
-int cuStreamDestroy_v2(void *) {
-    FAILS;
-    return end();
-}
-
-int cuStreamSynchronize(void *) {
-    FAILS;
+    NEEDS_CONTEXT;
+    Stream made;
+    made.device = current;
+    *stream = add(state.streams, std::move(made));
     return SUCCESS;
 }
 
+int cuStreamDestroy_v2(void *stream) {
+    NEEDS_CONTEXT;
+    auto old = get(state.streams, stream, "a stream");
+    if (old->capture != nullptr) die("a stream that captures is destroyed");
+    run_all(*old);
+    state.streams.erase(stream);
+    return SUCCESS;
+}
+
+int cuStreamSynchronize(void *stream) {
+    NEEDS_CONTEXT;
+    auto waited = get(state.streams, stream, "a stream");
+    if (waited->capture != nullptr) return spoil(*waited->capture, CAPTURE_UNSUPPORTED);
+    if (int code = forbidden()) return code;
+    counts.synchronizations++;
+    run_all(*waited);
+    return SUCCESS;
+}
+
+int cuEventCreate(void **event, unsigned) {
+    NEEDS_CONTEXT;
+    *event = add(state.events, Event{current, nullptr});
+    return SUCCESS;
+}
+
+int cuEventDestroy_v2(void *event) {
+    NEEDS_CONTEXT;
+    get(state.events, event, "an event");
+    state.events.erase(event);
+    return SUCCESS;
+}
+
+int cuEventRecord(void *event, void *stream) {
+    NEEDS_CONTEXT;
+    auto recorded = get(state.events, event, "an event");
+    auto in = get(state.streams, stream, "a stream");
+    if (recorded->device != in->device) return INVALID_HANDLE;
+    if (in->capture != nullptr && in->capture->spoiled) return CAPTURE_INVALIDATED;
+    *recorded = {in->device, in, in->given, in->capture != nullptr ? in->capture->number : 0};
+    return SUCCESS;
+}
+
+// A capture has one stream here: an event of it only says what its order says already.
+int cuStreamWaitEvent(void *stream, void *event, unsigned) {
+    NEEDS_CONTEXT;
+    auto waits = get(state.streams, stream, "a stream");
+    auto wanted = get(state.events, event, "an event");
+    if (waits->capture != nullptr) {
+        if (waits->capture->spoiled) return CAPTURE_INVALIDATED;
+        if (wanted->capture == waits->capture->number) return SUCCESS;
+        return spoil(*waits->capture, CAPTURE_ISOLATION);
+    }
+    if (wanted->capture != 0) die("captures of several streams are not emulated");
+    if (wanted->stream == nullptr) return SUCCESS;
+    return give(*waits, {[from = wanted->stream, position = wanted->position] { run_until(*from, position); }, {}});
+}
+
+// Work that nobody has waited for is not done when this is asked first, and then gets done.
+int cuEventQuery(void *event) {
+    NEEDS_NO_CAPTURE;
+    auto asked = get(state.events, event, "an event");
+    if (asked->capture != 0) return CAPTURED_EVENT;
+    if (asked->stream == nullptr || asked->stream->done >= asked->position) return SUCCESS;
+    run_until(*asked->stream, asked->position);
+    return NOT_READY;
+}
+
+int cuEventSynchronize(void *event) {
+    NEEDS_NO_CAPTURE;
+    auto waited = get(state.events, event, "an event");
+    if (waited->capture != 0) return CAPTURED_EVENT;
+    counts.synchronizations++;
+    if (waited->stream != nullptr) run_until(*waited->stream, waited->position);
+    return SUCCESS;
+}
+
+// -- graphs
+
+int cuStreamBeginCapture_v2(void *stream, int mode) {
+    NEEDS_CONTEXT;
+    auto begins = get(state.streams, stream, "a stream");
+    if (mode != 1) die("captures are emulated in the mode of their thread alone");
+    if (begins->capture != nullptr) return ILLEGAL_STATE;
+    begins->capture = std::make_unique<Capture>(Capture{++state.captures, std::this_thread::get_id(), false, {}});
+    return SUCCESS;
+}
+
+int cuStreamEndCapture(void *stream, void **graph) {
+    NEEDS_CONTEXT;
+    auto ends = get(state.streams, stream, "a stream");
+    *graph = nullptr;
+    if (ends->capture == nullptr) return ILLEGAL_STATE;
+    if (ends->capture->thread != std::this_thread::get_id()) return CAPTURE_WRONG_THREAD;
+    auto capture = std::move(ends->capture);
+    if (capture->spoiled) return CAPTURE_INVALIDATED;
+    *graph = add(state.graphs, Graph{std::move(capture->works)});
+    return SUCCESS;
+}
+
+int cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long) {
+    NEEDS_CONTEXT;
+    *executable = add(state.executables, Graph(*get(state.graphs, graph, "a graph")));
+    return SUCCESS;
+}
+
+// A graph that is destroyed ends its launches first: they hold it.
+int cuGraphLaunch(void *executable, void *stream) {
+    NEEDS_CONTEXT;
+    auto graph = get(state.executables, executable, "an executable graph");
+    Work all;
+    for (const Work &work : graph->works) all.uses.insert(all.uses.end(), work.uses.begin(), work.uses.end());
+    all.run = [graph] {
+        for (const Work &work : graph->works) work.run();
+    };
+    return give(stream, counts.graph_launches, std::move(all));
+}
+
+int cuGraphExecDestroy(void *executable) {
+    NEEDS_CONTEXT;
+    get(state.executables, executable, "an executable graph");
+    state.executables.erase(executable);
+    return SUCCESS;
+}
+
+int cuGraphDestroy(void *graph) {
+    NEEDS_CONTEXT;
+    get(state.graphs, graph, "a graph");
+    state.graphs.erase(graph);
+    return SUCCESS;
+}
+
+// -- kernels
+
 int cuModuleLoadData(void **module, const void *) {
-    FAILS;
-    return make(module);
+    NEEDS_NO_CAPTURE;
+    *module = add(state.modules, Module{current, {}});
+    return SUCCESS;
 }
 
-int cuModuleUnload(void *) {
-    FAILS;
-    return end();
+int cuModuleUnload(void *module) {
+    NEEDS_NO_CAPTURE;
+    run_device(get(state.modules, module, "a module")->device);
+    state.modules.erase(module);
+    return SUCCESS;
 }
 
-int cuModuleGetFunction(void **function, void *, const char *name) {
-    FAILS;
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+    NEEDS_CONTEXT;
+    auto in = get(state.modules, module, "a module");
     for (const Kernel &kernel : kernels) {
-        if (strcmp(kernel.name, name) == 0) {
-            *function = const_cast<Kernel *>(&kernel);
-            return SUCCESS;
-        }
+        if (strcmp(kernel.name, name) != 0) continue;
+        *function = &in->functions.emplace_back(Function{&kernel, in->device});
+        return SUCCESS;
     }
     return NOT_FOUND;
 }
 
-int cuFuncSetAttribute(void *, int, int) {
-    FAILS;
+int cuFuncSetAttribute(void *function, int attribute, int value) {
+    NEEDS_CONTEXT;
+    // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, and what the largest devices have.
+    if (attribute != 8 || value < 0 || value > 227 << 10) return INVALID_VALUE;
+    static_cast<Function *>(function)->shared = unsigned(value);
     return SUCCESS;
 }
 
 int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
-                   void *, void **arguments, void **) {
-    FAILS;
-    // Of all that this driver does, kernels alone run one at a time.
-    static std::mutex one;
-    std::lock_guard lock(one);
-    static_cast<const Kernel *>(function)->run({gx, gy, gz}, {bx, by, bz}, shared, arguments);
-    return SUCCESS;
+                   void *stream, void **arguments, void **) {
+    NEEDS_CONTEXT;
+    auto &launched = *static_cast<Function *>(function);
+    if (launched.device != get(state.streams, stream, "a stream")->device) return INVALID_HANDLE;
+    if (shared > launched.shared) return INVALID_VALUE;
+    Bound bound = launched.kernel->bind({gx, gy, gz}, {bx, by, bz}, shared, arguments);
+    Work work{std::move(bound.run), {}};
+    for (uintptr_t pointer : bound.pointers) work.uses.push_back({pointer, 0});
+    return give(stream, counts.launches, std::move(work));
 }
 
 } // extern "C"
+
+} // namespace driver

@@ -13,6 +13,7 @@
 
 #define BN_KERNEL(name) extern "C" inline void bn_##name
 #define BN_KERNEL_OF(threads, name) BN_KERNEL(name)
+#define BN_KERNEL_FOR(threads, blocks, name) BN_KERNEL(name)
 #define BN_DEVICE static inline
 #define BN_SHARED(name) unsigned char *name = emulation::machine.shared.data()
 

@@ -3,31 +3,49 @@
 
 #include "../kernels/all.cu"
 
+#include <tuple>
+#include <type_traits>
 #include <utility>
 
 using namespace attention;
 using namespace sampling;
 
+// A launch with its arguments' values, to be run later; and those of them that are pointers.
+struct Bound {
+    std::function<void()> run;
+    std::vector<uintptr_t> pointers;
+};
+
 struct Kernel {
     const char *name;
-    void (*run)(dim3 grid, dim3 block, size_t shared, void **arguments);
+    Bound (*bind)(dim3 grid, dim3 block, size_t shared, void **arguments);
 };
 
 template <auto kernel> struct Call;
 
 template <class... Params, void (*kernel)(Params...)> struct Call<kernel> {
-    template <size_t... I>
-    static void with(std::index_sequence<I...>, dim3 grid, dim3 block, size_t shared, void **arguments) {
-        emulation::launch(kernel, grid, block, shared, *static_cast<Params *>(arguments[I])...);
+    template <class Param> static void keep(std::vector<uintptr_t> &pointers, Param value) {
+        if constexpr (std::is_pointer_v<Param>) pointers.push_back(reinterpret_cast<uintptr_t>(value));
     }
 
-    static void run(dim3 grid, dim3 block, size_t shared, void **arguments) {
-        with(std::index_sequence_for<Params...>(), grid, block, shared, arguments);
+    template <size_t... I>
+    static Bound with(std::index_sequence<I...>, dim3 grid, dim3 block, size_t shared, void **arguments) {
+        Bound bound;
+        std::tuple<Params...> values(*static_cast<Params *>(arguments[I])...);
+        std::apply([&](auto... value) { (keep(bound.pointers, value), ...); }, values);
+        bound.run = [=] {
+            std::apply([&](auto... value) { emulation::launch(kernel, grid, block, shared, value...); }, values);
+        };
+        return bound;
+    }
+
+    static Bound bind(dim3 grid, dim3 block, size_t shared, void **arguments) {
+        return with(std::index_sequence_for<Params...>(), grid, block, shared, arguments);
     }
 };
 
 inline const Kernel kernels[] = {
-#define KERNEL(name) {#name, Call<name>::run},
+#define KERNEL(name) {#name, Call<name>::bind},
 #include "kernel_names.inc" // written by build.sh
 #undef KERNEL
 };

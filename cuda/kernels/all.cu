@@ -1,6 +1,10 @@
 // All kernels, as one module.
 #include "attention.cu"
+#include "embed.cu"
 #include "gemm.cu"
 #include "gemv.cu"
+#include "lora.cu"
 #include "rows.cu"
 #include "sampling.cu"
+#include "scaled.cu"
+#include "supers.cu"

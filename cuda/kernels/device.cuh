@@ -14,7 +14,11 @@
 #define BN_KERNEL(name) extern "C" __global__ void bn_##name
 // With the most threads of a block, which bounds the registers.
 #define BN_KERNEL_OF(threads, name) extern "C" __global__ void __launch_bounds__(threads) bn_##name
+// And with the blocks that an SM is to have registers for.
+#define BN_KERNEL_FOR(threads, blocks, name) extern "C" __global__ void __launch_bounds__(threads, blocks) bn_##name
 #define BN_DEVICE static __device__ __forceinline__
+// Functions of structs, for host and device.
+#define BN_MEMBER __host__ __device__ __forceinline__
 #define BN_UNROLL _Pragma("unroll")
 #define BN_UNROLL_BY(n) BN_PRAGMA(unroll n)
 #define BN_PRAGMA(what) _Pragma(#what)
@@ -60,6 +64,13 @@ BN_DEVICE void mma_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// As the other, of 16 columns of a: mma.m16n8k16.
+BN_DEVICE void mma_s8(int (&d)[4], const uint32_t (&a)[2], uint32_t b) {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b));
 }
 
 // d += a b for a 16 x 16 and b 16 x 8, f16, summed in f32 in an order that NVIDIA does not say.
@@ -145,6 +156,7 @@ BN_DEVICE uint16_t float_to_half(float a) {
 
 #else
 #include "../emulation/emulation.h"
+#define BN_MEMBER
 #define BN_UNROLL
 #define BN_UNROLL_BY(n)
 #endif

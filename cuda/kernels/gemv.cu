@@ -2,10 +2,11 @@
 // (the number behind its name), which share the loads of the weights.
 //
 // Floor: the weights' bytes over the memory's bandwidth. 2560 x 6912 ternary weights are 4.4 MB, 1.3 us on an H100 at
-// 3.35 TB/s; 18.8 MB and 5.6 us as Q8_0, 35 MB and 11 us as f16. With 8 rows dp4a, 64 a clock and SM, takes longer than
-// ternary weights' bytes: 2.4 us; int8 tensor cores would not, and give the same bits.
+// 3.35 TB/s; 18.8 MB and 5.6 us as Q8_0, 35 MB and 11 us as f16, 71 MB and 21 us as f32. With 8 rows
+// dp4a, 64 a clock and SM, takes longer than ternary weights' bytes: 2.4 us; int8 tensor cores would not, and give the same
+// bits.
 //
-// Registers of sm_90 let an SM of an H100 have, for 1, 2, 4 and 8 rows: ternary 48, 32, 20 and 12 warps; Q4_0 40, 36, 20
+// Registers of sm_90 let an SM of an H100 have, for 1, 2, 4 and 8 rows: ternary 40, 32, 20 and 12 warps; Q4_0 40, 36, 20
 // and 16; f16 64, 40, 20 and 12. Shared memory (33 KB of a block at most) never is the limit.
 //
 // All kernels: `out[t * stride + i]` for the rows t of x and i of the weights; a block of 128 threads, no barriers of it.
@@ -14,14 +15,8 @@
 
 namespace {
 
-constexpr int GEMV_THREADS = 128;
-// Lanes that share a row of ternary weights: 128 bytes of a row are read at a time.
-constexpr int TERNARY_LANES = 8;
-
-// Row t of x, or the last: what is computed for rows behind it is not written.
-BN_DEVICE int row_or_last(int t, int rows) {
-    return t < rows ? t : rows - 1;
-}
+// Lanes that share a row of weights with one scale: 128 bytes of it are read at a time.
+constexpr int WHOLE_LANES = 8;
 
 // 64 columns of T rows of x, in the order of a half I2_S block, with R rows of weights.
 template <int T, int R>
@@ -49,35 +44,57 @@ BN_DEVICE void add_ternary(int (&dots)[T][R], const int8_t *x, int cols, int tok
     }
 }
 
-// T >= tokens rows of x; eight lanes have R rows of weights, `WARP / 8` apart.
+// Sixteen columns, as they are.
 template <int T, int R>
-BN_DEVICE void ternary_gemv(const Ternary &p) {
-    constexpr int GROUPS = WARP / TERNARY_LANES;
+BN_DEVICE void add_int8(int (&dots)[T][R], const int8_t *x, int cols, int tokens, const Words4 (&weights)[R]) {
+    BN_UNROLL
+    for (int t = 0; t < T; t++) {
+        const int8_t *from = x + static_cast<int64_t>(row_or_last(t, tokens)) * cols;
+        Words4 values = *reinterpret_cast<const Words4 *>(from);
+        BN_UNROLL
+        for (int r = 0; r < R; r++) {
+            BN_UNROLL
+            for (int w = 0; w < 4; w++) {
+                dots[t][r] = dp4a(static_cast<int>(weights[r].word[w]), static_cast<int>(values.word[w]), dots[t][r]);
+            }
+        }
+    }
+}
+
+// T >= tokens rows of x; eight lanes have R rows of weights, `WARP / 8` apart.
+template <class Format, int T, int R>
+BN_DEVICE void whole_gemv(const Whole &p) {
+    constexpr int GROUPS = WARP / WHOLE_LANES;
     // Pieces of a row that are loaded before one is used, so that enough of them are on their way.
     constexpr int AHEAD = 4 / R;
-    int part = lane() % TERNARY_LANES, pieces = p.cols / 64;
-    int first = (static_cast<int>(blockIdx.x) * (GEMV_THREADS / WARP) + warp()) * GROUPS * R + lane() / TERNARY_LANES;
+    int part = lane() % WHOLE_LANES, pieces = p.cols / 128 * Format::BITS;
+    int first = (p.block * (GEMV_THREADS / WARP) + warp()) * GROUPS * R + lane() / WHOLE_LANES;
     const Words4 *rows[R];
     BN_UNROLL
     for (int r = 0; r < R; r++) {
         int64_t row = row_or_last(first + r * GROUPS, p.rows);
-        rows[r] = reinterpret_cast<const Words4 *>(p.weights + row * (p.cols / 4));
+        rows[r] = reinterpret_cast<const Words4 *>(p.weights + row * 16 * pieces);
     }
     int dots[T][R] = {};
     BN_UNROLL_BY(1)
-    for (int start = part; start < pieces; start += AHEAD * TERNARY_LANES) {
+    for (int start = part; start < pieces; start += AHEAD * WHOLE_LANES) {
         Words4 weights[AHEAD][R];
         BN_UNROLL
         for (int i = 0; i < AHEAD; i++) {
             BN_UNROLL
-            for (int r = 0; r < R; r++) weights[i][r] = rows[r][min(start + i * TERNARY_LANES, pieces - 1)];
+            for (int r = 0; r < R; r++) weights[i][r] = rows[r][min(start + i * WHOLE_LANES, pieces - 1)];
         }
         BN_UNROLL
         for (int i = 0; i < AHEAD; i++) {
-            int piece = start + i * TERNARY_LANES;
-            // Two pieces are a block: bytes 0 to 15 have columns 32k to 32k + 15 of it, the others 16 more.
-            const int8_t *x = p.x + piece / 2 * 128 + piece % 2 * 16;
-            if (piece < pieces) add_ternary<T, R>(dots, x, p.cols, p.tokens, weights[i]);
+            int piece = start + i * WHOLE_LANES;
+            if (piece >= pieces) continue;
+            if constexpr (Format::BITS == 8) {
+                add_int8<T, R>(dots, p.x + 16 * piece, p.cols, p.tokens, weights[i]);
+            } else {
+                // Two pieces are a block: bytes 0 to 15 have columns 32k to 32k + 15 of it, the others 16 more.
+                const int8_t *x = p.x + piece / 2 * 128 + piece % 2 * 16;
+                add_ternary<T, R>(dots, x, p.cols, p.tokens, weights[i]);
+            }
         }
     }
     BN_UNROLL
@@ -87,11 +104,8 @@ BN_DEVICE void ternary_gemv(const Ternary &p) {
         for (int t = 0; t < T; t++) {
             int dot = dots[t][r];
             BN_UNROLL
-            for (int mask = TERNARY_LANES / 2; mask > 0; mask /= 2) dot += shfl_xor(dot, mask);
-            if (part == 0 && t < p.tokens && row < p.rows) {
-                float value = ternary_value(dot, p.x_sums[t], p.scales[row * p.scale_step], p.x_scales[t]);
-                p.out[t * p.stride + row] = value;
-            }
+            for (int mask = WHOLE_LANES / 2; mask > 0; mask /= 2) dot += shfl_xor(dot, mask);
+            if (part == 0 && t < p.tokens && row < p.rows) write_whole<Format>(p, t, row, dot);
         }
     }
 }
@@ -103,32 +117,36 @@ struct alignas(8) Share {
 // One more than a warp's, so that lanes that read a row of shares each meet no others' banks.
 constexpr int SHARES = WARP + 1;
 
-// Shares of block `b` of R rows of weights with T rows of x, to `shares[r * T + t]`'s place for this lane.
+// Shares of block `b` of R rows of weights with T rows of x, to `shares[r * T + t]`'s place for this lane; where there are
+// MINIMA, those of rows to `lows[r]`'s, and what they are multiplied with to `lows[R + t]`'s.
 template <class Format, int T, int R>
-BN_DEVICE void block_shares(const Blocks &p, int first, int b, Share *shares) {
-    constexpr int BYTES = 4 * Format::BITS;
+BN_DEVICE void block_shares(const Blocks &p, const Planes<Format> &planes, int first, int b, Share *shares, float *lows) {
     int blocks = p.cols / 32;
-    uint32_t words[R][Format::BITS];
+    Codes<Format> codes[R];
     float scales[R];
     BN_UNROLL
     for (int r = 0; r < R; r++) {
         int64_t row = row_or_last(first + r, p.rows);
-        load_words<Format>(p.codes + (row * blocks + b) * BYTES, words[r]);
-        scales[r] = half_to_float(p.scales[row * (p.cols / Format::ELEMENTS) + b / (Format::ELEMENTS / 32)]);
+        codes[r] = load_codes(p.codes, planes, row, b);
+        int64_t at = row * (p.cols / Format::ELEMENTS) + b / (Format::ELEMENTS / 32);
+        float min = 0.0f;
+        load_scale<Format>(p.scales, at, scales[r], min);
+        if (Format::MINIMA) lows[r * SHARES] = min;
     }
     BN_UNROLL
     for (int t = 0; t < T; t++) {
         int64_t at = static_cast<int64_t>(row_or_last(t, p.tokens)) * blocks + b;
         uint32_t values[8];
-        load_words<Q8_0>(reinterpret_cast<const uint8_t *>(p.x) + 32 * at, values);
+        load_words(reinterpret_cast<const uint8_t *>(p.x) + 32 * at, values);
         float scale = p.x_scales[at];
-        int less = Format::OFFSET == 0 ? 0 : Format::OFFSET * p.x_sums[at];
+        int sum = Format::OFFSET != 0 || Format::MINIMA ? p.x_sums[at] : 0, less = Format::OFFSET * sum;
+        if (Format::MINIMA) lows[(R + t) * SHARES] = mul_rn(scale, static_cast<float>(sum));
         BN_UNROLL
         for (int r = 0; r < R; r++) {
             int dot = 0;
             BN_UNROLL
             for (int n = 0; n < 8; n++) {
-                dot = dp4a(static_cast<int>(code_word<Format>(words[r], n)), static_cast<int>(values[n]), dot);
+                dot = dp4a(static_cast<int>(code_word(codes[r], n)), static_cast<int>(values[n]), dot);
             }
             shares[(r * T + t) * SHARES] = {static_cast<float>(dot - less), mul_rn(scales[r], scale)};
         }
@@ -141,23 +159,31 @@ template <class Format, int T, int R>
 BN_DEVICE void block_gemv(const Blocks &p) {
     static_assert(T * R <= WARP, "a lane for each output");
     BN_SHARED(memory);
+    constexpr int WARPS = GEMV_THREADS / WARP;
     Share *shares = reinterpret_cast<Share *>(memory) + warp() * R * T * SHARES;
-    int first = (static_cast<int>(blockIdx.x) * (GEMV_THREADS / WARP) + warp()) * R;
+    // Behind those of all warps.
+    float *lows = reinterpret_cast<float *>(memory + WARPS * R * T * SHARES * sizeof(Share)) + warp() * (R + T) * SHARES;
+    int first = (p.block * (GEMV_THREADS / WARP) + warp()) * R;
     int blocks = p.cols / 32;
+    Planes<Format> planes(p.rows, p.cols);
     float sum = 0.0f;
     for (int start = 0; start < blocks; start += WARP) {
         int count = min(WARP, blocks - start);
-        if (lane() < count) block_shares<Format, T, R>(p, first, start + lane(), shares + lane());
+        if (lane() < count) block_shares<Format, T, R>(p, planes, first, start + lane(), shares + lane(), lows + lane());
         sync_warp();
         if (lane() < T * R) {
             const Share *own = shares + lane() * SHARES;
+            const float *min = lows + lane() / T * SHARES, *x = lows + (R + lane() % T) * SHARES;
             BN_UNROLL_BY(8)
-            for (int b = 0; b < count; b++) sum = fma_rn(own[b].dot, own[b].scale, sum);
+            for (int b = 0; b < count; b++) {
+                sum = fma_rn(own[b].dot, own[b].scale, sum);
+                if (Format::MINIMA) sum = fma_rn(min[b], x[b], sum);
+            }
         }
         sync_warp();
     }
     int t = lane() % T, row = first + lane() / T;
-    if (lane() < T * R && t < p.tokens && row < p.rows) p.out[t * p.stride + row] = sum;
+    if (lane() < T * R && t < p.tokens && row < p.rows) write(p, t, row, sum);
 }
 
 // Lanes of a sum, as the CPU has them: columns i with i % 16 = l are added up in lane l.
@@ -168,7 +194,7 @@ template <class Element, int T, int R>
 BN_DEVICE void dense_gemv(const Dense &p) {
     constexpr int GROUPS = WARP / 4;
     int part = lane() % 4;
-    int first = (static_cast<int>(blockIdx.x) * (GEMV_THREADS / WARP) + warp()) * GROUPS * R + lane() / 4;
+    int first = (p.block * (GEMV_THREADS / WARP) + warp()) * GROUPS * R + lane() / 4;
     float sums[T][R][4] = {};
     BN_UNROLL_BY((T <= 2 ? 8 : 2))
     for (int k = 4 * part; k < p.cols; k += SUM_LANES) {
@@ -176,7 +202,7 @@ BN_DEVICE void dense_gemv(const Dense &p) {
         BN_UNROLL
         for (int r = 0; r < R; r++) {
             int64_t row = row_or_last(first + r * GROUPS, p.rows);
-            load_four<Element>(p.weights + 2 * (row * p.cols + k), weights[r]);
+            load_four<Element>(p.weights + Element::BYTES * (row * p.cols + k), weights[r]);
         }
         BN_UNROLL
         for (int t = 0; t < T; t++) {
@@ -195,34 +221,31 @@ BN_DEVICE void dense_gemv(const Dense &p) {
         BN_UNROLL
         for (int t = 0; t < T; t++) {
             float sum = quad_sum(sums[t][r]);
-            if (part == 0 && t < p.tokens && row < p.rows) p.out[t * p.stride + row] = sum;
+            if (part == 0 && t < p.tokens && row < p.rows) write(p, t, row, sum);
         }
     }
 }
 
 } // namespace
 
-// `bn_ternary_gemv_T`: at most T rows of int8 with a scale and a sum each, times ternary weights (`Ternary` says what is what).
-// Grid: ceil(rows / (16 R)), shared memory: none. value = (dot - sum) * (weight scale / scale).
-#define BN_TERNARY_GEMV(T, R)                                                                                          \
-    BN_KERNEL_OF(GEMV_THREADS, ternary_gemv_##T)                                                                       \
-    (float *out, const int8_t *x, const float *x_scales, const int *x_sums, const uint8_t *weights,                    \
-     const float *scales, int scale_step, int tokens, int rows, int cols, int64_t stride) {                            \
-        ternary_gemv<T, R>({out, x, x_scales, x_sums, weights, scales, scale_step, tokens, rows, cols, stride});       \
-    }
-BN_TERNARY_GEMV(1, 1)
-BN_TERNARY_GEMV(2, 2)
-BN_TERNARY_GEMV(4, 4)
-BN_TERNARY_GEMV(8, 4)
+// `bn_ternary_gemv_T`, `bn_int8_gemv_T`: at most T rows of int8 with a scale and a sum each, times weights with a scale for
+// each row (`Whole` says what is what). Grid: ceil(rows / (16 R)) of each matrix, shared memory: none.
+// value = (dot - sum) * (weight scale / scale); of int8 weights, which need no sums, dot * (weight scale * (1 / scale)).
+#define BN_WHOLE_GEMV(name, Format, T, R)                                                                              \
+    BN_WHOLE_KERNEL(BN_GEMV(name##_gemv_##T), blockIdx.x, 16 * R, whole_gemv<Format, T, R>)
+#define BN_WHOLE_GEMVS(name, Format)                                                                                   \
+    BN_WHOLE_GEMV(name, Format, 1, 1)                                                                                  \
+    BN_WHOLE_GEMV(name, Format, 2, 2)                                                                                  \
+    BN_WHOLE_GEMV(name, Format, 4, 4)                                                                                  \
+    BN_WHOLE_GEMV(name, Format, 8, 4)
+BN_WHOLE_GEMVS(ternary, Ternary)
+BN_WHOLE_GEMVS(int8, Int8)
 
 // `bn_TYPE_gemv_T`: at most T rows of int8 with scales and sums for each 32 columns, times weights in blocks (`Blocks`).
-// Grid: ceil(rows / 16), shared memory: 4224 T bytes. Block by block, sum = fma(dot, weight scale * scale, sum).
+// Grid: ceil(rows / 16) of each matrix, shared memory: 4224 T bytes, 4752 T + 2112 with minima. Block by
+// block, sum = fma(dot, weight scale * scale, sum), and behind it sum = fma(minimum, scale * sum of x, sum).
 #define BN_BLOCK_GEMV(name, Format, T)                                                                                 \
-    BN_KERNEL_OF(GEMV_THREADS, name##_gemv_##T)                                                                        \
-    (float *out, const int8_t *x, const float *x_scales, const int16_t *x_sums, const uint8_t *codes,                  \
-     const uint16_t *scales, int tokens, int rows, int cols, int64_t stride) {                                         \
-        block_gemv<Format, T, 4>({out, x, x_scales, x_sums, codes, scales, tokens, rows, cols, stride});               \
-    }
+    BN_BLOCKS_KERNEL(BN_GEMV(name##_gemv_##T), blockIdx.x, 16, block_gemv<Format, T, 4>)
 #define BN_BLOCK_GEMVS(name, Format)                                                                                   \
     BN_BLOCK_GEMV(name, Format, 1)                                                                                     \
     BN_BLOCK_GEMV(name, Format, 2)                                                                                     \
@@ -230,21 +253,22 @@ BN_TERNARY_GEMV(8, 4)
     BN_BLOCK_GEMV(name, Format, 8)
 BN_BLOCK_GEMVS(q8_0, Q8_0)
 BN_BLOCK_GEMVS(q4_0, Q4_0)
+BN_BLOCK_GEMVS(q4_1, Q4_1)
+BN_BLOCK_GEMVS(q5_0, Q5_0)
+BN_BLOCK_GEMVS(q5_1, Q5_1)
 BN_BLOCK_GEMVS(q2_0, Q2_0)
 BN_BLOCK_GEMVS(q2_0_128, Q2_0_128)
 BN_BLOCK_GEMVS(q1_0, Q1_0)
 
-// `bn_f16_gemv_T`, `bn_bf16_gemv_T`: at most T rows of f32, times f16 or bf16 weights (`Dense`).
-// Grid: ceil(rows / (32 R)), shared memory: none. Sixteen running sums by fma, halves added until one is left.
+// `bn_f32_gemv_T`, `bn_f16_gemv_T`, `bn_bf16_gemv_T`: at most T rows of f32, times weights of that type (`Dense`).
+// Grid: ceil(rows / (32 R)) of each matrix, shared memory: none. Sixteen running sums by fma, halves added until one is left.
 #define BN_DENSE_GEMV(name, Element, T, R)                                                                             \
-    BN_KERNEL_OF(GEMV_THREADS, name##_gemv_##T)                                                                        \
-    (float *out, const float *x, const uint8_t *weights, int tokens, int rows, int cols, int64_t stride) {             \
-        dense_gemv<Element, T, R>({out, x, weights, tokens, rows, cols, stride});                                      \
-    }
+    BN_DENSE_KERNEL(BN_GEMV(name##_gemv_##T), blockIdx.x, 32 * R, dense_gemv<Element, T, R>)
 #define BN_DENSE_GEMVS(name, Element)                                                                                  \
     BN_DENSE_GEMV(name, Element, 1, 1)                                                                                 \
     BN_DENSE_GEMV(name, Element, 2, 1)                                                                                 \
     BN_DENSE_GEMV(name, Element, 4, 2)                                                                                 \
     BN_DENSE_GEMV(name, Element, 8, 2)
+BN_DENSE_GEMVS(f32, F32)
 BN_DENSE_GEMVS(f16, F16)
 BN_DENSE_GEMVS(bf16, BF16)

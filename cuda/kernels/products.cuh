@@ -3,42 +3,146 @@
 
 #include "weights.cuh"
 
-// What a ternary product takes; `cols` is a multiple of 128, x and weights are padded to it with zeros.
-struct Ternary {
+// What a product takes whose rows have one scale each; `cols` is a multiple of 128, x and weights are padded to it with zeros.
+struct Whole {
     float *out;
-    const int8_t *x;          // [tokens, cols]
-    const float *x_scales;    // [tokens]
-    const int *x_sums;        // [tokens], of x
-    const uint8_t *weights;   // [rows, cols / 4], as I2_S or `Ternary` has them
-    const float *scales;      // [rows] where scale_step is 1 (`Ternary`), [1] where it is 0 (I2_S)
+    const float *bias;      // of outputs, or null
+    const int8_t *x;        // [tokens, cols]
+    const float *x_scales;  // [tokens]
+    const int *x_sums;      // [tokens], of x
+    const uint8_t *weights; // [rows, cols / 4], as I2_S or `Ternary` has them; of `Int8` [rows, cols]
+    const float *scales;    // [rows] where scale_step is 1 (`Ternary`, `Int8`), [1] where it is 0 (I2_S)
     int scale_step, tokens, rows, cols;
     int64_t stride;
+    int block;  // of the blocks that share these rows, the one that runs
+    int column; // of the output, where that of the first row is
 };
 
 // What a product with weights in blocks takes; `cols` is a multiple of the type's ELEMENTS.
 struct Blocks {
     float *out;
+    const float *bias;
     const int8_t *x;         // [tokens, cols]
-    const float *x_scales;   // [tokens, cols / 32]
-    const int16_t *x_sums;   // [tokens, cols / 32], of x
-    const uint8_t *codes;    // [rows, cols * BITS / 8], of `repack`
-    const uint16_t *scales;  // [rows, cols / ELEMENTS], f16
+    const float *x_scales;   // [tokens, cols / 32], with super-blocks [tokens, cols / 256]
+    const int16_t *x_sums;   // [tokens, cols / 32], of x, with super-blocks [tokens, cols / 16]
+    const uint8_t *codes;    // planes, of `repack`
+    const uint16_t *scales;  // [rows, cols / ELEMENTS] f16, or of pairs with a minimum
     int tokens, rows, cols;
     int64_t stride;
+    int block, column;
 };
 
 // What an f32 product takes; `cols` is a multiple of 16.
 struct Dense {
     float *out;
+    const float *bias;
     const float *x;          // [tokens, cols]
-    const uint8_t *weights;  // [rows, cols], of two bytes each
+    const uint8_t *weights;  // [rows, cols], of the element's bytes
     int tokens, rows, cols;
     int64_t stride;
+    int block, column;
 };
 
-// The CPU's last step of a ternary product; `dot` is of codes 0, 1 and 2, `sum` the row of activations' own.
-BN_DEVICE float ternary_value(int dot, int sum, float weight_scale, float scale) {
-    return mul_rn(static_cast<float>(dot - sum), div_rn(weight_scale, scale));
+// What each of a product's matrices has of its own.
+struct WholeMatrix {
+    const uint8_t *weights;
+    const float *scales;
+    int scale_step, rows;
+};
+struct BlocksMatrix {
+    const uint8_t *codes;
+    const uint16_t *scales;
+    int rows;
+};
+struct DenseMatrix {
+    const uint8_t *weights;
+    int rows;
+};
+
+// The matrix whose rows a block has, the block's number among those that have its rows, and the matrix's first output.
+template <class Matrix>
+struct Turn {
+    Matrix matrix;
+    int block, column;
+};
+
+BN_DEVICE WholeMatrix choose(bool yes, const WholeMatrix &a, const WholeMatrix &b) {
+    return {yes ? a.weights : b.weights, yes ? a.scales : b.scales, yes ? a.scale_step : b.scale_step, yes ? a.rows : b.rows};
+}
+
+BN_DEVICE BlocksMatrix choose(bool yes, const BlocksMatrix &a, const BlocksMatrix &b) {
+    return {yes ? a.codes : b.codes, yes ? a.scales : b.scales, yes ? a.rows : b.rows};
+}
+
+BN_DEVICE DenseMatrix choose(bool yes, const DenseMatrix &a, const DenseMatrix &b) {
+    return {yes ? a.weights : b.weights, yes ? a.rows : b.rows};
+}
+
+// Blocks of the grid go to the matrices in turn, each to `outputs` rows of one.
+template <class Matrix>
+BN_DEVICE Turn<Matrix> turn_of(unsigned block, int outputs, const Matrix &first, const Matrix &second, const Matrix &third) {
+    int own = static_cast<int>(block);
+    int second_at = (first.rows + outputs - 1) / outputs, third_at = second_at + (second.rows + outputs - 1) / outputs;
+    bool behind = own >= second_at, last = own >= third_at;
+    return {choose(last, third, choose(behind, second, first)), own - (last ? third_at : behind ? second_at : 0),
+        last ? first.rows + second.rows : behind ? first.rows : 0};
+}
+
+constexpr int GEMV_THREADS = 128;
+#define BN_GEMV(name) BN_KERNEL_OF(GEMV_THREADS, name)
+
+// Kernels of products take up to three matrices of a type, whose outputs stand side by side: a matrix of 0 rows is none.
+// They are plain arguments, since a launch takes such, and not structs. `kernel` is BN_GEMV or BN_GEMM of a name; block
+// `index` of the grid has `outputs` rows; the last argument runs with what its matrix makes of them.
+#define BN_WHOLE_KERNEL(kernel, index, outputs, ...)                                                                   \
+    kernel                                                                                                             \
+    (float *out, const int8_t *x, const float *x_scales, const int *x_sums, const float *bias, int tokens, int cols,   \
+     int64_t stride, const uint8_t *weights0, const float *scales0, int step0, int rows0, const uint8_t *weights1,     \
+     const float *scales1, int step1, int rows1, const uint8_t *weights2, const float *scales2, int step2,             \
+     int rows2) {                                                                                                      \
+        Turn<WholeMatrix> turn = turn_of<WholeMatrix>(index, outputs, {weights0, scales0, step0, rows0},               \
+            {weights1, scales1, step1, rows1}, {weights2, scales2, step2, rows2});                                     \
+        __VA_ARGS__({out, bias, x, x_scales, x_sums, turn.matrix.weights, turn.matrix.scales, turn.matrix.scale_step,  \
+            tokens, turn.matrix.rows, cols, stride, turn.block, turn.column});                                         \
+    }
+#define BN_BLOCKS_KERNEL(kernel, index, outputs, ...)                                                                  \
+    kernel                                                                                                             \
+    (float *out, const int8_t *x, const float *x_scales, const int16_t *x_sums, const float *bias, int tokens,         \
+     int cols, int64_t stride, const uint8_t *codes0, const uint16_t *scales0, int rows0, const uint8_t *codes1,       \
+     const uint16_t *scales1, int rows1, const uint8_t *codes2, const uint16_t *scales2, int rows2) {                  \
+        Turn<BlocksMatrix> turn = turn_of<BlocksMatrix>(index, outputs, {codes0, scales0, rows0},                      \
+            {codes1, scales1, rows1}, {codes2, scales2, rows2});                                                       \
+        __VA_ARGS__({out, bias, x, x_scales, x_sums, turn.matrix.codes, turn.matrix.scales, tokens, turn.matrix.rows,  \
+            cols, stride, turn.block, turn.column});                                                                   \
+    }
+#define BN_DENSE_KERNEL(kernel, index, outputs, ...)                                                                   \
+    kernel                                                                                                             \
+    (float *out, const float *x, const float *bias, int tokens, int cols, int64_t stride, const uint8_t *weights0,     \
+     int rows0, const uint8_t *weights1, int rows1, const uint8_t *weights2, int rows2) {                              \
+        Turn<DenseMatrix> turn =                                                                                       \
+            turn_of<DenseMatrix>(index, outputs, {weights0, rows0}, {weights1, rows1}, {weights2, rows2});             \
+        __VA_ARGS__({out, bias, x, turn.matrix.weights, tokens, turn.matrix.rows, cols, stride, turn.block, turn.column});\
+    }
+
+// Row t of x, or the last: what is computed for rows behind it is not written.
+BN_DEVICE int row_or_last(int t, int rows) {
+    return t < rows ? t : rows - 1;
+}
+
+// A product's value of token t and row `row`, with the bias behind it.
+template <class Product>
+BN_DEVICE void write(const Product &p, int t, int row, float value) {
+    int output = p.column + row;
+    p.out[t * p.stride + output] = p.bias != nullptr ? add_rn(value, p.bias[output]) : value;
+}
+
+// The CPU's last step of such a product with row `row` of token t; ternary codes are 1 too large.
+template <class Format>
+BN_DEVICE void write_whole(const Whole &p, int t, int row, int dot) {
+    float own = p.scales[row * p.scale_step], scale = p.x_scales[t];
+    bool ternary = Format::BITS == 2;
+    float factor = ternary ? div_rn(own, scale) : mul_rn(own, div_rn(1.0f, scale));
+    write(p, t, row, mul_rn(static_cast<float>(ternary ? dot - p.x_sums[t] : dot), factor));
 }
 
 // The sum of sixteen lanes, of which a thread of four has lanes 4q to 4q + 3: halves added until one is left, as the

@@ -93,6 +93,15 @@ BN_DEVICE int to_int8(float x, float scale) {
     return min(max(round_even(mul_rn(x, scale)), -127), 127);
 }
 
+BN_DEVICE char4 int8s(float4 x, float scale) {
+    char4 q;
+    q.x = static_cast<signed char>(to_int8(x.x, scale));
+    q.y = static_cast<signed char>(to_int8(x.y, scale));
+    q.z = static_cast<signed char>(to_int8(x.z, scale));
+    q.w = static_cast<signed char>(to_int8(x.w, scale));
+    return q;
+}
+
 BN_DEVICE void load_row(const float *from, const Row &row) {
     for (int i = static_cast<int>(threadIdx.x); i < row.cols; i += static_cast<int>(blockDim.x)) {
         row.values[i] = from[i];
@@ -163,12 +172,7 @@ BN_DEVICE void quantize_row(const Row &row, int8_t *values, float *scale, int *s
     float row_scale = div_rn(127.0f, fmaxf(block_max(most, row.maxima), 1e-5f));
     int total = 0;
     for (int i = static_cast<int>(threadIdx.x); i < row.stride / 4; i += step) {
-        float4 x = reinterpret_cast<const float4 *>(row.values)[i];
-        char4 q;
-        q.x = static_cast<signed char>(to_int8(x.x, row_scale));
-        q.y = static_cast<signed char>(to_int8(x.y, row_scale));
-        q.z = static_cast<signed char>(to_int8(x.z, row_scale));
-        q.w = static_cast<signed char>(to_int8(x.w, row_scale));
+        char4 q = int8s(reinterpret_cast<const float4 *>(row.values)[i], row_scale);
         reinterpret_cast<char4 *>(values)[i] = q;
         total += q.x + q.y + q.z + q.w;
     }
@@ -292,5 +296,38 @@ BN_KERNEL(quantize_blocks32)(const float *x, int8_t *values, float *scales, int1
     if (lane() == 0) {
         scales[block] = div_rn(most, 127.0f);
         sums[block] = static_cast<int16_t>(sum);
+    }
+}
+
+// As bn_quantize_blocks32, with a scale for each 256 columns and a sum for each 16. x, values [blocks, 256], scales
+// [blocks], sums [blocks, 16].
+BN_KERNEL(quantize_blocks256)(const float *x, int8_t *values, float *scales, int16_t *sums, size_t blocks) {
+    size_t block = static_cast<size_t>(blockIdx.x) * (blockDim.x / WARP) + static_cast<size_t>(warp());
+    if (block >= blocks) {
+        return; // a whole warp
+    }
+    // Eight columns for each lane.
+    size_t at = block * WARP + static_cast<size_t>(lane());
+    const float4 *from = reinterpret_cast<const float4 *>(x) + 2 * at;
+    const float4 halves[] = {from[0], from[1]};
+    float most = 0.0f;
+    for (float4 v : halves) {
+        most = larger_magnitude(larger_magnitude(most, v.x), v.y);
+        most = larger_magnitude(larger_magnitude(most, v.z), v.w);
+    }
+    most = warp_max(most);
+    float inverse = most == 0.0f ? 0.0f : div_rn(127.0f, most);
+    int sum = 0;
+    for (int half = 0; half < 2; half++) {
+        char4 q = int8s(halves[half], inverse);
+        reinterpret_cast<char4 *>(values)[2 * at + static_cast<size_t>(half)] = q;
+        sum += q.x + q.y + q.z + q.w;
+    }
+    sum += shfl_xor(sum, 1);
+    if (lane() % 2 == 0) {
+        sums[at / 2] = static_cast<int16_t>(sum);
+    }
+    if (lane() == 0) {
+        scales[block] = div_rn(most, 127.0f);
     }
 }

@@ -4,8 +4,14 @@
 // bits first. A word of it shifted by 6, 4, 2, 0 has the codes of four neighboring columns, one in each byte, so dp4a and mma
 // take them after one mask.
 //
-// Types of blocks behind an f16 scale become two planes at upload (`repack`): files have scales between the codes, where no
-// block is aligned. The codes of 32 columns are `BITS` words, of which `code_word` makes eight words of four int8.
+// `Int8` is row after row, as a file would have it: the CPU's panels are undone at upload.
+//
+// Types of blocks become planes at upload (`repack`): files have scales between the codes, where no block is aligned. Of one
+// matrix, one behind the other, `Planes` has them; in each, row after row of whole 16 bytes:
+// - BITS bits of each code, 32 columns in BITS words, of which `plane_word` makes eight words of four codes;
+// - HIGH further bits, in the same way;
+// - of super-blocks, two bytes for each 32 columns, which `group_of` reads.
+// The f16 scales of blocks, each followed by its minimum where the type has MINIMA, are an array of their own.
 #pragma once
 
 #include "device.cuh"
@@ -13,23 +19,76 @@
 #include <cstddef>
 #include <cstring>
 
-// Weights are `d * (code - OFFSET)`, with a scale `d` for each `ELEMENTS` columns. Codes of 8 bits are signed.
-struct Q8_0 {
-    static constexpr int BITS = 8, OFFSET = 0, ELEMENTS = 32;
+// Rows that have one scale.
+struct Ternary {
+    static constexpr int BITS = 2;
 };
-struct Q4_0 {
+struct Int8 {
+    static constexpr int BITS = 8;
+};
+
+// Weights are `d * (code - OFFSET)`, or `d * code + min`, with a scale `d` for each `ELEMENTS` columns.
+struct Plain {
+    static constexpr int HIGH = 0, OFFSET = 0, GROUP = 0;
+    static constexpr bool MINIMA = false;
+};
+// Codes of 8 bits are signed.
+struct Q8_0 : Plain {
+    static constexpr int BITS = 8, ELEMENTS = 32;
+};
+struct Q4_0 : Plain {
     static constexpr int BITS = 4, OFFSET = 8, ELEMENTS = 32;
 };
-struct Q2_0 {
+struct Q4_1 : Plain {
+    static constexpr int BITS = 4, ELEMENTS = 32;
+    static constexpr bool MINIMA = true;
+};
+struct Q5_0 : Plain {
+    static constexpr int BITS = 4, HIGH = 1, OFFSET = 16, ELEMENTS = 32;
+};
+struct Q5_1 : Plain {
+    static constexpr int BITS = 4, HIGH = 1, ELEMENTS = 32;
+    static constexpr bool MINIMA = true;
+};
+struct Q2_0 : Plain {
     static constexpr int BITS = 2, OFFSET = 1, ELEMENTS = 64;
 };
 // An older fork's Q2_0, with a scale for each 128.
-struct Q2_0_128 {
+struct Q2_0_128 : Plain {
     static constexpr int BITS = 2, OFFSET = 1, ELEMENTS = 128;
 };
 // Codes are 0 and 2, so that this type too is 1 less.
-struct Q1_0 {
+struct Q1_0 : Plain {
     static constexpr int BITS = 1, OFFSET = 1, ELEMENTS = 128;
+};
+
+// Ternary codes with a scale for each 256, times activations with a scale for each row.
+struct TQ2_0 : Plain {
+    static constexpr int BITS = 2, OFFSET = 1, ELEMENTS = 256;
+};
+
+// Super-blocks: `d * scale * (code - OFFSET)`, or `d * scale * code - min * minimum`, with a scale, and a minimum, for each
+// GROUP columns.
+struct Super : Plain {
+    static constexpr int ELEMENTS = 256;
+};
+struct Q2_K : Super {
+    static constexpr int BITS = 2, GROUP = 16;
+    static constexpr bool MINIMA = true;
+};
+struct Q3_K : Super {
+    static constexpr int BITS = 2, HIGH = 1, OFFSET = 4, GROUP = 16;
+};
+struct Q4_K : Super {
+    static constexpr int BITS = 4, GROUP = 32;
+    static constexpr bool MINIMA = true;
+};
+struct Q5_K : Super {
+    static constexpr int BITS = 4, HIGH = 1, GROUP = 32;
+    static constexpr bool MINIMA = true;
+};
+struct Q6_K : Super {
+    static constexpr int BITS = 4, HIGH = 2, OFFSET = 32, GROUP = 16;
 };
 
 // What one instruction loads.
@@ -43,53 +102,72 @@ struct alignas(8) Words2 {
     uint32_t word[2];
 };
 
-// `blocks` blocks of a file, in order, to a plane of codes (`ELEMENTS * BITS / 8` bytes each) and one of f16 scales.
-// On the host, once at upload.
+// Where the planes of a matrix begin, and the bytes of a row of each. Rows of the low plane are whole 16 bytes as they are.
 template <class Format>
-inline void repack(const uint8_t *from, size_t blocks, uint8_t *codes, uint16_t *scales) {
-    constexpr size_t BYTES = Format::ELEMENTS * Format::BITS / 8, GROUP = 4 * Format::BITS;
-    for (size_t b = 0; b < blocks; b++, from += 2 + BYTES, codes += BYTES) {
-        std::memcpy(&scales[b], from, 2);
-        if (Format::BITS >= 4) { // As the file has them: four bits have columns 0 to 15 in the low halves.
-            std::memcpy(codes, from + 2, BYTES);
-            continue;
-        }
-        // A file has neighboring columns in one byte; here they go to the neighboring bytes of a word.
-        std::memset(codes, 0, BYTES);
-        constexpr int IN_BYTE = 8 / Format::BITS, MASK = (1 << Format::BITS) - 1;
-        for (int i = 0; i < Format::ELEMENTS; i++) {
-            int code = from[2 + i / IN_BYTE] >> (i % IN_BYTE * Format::BITS) & MASK;
-            int group = i / 32, word = i % 32 / (4 * IN_BYTE), place = i % 32 / 4 % IN_BYTE;
-            codes[group * GROUP + 4 * word + i % 4] |= static_cast<uint8_t>(code << (place * Format::BITS));
-        }
+struct Planes {
+    int cols;
+    int64_t low_row, high_row, group_row, high, groups, bytes;
+
+    // cols is a multiple of ELEMENTS.
+    BN_MEMBER Planes(int rows, int cols) : cols(cols) {
+        low_row = row_of(Format::BITS, cols), high_row = row_of(Format::HIGH, cols);
+        group_row = Format::GROUP != 0 ? cols / 16 : 0;
+        high = rows * low_row;
+        groups = high + rows * high_row;
+        bytes = groups + rows * group_row;
+    }
+
+    BN_MEMBER static int64_t row_of(int bits, int cols) {
+        return (static_cast<int64_t>(cols) * bits / 8 + 15) / 16 * 16;
+    }
+};
+
+// Bits of columns 4n to 4n + 3 of the 32 whose words these are, as the low ones of bytes.
+template <int BITS>
+BN_DEVICE uint32_t plane_word(const uint32_t *words, int n) {
+    if constexpr (BITS == 8) {
+        return words[n];
+    } else if constexpr (BITS == 4) {
+        return words[n & 3] >> (n & 4) & 0x0f0f0f0fu;
+    } else if constexpr (BITS == 2) {
+        return words[n >> 2] >> (2 * (n & 3)) & 0x03030303u;
+    } else {
+        return words[0] >> n & 0x01010101u;
     }
 }
 
-// Codes of columns 4n to 4n + 3 of the 32 whose words these are.
+// Four codes of what their planes have.
 template <class Format>
-BN_DEVICE uint32_t code_word(const uint32_t *words, int n) {
-    if constexpr (Format::BITS == 8) {
-        return words[n];
-    } else if constexpr (Format::BITS == 4) {
-        return words[n & 3] >> (n & 4) & 0x0f0f0f0fu;
-    } else if constexpr (Format::BITS == 2) {
-        return words[n >> 2] >> (2 * (n & 3)) & 0x03030303u;
-    } else {
-        return (words[0] >> n & 0x01010101u) << 1;
-    }
+BN_DEVICE uint32_t join(uint32_t low, uint32_t high) {
+    if (Format::HIGH != 0) return low | high << Format::BITS;
+    return Format::BITS == 1 ? low << 1 : low;
+}
+
+// The codes of 32 columns of a row.
+template <class Format>
+struct Codes {
+    uint32_t low[Format::BITS], high[Format::HIGH != 0 ? Format::HIGH : 1];
+};
+
+// Of columns 4n to 4n + 3.
+template <class Format>
+BN_DEVICE uint32_t code_word(const Codes<Format> &codes, int n) {
+    uint32_t high = 0;
+    if constexpr (Format::HIGH != 0) high = plane_word<Format::HIGH>(codes.high, n);
+    return join<Format>(plane_word<Format::BITS>(codes.low, n), high);
 }
 
 // The words of 32 columns, in one load or two.
-template <class Format>
-BN_DEVICE void load_words(const uint8_t *from, uint32_t (&words)[Format::BITS]) {
-    if constexpr (Format::BITS >= 4) {
+template <int BITS>
+BN_DEVICE void load_words(const uint8_t *from, uint32_t (&words)[BITS]) {
+    if constexpr (BITS >= 4) {
         BN_UNROLL
-        for (int i = 0; i < Format::BITS / 4; i++) {
+        for (int i = 0; i < BITS / 4; i++) {
             Words4 four = reinterpret_cast<const Words4 *>(from)[i];
             BN_UNROLL
             for (int w = 0; w < 4; w++) words[4 * i + w] = four.word[w];
         }
-    } else if constexpr (Format::BITS == 2) {
+    } else if constexpr (BITS == 2) {
         Words2 two = *reinterpret_cast<const Words2 *>(from);
         words[0] = two.word[0], words[1] = two.word[1];
     } else {
@@ -97,17 +175,68 @@ BN_DEVICE void load_words(const uint8_t *from, uint32_t (&words)[Format::BITS]) 
     }
 }
 
+// Columns 32b to 32b + 31 of row `row`.
+template <class Format>
+BN_DEVICE Codes<Format> load_codes(const uint8_t *codes, const Planes<Format> &planes, int64_t row, int b) {
+    Codes<Format> loaded;
+    load_words(codes + (row * (planes.cols / 32) + b) * (4 * Format::BITS), loaded.low);
+    if constexpr (Format::HIGH != 0) {
+        load_words(codes + planes.high + row * planes.high_row + b * (4 * Format::HIGH), loaded.high);
+    }
+    return loaded;
+}
+
+// The scale of block `at` of a matrix, and its minimum where the type has MINIMA.
+template <class Format>
+BN_DEVICE void load_scale(const uint16_t *scales, int64_t at, float &d, float &min) {
+    if constexpr (Format::MINIMA) {
+        uint32_t both = reinterpret_cast<const uint32_t *>(scales)[at];
+        d = half_to_float(static_cast<uint16_t>(both & 0xffff));
+        min = half_to_float(static_cast<uint16_t>(both >> 16));
+    } else {
+        d = half_to_float(scales[at]);
+    }
+}
+
+// The scales and minima of 32 columns, of their first sixteen and the others.
+struct Group {
+    int scale[2], min[2];
+};
+
+template <class Format>
+BN_DEVICE Group group_of(uint32_t bits) {
+    int low = static_cast<int>(bits & 0xff), high = static_cast<int>(bits >> 8 & 0xff);
+    if constexpr (Format::GROUP == 32) {
+        return {{low, low}, {high, high}};
+    } else if constexpr (Format::MINIMA) {
+        return {{low & 15, high & 15}, {low >> 4, high >> 4}};
+    } else {
+        return {{static_cast<int8_t>(low), static_cast<int8_t>(high)}, {0, 0}};
+    }
+}
+
 // Elements of matrices that are multiplied in f32: four neighboring ones as floats.
+struct F32 {
+    static constexpr int BYTES = 4;
+};
 struct F16 {
+    static constexpr int BYTES = 2;
     BN_DEVICE float value(uint16_t bits) { return half_to_float(bits); }
 };
 struct BF16 {
+    static constexpr int BYTES = 2;
     BN_DEVICE float value(uint16_t bits) { return bf16_to_float(bits); }
 };
 
 template <class Element>
 BN_DEVICE void load_four(const uint8_t *from, float (&to)[4]) {
-    Words2 two = *reinterpret_cast<const Words2 *>(from);
-    BN_UNROLL
-    for (int i = 0; i < 4; i++) to[i] = Element::value(static_cast<uint16_t>(two.word[i / 2] >> (16 * (i % 2))));
+    if constexpr (Element::BYTES == 4) {
+        Floats4 four = *reinterpret_cast<const Floats4 *>(from);
+        BN_UNROLL
+        for (int i = 0; i < 4; i++) to[i] = four.value[i];
+    } else {
+        Words2 two = *reinterpret_cast<const Words2 *>(from);
+        BN_UNROLL
+        for (int i = 0; i < 4; i++) to[i] = Element::value(static_cast<uint16_t>(two.word[i / 2] >> (16 * (i % 2))));
+    }
 }

@@ -132,8 +132,8 @@ BN_KERNEL(try_odd_copy)(const float *x, int shift) {
 }
 
 // d [16, 8] += a [16, k] b [8, k] for one fragment of each; bytes (k = 32), f16 or bf16 (k = 16). Each lane reads what
-// the PTX ISA's formulas for its elements say, one by one.
-BN_KERNEL(try_mma_s8)(const int8_t *a, const int8_t *b, int *d) {
+// the PTX ISA's formulas for its elements say, one by one. Of bytes also the first `columns` alone, 16.
+BN_KERNEL(try_mma_s8)(const int8_t *a, const int8_t *b, int *d, int columns) {
     int g = lane() >> 2, t = lane() % 4;
     uint32_t x[4] = {}, y[2] = {};
     for (int i = 0; i < 16; i++) {
@@ -148,7 +148,11 @@ BN_KERNEL(try_mma_s8)(const int8_t *a, const int8_t *b, int *d) {
     for (int i = 0; i < 4; i++) {
         sums[i] = d[(i < 2 ? g : g + 8) * 8 + 2 * t + (i & 1)];
     }
-    mma_s8(sums, x, y);
+    if (columns == 32) {
+        mma_s8(sums, x, y);
+    } else {
+        mma_s8(sums, {x[0], x[1]}, y[0]);
+    }
     for (int i = 0; i < 4; i++) {
         d[(i < 2 ? g : g + 8) * 8 + 2 * t + (i & 1)] = sums[i];
     }
@@ -297,14 +301,15 @@ TEST(emulation_mma_of_bytes) {
             v = random.below(1 << 20);
         }
         std::vector<int> want = d;
+        int columns = round % 2 == 0 ? 32 : 16;
         for (int m = 0; m < 16; m++) {
             for (int n = 0; n < 8; n++) {
-                for (int k = 0; k < 32; k++) {
+                for (int k = 0; k < columns; k++) {
                     want[m * 8 + n] += a[m * 32 + k] * b[n * 32 + k];
                 }
             }
         }
-        launch(bn_try_mma_s8, 1, 32, 0, a.data(), b.data(), d.data());
+        launch(bn_try_mma_s8, 1, 32, 0, a.data(), b.data(), d.data(), columns);
         CHECK(d == want);
     }
 }

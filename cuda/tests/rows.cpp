@@ -329,31 +329,34 @@ TEST(rows_quantize_extremes) {
 
 TEST(rows_quantize_blocks) {
     Random random(14);
-    for (int blocks : {1, 2, 7, 64, 131}) {
-        std::vector<float> x = odd_rows(random, blocks, 32);
-        x[0] = 1e-45f; // 127 / absmax is infinite where nothing larger is there
-        std::vector<int8_t> values(x.size(), 99);
-        std::vector<float> scales(blocks, NAN);
-        std::vector<int16_t> sums(blocks, -1);
-        unsigned block = BLOCKS[random.below(4)], grid = (static_cast<unsigned>(blocks) + block / 32 - 1) / (block / 32);
-        launch(bn_quantize_blocks32, grid, block, 0, x.data(), values.data(), scales.data(), sums.data(), size_t(blocks));
-        for (int b = 0; b < blocks; b++) {
-            float most = reference_absmax(&x[32 * b], 32), inverse = most == 0.0f ? 0.0f : 127.0f / most;
-            int sum = 0;
-            for (int i = 32 * b; i < 32 * b + 32; i++) {
-                CHECK(values[i] == reference_int8(x[i], inverse));
-                sum += values[i];
+    for (int width : {32, 256}) {
+        auto kernel = width == 32 ? bn_quantize_blocks32 : bn_quantize_blocks256;
+        int columns = width == 32 ? 32 : 16; // of a sum
+        for (int blocks : {1, 2, 7, 64, 131}) {
+            std::vector<float> x = odd_rows(random, blocks, width);
+            x[0] = 1e-45f; // 127 / absmax is infinite where nothing larger is there
+            std::vector<int8_t> values(x.size(), 99);
+            std::vector<float> scales(blocks, NAN);
+            std::vector<int16_t> sums(x.size() / columns, -1);
+            unsigned block = BLOCKS[random.below(4)], warps = block / 32;
+            unsigned grid = (static_cast<unsigned>(blocks) + warps - 1) / warps;
+            launch(kernel, grid, block, 0, x.data(), values.data(), scales.data(), sums.data(), size_t(blocks));
+            for (int i = 0; i < blocks * width; i++) {
+                float most = reference_absmax(&x[i / width * width], width);
+                CHECK(values[i] == reference_int8(x[i], most == 0.0f ? 0.0f : 127.0f / most));
+                CHECK(same_bits(scales[i / width], most / 127.0f));
+                sums[i / columns] = static_cast<int16_t>(sums[i / columns] - values[i]);
             }
-            CHECK(same_bits(scales[b], most / 127.0f) && sums[b] == sum);
+            for (int16_t left : sums) CHECK(left == 0);
         }
+        // The smallest there are.
+        std::vector<float> x(width, 0.0f), scale(1);
+        x[0] = 1e-45f, x[1] = -1e-45f;
+        std::vector<int8_t> values(width);
+        std::vector<int16_t> sums(width / columns, 1);
+        launch(kernel, 1, 32, 0, x.data(), values.data(), scale.data(), sums.data(), size_t(1));
+        CHECK(values[0] == 127 && values[1] == -127 && values[2] == 0 && scale[0] == 0.0f && sums[0] == 0);
     }
-    // The smallest there are.
-    std::vector<float> x(32, 0.0f), scale(1);
-    x[0] = 1e-45f, x[1] = -1e-45f;
-    std::vector<int8_t> values(32);
-    int16_t sum;
-    launch(bn_quantize_blocks32, 1, 32, 0, x.data(), values.data(), scale.data(), &sum, size_t(1));
-    CHECK(values[0] == 127 && values[1] == -127 && values[2] == 0 && scale[0] == 0.0f && sum == 0);
 }
 
 TEST(rows_embed_and_gather) {

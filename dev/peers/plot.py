@@ -17,9 +17,9 @@ def step(most):
     return next(power * m for m in (10, 5, 2, 1) if power * m <= most / 4)
 
 
-def panel(result, phase):
+def panel(result, phase, lines):
     batches = [b["batch"] for b in result["batches"]]
-    most = 1.05 * max(b[phase][who] for b in result["batches"] for who, *_ in LINES)
+    most = 1.05 * max(b[phase][who] for b in result["batches"] for who, *_ in lines)
     across = (WIDTH - LEFT - RIGHT) / max(len(batches) - 1, 1)
     x = lambda i: LEFT + i * across
     y = lambda v: HEIGHT - BOTTOM - v / most * (HEIGHT - TOP - BOTTOM)
@@ -32,7 +32,7 @@ def panel(result, phase):
         out.append(text(LEFT - 6, at + 4, f"{n * distance:g}", 'text-anchor="end"'))
     for i, batch in enumerate(batches):
         out.append(text(x(i), HEIGHT - BOTTOM + 16, str(batch), 'text-anchor="middle"'))
-    for row, (who, label, color, dash) in enumerate(LINES):
+    for row, (who, label, color, dash) in enumerate(lines):
         points = [(x(i), y(b[phase][who])) for i, b in enumerate(result["batches"])]
         path = " ".join(f"{a:.1f},{b:.1f}" for a, b in points)
         out.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2" stroke-dasharray="{dash}"/>')
@@ -44,11 +44,10 @@ def panel(result, phase):
     return "\n".join(out)
 
 
-def plot(results):
-    phases = ("prefill", "decode")
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH * 2}" height="{HEIGHT * len(results)}" '
+def plot(results, phases=("prefill", "decode"), lines=LINES):
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH * len(phases)}" height="{HEIGHT * len(results)}" '
            'font-family="sans-serif" font-size="11">', '<rect width="100%" height="100%" fill="white"/>']
     for row, result in enumerate(results):
         for column, phase in enumerate(phases):
-            out.append(f'<g transform="translate({column * WIDTH},{row * HEIGHT})">\n{panel(result, phase)}\n</g>')
+            out.append(f'<g transform="translate({column * WIDTH},{row * HEIGHT})">\n{panel(result, phase, lines)}\n</g>')
     return "\n".join([*out, "</svg>"]) + "\n"

@@ -78,6 +78,7 @@ static int start(chat *c) {
     engine.model = c->model;
     engine.draft_model = draft;
     engine.threads = c->options.threads;
+    if (c->options.device != NULL) engine.device = BN_TEXT(c->options.device);
     engine.max_sequence_length = c->options.context;
     engine.max_batch_size = 2; // sessions may hold half of the KV cache: a whole context
     engine.log = warn;

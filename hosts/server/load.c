@@ -67,6 +67,7 @@ static bn_status make_engine(const struct options *o) {
     config.draft_model = load.draft;
     config.speculation = speculation_of(o->speculation);
     config.model_name = BN_TEXT(load.name);
+    config.device = BN_TEXT(o->device);
     config.threads = (uint32_t)o->threads;
     config.max_batch_size = (uint32_t)o->max_batch;
     if (config.max_batch_tokens < config.max_batch_size) config.max_batch_tokens = config.max_batch_size;

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 struct options {
-    const char *model, *model_name, *adapters, *draft_model, *speculation, *host, *api_key, *otlp_endpoint, *rerank_template;
+    const char *model, *model_name, *adapters, *draft_model, *speculation, *device, *host, *api_key, *otlp_endpoint, *rerank_template;
     uint64_t port;
     uint64_t threads, max_batch, queue, queue_tokens, memory_limit, kv_cache, adapter_bytes, max_sequence, target_itl_ms;
     uint64_t request_timeout_ms;

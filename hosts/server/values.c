@@ -13,7 +13,13 @@ bn_string text_of(const cJSON *value) {
 }
 
 const char *read_model(struct exchange *ex, const cJSON *value) {
-    const struct adapter *found = cJSON_IsString(value) ? adapters_find(ex->server, value->valuestring) : NULL;
+    const char *name = cJSON_IsString(value) ? value->valuestring : ex->server->name;
+    const struct adapter *found = adapters_find(ex->server, name);
+    // Without adapters there is one model, whatever clients call it. With them, a wrong name is not to be answered by another.
+    if (found == NULL && ex->server->adapters != NULL && strcmp(name, ex->server->name) != 0) {
+        fail(ex, 404, "model_not_found", "there is no model '%.200s' here", name);
+        return "";
+    }
     if (found == NULL) return NULL;
     ex->ask.model = found->name;
     ex->ask.params.adapter = found->handle;

@@ -10,12 +10,11 @@ pub use prefix::{CacheCounts, CacheEvent, Found, MAX_BLOCK_SIZE, Place, PrefixCa
 use crate::base::{Error, Result};
 use crate::kernels::attention::KvType;
 use crate::model::KvShape;
-use crate::ops::KvCache;
 
 /// Bytes of K and V that one block of `block_size` tokens (whole tiles) takes over all layers; 0 for a model
 /// without KV. An error where that passes 64 bits.
 pub fn bytes_per_block(shape: KvShape, kind: KvType, block_size: usize) -> Result<u64> {
-    let layer = KvCache::block_bytes(kind, shape.kv_heads, shape.head_dim, block_size);
+    let layer = shape.layout(kind, 1, block_size).block_bytes();
     layer.and_then(|bytes| (bytes as u64).checked_mul(shape.layers as u64)).ok_or_else(|| {
         Error::bad_model(format!(
             "a KV block of {block_size} tokens x {} layers x {} heads x {} elements passes 64 bits",

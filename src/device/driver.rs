@@ -1,4 +1,4 @@
-//! The functions of the CUDA driver API that we use (cuda.h of CUDA 13.0).
+//! The functions of the CUDA driver API that we use. cuda.h of CUDA 12.0 and of 13.0 declare them alike.
 
 use crate::base::{Error, Result};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -8,16 +8,19 @@ pub type Code = c_int;
 
 pub const SUCCESS: Code = 0;
 pub const OUT_OF_MEMORY: Code = 2;
+pub const NOT_READY: Code = 600;
 
 /// A pointer on the device (CUdeviceptr).
 pub type Address = u64;
-/// CUcontext, CUstream, CUmodule and CUfunction are pointers that only the driver looks behind.
+/// CUcontext, CUstream, CUevent, CUgraph, CUgraphExec, CUmodule and CUfunction: pointers that only the driver looks behind.
 pub type Handle = *mut c_void;
 
 macro_rules! functions {
     ($($name:ident = $symbol:literal ($($arg:ty),*);)*) => {
         /// The driver, opened for good.
         pub struct Driver {
+            /// It is the one that tests run on (`cuda/emulation`), which has our kernels itself and reads no image.
+            pub emulates: bool,
             $(pub(super) $name: unsafe extern "C" fn($($arg),*) -> Code,)*
         }
 
@@ -26,6 +29,7 @@ macro_rules! functions {
             pub fn open(library: &str) -> Result<Self> {
                 let library = Library::open(library)?;
                 Ok(Self {
+                    emulates: library.symbol(c"bn_emulated_live").is_ok(),
                     // SAFETY: the symbols have these types in cuda.h, whose suffixes (_v2) stand for them for good.
                     $($name: unsafe {
                         std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) -> Code>(
@@ -49,10 +53,13 @@ functions! {
     total_bytes = c"cuDeviceTotalMem_v2" (*mut usize, c_int);
     retain = c"cuDevicePrimaryCtxRetain" (*mut Handle, c_int);
     release = c"cuDevicePrimaryCtxRelease_v2" (c_int);
-    set_current = c"cuCtxSetCurrent" (Handle);
+    push = c"cuCtxPushCurrent_v2" (Handle);
+    pop = c"cuCtxPopCurrent_v2" (*mut Handle);
     free_bytes = c"cuMemGetInfo_v2" (*mut usize, *mut usize);
     alloc = c"cuMemAlloc_v2" (*mut Address, usize);
     free = c"cuMemFree_v2" (Address);
+    alloc_host = c"cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
+    free_host = c"cuMemFreeHost" (*mut c_void);
     write = c"cuMemcpyHtoDAsync_v2" (Address, *const c_void, usize, Handle);
     read = c"cuMemcpyDtoHAsync_v2" (*mut c_void, Address, usize, Handle);
     copy = c"cuMemcpyDtoDAsync_v2" (Address, Address, usize, Handle);
@@ -60,6 +67,18 @@ functions! {
     stream = c"cuStreamCreate" (*mut Handle, c_uint);
     destroy_stream = c"cuStreamDestroy_v2" (Handle);
     synchronize = c"cuStreamSynchronize" (Handle);
+    event = c"cuEventCreate" (*mut Handle, c_uint);
+    destroy_event = c"cuEventDestroy_v2" (Handle);
+    record = c"cuEventRecord" (Handle, Handle);
+    wait = c"cuEventSynchronize" (Handle);
+    query = c"cuEventQuery" (Handle);
+    wait_for = c"cuStreamWaitEvent" (Handle, Handle, c_uint);
+    begin_capture = c"cuStreamBeginCapture_v2" (Handle, c_int);
+    end_capture = c"cuStreamEndCapture" (Handle, *mut Handle);
+    destroy_graph = c"cuGraphDestroy" (Handle);
+    instantiate = c"cuGraphInstantiateWithFlags" (*mut Handle, Handle, u64);
+    launch_graph = c"cuGraphLaunch" (Handle, Handle);
+    destroy_executable = c"cuGraphExecDestroy" (Handle);
     load = c"cuModuleLoadData" (*mut Handle, *const c_void);
     unload = c"cuModuleUnload" (Handle);
     function = c"cuModuleGetFunction" (*mut Handle, Handle, *const c_char);

@@ -1,57 +1,23 @@
-//! Memory on a device, and the order of what is done with it.
+//! Memory on a device.
 
-use super::driver::{Address, Handle};
+use super::driver::Address;
 use super::open::Device;
+use super::stream::Stream;
 use crate::base::{Error, Result, Status};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What is given to a stream runs in its order, beside the host. CU_STREAM_NON_BLOCKING: it does not wait for the stream
-/// that other users of this process may have.
-const NON_BLOCKING: u32 = 1;
-
-/// A device's work in order.
-pub struct Stream {
-    device: Arc<Device>,
-    pub(super) handle: Handle,
-}
-
-// SAFETY: a stream is used by any thread; the driver has locks of its own.
-unsafe impl Send for Stream {}
-// SAFETY: as above.
-unsafe impl Sync for Stream {}
-
-impl Stream {
-    pub fn new(device: &Arc<Device>) -> Result<Self> {
-        let mut handle = std::ptr::null_mut();
-        device.run("a stream", || {
-            // SAFETY: a handle to write.
-            unsafe { (device.driver.stream)(&mut handle, NON_BLOCKING) }
-        })?;
-        Ok(Self { device: device.clone(), handle })
-    }
-
-    pub fn device(&self) -> &Arc<Device> {
-        &self.device
-    }
-
-    /// Waits until all that was given to it is done. What went wrong with it comes out here, at the latest.
-    pub fn synchronize(&self) -> Result<()> {
-        // SAFETY: a live stream.
-        self.device.run("a step on the device", || unsafe { (self.device.driver.synchronize)(self.handle) })
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        // SAFETY: nobody has it any more. The driver ends it when its work is done.
-        let _ = self.device.run("a stream", || unsafe { (self.device.driver.destroy_stream)(self.handle) });
+/// Says what was refused, where it was memory.
+pub(super) fn refused(error: Error, what: &str, bytes: usize) -> Error {
+    match error.status {
+        Status::OutOfMemory => Error::out_of_memory(what, bytes),
+        _ => error,
     }
 }
 
 /// Bytes on a device.
 pub struct Buffer {
-    device: Arc<Device>,
+    pub(super) device: Arc<Device>,
     address: Address,
     bytes: usize,
 }
@@ -65,10 +31,7 @@ impl Buffer {
                 // SAFETY: an address to write.
                 unsafe { (device.driver.alloc)(&mut address, bytes) }
             });
-            made.map_err(|error| match error.status {
-                Status::OutOfMemory => Error::out_of_memory(&format!("{what} on the device"), bytes),
-                _ => error,
-            })?;
+            made.map_err(|error| refused(error, &format!("{what} on the device"), bytes))?;
         }
         Ok(Self { device: device.clone(), address, bytes })
     }
@@ -86,7 +49,7 @@ impl Buffer {
         self.part(at..at)
     }
 
-    fn part(&self, range: Range<usize>) -> Result<Address> {
+    pub(super) fn part(&self, range: Range<usize>) -> Result<Address> {
         if range.start > range.end || range.end > self.bytes {
             return Err(Error::internal(format!("bytes {range:?} of {} on the device", self.bytes)));
         }
@@ -96,6 +59,7 @@ impl Buffer {
     /// Writes `data` from byte `at` on, and waits for it.
     pub fn write(&self, stream: &Stream, at: usize, data: &[u8]) -> Result<()> {
         let to = self.part(at..at.saturating_add(data.len()))?;
+        stream.copies_for_host()?;
         if data.is_empty() {
             return Ok(());
         }
@@ -109,6 +73,7 @@ impl Buffer {
     /// Reads into `data` from byte `at` on, behind all that `stream` does before.
     pub fn read(&self, stream: &Stream, at: usize, data: &mut [u8]) -> Result<()> {
         let from = self.part(at..at.saturating_add(data.len()))?;
+        stream.copies_for_host()?;
         if data.is_empty() {
             return Ok(());
         }

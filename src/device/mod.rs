@@ -1,16 +1,21 @@
 //! NVIDIA devices through their driver, which is opened when a device is asked for: this library loads on any machine, and
 //! needs no toolkit to be built.
-//!
-//! Nothing above uses this layer yet; `cuda/README.md` says what is there and what has not run.
+//! `cuda/README.md` says what has not run on a device.
 
 mod driver;
+mod graph;
 mod memory;
 mod module;
 mod open;
+mod pinned;
+mod stream;
 #[cfg(test)]
 mod tests;
 
 pub use driver::Driver;
-pub use memory::{Buffer, Stream};
-pub use module::{Args, Function, Grid, Module};
+pub use graph::{Capture, Graph};
+pub use memory::Buffer;
+pub use module::{Args, Function, Grid, Module, kernels};
 pub use open::{Device, DeviceFacts};
+pub use pinned::{Copying, Pinned};
+pub use stream::{Event, Stream};

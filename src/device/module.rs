@@ -1,10 +1,11 @@
 //! Compiled kernels, and their launches.
 
 use super::driver::{Address, Handle};
-use super::memory::{Buffer, Stream};
+use super::memory::Buffer;
 use super::open::Device;
+use super::stream::Stream;
 use crate::base::{Error, Result};
-use std::ffi::{CStr, c_void};
+use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
 /// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.
@@ -13,6 +14,18 @@ const MOST_SHARED: i32 = 8;
 const SHARED: u32 = 48 << 10;
 /// Arguments of a kernel, at most.
 const ARGS: usize = 24;
+
+/// The image of our kernels, for `Module::load`. `Unsupported` where the library was built without it.
+pub fn kernels() -> Result<&'static [u8]> {
+    // build.rs writes it; empty without the feature.
+    static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels.fatbin"));
+    match IMAGE {
+        [] => {
+            Err(Error::unsupported("this library was built without kernels for NVIDIA GPUs (feature `cuda`)"))
+        }
+        image => Ok(image),
+    }
+}
 
 /// Kernels: a fatbin, a cubin or PTX text that ends with a NUL.
 pub struct Module {
@@ -26,10 +39,11 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 
 /// One kernel of a module.
+#[derive(Clone)]
 pub struct Function {
     module: Arc<Module>,
     handle: Handle,
-    name: &'static CStr,
+    name: Arc<str>,
 }
 
 // SAFETY: as of `Module`.
@@ -46,7 +60,7 @@ pub struct Grid {
 }
 
 /// A kernel's arguments in their order.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Args {
     values: [u64; ARGS],
     count: usize,
@@ -113,13 +127,14 @@ impl Module {
     }
 
     /// The kernel of that name.
-    pub fn function(self: &Arc<Self>, name: &'static CStr) -> Result<Function> {
+    pub fn function(self: &Arc<Self>, name: &str) -> Result<Function> {
+        let symbol = CString::new(name).map_err(|_| Error::internal("a kernel's name with a NUL"))?;
         let mut handle = std::ptr::null_mut();
-        self.device.run(&name.to_string_lossy(), || {
+        self.device.run(name, || {
             // SAFETY: a live module and a terminated name.
-            unsafe { (self.device.driver.function)(&mut handle, self.handle, name.as_ptr()) }
+            unsafe { (self.device.driver.function)(&mut handle, self.handle, symbol.as_ptr()) }
         })?;
-        Ok(Function { module: self.clone(), handle, name })
+        Ok(Function { module: self.clone(), handle, name: name.into() })
     }
 }
 
@@ -134,7 +149,7 @@ impl Function {
     /// Asks for more dynamic shared memory than every device grants (`Grid::shared` above 48 KiB).
     pub fn allow_shared(&self, bytes: u32) -> Result<()> {
         let device = &self.module.device;
-        device.run(&self.name.to_string_lossy(), || {
+        device.run(&self.name, || {
             // SAFETY: a live function.
             unsafe { (device.driver.function_attribute)(self.handle, MOST_SHARED, bytes.max(SHARED) as i32) }
         })
@@ -151,7 +166,7 @@ impl Function {
             *pointer = std::ptr::from_mut(value).cast();
         }
         let (device, Grid { blocks, threads, shared }) = (&self.module.device, grid);
-        device.run(&self.name.to_string_lossy(), || {
+        device.run(&self.name, || {
             // SAFETY: the caller's; values are copied before the call returns.
             unsafe {
                 (device.driver.launch)(

@@ -6,16 +6,17 @@ use std::ffi::{CStr, c_int};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, .._COMPUTE_CAPABILITY_MAJOR and .._MINOR.
-const ATTRIBUTES: [c_int; 3] = [16, 75, 76];
+/// CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, .._COMPUTE_CAPABILITY_MAJOR and .._MINOR,
+/// .._MAX_SHARED_MEMORY_PER_BLOCK_OPTIN.
+const ATTRIBUTES: [c_int; 4] = [16, 75, 76, 97];
 /// The oldest architecture that our kernels are compiled for.
 const OLDEST: (i32, i32) = (8, 0);
 /// Driver for CUDA 12.0.
 const OLDEST_DRIVER: c_int = 12_000;
 /// Codes of a launch that ended badly, after which a context answers nothing else: illegal address, timeout, assertion,
-/// hardware stack, illegal instruction, misaligned address, illegal address space, program counter, launch failure; and
-/// a device that is gone (46, 101).
-const LOST: [Code; 11] = [46, 101, 700, 702, 710, 714, 715, 716, 717, 718, 719];
+/// hardware stack, illegal instruction, misaligned address, illegal address space, program counter, launch failure, tensor
+/// leak; a context that somebody destroyed; memory (ECC) or a link that failed for good; a device that is gone (46, 101).
+const LOST: [Code; 16] = [46, 101, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721];
 
 /// What a host may want to know of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct DeviceFacts {
     pub multiprocessors: u32,
     /// Compute capability.
     pub capability: (i32, i32),
+    /// Shared memory of a block that asks for it, at most.
+    pub shared_bytes: usize,
 }
 
 /// An open device. Any thread may use it.
@@ -43,14 +46,14 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// Opens device `number` (of those that CUDA_VISIBLE_DEVICES leaves). `Unsupported` where there is no such device, or
-    /// it or its driver is too old.
-    pub fn open(driver: Arc<Driver>, number: u32) -> Result<Arc<Self>> {
+    /// How many devices there are, of those that CUDA_VISIBLE_DEVICES leaves. `Unsupported` where the driver finds none, or is
+    /// too old.
+    pub fn count(driver: &Driver) -> Result<u32> {
         // SAFETY: as cuda.h has these functions; all pointers are to what lives through the call.
         unsafe {
-            Self::must(&driver, (driver.init)(0), "cuInit")?;
-            let (mut version, mut count, mut device) = (0, 0, 0);
-            Self::must(&driver, (driver.version)(&mut version), "the driver's version")?;
+            Self::must(driver, (driver.init)(0), "cuInit")?;
+            let (mut version, mut count) = (0, 0);
+            Self::must(driver, (driver.version)(&mut version), "the driver's version")?;
             if version < OLDEST_DRIVER {
                 let of = |version: c_int| format!("{}.{}", version / 1000, version % 1000 / 10);
                 return Err(Error::unsupported(format!(
@@ -59,12 +62,25 @@ impl Device {
                     of(OLDEST_DRIVER)
                 )));
             }
-            Self::must(&driver, (driver.count)(&mut count), "the number of devices")?;
-            let Some(number) = c_int::try_from(number).ok().filter(|number| *number < count) else {
-                return Err(Error::unsupported(format!("no device cuda:{number}: there are {count}")));
-            };
-            Self::must(&driver, (driver.get)(&mut device, number), "the device")?;
-            let facts = Self::look(&driver, device)?;
+            Self::must(driver, (driver.count)(&mut count), "the number of devices")?;
+            Ok(count.max(0) as u32)
+        }
+    }
+
+    /// All devices in their order, also those that are too old to be opened.
+    pub fn list(driver: &Driver) -> Result<Vec<DeviceFacts>> {
+        (0..Self::count(driver)?).map(|number| Ok(Self::find(driver, number)?.1)).collect()
+    }
+
+    /// Opens device `number`. `Unsupported` where there is no such device, or it or its driver is too old.
+    pub fn open(driver: Arc<Driver>, number: u32) -> Result<Arc<Self>> {
+        let count = Self::count(&driver)?;
+        if number >= count {
+            return Err(Error::unsupported(format!("no device cuda:{number}: there are {count}")));
+        }
+        let (device, facts) = Self::find(&driver, number)?;
+        // SAFETY: as above.
+        unsafe {
             if facts.capability < OLDEST {
                 let ((major, minor), name) = (facts.capability, &facts.name);
                 return Err(Error::unsupported(format!(
@@ -78,13 +94,13 @@ impl Device {
         }
     }
 
-    /// # Safety
-    /// `device` is one of the driver's.
-    unsafe fn look(driver: &Driver, device: c_int) -> Result<DeviceFacts> {
-        let (mut name, mut total_bytes) = ([0; 256], 0);
+    /// One of the devices that were counted: its handle, and what the driver says of it.
+    fn find(driver: &Driver, number: u32) -> Result<(c_int, DeviceFacts)> {
+        let (mut device, mut name, mut total_bytes) = (0, [0; 256], 0);
         let mut values = [0; ATTRIBUTES.len()];
         // SAFETY: the name's length is passed, and the driver ends it with a NUL.
         unsafe {
+            Self::must(driver, (driver.get)(&mut device, number as c_int), "the device")?;
             let code = (driver.name)(name.as_mut_ptr(), name.len() as c_int, device);
             Self::must(driver, code, "the device's name")?;
             Self::must(driver, (driver.total_bytes)(&mut total_bytes, device), "the device's memory")?;
@@ -92,9 +108,15 @@ impl Device {
                 Self::must(driver, (driver.attribute)(value, attribute, device), "the device's attributes")?;
             }
             let name = CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned();
-            let [multiprocessors, major, minor] = values;
-            let multiprocessors = multiprocessors.max(1) as u32;
-            Ok(DeviceFacts { name, total_bytes, multiprocessors, capability: (major, minor) })
+            let [multiprocessors, major, minor, shared] = values;
+            let facts = DeviceFacts {
+                name,
+                total_bytes,
+                multiprocessors: multiprocessors.max(1) as u32,
+                capability: (major, minor),
+                shared_bytes: shared.max(0) as usize,
+            };
+            Ok((device, facts))
         }
     }
 
@@ -106,8 +128,22 @@ impl Device {
         }
     }
 
+    /// Whether it ended badly, and answers nothing any more.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed) != SUCCESS
+    }
+
     pub fn facts(&self) -> &DeviceFacts {
         &self.facts
+    }
+
+    pub fn number(&self) -> i32 {
+        self.number
+    }
+
+    /// Whether both are the same device, opened twice.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.context == other.context
     }
 
     /// Bytes that are free now, whoever took the others.
@@ -120,16 +156,22 @@ impl Device {
         Ok(free)
     }
 
-    /// Makes the device current and calls the driver. `OutOfMemory` where it refuses memory; `Internal` for everything else.
-    /// After the device was lost, nothing is called any more.
+    /// Calls the driver with the device current, and leaves the thread's own device as it was: it is the host's too. `OutOfMemory` where it refuses memory; `EngineDead` where the device
+    /// is lost, after which nothing is called any more; `Internal` for everything else.
     pub(super) fn run(&self, what: &str, call: impl FnOnce() -> Code) -> Result<()> {
         let lost = self.lost.load(Ordering::Relaxed);
         if lost != SUCCESS {
             return Err(self.failed(what, lost));
         }
-        // SAFETY: the context is retained for as long as `self` lives.
-        let code = match unsafe { (self.driver.set_current)(self.context) } {
-            SUCCESS => call(),
+        // SAFETY: the context is retained for as long as `self` lives; what is pushed is popped.
+        let code = match unsafe { (self.driver.push)(self.context) } {
+            SUCCESS => {
+                let code = call();
+                let mut own = std::ptr::null_mut();
+                // SAFETY: as above. A context that fails here fails the next call too.
+                unsafe { (self.driver.pop)(&mut own) };
+                code
+            }
             code => code,
         };
         match code {
@@ -150,7 +192,7 @@ impl Device {
                 Error::new(Status::OutOfMemory, format!("{what}: cuda:{number} is out of memory"))
             }
             code if LOST.contains(&code) => {
-                Error::internal(format!("{what}: cuda:{number} was lost: {name}"))
+                Error::new(Status::EngineDead, format!("{what}: cuda:{number} was lost: {name}"))
             }
             _ => Error::internal(format!("{what}: cuda:{number}: {name}")),
         }

@@ -69,7 +69,14 @@ impl Engine {
         let opened = self.loaded().model.adapter(&file).map_err(said)?;
         self.hold_scratch(opened.ranks).map_err(in_file)?;
         let crate::model::Adapter { lora, bytes, fingerprint, .. } = opened;
-        Ok(Adapter { lora: Arc::new(lora), bytes, fingerprint, held })
+        let lora = Arc::new(lora);
+        if self.on_device {
+            // It waits for the engine thread.
+            self.check_call(true)?;
+            let lora = lora.clone();
+            self.call(move |core| core.hold_adapter(&lora)).map_err(in_file)?;
+        }
+        Ok(Adapter { lora, bytes, fingerprint, held })
     }
 
     /// What a pass keeps for adapted rows: inputs behind their norm, those rows once more, and the numbers between A and

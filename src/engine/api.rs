@@ -132,8 +132,10 @@ pub struct EngineConfig {
     pub on_span: Option<SpanSink>,
     /// Of the memory limit: what is left free for adapters, beside requests. 0: they share with requests.
     pub adapter_bytes: u64,
-    /// What kernels use; None: the best that the machine has. The results are the same.
+    /// What the CPU's kernels use; None: the best that the machine has. The results are the same.
     pub instructions: Option<Isa>,
+    /// "cpu" (also where it is empty), or "cuda:0" and so on.
+    pub device: String,
     /// Of requests that do not say; None: by the draft model, if there is one.
     pub speculation: Option<Speculation>,
     /// Drafts for requests that ask for it. It has the model's vocabulary.
@@ -173,6 +175,7 @@ impl Default for EngineConfig {
             adapter_bytes: 0,
             on_span: None,
             instructions: None,
+            device: String::new(),
             speculation: None,
             draft_model: None,
             draft_tokens: 0,

@@ -2,6 +2,7 @@
 
 use super::adapters::Adapted;
 use super::api::{EngineConfig, LOG_ERROR, LOG_WARN};
+use super::backend::Backend;
 use super::callback::{self, Log};
 use super::calls::Work;
 use super::drafter::Drafter;
@@ -19,7 +20,7 @@ use crate::base::clock::{now_ns, unix_ns};
 use crate::base::{Error, Result, Status, panics, reserve, reserved};
 use crate::constrain::Grammars;
 use crate::model::{Loaded, Outputs};
-use crate::ops::{FusedOps, KvCache, RaggedBatch};
+use crate::ops::{KvCache, Lora, RaggedBatch, Weight};
 use crate::sample::Sampler;
 use crate::schedule::{Admission, Offer, Plan, PlanEntry, Scheduler, SeqId, Tokens};
 use std::cmp::Reverse;
@@ -41,7 +42,7 @@ pub struct Shared {
 /// What the engine thread owns outright.
 pub struct Core {
     shared: Arc<Shared>,
-    ops: FusedOps,
+    backend: Backend,
     kv: KvCache,
     scheduler: Scheduler,
     /// One for each thread that may sample.
@@ -59,6 +60,8 @@ pub struct Core {
     /// See `sessions::shape`; None until somebody asks.
     fingerprint: Option<u64>,
     max_batch_tokens: usize,
+    /// What the engine cannot go on after: its device is gone.
+    lost: Option<Error>,
     deadlines: BinaryHeap<Reverse<(u64, RequestId)>>,
     // Reused from step to step.
     commands: VecDeque<Command<Work>>,
@@ -87,7 +90,7 @@ const BATCH: &str = "a step's lists";
 impl Core {
     pub fn new(
         shared: Arc<Shared>,
-        ops: FusedOps,
+        backend: Backend,
         kv: KvCache,
         scheduler: Scheduler,
         config: &EngineConfig,
@@ -98,13 +101,12 @@ impl Core {
         let queue_capacity = config.queue_capacity as usize;
         let facts = shared.loaded.model.facts();
         let (vocab, width) = (facts.vocab_size, facts.hidden_size);
-        let drafter =
-            config.draft_model.as_ref().map(|draft| Drafter::new(draft, config, memory)).transpose()?;
+        let drafter = Drafter::new(config, &*backend.ops, memory)?;
         let (mut samplers, mut draws) = (Vec::new(), Vec::new());
-        let count = sampler_count(config.max_batch_size, ops.pool().threads());
+        let count = sampler_count(config.max_batch_size, backend.pool.threads());
         reserve(&mut samplers, count, BATCH)?;
         for _ in 0..count {
-            samplers.push(Sampler::new(vocab, memory.max_sequence, ops.isa())?);
+            samplers.push(Sampler::new(vocab, memory.max_sequence, backend.isa)?);
         }
         let mut offers = Vec::new();
         reserve(&mut draws, max_batch_size, BATCH)?;
@@ -132,7 +134,7 @@ impl Core {
         reserve(&mut plan.admitted, max_batch_size, BATCH)?;
         Ok(Self {
             shared,
-            ops,
+            backend,
             kv,
             scheduler,
             samplers,
@@ -145,6 +147,7 @@ impl Core {
             starved,
             fingerprint: None,
             max_batch_tokens,
+            lost: None,
             deadlines: BinaryHeap::new(),
             commands: VecDeque::new(),
             plan,
@@ -164,7 +167,8 @@ impl Core {
                 rest = next;
             }
         });
-        self.close(outcome);
+        let lost = self.lost.take().map_or(Ok(()), |error| Err(error.message));
+        self.close(outcome.and(lost));
     }
 
     /// `outcome`: of the loop.
@@ -186,7 +190,7 @@ impl Core {
 
     /// One turn of the loop, after a `rest`; that before the next. None: nothing is left to do.
     fn turn(&mut self, rest: Rest) -> Option<Rest> {
-        if !self.exchange(rest) {
+        if self.lost.is_some() || !self.exchange(rest) {
             return None;
         }
         let now = now_ns();
@@ -416,11 +420,15 @@ impl Core {
             {
                 return None;
             }
+            Err(error) if error.status == Status::EngineDead => {
+                self.lost = Some(error);
+                return None;
+            }
             Err(error) if entries.len() > 1 => {
                 let log = &self.shared.log;
                 log.write(LOG_WARN, format!("a step failed, running its sequences alone: {error}"));
                 for entry in entries {
-                    if self.run_entries(std::slice::from_mut(entry)).is_none() {
+                    if self.run_entries(std::slice::from_mut(entry)).is_none() && self.lost.is_none() {
                         self.stop(entry.seq);
                     }
                 }
@@ -464,21 +472,38 @@ impl Core {
                 None => {
                     let end = batch.tokens.len() as u32;
                     batch.logits_rows.extend(end - entry.logits..end);
+                    let own = entry.logits.saturating_sub(1 + entry.drafts);
+                    let there = |row: u32| match row.checked_sub(own) {
+                        Some(n) if entry.sample => sequence.draw_there(n as usize),
+                        _ => None,
+                    };
+                    if self.backend.ops.draws() {
+                        reserve(&mut batch.draws, entry.logits as usize, "a step's rows")?;
+                        batch.draws.extend((0..entry.logits).map(there));
+                    }
                 }
             }
         }
+        if batch.draws.iter().all(Option::is_none) {
+            batch.draws.clear();
+        }
         Ok(())
+    }
+
+    /// Takes an adapter to where passes run.
+    pub fn hold_adapter(&mut self, lora: &Arc<Lora>) -> Result<()> {
+        self.backend.ops.hold(Weight::Adapter(lora))
     }
 
     fn forward(&mut self, entries: &[PlanEntry]) -> Result<()> {
         if self.batch.tokens.is_empty() {
             return Ok(());
         }
-        let Self { ops, batch, kv, shared, outputs, sequences, .. } = self;
+        let Self { backend, batch, kv, shared, outputs, sequences, .. } = self;
         let stop = &mut || all_ended(shared, sequences, entries);
-        panics::catch(|| shared.loaded.model.forward(ops, batch, kv, stop, outputs)).unwrap_or_else(|text| {
-            Err(Error::failed(Status::Internal, format!("the forward pass panicked: {text}")))
-        })
+        panics::catch(|| shared.loaded.model.forward(&*backend.ops, batch, kv, stop, outputs)).unwrap_or_else(
+            |text| Err(Error::failed(Status::Internal, format!("the forward pass panicked: {text}"))),
+        )
     }
 
     /// Hands the hidden states to the sequences that asked for them.

@@ -85,7 +85,7 @@ impl Core {
     /// One more token for each of `offers` that is deeper than `pass`; those that get none go no deeper. False where there
     /// is none.
     fn draft_pass(&mut self, plan: &Plan, offers: &mut [Offer], pass: u32) -> Result<bool> {
-        let Self { drafter: Some(drafter), ops, scheduler, shared, sequences, .. } = self else {
+        let Self { drafter: Some(drafter), backend, scheduler, shared, sequences, .. } = self else {
             return Ok(false);
         };
         drafter.begin(scheduler.draft_rows(plan) as usize);
@@ -101,7 +101,8 @@ impl Core {
             return Ok(false);
         }
         let started = now_ns();
-        let (work, decodes) = drafter.run(ops, &mut || all_ended(shared, sequences, &plan.entries))?;
+        let (work, decodes) =
+            drafter.run(&*backend.ops, &mut || all_ended(shared, sequences, &plan.entries))?;
         let ns = now_ns() - started;
         scheduler.drafted(work, decodes, ns);
         self.record.drafting_ns += ns;
@@ -119,9 +120,9 @@ impl Core {
                 sequence.map(|sequence| Draw::new(PlanEntry { logits: 1, ..entry }, offer.at, sequence, row)),
             );
         }
-        let Self { drafter: Some(drafter), ops, samplers, draws, shared, .. } = self else { return };
+        let Self { drafter: Some(drafter), backend, samplers, draws, shared, .. } = self else { return };
         let vocab = shared.loaded.model.facts().vocab_size;
-        on_all_threads(ops, samplers, draws, drafter.logits(), vocab, &|draw, logits, sampler| {
+        on_all_threads(&backend.pool, samplers, draws, drafter.logits(), vocab, &|draw, logits, sampler| {
             draw.sequence.propose(logits, sampler).map(|()| 0)
         });
         for Draw { entry, at, mut sequence, known, gap, .. } in self.draws.drain(..) {

@@ -1,6 +1,8 @@
 //! A step's tokens: each sequence draws its own, on all threads.
 
+use super::super::sequence::Drawn;
 use super::*;
+use crate::kernels::Pool;
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::text::Tokenizer;
 
@@ -25,6 +27,21 @@ pub fn sampler_count(max_batch_size: u32, threads: usize) -> usize {
     threads.min(max_batch_size as usize)
 }
 
+/// What was drawn where the logits lay.
+#[derive(Clone, Copy)]
+struct There<'a> {
+    batch: &'a RaggedBatch,
+    tokens: &'a [i32],
+}
+
+impl There<'_> {
+    /// What was drawn from row `row` of the logits; None where the host has that.
+    fn token(&self, row: usize) -> Option<i32> {
+        self.batch.draws.get(row).copied().flatten()?;
+        self.tokens.get(row).copied()
+    }
+}
+
 impl Draw {
     /// Of the logits from `row` on.
     pub(super) fn new(entry: PlanEntry, at: usize, sequence: Box<Sequence>, row: usize) -> Self {
@@ -41,6 +58,7 @@ impl Draw {
     fn run(
         &mut self,
         logits: &mut [f32],
+        there: There,
         sampler: &mut Sampler,
         tokenizer: Option<&Tokenizer>,
         now: u64,
@@ -53,6 +71,7 @@ impl Draw {
         }
         let own = rows - 1 - self.entry.drafts as usize;
         for (n, row) in logits.chunks_exact_mut(vocab).skip(own).enumerate() {
+            let row = there.token(self.row + own + n).map_or(Drawn::From(row), Drawn::Already);
             let since = self.sequence.advance(row, sampler, tokenizer, now)?;
             gap = if n == 0 { since } else { gap };
             self.drawn += 1;
@@ -83,11 +102,17 @@ impl Core {
             }
             self.draws.push(Draw::new(*entry, at, sequence, row));
         }
-        let Self { shared, ops, samplers, draws, outputs, .. } = self;
+        let Self { shared, backend, samplers, draws, outputs, batch, .. } = self;
+        let there = There { batch, tokens: &outputs.tokens };
         let (vocab, tokenizer) = (shared.loaded.model.facts().vocab_size, shared.loaded.tokenizer.as_deref());
-        on_all_threads(ops, samplers, draws, &mut outputs.logits, vocab, &|draw, logits, sampler| {
-            draw.run(logits, sampler, tokenizer, now)
-        });
+        on_all_threads(
+            &backend.pool,
+            samplers,
+            draws,
+            &mut outputs.logits,
+            vocab,
+            &|draw, logits, sampler| draw.run(logits, there, sampler, tokenizer, now),
+        );
         for Draw { at, mut sequence, known, drawn, mut gap, .. } in self.draws.drain(..) {
             let entry = &mut entries[at];
             entry.accepted = drawn.saturating_sub(1);
@@ -122,7 +147,7 @@ type Each<'a> = dyn Fn(&mut Draw, &mut [f32], &mut Sampler) -> Result<u64> + Syn
 
 /// Does `each`, whose result becomes the `gap`, for all of `draws`: each sampler serves every so many-th.
 pub(super) fn on_all_threads(
-    ops: &FusedOps,
+    pool: &Pool,
     samplers: &mut [Sampler],
     draws: &mut [Draw],
     logits: &mut [f32],
@@ -131,7 +156,7 @@ pub(super) fn on_all_threads(
 ) {
     let (count, step) = (draws.len(), samplers.len().min(draws.len()));
     let (samplers, draws, logits) = (SharedOut::new(samplers), SharedOut::new(draws), SharedOut::new(logits));
-    ops.pool().run_if_worth(count * vocab, step, &|task| {
+    pool.run_if_worth(count * vocab, step, &|task| {
         for n in (task..count).step_by(step) {
             // SAFETY: no two tasks have a sampler, a draw or a row of logits in common: each draw has its own.
             let (sampler, draw) =

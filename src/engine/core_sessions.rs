@@ -69,7 +69,7 @@ impl Core {
     /// What a saved session has to fit. The model is known by what it computes: K and V of a few tokens in a block of
     /// their own.
     fn shape(&mut self) -> Result<Shape> {
-        let (kind, block_size) = (self.kv.kind, self.kv.block_size as u32);
+        let (kind, block_size) = (self.kv.layout.kind, self.kv.layout.block_size as u32);
         let block_bytes = self.kv.block_len() as u64;
         let fingerprint = self.fingerprint.map_or_else(|| self.probe(), Ok)?;
         self.fingerprint = Some(fingerprint);
@@ -88,7 +88,7 @@ impl Core {
 
     fn probe_in(&mut self, block: u32) -> Result<u64> {
         let vocab = self.shared.loaded.model.facts().vocab_size as u32;
-        let rows = PROBE.min(self.kv.block_size as u32).min(self.max_batch_tokens as u32);
+        let rows = PROBE.min(self.kv.layout.block_size as u32).min(self.max_batch_tokens as u32);
         let mut bytes = Vec::new();
         reserve(&mut bytes, self.kv.block_len(), "a saved session")?;
         bytes.resize(self.kv.block_len(), 0);
@@ -100,8 +100,8 @@ impl Core {
             batch.reserve(rows as usize, 1, 0)?;
             batch.push_seq(&[block], start, rows)?;
             batch.tokens.extend((start..start + rows).map(|at| at * 7 % vocab));
-            let Self { ops, batch, kv, shared, outputs, .. } = self;
-            shared.loaded.model.forward(ops, batch, kv, &mut || false, outputs)?;
+            let Self { backend, batch, kv, shared, outputs, .. } = self;
+            shared.loaded.model.forward(&*backend.ops, batch, kv, &mut || false, outputs)?;
         }
         bytes.clear();
         self.kv.read_block(block, &mut bytes)?;

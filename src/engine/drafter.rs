@@ -24,12 +24,12 @@ pub struct Drafter {
 }
 
 impl Drafter {
-    /// For an engine of `config`, as `memory` has counted it.
-    pub fn new(draft: &Loaded, config: &EngineConfig, memory: &MemoryPlan) -> Result<Self> {
+    /// For an engine of `config`, as `memory` has counted it; None where it has no draft model.
+    pub fn new(config: &EngineConfig, ops: &dyn OpSet, memory: &MemoryPlan) -> Result<Option<Self>> {
+        let Some(draft) = &config.draft_model else { return Ok(None) };
         let (model, block_size) = (draft.model.clone(), config.kv_block_size as usize);
-        let shape = model.kv_shape();
         let kind = kv_type(config, &*model)?;
-        let kv = KvCache::new(kind, shape.layers, shape.kv_heads, shape.head_dim, memory.blocks, block_size)?;
+        let kv = ops.kv_cache(model.kv_shape().layout(kind, memory.blocks, block_size))?;
         let mut filled = Vec::new();
         reserve(&mut filled, memory.blocks, "the draft model's blocks")?;
         filled.resize(memory.blocks, 0);
@@ -37,15 +37,8 @@ impl Drafter {
         let logits = DraftBytes::logits(config, &*model);
         let refused = |_| Error::out_of_memory("the draft model's logits", logits);
         outputs.logits.try_reserve_exact(logits / size_of::<f32>()).map_err(refused)?;
-        Ok(Self {
-            model,
-            kv,
-            filled,
-            max_rows: 0,
-            batch: RaggedBatch::default(),
-            work: Work::default(),
-            outputs,
-        })
+        let (batch, work) = (RaggedBatch::default(), Work::default());
+        Ok(Some(Self { model, kv, filled, max_rows: 0, batch, work, outputs }))
     }
 
     /// Positions that it can draft at.
@@ -55,7 +48,7 @@ impl Drafter {
 
     /// The tokens at `start..end` of a sequence with this block table are others than before.
     pub fn overwritten(&mut self, table: &[u32], start: u32, end: u32) {
-        let size = self.kv.block_size as u32;
+        let size = self.kv.layout.block_size as u32;
         for index in start / size..end.div_ceil(size) {
             let left = start.saturating_sub(index * size) as u8;
             let filled = &mut self.filled[table[index as usize] as usize];
@@ -80,7 +73,7 @@ impl Drafter {
 
     /// The first position, or `to`, whose K and V are not here.
     fn computed(&self, table: &[u32], to: u32) -> u32 {
-        let size = self.kv.block_size as u32;
+        let size = self.kv.layout.block_size as u32;
         let is_full = |block: &&u32| u32::from(self.filled[**block as usize]) == size;
         let full = table.iter().take_while(is_full).count() as u32;
         let rest = table.get(full as usize).map_or(0, |&block| u32::from(self.filled[block as usize]));
@@ -118,7 +111,7 @@ impl Drafter {
     }
 
     fn fill(&mut self, table: &[u32], start: u32, end: u32) {
-        let size = self.kv.block_size as u32;
+        let size = self.kv.layout.block_size as u32;
         for index in start / size..end.div_ceil(size) {
             self.filled[table[index as usize] as usize] = (end - index * size).min(size) as u8;
         }

@@ -3,6 +3,7 @@
 use super::adapters::Scratch;
 use super::answer::Answer;
 use super::api::*;
+use super::backend::Backend;
 use super::callback::{self, Log};
 use super::calls::Work;
 use super::config::{self, RequestLimits};
@@ -26,8 +27,7 @@ use crate::base::sync::Mutex;
 use crate::base::{Error, Result, Status, fork, reserve, threads};
 use crate::constrain::Grammars;
 use crate::kernels::Pool;
-use crate::model::{Facts, KvShape, Loaded};
-use crate::ops::{FusedOps, KvCache};
+use crate::model::{Facts, Loaded};
 use crate::schedule::{Scheduler, SchedulerConfig};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,6 +48,8 @@ pub struct Engine {
     speculation: Speculating,
     model_name: Option<String>,
     pub(super) adapter_scratch: Mutex<Scratch>,
+    /// Passes run on a device, where adapters go when they are opened.
+    pub(super) on_device: bool,
     made_in: u32,
 }
 
@@ -55,7 +57,7 @@ pub struct Engine {
 fn share(
     config: &EngineConfig,
     loaded: Loaded,
-    ops: &FusedOps,
+    threads: usize,
     bytes: u64,
     claim: Claim,
     log: Log,
@@ -77,7 +79,7 @@ fn share(
         recorder: Recorder::new(claim),
         log,
         on_span: config.on_span.clone(),
-        grammars: Grammars::new(ops.pool().threads()),
+        grammars: Grammars::new(threads),
         loaded,
     }))
 }
@@ -93,27 +95,31 @@ impl Engine {
     fn make(mut config: EngineConfig) -> Result<Self> {
         let log = Log::new(config.log.take(), config.log_level)?;
         let pool = Pool::new(config::threads(config.threads)?)?;
-        let ops = match config.instructions {
-            Some(isa) => FusedOps::with_isa(pool.clone(), isa)?,
-            None => FusedOps::new(pool.clone()),
-        };
+        let backend = Backend::new(&config, &pool)?;
         let loaded = match config.model.take() {
             Some(loaded) => loaded,
             None => load(&config, &pool, &log)?,
         };
-        if config.instructions.is_some() && loaded.model.kv_shape().kind.is_some() {
-            return Err(Error::invalid("instructions is given, and builtin:echo computes nothing"));
+        let computes = [("instructions", config.instructions.is_some()), ("device", backend.on_device)];
+        if loaded.model.kv_shape().kind.is_some()
+            && let Some((field, _)) = computes.iter().find(|(_, given)| *given)
+        {
+            return Err(Error::invalid(format!("{field} is given, and builtin:echo computes nothing")));
         }
-        log.write(LOG_INFO, format!("instructions: {}", ops.isa().name()));
+        log.write(LOG_INFO, backend.name.clone());
         config.draft_model.as_ref().map_or(Ok(()), |draft| drafter::check(&loaded, draft))?;
+        [Some(&loaded), config.draft_model.as_ref()]
+            .into_iter()
+            .flatten()
+            .try_for_each(|l| backend.hold(l))?;
         let max_sequence =
             config::sequence_length(config.max_sequence_length, loaded.model.facts().context_length)?;
-        let (memory, claim) = memory::plan(&config, &loaded, &ops, max_sequence)?;
+        let (memory, claim) = memory::plan(&config, &loaded, &backend, max_sequence)?;
         log.write(LOG_INFO, memory.to_string());
         if let Some(text) = memory.clamped(max_sequence) {
             log.write(LOG_WARN, text);
         }
-        let (engine, core) = Self::assemble(&config, loaded, ops, memory, claim, log)?;
+        let (engine, core) = Self::assemble(&config, loaded, backend, memory, claim, log)?;
         engine.start(core, config.on_event.take())?;
         Ok(engine)
     }
@@ -122,15 +128,15 @@ impl Engine {
     pub(super) fn assemble(
         config: &EngineConfig,
         loaded: Loaded,
-        ops: FusedOps,
+        backend: Backend,
         memory: MemoryPlan,
         claim: Claim,
         log: Log,
     ) -> Result<(Self, Vec<Core>)> {
-        let block_size = config.kv_block_size as usize;
-        let shared = share(config, loaded, &ops, memory.for_requests(), claim, log)?;
-        let KvShape { layers, kv_heads, head_dim, .. } = shared.loaded.model.kv_shape();
-        let kv = KvCache::new(memory.kv_type, layers, kv_heads, head_dim, memory.blocks, block_size)?;
+        let (block_size, on_device) = (config.kv_block_size as usize, backend.on_device);
+        let shared = share(config, loaded, backend.pool.threads(), memory.for_requests(), claim, log)?;
+        let shape = shared.loaded.model.kv_shape();
+        let kv = backend.ops.kv_cache(shape.layout(memory.kv_type, memory.blocks, block_size))?;
         let mut scheduler = Scheduler::new(SchedulerConfig {
             max_batch_size: config.max_batch_size,
             max_batch_tokens: config.max_batch_tokens,
@@ -146,7 +152,7 @@ impl Engine {
         shared.kv_events.begin(scheduler.cache_mut())?;
         let mut core = Vec::new();
         reserve(&mut core, 1, "the engine's core")?;
-        core.push(Core::new(shared.clone(), ops, kv, scheduler, config, &memory)?);
+        core.push(Core::new(shared.clone(), backend, kv, scheduler, config, &memory)?);
         let engine = Self {
             shared,
             threads: Mutex::new(Vec::new()),
@@ -157,6 +163,7 @@ impl Engine {
             speculation: Speculating::new(config),
             model_name: config.model_name.clone(),
             adapter_scratch: Mutex::new(Scratch::new(config.max_batch_tokens)),
+            on_device,
             made_in: fork::generation(),
         };
         Ok((engine, core))
@@ -341,7 +348,7 @@ impl Engine {
     }
 
     /// Has the engine thread do something between two steps, and waits for it.
-    fn call<T: Send + 'static>(
+    pub(super) fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Core) -> Result<T> + Send + 'static,
     ) -> Result<T> {

@@ -1,6 +1,7 @@
 //! What the engine may hold (invariant 5): counted before it is allocated, refused by name and number.
 
 use super::api::{EngineConfig, RequestParams};
+use super::backend::Backend;
 use super::core::sampling::sampler_count;
 use super::embedding::Pooler;
 use super::event::Event;
@@ -11,7 +12,6 @@ use crate::base::{Error, Result, Status};
 use crate::cache::{self, PrefixCache};
 use crate::kernels::attention::KvType;
 use crate::model::{Loaded, Model};
-use crate::ops::FusedOps;
 use crate::sample::Sampler;
 use crate::text::Tokenizer;
 use std::fmt;
@@ -87,6 +87,8 @@ pub fn kv_type(config: &EngineConfig, model: &dyn Model) -> Result<KvType> {
 
 /// What the sizes are decided by; all but the last three in bytes.
 struct Need {
+    /// Whose memory it is, in words.
+    place: &'static str,
     weights: u64,
     workspace: u64,
     block: u64,
@@ -114,23 +116,29 @@ struct Need {
 pub fn plan(
     config: &EngineConfig,
     loaded: &Loaded,
-    ops: &FusedOps,
+    backend: &Backend,
     max_sequence: usize,
 ) -> Result<(MemoryPlan, Claim)> {
     let model = &*loaded.model;
     let (batch, limit) = (config.max_batch_size as usize, config.memory_limit_bytes);
     let block_size = config.kv_block_size as usize;
-    let (weights, workspace) = (weight_bytes(loaded), workspace_bytes(config, loaded, ops, max_sequence));
+    let (weights, workspace) = (weight_bytes(loaded), workspace_bytes(config, loaded, backend, max_sequence));
     let kv_type = kv_type(config, model)?;
-    let draft = config.draft_model.as_ref().map(|draft| DraftBytes::new(config, loaded, draft, ops));
+    let draft = config.draft_model.as_ref().map(|draft| DraftBytes::new(config, loaded, draft, backend));
     let draft = draft.transpose()?.unwrap_or_default();
     let (weights, workspace) = (weights + draft.weights, workspace + draft.workspace);
     let block = cache::bytes_per_block(model.kv_shape(), kv_type, block_size)? + draft.block;
-    let free = free_memory::available(Path::new("/")).unwrap_or(FALLBACK).saturating_sub(workspace);
+    // A device gives memory when it is asked for it; the CPU, when it is written.
+    let (free, untouched) = match backend.ops.free_bytes() {
+        Some(free) => (free? as u64, 0),
+        None => (free_memory::available(Path::new("/")).unwrap_or(FALLBACK), block),
+    };
+    let free = free.saturating_sub(workspace);
     let requests = requests_bytes(config, loaded);
     let kv_cache = config.kv_cache_bytes;
     let explicit = config.max_sequence_length != 0;
     let need = Need {
+        place: if backend.on_device { "the device" } else { "this machine" },
         weights,
         workspace,
         block,
@@ -147,7 +155,8 @@ pub fn plan(
         block_size,
         batch,
     };
-    let (blocks, claim) = CLAIMS.claim(block, |others| need.blocks(others))?;
+    let claimed = |others| if backend.on_device { 0 } else { others };
+    let (blocks, claim) = CLAIMS.claim(untouched, |others| need.blocks(claimed(others)))?;
     let max_sequence = max_sequence.min(blocks.saturating_mul(block_size));
     let kv = blocks as u64 * block;
     Ok((
@@ -182,15 +191,16 @@ pub fn logits_rows(config: &EngineConfig) -> usize {
 /// Rows of logits that a step of few sequences may have.
 const MANY_LOGITS: u32 = 64;
 
-fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &FusedOps, max_sequence: usize) -> u64 {
+fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, backend: &Backend, max_sequence: usize) -> u64 {
     let (model, facts) = (&*loaded.model, loaded.model.facts());
     let (logits, tokens) = (logits_rows(config), config.max_batch_tokens as usize);
-    let samplers = sampler_count(config.max_batch_size, ops.pool().threads());
+    let samplers = sampler_count(config.max_batch_size, backend.pool.threads());
     let sampling = logits
         .saturating_mul(facts.vocab_size * 4)
         .saturating_add(samplers.saturating_mul(Sampler::bytes(facts.vocab_size, max_sequence)));
     let hidden = tokens.saturating_mul(facts.hidden_size * 4);
-    let passes = model.workspace_bytes(ops, tokens, logits).saturating_add(sampling).saturating_add(hidden);
+    let passes =
+        model.workspace_bytes(&*backend.ops, tokens, logits).saturating_add(sampling).saturating_add(hidden);
     let events = kv_events::bytes(config.kv_events_capacity);
     (passes as u64).saturating_add(config.queue_capacity as u64 * SLOT_BYTES + events)
 }
@@ -205,10 +215,10 @@ pub struct DraftBytes {
 }
 
 impl DraftBytes {
-    fn new(config: &EngineConfig, target: &Loaded, draft: &Loaded, ops: &FusedOps) -> Result<Self> {
+    fn new(config: &EngineConfig, target: &Loaded, draft: &Loaded, backend: &Backend) -> Result<Self> {
         let model = &*draft.model;
         let (rows, logits) = (config.max_batch_tokens as usize, config.max_batch_size as usize);
-        let scratch = model.workspace_bytes(ops, rows, logits);
+        let scratch = model.workspace_bytes(&*backend.ops, rows, logits);
         let same = Arc::ptr_eq(&target.model, &draft.model);
         let (kind, block_size) = (kv_type(config, model)?, config.kv_block_size as usize);
         Ok(Self {
@@ -284,7 +294,7 @@ impl Need {
             bytes => (format!("kv_cache_bytes = {bytes}, or {what}"), "raise it"),
         };
         let beside = if *limit > 0 && free < self.kv_share() {
-            format!(" ({free} bytes are free on this machine)")
+            format!(" ({free} bytes are free on {})", self.place)
         } else {
             String::new()
         };
@@ -375,6 +385,7 @@ mod tests {
     /// Blocks of 1 MiB, of 32 tokens each; 8 sequences of 1000 tokens.
     fn need() -> Need {
         Need {
+            place: "this machine",
             weights: 100 * MIB,
             workspace: 20 * MIB,
             block: MIB,

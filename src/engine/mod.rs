@@ -12,6 +12,7 @@ mod slots;
 mod adapters;
 mod answer;
 pub mod api;
+mod backend;
 mod callback;
 mod config;
 mod core;

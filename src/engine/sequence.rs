@@ -14,7 +14,7 @@ use super::speculation::Drafts;
 use crate::base::{Error, Result, Status, reserve};
 use crate::constrain::Guide;
 use crate::model::Facts;
-use crate::sample::{Allowed, Known, Logprob, Sampler, SamplerState, SamplingParams, StopMatcher};
+use crate::sample::{self, Allowed, Known, Logprob, Sampler, SamplerState, SamplingParams, StopMatcher};
 use crate::schedule::{Offer, PlanEntry, Request, Reuse};
 use crate::text::{Tokenizer, Utf8Stream};
 use std::ops::Range;
@@ -334,7 +334,7 @@ impl Sequence {
     /// submit.
     pub fn advance(
         &mut self,
-        logits: &mut [f32],
+        row: Drawn,
         sampler: &mut Sampler,
         tokenizer: Option<&Tokenizer>,
         now: u64,
@@ -342,7 +342,7 @@ impl Sequence {
         let Some(mut event) = self.pending.take() else {
             return Err(Error::internal("a token without an event"));
         };
-        let gap = self.next_token(logits, sampler, tokenizer, &mut event, now);
+        let gap = self.next_token(row, sampler, tokenizer, &mut event, now);
         // After an error too: the terminal event still brings what came before.
         self.pending = Some(event);
         gap
@@ -355,7 +355,7 @@ impl Sequence {
 
     fn next_token(
         &mut self,
-        logits: &mut [f32],
+        row: Drawn,
         sampler: &mut Sampler,
         tokenizer: Option<&Tokenizer>,
         event: &mut Event,
@@ -365,21 +365,9 @@ impl Sequence {
         reserve(&mut event.tokens, 1, "output tokens")?;
         reserve(&mut self.output, 1, "output tokens")?;
         reserve(&mut event.logprobs, event.logprobs_per_token as usize, "log probabilities")?;
-        if let Some(hook) = &self.hook {
-            self.run_hook(hook, logits)?;
-        }
-        let (prompt, output) = (&self.prompt, &self.output);
-        let text = |token| tokenizer.and_then(|t| t.token_bytes(token)).unwrap_or_default();
-        self.sampler.read(prompt, output, &text);
-        let mask = self.guide.as_mut().map(Guide::mask).transpose()?;
-        let allowed = mask.map(|mask| Allowed { bits: mask.bits(), complete: mask.complete() });
-        let known = Known { prompt, output, ends: self.stop.tokens(), allowed };
-        let drawn = sampler.sample(&self.sampling, &mut self.sampler, logits, &known, &mut event.logprobs);
-        let token = match drawn {
-            Err(error) if error.status == Status::BadModel && self.hook.is_some() => {
-                return Err(Error::invalid(format!("after on_logits, {}", error.message)));
-            }
-            drawn => drawn?,
+        let token = match row {
+            Drawn::Already(token) => sample::drawn(token)?,
+            Drawn::From(logits) => self.draw(logits, sampler, tokenizer, event)?,
         };
         self.output.push(token);
         event.tokens.push(token);
@@ -393,16 +381,6 @@ impl Sequence {
             guide.push(token)?;
         }
         Ok(gap)
-    }
-
-    fn run_hook(&self, hook: &LogitsHook, logits: &mut [f32]) -> Result<()> {
-        let (prompt, output) = (&self.prompt[..], &self.output[..]);
-        let mut row = LogitsRow { user_data: self.user_data, prompt, output, logits };
-        let code = callback::run(|| hook.0(&mut row));
-        if code != 0 {
-            return Err(Error::new(Status::Cancelled, format!("on_logits returned {code}")));
-        }
-        Ok(())
     }
 
     /// Which of `entry`'s rows give their hidden states; None for a request that generates.
@@ -593,6 +571,10 @@ pub fn too_late() -> (FinishReason, Error) {
 fn timed_out(what: &str) -> (FinishReason, Error) {
     (FinishReason::TimedOut, Error::new(Status::TimedOut, what))
 }
+
+#[path = "sequence_draw.rs"]
+mod draw;
+pub use draw::Drawn;
 
 #[cfg(test)]
 #[path = "sequence_tests.rs"]

@@ -122,6 +122,13 @@ pub struct bn_engine_config {
     /// and its part of each KV block count against `memory_limit_bytes`. The engine keeps its own
     /// reference. NULL (default): none.
     pub draft_model: *mut bn_model,
+    /// What forward passes run on: `cpu` (default, also where it is not set), or an NVIDIA device,
+    /// `cuda:0` and so on, of those that `CUDA_VISIBLE_DEVICES` leaves. There, `kv_cache_bytes` and
+    /// `memory_limit_bytes` are the device's, and so is what an engine without a limit finds free.
+    /// Answers have the bits of the CPU's. `BN_ERR_UNSUPPORTED`: there is no such device, its driver
+    /// is too old, no kernel takes the model's weights, or the library was built without kernels.
+    /// One that is lost ends the engine: requests fail with the reason, then `BN_ERR_ENGINE_DEAD`.
+    pub device: bn_string,
 }
 
 grown!(
@@ -206,6 +213,8 @@ impl bn_engine_config {
             speculation: speculation(self.speculation)?,
             draft_model: self.draft_model()?,
             draft_tokens: self.draft_tokens,
+            // SAFETY: the caller's promise.
+            device: unsafe { guard::optional_text("device", self.device) }?.unwrap_or_default().to_owned(),
         })
     }
 

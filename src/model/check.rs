@@ -2,12 +2,12 @@
 
 use super::KvShape;
 use crate::base::{Error, Result};
-use crate::ops::{KvCache, RaggedBatch};
+use crate::ops::{KvLayout, RaggedBatch};
 
 /// Linear in the batch, far below the cost of a row.
 pub fn check_batch(
     batch: &RaggedBatch,
-    kv: &KvCache,
+    kv: &KvLayout,
     shape: KvShape,
     vocab: usize,
     context: usize,
@@ -32,20 +32,10 @@ fn check_wanted(what: &str, wanted: &[u32], rows: usize) -> Result<()> {
     Ok(())
 }
 
-fn check_kv(kv: &KvCache, shape: KvShape) -> Result<()> {
-    if kv.layers.len() != shape.layers {
-        let layers = kv.layers.len();
-        return Err(Error::invalid(format!("a KV cache of {layers} layers for a model of {}", shape.layers)));
-    }
-    if shape.kind.is_some_and(|kind| kind != kv.kind) {
-        return Err(Error::invalid(format!("a KV cache of {:?} for a model of {:?}", kv.kind, shape.kind)));
-    }
-    let want = KvCache::layer_shape(kv.kind, shape.kv_heads, shape.head_dim, kv.blocks, kv.block_size)
-        .unwrap_or_default();
-    match kv.layers.iter().find(|t| t.dims() != want) {
-        Some(t) => {
-            Err(Error::invalid(format!("a KV cache layer is {:?} where the model wants {want:?}", t.dims())))
-        }
-        None => Ok(()),
+fn check_kv(kv: &KvLayout, shape: KvShape) -> Result<()> {
+    let want = shape.layout(kv.kind, kv.blocks, kv.block_size);
+    match *kv == want {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("a KV cache of {kv:?} where the model wants {want:?}"))),
     }
 }

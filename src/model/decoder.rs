@@ -8,9 +8,8 @@ use super::{Adapter, AdapterFile, Facts, KvShape, Model, Outputs, adapter, check
 use crate::base::Result;
 use crate::kernels::Matrix;
 use crate::ops::{
-    Attention, KvCache, Norm, OpSet, Owned, Paging, Projections, RaggedBatch, Rope, Site, copy_to,
+    Attention, Head, KvCache, Norm, OpSet, Owned, Paging, Projections, RaggedBatch, Rope, Site, Weight,
 };
-use candle_core::Tensor;
 
 pub struct Layer {
     pub attn_norm: Norm,
@@ -139,7 +138,7 @@ impl Decoder {
         let norm = layer.attn_sub_norm.as_ref();
         let output = products.linear(&attended, norm, &layer.output, Site::Output(index))?;
         drop(attended);
-        let (update, norm) = ((&*output as &Tensor, layer.attn_post_norm.as_ref()), Some(&layer.ffn_norm));
+        let (update, norm) = ((&output, layer.attn_post_norm.as_ref()), Some(&layer.ffn_norm));
         let gate_up = products.add_linear(x, update, norm, &layer.gate_up, Site::GateUp(index))?;
         drop(output);
         let (activation, norm) = (self.config.activation, layer.ffn_sub_norm.as_ref());
@@ -191,6 +190,17 @@ impl Model for Decoder {
         KvShape { layers: self.config.layers, kv_heads: a.kv_heads, head_dim: a.head_dim, kind: None }
     }
 
+    fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
+        let Weights { embedding, layers, final_norm, head, .. } = &self.weights;
+        each(Weight::Table(embedding))?;
+        for layer in layers {
+            layer.projections().into_iter().try_for_each(|weights| each(Weight::Product(weights)))?;
+            layer.norms().try_for_each(|norm| each(Weight::Norm(norm)))?;
+        }
+        each(Weight::Norm(final_norm))?;
+        each(Weight::Product(head))
+    }
+
     fn adapter(&self, file: &AdapterFile) -> Result<Adapter> {
         adapter::fit(file, &self.config)
     }
@@ -210,8 +220,10 @@ impl Model for Decoder {
         let floats = c.hidden + c.qkv_width().max(c.hidden) + attention + 2 * c.ffn + angles + widest + own;
         let row = 4 * floats + 3 * widest.next_multiple_of(256) + widest * 3 / 8 + 64 + Paging::ROW_BYTES;
         let logits_row = 4 * c.hidden;
+        let head = ops.head_bytes(logits_rows, c.vocab_size);
         rows.saturating_mul(row)
             .saturating_add(logits_rows.saturating_mul(logits_row))
+            .saturating_add(head)
             .saturating_add(ops.attention_bytes(&c.attention, c.context_length))
             .saturating_add(1 << 20)
     }
@@ -224,21 +236,23 @@ impl Model for Decoder {
         stop: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()> {
-        let paging = Paging::new(batch, kv, &self.config.attention)?;
-        check_batch(batch, kv, self.kv_shape(), self.config.vocab_size, self.config.context_length)?;
+        let paging = Paging::new(batch, &kv.layout, &self.config.attention)?;
+        check_batch(batch, &kv.layout, self.kv_shape(), self.config.vocab_size, self.config.context_length)?;
+        ops.begin(batch, kv)?;
         let wanted = Wanted::of(batch);
         let [all, some] = [None, wanted.rows()].map(|rows| Products::of_rows(ops, batch, rows));
         let step = Step { ops, paging, kv, all, wanted: some };
         let x = self.residual(&step, stop, wanted.rows())?;
         check_stop(stop)?;
         out.hidden.clear();
+        out.tokens.clear();
         let (Some(x), norm) = (x, &self.weights.final_norm) else {
             out.logits.clear();
-            return Ok(());
+            return ops.finish();
         };
         if !batch.hidden_rows.is_empty() {
             let rows = ops.rows(&x, &wanted.places(&batch.hidden_rows))?;
-            copy_to(&mut out.hidden, &*ops.norm(&rows, norm)?)?;
+            ops.norm(&rows, norm)?.copy_to(&mut out.hidden)?;
         }
         if batch.logits_rows.is_empty() {
             out.logits.clear();
@@ -247,7 +261,8 @@ impl Model for Decoder {
         let all = batch.logits_rows.len() == x.dims()[0];
         let x = if all { x } else { ops.rows(&x, &wanted.places(&batch.logits_rows))? };
         let products = Products::of_rows(ops, batch, Some(&batch.logits_rows));
-        products.linear_to(&mut out.logits, &x, Some(norm), &self.weights.head, Site::Head)
+        let to = Head { logits: &mut out.logits, tokens: &mut out.tokens, draws: &batch.draws };
+        products.head(to, &x, Some(norm), &self.weights.head)
     }
 }
 

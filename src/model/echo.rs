@@ -86,12 +86,14 @@ impl Model for Echo {
         stop: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()> {
-        Paging::new(batch, kv, &AttentionShape::new(1, 1, HEAD_DIM))?;
-        check_batch(batch, kv, self.kv_shape(), VOCAB, CONTEXT)?;
+        Paging::new(batch, &kv.layout, &AttentionShape::new(1, 1, HEAD_DIM))?;
+        check_batch(batch, &kv.layout, self.kv_shape(), VOCAB, CONTEXT)?;
         spend(self.cost_per_row.saturating_mul(batch.tokens.len() as u32), stop)?;
+        out.tokens.clear();
         zeros(&mut out.logits, batch.logits_rows.len() * VOCAB)?;
-        let step = EchoStep { batch, block_size: kv.block_size, logits: RefCell::new(&mut out.logits) };
-        kv.layers[0].inplace_op1(&step).map_err(|e| Error::internal(format!("echo: {e}")))?;
+        let step =
+            EchoStep { batch, block_size: kv.layout.block_size, logits: RefCell::new(&mut out.logits) };
+        kv.layer(0)?.inplace_op1(&step).map_err(|e| Error::internal(format!("echo: {e}")))?;
         zeros(&mut out.hidden, batch.hidden_rows.len() * HIDDEN)?;
         for (&row, state) in batch.hidden_rows.iter().zip(out.hidden.chunks_exact_mut(HIDDEN)) {
             state[batch.tokens[row as usize] as usize % HIDDEN] = 1.0;

@@ -32,7 +32,7 @@ pub use sampling::SamplingDefaults;
 use crate::base::{Error, Result, Status};
 use crate::constrain::{LazyVocabulary, Vocabulary};
 use crate::kernels::attention::KvType;
-use crate::ops::{KvCache, OpSet, RaggedBatch};
+use crate::ops::{KvCache, KvLayout, OpSet, RaggedBatch, Weight};
 use crate::text::{ChatTemplate, Tokenizer};
 use std::sync::Arc;
 
@@ -68,11 +68,21 @@ pub struct KvShape {
     pub kind: Option<KvType>,
 }
 
+impl KvShape {
+    /// A cache of this shape, of `kind` where the model has no kind of its own.
+    pub fn layout(self, kind: KvType, blocks: usize, block_size: usize) -> KvLayout {
+        let Self { layers, kv_heads, head_dim, kind: own } = self;
+        KvLayout { kind: own.unwrap_or(kind), layers, kv_heads, head_dim, blocks, block_size }
+    }
+}
+
 /// What a step gives; kept from step to step for its memory.
 #[derive(Debug, Default)]
 pub struct Outputs {
-    /// `[logits_rows.len(), vocab_size]`.
+    /// `[logits_rows.len(), vocab_size]`; see `ops::Head`.
     pub logits: Vec<f32>,
+    /// Tokens drawn from them: empty, or one for each of `logits_rows`.
+    pub tokens: Vec<i32>,
     /// `[hidden_rows.len(), hidden_size]`.
     pub hidden: Vec<f32>,
 }
@@ -89,6 +99,10 @@ pub trait Model: Send + Sync {
     /// model's.
     fn adapter(&self, file: &AdapterFile) -> Result<Adapter> {
         Err(Error::unsupported(format!("{}: {} takes no adapters", file.what, self.facts().name)))
+    }
+    /// Shows each weight, for operations that hold them where they work (`OpSet::hold`).
+    fn weights(&self, _: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
+        Ok(())
     }
     /// Runs `batch` on `ops`, appends K and V, and writes what `batch` asks for to `out` (resized).
     /// Calls `stop` on this thread between layers and before the head; true ends the pass with `Status::Cancelled`.

@@ -1,8 +1,7 @@
 //! A pass's products, with the adapters of its rows.
 
 use crate::base::Result;
-use crate::ops::{Activation, Adapted, Norm, OpSet, Owned, Projections, RaggedBatch, Site, copy_to};
-use candle_core::Tensor;
+use crate::ops::{Activation, Adapted, Head, Norm, OpSet, Owned, Projections, RaggedBatch, Site};
 use std::borrow::Cow;
 
 /// How some rows of a pass are multiplied. Where none has an adapter that updates a product, it is fused with what stands
@@ -27,18 +26,12 @@ impl<'a> Products<'a> {
         !self.adapted.iter().any(|adapted| adapted.lora.pairs(site).iter().any(Option::is_some))
     }
 
-    pub fn linear(
-        &self,
-        x: &Tensor,
-        norm: Option<&Norm>,
-        weights: &Projections,
-        site: Site,
-    ) -> Result<Owned> {
+    pub fn linear(&self, x: &Owned, norm: Option<&Norm>, weights: &Projections, site: Site) -> Result<Owned> {
         if self.plain(site) {
             return self.ops.linear(x, norm, weights);
         }
         let normed = norm.map(|norm| self.ops.norm(x, norm)).transpose()?;
-        let x = normed.as_deref().unwrap_or(x);
+        let x = normed.as_ref().unwrap_or(x);
         let mut y = self.ops.linear(x, None, weights)?;
         self.ops.adapt(&mut y, x, weights, &self.adapted, site)?;
         Ok(y)
@@ -48,7 +41,7 @@ impl<'a> Products<'a> {
     pub fn add_linear(
         &self,
         x: &mut Owned,
-        (y, y_norm): (&Tensor, Option<&Norm>),
+        (y, y_norm): (&Owned, Option<&Norm>),
         norm: Option<&Norm>,
         weights: &Projections,
         site: Site,
@@ -62,7 +55,7 @@ impl<'a> Products<'a> {
 
     pub fn gated_linear(
         &self,
-        gate_up: &Tensor,
+        gate_up: &Owned,
         activation: Activation,
         norm: Option<&Norm>,
         weights: &Projections,
@@ -71,20 +64,15 @@ impl<'a> Products<'a> {
         if self.plain(site) {
             return self.ops.gated_linear(gate_up, activation, norm, weights);
         }
-        self.linear(&*self.ops.gated(gate_up, activation)?, norm, weights, site)
+        self.linear(&self.ops.gated(gate_up, activation)?, norm, weights, site)
     }
 
-    pub fn linear_to(
-        &self,
-        out: &mut Vec<f32>,
-        x: &Tensor,
-        norm: Option<&Norm>,
-        weights: &Projections,
-        site: Site,
-    ) -> Result<()> {
-        if self.plain(site) {
-            return self.ops.linear_to(out, x, norm, weights);
+    /// The logits of a step.
+    pub fn head(&self, to: Head, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<()> {
+        if self.plain(Site::Head) {
+            return self.ops.head(to, x, norm, weights);
         }
-        copy_to(out, &*self.linear(x, norm, weights, site)?)
+        to.tokens.clear();
+        self.linear(x, norm, weights, Site::Head)?.copy_to(to.logits)
     }
 }

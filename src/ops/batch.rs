@@ -1,9 +1,7 @@
-//! One step's ragged batch and the paged KV storage that it reads and writes.
+//! One step's ragged batch.
 
 use super::lora::Adapted;
 use crate::base::{Result, reserve};
-use crate::kernels::attention::KvType;
-use candle_core::Tensor;
 
 /// One sequence's rows in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,16 +32,34 @@ pub struct RaggedBatch {
     pub hidden_rows: Vec<u32>,
     /// Rows that run with adapters (`adapt`).
     pub adapted: Vec<Adapted>,
+    /// How a token is drawn from each of `logits_rows`, where that is to be done where the logits lie; empty: nowhere.
+    pub draws: Vec<Option<Draw>>,
 }
 
-/// Paged K and V: for each layer one tensor `[2, blocks, kv_heads, block_size, head_dim]`, K then V, in the tiles of
-/// `kernels::attention::kv`; of bytes where they are int8, `head_dim + 4` of them for the values and their scale.
-pub struct KvCache {
-    pub kind: KvType,
-    pub layers: Vec<Tensor>,
-    pub blocks: usize,
-    /// Tokens per block; a multiple of the attention tile (16).
-    pub block_size: usize,
+/// A draw of a token from a row of logits, as `sample::Sampler` does it where a request asks for no more than this, in the
+/// default order of filters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Draw {
+    /// 0: the most likely token.
+    pub temperature: f32,
+    /// 0: all.
+    pub top_k: u32,
+    /// 1: all.
+    pub top_p: f32,
+    /// 0: all.
+    pub min_p: f32,
+    pub seed: u64,
+    /// Of the token in its sequence.
+    pub position: u64,
+}
+
+/// Where a step's logits go, and the tokens drawn from them.
+pub struct Head<'a> {
+    /// A row for each of `logits_rows` at least. Of those that tokens were drawn from, what stands there means nothing.
+    pub logits: &'a mut Vec<f32>,
+    /// The token of each row that has a draw, or what is wrong with it (`sample::drawn`); empty where none was drawn.
+    pub tokens: &'a mut Vec<i32>,
+    pub draws: &'a [Option<Draw>],
 }
 
 impl RaggedBatch {
@@ -76,5 +92,6 @@ impl RaggedBatch {
         self.logits_rows.clear();
         self.hidden_rows.clear();
         self.adapted.clear();
+        self.draws.clear();
     }
 }

@@ -6,7 +6,8 @@ use super::embed::Embed;
 use super::linear::{AddLinear, GatedLinear, Linear, Scratch};
 use super::lora::{Adapt, Adapted, LoraScratch, Site};
 use super::norm::RmsNorm;
-use super::spare::{Owned, Spare};
+use super::owned::Owned;
+use super::spare::Spare;
 use super::support::{into_vec, ours};
 use super::{
     Activation, Attention, AttentionShape, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch, Rope,
@@ -110,7 +111,7 @@ impl FusedOps {
     }
 
     /// The threads that operations run on.
-    pub fn pool(&self) -> &Pool {
+    pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
 
@@ -139,104 +140,107 @@ impl FusedOps {
 }
 
 impl OpSet for FusedOps {
-    fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Owned> {
+    fn begin(&self, batch: &RaggedBatch, _: &KvCache) -> Result<()> {
         self.spare.begin(batch.tokens.len(), batch.logits_rows.len().max(batch.hidden_rows.len()));
+        Ok(())
+    }
+
+    fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Owned> {
         let op = Embed { table, scale, isa: self.isa, pool: &self.pool, spare: &self.spare };
         let ids = Tensor::from_slice(&batch.tokens, batch.tokens.len(), &Device::Cpu);
         self.owned("embed", ids.and_then(|ids| ids.apply_op1_no_bwd(&op)))
     }
 
-    fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Owned> {
-        self.owned("linear", x.apply_op1_no_bwd(&self.product(norm, weights)))
+    fn linear(&self, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<Owned> {
+        self.owned("linear", x.tensor()?.apply_op1_no_bwd(&self.product(norm, weights)))
     }
 
     fn linear_to(
         &self,
         out: &mut Vec<f32>,
-        x: &Tensor,
+        x: &Owned,
         norm: Option<&Norm>,
         weights: &Projections,
     ) -> Result<()> {
         // Not cleared: what is written over needs no zeros first.
         let op = Linear { memory: Mutex::new(std::mem::take(out)), ..self.product(norm, weights) };
-        *out = ours("linear", x.apply_op1_no_bwd(&op).and_then(into_vec))?;
+        *out = ours("linear", x.tensor()?.apply_op1_no_bwd(&op).and_then(into_vec))?;
         Ok(())
     }
 
-    fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Owned> {
+    fn norm(&self, x: &Owned, norm: &Norm) -> Result<Owned> {
         let op = RmsNorm { pool: &self.pool, isa: self.isa, norm, spare: &self.spare };
-        self.owned("norm", x.apply_op1_no_bwd(&op))
+        self.owned("norm", x.tensor()?.apply_op1_no_bwd(&op))
     }
 
     fn attention(
         &self,
-        qkv: &Tensor,
+        qkv: &Owned,
         paging: &Paging,
         kv: &KvCache,
         layer: usize,
         how: &Attention,
     ) -> Result<Owned> {
-        let cache =
-            kv.layers.get(layer).ok_or_else(|| Error::internal(format!("no KV cache for layer {layer}")))?;
+        let cache = kv.layer(layer)?;
         let (pool, isa, pieces) = (&*self.pool, self.isa, &self.pieces);
         let mut angles = self.angles.lock();
         let table = angles.of(pool, paging.batch, how.rope);
-        ours("kv write", cache.inplace_op2(qkv, &KvWrite { pool, isa, paging, how, table }))?;
+        ours("kv write", cache.inplace_op2(qkv.tensor()?, &KvWrite { pool, isa, paging, how, table }))?;
         let attend = Attend { pool, spare: &self.spare, isa, paging, how, table, pieces };
-        self.owned("attention", qkv.apply_op2_no_bwd(cache, &attend))
+        self.owned("attention", qkv.tensor()?.apply_op2_no_bwd(cache, &attend))
     }
 
     fn attention_bytes(&self, shape: &AttentionShape, context: usize) -> usize {
         shape.scratch_bytes(self.pool.threads(), context)
     }
 
-    fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Owned> {
+    fn gated(&self, gate_up: &Owned, activation: Activation) -> Result<Owned> {
         let op = Gated { pool: &self.pool, isa: self.isa, activation, spare: &self.spare };
-        self.owned("gated", gate_up.apply_op1_no_bwd(&op))
+        self.owned("gated", gate_up.tensor()?.apply_op1_no_bwd(&op))
     }
 
-    fn add(&self, x: &mut Owned, y: &Tensor, norm: Option<&Norm>) -> Result<()> {
-        ours("add", x.inplace_op2(y, &Add { pool: &self.pool, isa: self.isa, norm }))
+    fn add(&self, x: &mut Owned, y: &Owned, norm: Option<&Norm>) -> Result<()> {
+        ours("add", x.tensor()?.inplace_op2(y.tensor()?, &Add { pool: &self.pool, isa: self.isa, norm }))
     }
 
-    fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Owned> {
-        self.owned("rows", x.apply_op1_no_bwd(&Rows { rows, spare: &self.spare }))
+    fn rows(&self, x: &Owned, rows: &[u32]) -> Result<Owned> {
+        self.owned("rows", x.tensor()?.apply_op1_no_bwd(&Rows { rows, spare: &self.spare }))
     }
 
     fn adapt(
         &self,
         y: &mut Owned,
-        x: &Tensor,
+        x: &Owned,
         weights: &Projections,
         adapted: &[Adapted],
         site: Site,
     ) -> Result<()> {
         let op = Adapt { pool: &self.pool, isa: self.isa, scratch: &self.lora, weights, adapted, site };
-        ours("adapt", y.inplace_op2(x, &op))
+        ours("adapt", y.tensor()?.inplace_op2(x.tensor()?, &op))
     }
 
     fn add_linear(
         &self,
         x: &mut Owned,
-        y: &Tensor,
+        y: &Owned,
         y_norm: Option<&Norm>,
         norm: Option<&Norm>,
         weights: &Projections,
     ) -> Result<Owned> {
         let op = AddLinear { norm: y_norm, linear: self.product(norm, weights), out: Mutex::default() };
-        ours("add-linear", x.inplace_op2(y, &op))?;
+        ours("add-linear", x.tensor()?.inplace_op2(y.tensor()?, &op))?;
         let shape = (x.dims()[0], op.linear.width());
         self.owned("add-linear", Tensor::from_vec(op.out.into_inner(), shape, &Device::Cpu))
     }
 
     fn gated_linear(
         &self,
-        gate_up: &Tensor,
+        gate_up: &Owned,
         activation: Activation,
         norm: Option<&Norm>,
         weights: &Projections,
     ) -> Result<Owned> {
         let op = GatedLinear(activation, self.product(norm, weights));
-        self.owned("gated-linear", gate_up.apply_op1_no_bwd(&op))
+        self.owned("gated-linear", gate_up.tensor()?.apply_op1_no_bwd(&op))
     }
 }

@@ -1,6 +1,6 @@
-//! The KV storage: making it, and its bytes.
+//! Paged K and V: their shape, their memory, and the bytes of blocks.
 
-use super::KvCache;
+use super::cuda::DeviceKv;
 use super::support::{ours, zeroed};
 use crate::base::{Error, Result, reserve};
 use crate::kernels::attention::{KvType, TILE};
@@ -8,35 +8,103 @@ use candle_core::{CpuStorage, Device, InplaceOp1, Layout, Tensor, WithDType};
 use half::f16;
 use std::cell::RefCell;
 
-impl KvCache {
-    /// `layers` tensors of zeros, whose pages the system gives when they are first written.
-    pub fn new(
-        kind: KvType,
-        layers: usize,
-        kv_heads: usize,
-        head_dim: usize,
-        blocks: usize,
-        block_size: usize,
-    ) -> Result<Self> {
-        let Some(shape) = Self::layer_shape(kind, kv_heads, head_dim, blocks, block_size) else {
+/// The shape of a KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvLayout {
+    pub kind: KvType,
+    pub layers: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub blocks: usize,
+    /// Tokens per block; a multiple of the attention tile (16).
+    pub block_size: usize,
+}
+
+/// Paged K and V: for each layer one tensor `[2, blocks, kv_heads, block_size, head_dim]`, K then V, in the tiles of
+/// `kernels::attention::kv`; of bytes where they are int8, `head_dim + 4` of them for the values and their scale.
+pub struct KvCache {
+    pub layout: KvLayout,
+    storage: Storage,
+}
+
+enum Storage {
+    Host(Vec<Tensor>),
+    Device(DeviceKv),
+}
+
+impl KvLayout {
+    /// Bytes of K and V of `block_size` tokens (whole tiles) in one layer; None where that passes a word.
+    pub fn block_bytes(&self) -> Option<usize> {
+        if self.head_dim > u32::MAX as usize {
+            return None;
+        }
+        let tiles = self.kv_heads.checked_mul(self.block_size / TILE)?;
+        tiles.checked_mul(self.kind.tile_bytes(self.head_dim))?.checked_mul(2)
+    }
+
+    /// A layer's shape; `OutOfMemory` where its size passes a word.
+    fn layer(&self) -> Result<[usize; 5]> {
+        let bytes = self.block_bytes().and_then(|bytes| bytes.checked_mul(self.blocks));
+        if bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
             return Err(Error::out_of_memory("the KV cache", usize::MAX));
+        }
+        let row = self.kind.tile_bytes(self.head_dim) / TILE;
+        let width = match self.kind {
+            KvType::F32 => row / size_of::<f32>(),
+            KvType::F16 => row / size_of::<f16>(),
+            KvType::Int8 => row,
         };
-        let layers = (0..layers).map(|_| match kind {
+        Ok([2, self.blocks, self.kv_heads, self.block_size, width])
+    }
+}
+
+impl KvCache {
+    /// Zeros, whose pages the system gives when they are first written.
+    pub fn new(layout: KvLayout) -> Result<Self> {
+        let shape = layout.layer()?;
+        let layers = (0..layout.layers).map(|_| match layout.kind {
             KvType::F32 => zeros::<f32>(&shape),
             KvType::F16 => zeros::<f16>(&shape),
             KvType::Int8 => zeros::<u8>(&shape),
         });
-        Ok(Self { kind, layers: layers.collect::<Result<_>>()?, blocks, block_size })
+        Ok(Self { layout, storage: Storage::Host(layers.collect::<Result<_>>()?) })
+    }
+
+    pub(super) fn on_device(layout: KvLayout, kv: DeviceKv) -> Self {
+        Self { layout, storage: Storage::Device(kv) }
+    }
+
+    /// K and V of a layer. `Internal` where there is none, or it lies on a device.
+    pub fn layer(&self, index: usize) -> Result<&Tensor> {
+        let none = || Error::internal(format!("no KV cache for layer {index}"));
+        self.layers()?.get(index).ok_or_else(none)
+    }
+
+    fn layers(&self) -> Result<&[Tensor]> {
+        match &self.storage {
+            Storage::Host(layers) => Ok(layers),
+            Storage::Device(_) => Err(Error::internal("a KV cache on a device, given to the CPU")),
+        }
+    }
+
+    /// `Internal` for a cache on the CPU.
+    pub(super) fn device(&self) -> Result<&DeviceKv> {
+        match &self.storage {
+            Storage::Device(kv) => Ok(kv),
+            Storage::Host(_) => Err(Error::internal("a KV cache on the CPU, given to a device")),
+        }
     }
 
     /// Bytes of a block in all layers.
     pub fn block_len(&self) -> usize {
-        let bytes = |layer: &Tensor| layer.elem_count() * layer.dtype().size_in_bytes();
-        self.layers.iter().map(bytes).sum::<usize>() / self.blocks.max(1)
+        self.layout.block_bytes().unwrap_or_default() * self.layout.layers
     }
 
     /// Appends the bytes of a block: K and V of each layer.
     pub fn read_block(&self, block: u32, out: &mut Vec<u8>) -> Result<()> {
+        if let Storage::Device(kv) = &self.storage {
+            return kv.read_block(block, out);
+        }
         reserve(out, self.block_len(), "a KV block")?;
         self.each_half(block, &mut |half, size| {
             out.extend_from_slice(&half[block as usize * size..][..size]);
@@ -52,6 +120,9 @@ impl KvCache {
                 self.block_len()
             )));
         }
+        if let Storage::Device(kv) = &self.storage {
+            return kv.write_block(block, bytes);
+        }
         let mut rest = bytes;
         self.each_half(block, &mut |half, size| {
             let (part, behind) = rest.split_at(size);
@@ -62,6 +133,9 @@ impl KvCache {
 
     /// Copies blocks, from and to, one pair after the other, in all layers.
     pub fn copy_blocks(&mut self, pairs: &[(u32, u32)]) -> Result<()> {
+        if let Storage::Device(kv) = &self.storage {
+            return kv.copy_blocks(pairs);
+        }
         let Some(last) = pairs.iter().map(|&(from, to)| from.max(to)).max() else { return Ok(()) };
         self.each_half(last, &mut |half, size| {
             for (from, to) in pairs.iter().map(|&(from, to)| (from as usize * size, to as usize * size)) {
@@ -73,42 +147,12 @@ impl KvCache {
     /// Shows the bytes of K and of V of each layer, and the bytes that a block takes there. `last`: the highest block that
     /// is touched.
     fn each_half(&self, last: u32, touch: &mut dyn FnMut(&mut [u8], usize)) -> Result<()> {
-        if last as usize >= self.blocks {
-            return Err(Error::internal(format!(
-                "KV block {last} is out of range; there are {}",
-                self.blocks
-            )));
+        let blocks = self.layout.blocks;
+        if last as usize >= blocks {
+            return Err(Error::internal(format!("KV block {last} is out of range; there are {blocks}")));
         }
-        let halves = Halves { blocks: self.blocks, touch: RefCell::new(touch) };
-        self.layers.iter().try_for_each(|layer| ours("KV blocks", layer.inplace_op1(&halves)))
-    }
-
-    /// Bytes of K and V of `block_size` tokens (whole tiles) in one layer; None where that passes a word.
-    pub fn block_bytes(kind: KvType, kv_heads: usize, head_dim: usize, block_size: usize) -> Option<usize> {
-        if head_dim > u32::MAX as usize {
-            return None;
-        }
-        let tiles = kv_heads.checked_mul(block_size / TILE)?;
-        tiles.checked_mul(kind.tile_bytes(head_dim))?.checked_mul(2)
-    }
-
-    /// A layer's shape; None where its size passes a word.
-    pub fn layer_shape(
-        kind: KvType,
-        kv_heads: usize,
-        head_dim: usize,
-        blocks: usize,
-        block_size: usize,
-    ) -> Option<[usize; 5]> {
-        let bytes = Self::block_bytes(kind, kv_heads, head_dim, block_size)?;
-        bytes.checked_mul(blocks).filter(|bytes| *bytes <= isize::MAX as usize)?;
-        let row = kind.tile_bytes(head_dim) / TILE;
-        let width = match kind {
-            KvType::F32 => row / size_of::<f32>(),
-            KvType::F16 => row / size_of::<f16>(),
-            KvType::Int8 => row,
-        };
-        Some([2, blocks, kv_heads, block_size, width])
+        let halves = Halves { blocks, touch: RefCell::new(touch) };
+        self.layers()?.iter().try_for_each(|layer| ours("KV blocks", layer.inplace_op1(&halves)))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::support::{f32s, f32s_mut, rows};
 use super::{Projections, RaggedBatch};
 use crate::base::sync::Mutex;
+use crate::base::{Result, reserve};
 use crate::kernels::gemm::blocks::MOST;
 use crate::kernels::gemm::lora::{self, Pair, Update};
 use crate::kernels::pool::buffer::grown;
@@ -23,18 +24,18 @@ pub enum Site {
 }
 
 /// The pairs of one product, by its matrices.
-pub type Pairs = [Option<Pair>; MOST];
+pub type Pairs<P = Pair> = [Option<P>; MOST];
 
-/// An adapter's pairs.
+/// An adapter's pairs, or what operations make of them.
 #[derive(Clone)]
-pub struct Lora {
+pub struct Lora<P = Pair> {
     /// Of each layer, in the order of `Site`.
-    pub layers: Vec<[Pairs; 4]>,
-    pub head: Pairs,
+    pub layers: Vec<[Pairs<P>; 4]>,
+    pub head: Pairs<P>,
 }
 
-impl Lora {
-    pub fn pairs(&self, site: Site) -> &Pairs {
+impl<P> Lora<P> {
+    pub fn pairs(&self, site: Site) -> &Pairs<P> {
         match site {
             Site::Qkv(layer) => &self.layers[layer][0],
             Site::Output(layer) => &self.layers[layer][1],
@@ -45,8 +46,27 @@ impl Lora {
     }
 
     /// Every product's.
-    pub fn all(&self) -> impl Iterator<Item = &Pairs> {
+    pub fn all(&self) -> impl Iterator<Item = &Pairs<P>> {
         self.layers.iter().flatten().chain([&self.head])
+    }
+
+    /// What `make` makes of each pair.
+    pub fn try_map<Q>(&self, make: &dyn Fn(&P) -> Result<Q>) -> Result<Lora<Q>> {
+        let product = |pairs: &Pairs<P>, to: &mut Pairs<Q>| -> Result<()> {
+            for (pair, to) in pairs.iter().zip(to) {
+                *to = pair.as_ref().map(make).transpose()?;
+            }
+            Ok(())
+        };
+        let mut made = Lora { layers: Vec::new(), head: Pairs::default() };
+        reserve(&mut made.layers, self.layers.len(), "an adapter")?;
+        for layer in &self.layers {
+            let mut to: [Pairs<Q>; 4] = Default::default();
+            layer.iter().zip(&mut to).try_for_each(|(pairs, to)| product(pairs, to))?;
+            made.layers.push(to);
+        }
+        product(&self.head, &mut made.head)?;
+        Ok(made)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod attention;
 pub mod batch;
+mod cuda;
 mod elementwise;
 mod embed;
 mod fused;
@@ -9,21 +10,22 @@ mod kv;
 mod linear;
 pub mod lora;
 mod norm;
+mod owned;
 mod paging;
 mod prepare;
 mod spare;
 mod support;
 
-pub use batch::{KvCache, RaggedBatch, SeqRows};
+pub use batch::{Draw, Head, RaggedBatch, SeqRows};
+pub use cuda::CudaOps;
 pub use fused::FusedOps;
+pub use kv::{KvCache, KvLayout};
 pub use lora::{Adapted, Lora, Site};
+pub use owned::Owned;
 pub use paging::Paging;
-pub use spare::Owned;
-pub use support::copy_to;
 
 use crate::base::Result;
 use crate::kernels::Matrix;
-use candle_core::Tensor;
 use std::sync::Arc;
 
 /// How a gated feed-forward combines `gate` and `up`.
@@ -114,32 +116,76 @@ impl Attention<'_> {
     }
 }
 
+/// A weight, and what it is for.
+#[derive(Clone, Copy)]
+pub enum Weight<'a> {
+    /// An embedding's.
+    Table(&'a Matrix),
+    Product(&'a Projections),
+    Norm(&'a Norm),
+    Adapter(&'a Arc<Lora>),
+}
+
 /// Every heavy step of a decoder. `FusedOps` runs our kernels; tests run the same model on plain candle.
 pub trait OpSet: Send + Sync {
+    /// Takes a weight to where these operations work, before the first pass needs it there. `Unsupported` where they do not
+    /// take it, `OutOfMemory`.
+    fn hold(&self, _: Weight) -> Result<()> {
+        Ok(())
+    }
+    /// Bytes of free memory where these operations work; None: on the CPU.
+    fn free_bytes(&self) -> Option<Result<usize>> {
+        None
+    }
+    /// A KV cache of zeros where these operations work. `OutOfMemory`.
+    fn kv_cache(&self, layout: KvLayout) -> Result<KvCache> {
+        KvCache::new(layout)
+    }
+    /// A pass of `batch` begins, which reads and writes `kv`; one that began before is over.
+    fn begin(&self, _batch: &RaggedBatch, _kv: &KvCache) -> Result<()> {
+        Ok(())
+    }
+    /// The pass gives nothing: waits until it is computed, as who reads a result does.
+    fn finish(&self) -> Result<()> {
+        Ok(())
+    }
     /// Rows of `table` for `batch.tokens`, times `scale`: `[T, hidden]`.
     fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Owned>;
     /// `norm` (where given), each matrix's own norm (where it has one), then, for ternary weights, int8 per-token
     /// quantization (scale 127 / max(absmax, 1e-5), half to even), then `x · Wᵀ + bias` for each of the matrices,
     /// outputs side by side: `[T, sum of rows]`.
-    fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Owned>;
+    fn linear(&self, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<Owned>;
     /// As `linear`, into `out`, whatever stands there; it grows where it must.
     fn linear_to(
         &self,
         out: &mut Vec<f32>,
-        x: &Tensor,
+        x: &Owned,
         norm: Option<&Norm>,
         weights: &Projections,
     ) -> Result<()> {
-        copy_to(out, &*self.linear(x, norm, weights)?)
+        self.linear(x, norm, weights)?.copy_to(out)
+    }
+    /// Whether `head` draws tokens.
+    fn draws(&self) -> bool {
+        false
+    }
+    /// As `linear_to`, of a step's logits; draws tokens from them where these operations can.
+    fn head(&self, to: Head, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<()> {
+        to.tokens.clear();
+        self.linear_to(to.logits, x, norm, weights)
+    }
+    /// Bytes that `head` keeps for `rows` rows of a vocabulary of `vocab`.
+    fn head_bytes(&self, _rows: usize, _vocab: usize) -> usize {
+        0
     }
     /// `norm` of each row of `x`.
-    fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Owned>;
+    fn norm(&self, x: &Owned, norm: &Norm) -> Result<Owned>;
     /// Norms and rotates the q and k heads of `qkv` `[T, (heads + 2 kv_heads) * head_dim]` at the batch's positions,
     /// writes k and v into layer `layer` of `kv`, and attends causally over the block tables, within the window:
     /// `[T, heads * head_dim]`. `paging` is the step's, for `kv` and `how.shape`.
     fn attention(
         &self,
-        qkv: &Tensor,
+        qkv: &Owned,
         paging: &Paging,
         kv: &KvCache,
         layer: usize,
@@ -148,18 +194,18 @@ pub trait OpSet: Send + Sync {
     /// Bytes that `attention` keeps from call to call, at most, for contexts of `context` positions.
     fn attention_bytes(&self, shape: &AttentionShape, context: usize) -> usize;
     /// `gate_up` `[T, 2 ffn]`, gate first: `[T, ffn]`.
-    fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Owned>;
+    fn gated(&self, gate_up: &Owned, activation: Activation) -> Result<Owned>;
     /// `x += y`, `y` normed first where there is a `norm`.
-    fn add(&self, x: &mut Owned, y: &Tensor, norm: Option<&Norm>) -> Result<()>;
+    fn add(&self, x: &mut Owned, y: &Owned, norm: Option<&Norm>) -> Result<()>;
     /// Rows `rows` of `x`.
-    fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Owned>;
+    fn rows(&self, x: &Owned, rows: &[u32]) -> Result<Owned>;
 
     /// Adds to `y`, the product of `x` and `weights`, what the adapters of some rows make of it: `x` is behind the norm
     /// that all matrices share, and before those that they have of their own.
     fn adapt(
         &self,
         y: &mut Owned,
-        x: &Tensor,
+        x: &Owned,
         weights: &Projections,
         adapted: &[Adapted],
         site: Site,
@@ -169,7 +215,7 @@ pub trait OpSet: Send + Sync {
     fn add_linear(
         &self,
         x: &mut Owned,
-        y: &Tensor,
+        y: &Owned,
         y_norm: Option<&Norm>,
         norm: Option<&Norm>,
         weights: &Projections,
@@ -181,11 +227,11 @@ pub trait OpSet: Send + Sync {
     /// `linear` of `gated`.
     fn gated_linear(
         &self,
-        gate_up: &Tensor,
+        gate_up: &Owned,
         activation: Activation,
         norm: Option<&Norm>,
         weights: &Projections,
     ) -> Result<Owned> {
-        self.linear(&*self.gated(gate_up, activation)?, norm, weights)
+        self.linear(&self.gated(gate_up, activation)?, norm, weights)
     }
 }

@@ -1,6 +1,6 @@
 //! Where a step's rows lie in the KV cache: checked and divided once for all layers.
 
-use super::{AttentionShape, KvCache, RaggedBatch, SeqRows};
+use super::{AttentionShape, KvLayout, RaggedBatch, SeqRows};
 use crate::base::{Error, Result, reserve};
 use crate::kernels::attention::{KvType, Paged, QUERIES, TILE};
 use std::ops::Range;
@@ -29,10 +29,10 @@ pub struct Paging<'a> {
 impl<'a> Paging<'a> {
     /// `InvalidArgument` for rows that belong to no sequence or to several, positions outside of their block table or not
     /// consecutive, blocks that are not there, and two sequences that write to one tile: kernels do not look again.
-    pub fn new(batch: &'a RaggedBatch, kv: &KvCache, shape: &'a AttentionShape) -> Result<Self> {
+    pub fn new(batch: &'a RaggedBatch, kv: &KvLayout, shape: &'a AttentionShape) -> Result<Self> {
         check_shape(shape, kv)?;
         check_batch(batch, kv)?;
-        let KvCache { kind, blocks, block_size, .. } = *kv;
+        let KvLayout { kind, blocks, block_size, .. } = *kv;
         let (spans, tiles) = (Vec::new(), Vec::new());
         let mut paging = Self { batch, shape, kind, blocks, block_size, spans, tiles };
         paging.divide()?;
@@ -74,6 +74,15 @@ impl<'a> Paging<'a> {
         Ok(())
     }
 
+    /// Refuses another cache than the one that it was checked against.
+    pub(super) fn check_cache(&self, kv: &KvLayout) -> Result<()> {
+        let own = (self.kind, self.shape.kv_heads, self.shape.head_dim, self.blocks, self.block_size);
+        match own == (kv.kind, kv.kv_heads, kv.head_dim, kv.blocks, kv.block_size) {
+            true => Ok(()),
+            false => Err(Error::internal(format!("the KV cache {kv:?}, and a step for another"))),
+        }
+    }
+
     pub(super) fn rows(&self) -> usize {
         self.batch.tokens.len()
     }
@@ -99,7 +108,7 @@ impl<'a> Paging<'a> {
     pub const ROW_BYTES: usize = 3 * (2 * size_of::<Span>() + size_of::<(u32, usize)>());
 }
 
-fn check_shape(shape: &AttentionShape, kv: &KvCache) -> Result<()> {
+fn check_shape(shape: &AttentionShape, kv: &KvLayout) -> Result<()> {
     let AttentionShape { heads, kv_heads, head_dim, .. } = *shape;
     if heads == 0 || kv_heads == 0 || head_dim == 0 || !heads.is_multiple_of(kv_heads) {
         return Err(Error::invalid(format!("{heads} heads of {head_dim} cannot share {kv_heads} KV heads")));
@@ -113,7 +122,7 @@ fn check_shape(shape: &AttentionShape, kv: &KvCache) -> Result<()> {
     Ok(())
 }
 
-fn check_batch(batch: &RaggedBatch, kv: &KvCache) -> Result<()> {
+fn check_batch(batch: &RaggedBatch, kv: &KvLayout) -> Result<()> {
     let rows = batch.tokens.len();
     if rows == 0 || batch.positions.len() != rows {
         let positions = batch.positions.len();

@@ -2,50 +2,11 @@
 //! layer, and fresh pages cost more than what is written to them.
 
 use super::support::zeroed;
-use candle_core::{CpuStorage, InplaceOp1, Layout, Tensor};
+use candle_core::{CpuStorage, InplaceOp1, Layout};
 use parking_lot::Mutex;
-use std::ops::Deref;
-use std::sync::Arc;
 
 /// The residual, q k v, attention's output, gate and up; wanted rows and their logits.
 const KEPT: usize = 6;
-
-/// A result of an operation. Dropped, it gives its memory back to the operations that made it, so clones of the tensor
-/// must not outlive it.
-pub struct Owned {
-    tensor: Tensor,
-    spare: Option<Arc<Spare>>,
-}
-
-impl Owned {
-    pub(super) fn new(tensor: Tensor, spare: &Arc<Spare>) -> Self {
-        Self { tensor, spare: Some(spare.clone()) }
-    }
-}
-
-impl From<Tensor> for Owned {
-    /// A tensor whose memory is nobody else's concern.
-    fn from(tensor: Tensor) -> Self {
-        Self { tensor, spare: None }
-    }
-}
-
-impl Deref for Owned {
-    type Target = Tensor;
-
-    fn deref(&self) -> &Tensor {
-        &self.tensor
-    }
-}
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        if let Some(spare) = &self.spare {
-            // Where candle refuses, the memory is freed with the tensor.
-            let _ = self.tensor.inplace_op1(&**spare);
-        }
-    }
-}
 
 /// Locked by `try_lock` alone: operations of one pass never meet here, and whoever does goes without.
 #[derive(Default)]
@@ -109,7 +70,9 @@ impl InplaceOp1 for Spare {
 mod tests {
     use super::*;
     use crate::base::panics;
-    use candle_core::Device;
+    use crate::ops::Owned;
+    use candle_core::{Device, Tensor};
+    use std::sync::Arc;
 
     fn owned(part: Vec<f32>, spare: &Arc<Spare>) -> Owned {
         let len = part.len();
@@ -153,7 +116,7 @@ mod tests {
         let spare = Arc::<Spare>::default();
         let text = panics::catch(|| {
             let x = owned(vec![0.0; 4], &spare);
-            let _ = x.inplace_op1(&Broken);
+            let _ = x.tensor().unwrap().inplace_op1(&Broken);
         });
         assert!(text.unwrap_err().contains("in a kernel"));
     }

@@ -2,7 +2,7 @@
 
 use crate::base::sync::Mutex;
 use crate::base::{Error, REFUSED, Result, Status};
-use candle_core::{CpuStorage, InplaceOp1, Layout, Shape, Storage, Tensor, WithDType};
+use candle_core::{CpuStorage, InplaceOp1, Layout, Shape, Tensor, WithDType};
 
 /// The elements of a contiguous f32 storage.
 pub fn f32s<'a>(storage: &'a CpuStorage, layout: &Layout) -> candle_core::Result<&'a [f32]> {
@@ -38,17 +38,6 @@ pub fn output(data: Vec<f32>, rows: usize, width: usize) -> (CpuStorage, Shape) 
 /// What went wrong in candle, as ours.
 pub fn ours<T>(what: &str, result: candle_core::Result<T>) -> Result<T> {
     result.map_err(|error| Error::failed(Status::Internal, format!("{what}: {error}")))
-}
-
-/// Copies a contiguous f32 tensor; reallocates only where `out` was never that long.
-pub fn copy_to(out: &mut Vec<f32>, x: &Tensor) -> Result<()> {
-    let (storage, layout) = x.storage_and_layout();
-    let Storage::Cpu(storage) = &*storage else { return Err(Error::internal("a result is not on the CPU")) };
-    let data = ours("a result", f32s(storage, layout))?;
-    out.clear();
-    out.try_reserve(data.len()).map_err(|_| Error::out_of_memory("a step's outputs", data.len() * 4))?;
-    out.extend_from_slice(data);
-    Ok(())
 }
 
 /// The elements of a contiguous f32 tensor that fills its storage, without a copy. Nobody may use `x` any more, its

@@ -17,7 +17,7 @@ mod stop;
 pub use filters::Filter;
 pub use params::{Dry, MAX_BIASES, MAX_LISTED, MAX_TOP_LOGPROBS, SamplingParams};
 pub use philox::philox4x32;
-pub use sampler::Sampler;
+pub use sampler::{Sampler, drawn};
 pub use state::SamplerState;
 pub use stop::StopMatcher;
 

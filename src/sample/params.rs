@@ -2,6 +2,7 @@
 
 use super::filters::{DEFAULT_ORDER, Filter};
 use crate::base::{Error, Result};
+use crate::ops::Draw;
 
 /// Sampling parameters of one request. Defaults: greedy, nothing else on.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,6 +119,22 @@ pub const MAX_LISTED: usize = 256;
 pub const MAX_BIASES: usize = 4096;
 
 impl SamplingParams {
+    /// The draw of the token at `position`, for operations that do it where the logits lie; None where the request asks for
+    /// more than a `Draw` has.
+    pub fn draw(&self, position: u64) -> Option<Draw> {
+        let Self { temperature, top_k, top_p, min_p, seed, .. } = *self;
+        let filters = [Filter::TopNSigma, Filter::Typical, Filter::Xtc];
+        let filtered = self.order != DEFAULT_ORDER || filters.iter().any(|filter| filter.is_on(self));
+        let moves = self.temperature_range > 0.0 || self.mirostat_tau > 0.0;
+        let penalized = self.repetition_penalty != 1.0
+            || self.frequency_penalty != 0.0
+            || self.presence_penalty != 0.0
+            || self.dry.multiplier > 0.0;
+        let listed = !self.logit_bias.is_empty() || !self.bad_words.is_empty() || self.min_new_tokens > 0;
+        let plain = !(filtered || moves || penalized || listed || self.logprobs_per_token() > 0);
+        plain.then_some(Draw { temperature, top_k, top_p, min_p, seed, position })
+    }
+
     /// `InvalidArgument` with the field, its range and its value; NaN lies in no range.
     pub fn validate(&self) -> Result<()> {
         let above_0 = f32::from_bits(1);

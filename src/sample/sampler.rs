@@ -32,19 +32,32 @@ fn argmax(isa: Isa, logits: &[f32], greatest: &mut [f32]) -> Result<u32> {
     let nan = tops(isa, logits, greatest);
     let max = greatest.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     if nan || !max.is_finite() {
-        let what = if nan {
+        return Err(no_distribution(if nan {
             "hold NaN"
         } else if max > 0.0 {
             "hold +infinity"
         } else {
             "are all -infinity"
-        };
-        return Err(Error::bad_model(format!(
-            "the model's logits {what}: no token can be sampled; its weights may be damaged, or overflow on this prompt"
-        )));
+        }));
     }
     let from = TOP * greatest.iter().position(|&x| x == max).unwrap_or(0);
     Ok((from + logits[from..].iter().position(|&x| x == max).unwrap_or(0)) as u32)
+}
+
+fn no_distribution(what: &str) -> Error {
+    Error::bad_model(format!(
+        "the model's logits {what}: no token can be sampled; its weights may be damaged, or overflow on this prompt"
+    ))
+}
+
+/// What operations drew (`ops::Head`): a token, or the error that `Sampler::sample` has for such a row.
+pub fn drawn(token: i32) -> Result<u32> {
+    match token {
+        -1 => Err(no_distribution("hold NaN")),
+        -2 => Err(no_distribution("hold +infinity")),
+        -3 => Err(no_distribution("are all -infinity")),
+        token => u32::try_from(token).map_err(|_| Error::internal(format!("{token} was drawn"))),
+    }
 }
 
 /// Numbers of a position: the draw's, and those of the filters.

@@ -308,3 +308,55 @@ fn orders_and_lists_are_checked() {
     }
     params(|p| p.order = Vec::new()).validate().unwrap();
 }
+
+#[test]
+fn draws_elsewhere_are_for_requests_that_ask_for_no_more() {
+    let plain = || SamplingParams {
+        temperature: 0.7,
+        top_k: 5,
+        top_p: 0.9,
+        min_p: 0.1,
+        seed: 3,
+        ..Default::default()
+    };
+    let draw = plain().draw(12).unwrap();
+    assert_eq!((draw.temperature, draw.top_k, draw.top_p, draw.min_p), (0.7, 5, 0.9, 0.1));
+    assert_eq!((draw.seed, draw.position), (3, 12));
+    let more: [fn(&mut SamplingParams); 19] = [
+        |p| p.temperature_range = 0.1,
+        |p| p.typical_p = 0.9,
+        |p| p.top_n_sigma = 1.0,
+        |p| p.xtc_probability = 0.1,
+        |p| p.mirostat_tau = 1.0,
+        |p| p.order.swap(0, 2),
+        |p| p.order.truncate(6),
+        |p| p.repetition_penalty = 1.1,
+        |p| p.frequency_penalty = -0.1,
+        |p| p.presence_penalty = 0.1,
+        |p| p.dry.multiplier = 0.5,
+        |p| p.logit_bias = vec![(1, 1.0)],
+        |p| p.bad_words = vec![vec![1]],
+        |p| p.min_new_tokens = 1,
+        |p| p.top_logprobs = 1,
+        |p| p.logprobs = true,
+        |p| p.logprob_tokens = vec![1],
+        |p| (p.logprobs, p.chain_logprobs) = (true, true),
+        |p| p.order.clear(),
+    ];
+    for (n, change) in more.into_iter().enumerate() {
+        let mut params = plain();
+        change(&mut params);
+        assert_eq!(params.draw(12), None, "change {n}");
+    }
+}
+
+#[test]
+fn what_was_drawn_elsewhere_is_a_token_or_says_what_is_wrong() {
+    assert_eq!(drawn(7).unwrap(), 7);
+    let rows = [(-1, [f32::NAN, 0.0]), (-2, [f32::INFINITY, 0.0]), (-3, [f32::NEG_INFINITY; 2])];
+    for (token, mut logits) in rows {
+        let own = behind(&mut sampler(2), &params(|_| ()), &mut logits, [&[]; 2], &mut Vec::new());
+        assert_eq!(drawn(token).unwrap_err().message, own.unwrap_err().message);
+    }
+    assert_eq!(drawn(-4).unwrap_err().status, crate::base::Status::Internal);
+}

@@ -13,6 +13,7 @@ mod abi_header;
 mod abi_layout;
 mod abi_readme;
 mod convert;
+mod cuda;
 mod engine_constrained;
 mod engine_echo;
 mod engine_embed;

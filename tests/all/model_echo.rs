@@ -5,7 +5,7 @@ use crate::common::{Running, Session, argmax, load_source};
 use bn_engine::base::{Error, Status};
 use bn_engine::kernels::attention::KvType;
 use bn_engine::model::{LoadOptions, Outputs, Source};
-use bn_engine::ops::{KvCache, RaggedBatch, SeqRows};
+use bn_engine::ops::{KvCache, KvLayout, RaggedBatch, SeqRows};
 use std::time::{Duration, Instant};
 
 const END: u32 = 256;
@@ -71,7 +71,9 @@ fn its_tokenizer_and_facts_fit() {
 }
 
 fn kv() -> KvCache {
-    KvCache::new(KvType::F32, 1, 1, 2, 4, 16).expect("kv")
+    let kind = KvType::F32;
+    KvCache::new(KvLayout { kind, layers: 1, kv_heads: 1, head_dim: 2, blocks: 4, block_size: 16 })
+        .expect("kv")
 }
 
 fn one_row() -> RaggedBatch {

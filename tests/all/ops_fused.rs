@@ -1,7 +1,7 @@
 //! What runs in one pass has the bits of its parts one after the other.
 
 use crate::common::{Running, load_file, load_on};
-use crate::ops_support::{Random, values};
+use crate::ops_support::{Random, copy, values};
 use bn_engine::base::Result;
 use bn_engine::kernels::attention::KvType;
 use bn_engine::kernels::{DType, Matrix, Pool, available};
@@ -21,18 +21,18 @@ impl OpSet for InParts {
         self.0.embed(batch, table, scale)
     }
 
-    fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Owned> {
+    fn linear(&self, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<Owned> {
         let normed = norm.map(|norm| self.0.norm(x, norm)).transpose()?;
-        self.0.linear(normed.as_deref().unwrap_or(x), None, weights)
+        self.0.linear(normed.as_ref().unwrap_or(x), None, weights)
     }
 
-    fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Owned> {
+    fn norm(&self, x: &Owned, norm: &Norm) -> Result<Owned> {
         self.0.norm(x, norm)
     }
 
     fn attention(
         &self,
-        qkv: &Tensor,
+        qkv: &Owned,
         paging: &Paging,
         kv: &KvCache,
         layer: usize,
@@ -45,22 +45,22 @@ impl OpSet for InParts {
         self.0.attention_bytes(shape, context)
     }
 
-    fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Owned> {
+    fn gated(&self, gate_up: &Owned, activation: Activation) -> Result<Owned> {
         self.0.gated(gate_up, activation)
     }
 
-    fn add(&self, x: &mut Owned, y: &Tensor, norm: Option<&Norm>) -> Result<()> {
+    fn add(&self, x: &mut Owned, y: &Owned, norm: Option<&Norm>) -> Result<()> {
         self.0.add(x, y, norm)
     }
 
-    fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Owned> {
+    fn rows(&self, x: &Owned, rows: &[u32]) -> Result<Owned> {
         self.0.rows(x, rows)
     }
 
     fn adapt(
         &self,
         y: &mut Owned,
-        x: &Tensor,
+        x: &Owned,
         weights: &Projections,
         adapted: &[Adapted],
         site: Site,
@@ -69,12 +69,12 @@ impl OpSet for InParts {
     }
 }
 
-fn bits(x: &Tensor) -> Vec<Vec<u32>> {
+fn bits(x: &Owned) -> Vec<Vec<u32>> {
     values(x).into_iter().map(|row| row.into_iter().map(f32::to_bits).collect()).collect()
 }
 
 /// Rows with what quantization treats specially in some of them.
-fn rows(random: &mut Random, count: usize, width: usize) -> Tensor {
+fn rows(random: &mut Random, count: usize, width: usize) -> Owned {
     let mut x = random.floats(count * width);
     x.iter_mut().for_each(|x| *x *= 30.0);
     let mut set = |row: usize, values: [f32; 2]| {
@@ -88,7 +88,7 @@ fn rows(random: &mut Random, count: usize, width: usize) -> Tensor {
         set(5, [f32::NEG_INFINITY, f32::NAN]);
         x[6 * width..7 * width].fill(0.0);
     }
-    Tensor::from_vec(x, (count, width), &candle_core::Device::Cpu).unwrap()
+    Tensor::from_vec(x, (count, width), &candle_core::Device::Cpu).unwrap().into()
 }
 
 /// Two matrices of these types; `own`: with a bias and norms of their own.
@@ -140,7 +140,7 @@ fn one_pass_has_the_bits_of_its_parts() {
 
         let y = random.tensor(count, cols);
         let sum = |ops: &dyn OpSet| {
-            let mut x = Owned::from(x.copy().unwrap());
+            let mut x = copy(&x);
             let product = ops.add_linear(&mut x, &y, y_norm, norm, &weights).unwrap();
             (x, product)
         };
@@ -158,15 +158,14 @@ fn one_pass_has_the_bits_of_its_parts() {
 fn mistakes_are_errors() {
     let (mut random, ops) = (Random(12), FusedOps::new(Pool::new(2).unwrap()));
     let weights = weights(&mut random, [DType::F32; 2], 64, false);
-    let sum =
-        |x: Tensor, y: &Tensor, norm: Option<&Norm>| ops.add_linear(&mut x.into(), y, norm, None, &weights);
+    let sum = |mut x: Owned, y: &Owned, norm: Option<&Norm>| ops.add_linear(&mut x, y, norm, None, &weights);
     let (x, narrow) = (random.tensor(4, 64), random.norm(32));
-    assert!(sum(x.copy().unwrap(), &random.tensor(4, 64), None).is_ok());
-    assert!(sum(x.copy().unwrap(), &random.tensor(3, 64), None).is_err(), "fewer rows");
-    assert!(sum(x.copy().unwrap(), &random.tensor(4, 32), None).is_err(), "narrower rows");
-    assert!(sum(x.copy().unwrap(), &random.tensor(4, 64), Some(&narrow)).is_err(), "a narrower norm");
+    assert!(sum(copy(&x), &random.tensor(4, 64), None).is_ok());
+    assert!(sum(copy(&x), &random.tensor(3, 64), None).is_err(), "fewer rows");
+    assert!(sum(copy(&x), &random.tensor(4, 32), None).is_err(), "narrower rows");
+    assert!(sum(copy(&x), &random.tensor(4, 64), Some(&narrow)).is_err(), "a narrower norm");
     assert!(sum(random.tensor(4, 32), &random.tensor(4, 32), None).is_err(), "other weights");
-    let gated = |x: &Tensor| ops.gated_linear(x, Activation::Relu2, None, &weights);
+    let gated = |x: &Owned| ops.gated_linear(x, Activation::Relu2, None, &weights);
     assert!(gated(&random.tensor(2, 128)).is_ok());
     assert!(gated(&x).is_err(), "no up");
 }

@@ -4,8 +4,8 @@ use crate::ops_support::{Chunk, Random, batch, plain, rope, tables, values};
 use bn_engine::kernels::attention::KvType;
 use bn_engine::kernels::{DType, Isa, Matrix, Pool, available, isa};
 use bn_engine::ops::{
-    Activation, Attention, AttentionShape, FusedOps, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch,
-    Rope, RopeStyle,
+    Activation, Attention, AttentionShape, FusedOps, KvCache, KvLayout, Norm, OpSet, Paging, Projections,
+    RaggedBatch, Rope, RopeStyle,
 };
 use std::sync::Arc;
 
@@ -93,13 +93,15 @@ impl Toy {
     }
 
     fn cache(&self, block_size: usize) -> KvCache {
-        KvCache::new(self.kv_type, 2, self.shape.kv_heads, self.shape.head_dim, BLOCKS, block_size).unwrap()
+        let AttentionShape { kv_heads, head_dim, .. } = self.shape;
+        let kind = self.kv_type;
+        KvCache::new(KvLayout { kind, layers: 2, kv_heads, head_dim, blocks: BLOCKS, block_size }).unwrap()
     }
 
     /// Bits of the hidden state after both layers, a row for each of the batch's.
     fn step(&self, ops: &dyn OpSet, batch: &Arc<RaggedBatch>, kv: &KvCache) -> Vec<Vec<u32>> {
         let mut x = ops.embed(batch, &self.embedding, self.scale).unwrap();
-        let paging = Paging::new(batch, kv, &self.shape).unwrap();
+        let paging = Paging::new(batch, &kv.layout, &self.shape).unwrap();
         for layer in 0..2 {
             let how = Attention {
                 shape: &self.shape,

@@ -1,13 +1,13 @@
 //! Every operation of `FusedOps` against the same on plain candle.
 
-use crate::ops_support::{Chunk, Random, batch, error, plain, rope, tables, values};
+use crate::ops_support::{Chunk, Random, batch, copy, error, plain, rope, tables, times, values};
 use crate::plain_ops::PlainOps;
 use bn_engine::base::{Bytes, Result};
 use bn_engine::kernels::attention::{KvType, TILE};
 use bn_engine::kernels::{Arithmetic, DType, Matrix, Pool};
 use bn_engine::ops::{
-    Activation, Attention, AttentionShape, FusedOps, KvCache, Norm, OpSet, Owned, Paging, Projections,
-    RaggedBatch, RopeStyle,
+    Activation, Attention, AttentionShape, FusedOps, KvCache, KvLayout, Norm, OpSet, Owned, Paging,
+    Projections, RaggedBatch, RopeStyle,
 };
 use candle_core::Tensor;
 use std::sync::Arc;
@@ -24,6 +24,11 @@ const TYPES: [DType; 9] = [
     DType::I2S,
     DType::Ternary,
 ];
+
+/// `[layers, kv_heads, head_dim, blocks, block_size]`.
+fn cache(kind: KvType, [layers, kv_heads, head_dim, blocks, block_size]: [usize; 5]) -> Result<KvCache> {
+    KvCache::new(KvLayout { kind, layers, kv_heads, head_dim, blocks, block_size })
+}
 
 fn fused() -> FusedOps {
     FusedOps::new(Pool::new(2).unwrap())
@@ -80,7 +85,7 @@ fn products_of_several_types() {
             let alone = weights
                 .each_ref()
                 .map(|m| fused().linear(&x, None, &plain(std::slice::from_ref(m))).unwrap());
-            assert_eq!(values(&got), values(&side_by_side(&alone).unwrap()), "{types:?}, {rows}");
+            assert_eq!(values(&got), values(&side_by_side(&alone)), "{types:?}, {rows}");
         }
     }
 }
@@ -110,7 +115,7 @@ fn identity(n: usize) -> Matrix {
 fn norm_before_a_product() {
     let mut random = Random(3);
     let norm = random.norm(512);
-    let x = (random.tensor(6, 512) * 30.0).unwrap();
+    let x = times(random.tensor(6, 512), 30.0);
     let diagonal = [identity(512)];
     let normed = fused().linear(&x, Some(&norm), &plain(&diagonal)).unwrap();
     assert!(error(&normed, &PlainOps.linear(&x, Some(&norm), &plain(&diagonal)).unwrap()) <= TOLERANCE);
@@ -130,7 +135,7 @@ fn biases_and_norms_of_their_own() {
     for dtype in TYPES {
         for rows in [1, 5] {
             let matrices = [37, 8, 1].map(|outputs| random.matrix(dtype, outputs, 512)).to_vec();
-            let (x, shared) = ((random.tensor(rows, 512) * 9.0).unwrap(), random.norm(512));
+            let (x, shared) = (times(random.tensor(rows, 512), 9.0), random.norm(512));
             let bias: Arc<[f32]> = random.floats(46).into();
             let norms: Vec<_> = (0..3).map(|_| random.norm(512)).collect();
             let biased = Projections { matrices: matrices.clone(), bias: Some(bias.clone()), norms: vec![] };
@@ -145,7 +150,7 @@ fn biases_and_norms_of_their_own() {
             let once = fused().linear(&x, Some(&shared), &plain(&[identity(512)])).unwrap();
             let alone = (0..3)
                 .map(|i| fused().linear(&once, Some(&own.norms[i]), &plain(&matrices[i..i + 1])).unwrap());
-            let alone = side_by_side(&alone.collect::<Vec<_>>()).unwrap();
+            let alone = side_by_side(&alone.collect::<Vec<_>>());
             assert_eq!(values(&got), values(&alone).iter().map(sum).collect::<Vec<_>>(), "{dtype:?}");
             if dtype.arithmetic() == Arithmetic::Float {
                 let want = PlainOps.linear(&x, Some(&shared), &own).unwrap();
@@ -160,7 +165,7 @@ fn halves_are_quantized_to_the_even_side() {
     // The largest is 127, so the scale is 1 and the values are their own int8.
     let mut row: Vec<f32> = (0..128).map(|i| i as f32 / 2.0 - 32.0).collect();
     row[0] = 127.0;
-    let x = Tensor::from_vec(row, (1, 128), &candle_core::Device::Cpu).unwrap();
+    let x = Tensor::from_vec(row, (1, 128), &candle_core::Device::Cpu).unwrap().into();
     let weights = [Random(4).matrix(DType::I2S, 16, 128)];
     let got = fused().linear(&x, None, &plain(&weights)).unwrap();
     assert!(error(&got, &PlainOps.linear(&x, None, &plain(&weights)).unwrap()) <= 1e-6);
@@ -182,8 +187,8 @@ fn attention_of_ragged_batches() {
         let mut random = Random(case as u32 + 10);
         let (lengths, block_size, blocks) = ([70, 33, 1, 16], 16 << (case % 3), 16);
         let tables = tables(&mut random, &lengths, block_size, blocks);
-        let caches =
-            [0, 1].map(|_| KvCache::new(KvType::F32, 2, kv_heads, head_dim, blocks, block_size).unwrap());
+        let caches = [0, 1].map(|_| cache(KvType::F32, [2, kv_heads, head_dim, blocks, block_size]).unwrap());
+        let layer = |index| caches[1].layer(index).unwrap();
         let mut shape = AttentionShape::new(heads, kv_heads, head_dim);
         let (mut rope, norms) = (rope(pairs, style), [0, 1].map(|_| random.norm(head_dim)));
         // Odd cases have what few models have.
@@ -200,7 +205,7 @@ fn attention_of_ragged_batches() {
         for chunks in steps {
             let batch = batch(&chunks, &tables, |_, _| 0);
             let qkv = random.tensor(batch.tokens.len(), (heads + 2 * kv_heads) * head_dim);
-            let paging = Paging::new(&batch, &caches[0], &shape).unwrap();
+            let paging = Paging::new(&batch, &caches[0].layout, &shape).unwrap();
             let want = PlainOps.attention(&qkv, &paging, &caches[0], 1, &how).unwrap();
             let got = fused().attention(&qkv, &paging, &caches[1], 1, &how).unwrap();
             let error = error(&got, &want);
@@ -208,14 +213,14 @@ fn attention_of_ragged_batches() {
             let all = |x: Tensor| x.flatten_all().unwrap().to_vec1::<f32>().unwrap();
             // Ours has K in tiles [head_dim, 16].
             let tiles = (blocks * kv_heads * block_size / TILE, head_dim, TILE);
-            let keys = caches[1].layers[1].get(0).unwrap().reshape(tiles).unwrap().transpose(1, 2).unwrap();
-            let plain = all(caches[0].layers[1].clone());
-            let ours = [all(keys), all(caches[1].layers[1].get(1).unwrap())].concat();
+            let keys = layer(1).get(0).unwrap().reshape(tiles).unwrap().transpose(1, 2).unwrap();
+            let plain = all(caches[0].layer(1).unwrap().clone());
+            let ours = [all(keys), all(layer(1).get(1).unwrap())].concat();
             assert_eq!(plain.len(), ours.len());
             let stored = plain.iter().zip(ours).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(stored <= 1e-6, "case {case}: K and V as stored differ by {stored}");
         }
-        let untouched = caches[1].layers[0].abs().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap();
+        let untouched = layer(0).abs().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap();
         assert_eq!(untouched, 0.0, "only the layer asked for is written");
     }
 }
@@ -223,7 +228,7 @@ fn attention_of_ragged_batches() {
 #[test]
 fn gates_sums_and_rows() {
     let mut random = Random(5);
-    let x = (random.tensor(5, 2 * 77) * 20.0).unwrap();
+    let x = times(random.tensor(5, 2 * 77), 20.0);
     for activation in [Activation::SwiGlu, Activation::Relu2, Activation::GeGlu] {
         let got = fused().gated(&x, activation).unwrap();
         let want = PlainOps.gated(&x, activation).unwrap();
@@ -243,13 +248,13 @@ fn gates_sums_and_rows() {
     assert_eq!(values(&sum(&fused(), &x, &y, None).unwrap()), values(&want));
 }
 
-fn side_by_side(parts: &[Owned]) -> candle_core::Result<Tensor> {
-    Tensor::cat(&parts.iter().map(|part| &**part).collect::<Vec<_>>(), 1)
+fn side_by_side(parts: &[Owned]) -> Owned {
+    Tensor::cat(&parts.iter().map(|part| part.tensor().unwrap()).collect::<Vec<_>>(), 1).unwrap().into()
 }
 
 /// `x + y`, beside `x`.
-fn sum(ops: &dyn OpSet, x: &Tensor, y: &Tensor, norm: Option<&Norm>) -> Result<Owned> {
-    let mut sum = Owned::from(x.copy().unwrap());
+fn sum(ops: &dyn OpSet, x: &Owned, y: &Owned, norm: Option<&Norm>) -> Result<Owned> {
+    let mut sum = copy(x);
     ops.add(&mut sum, y, norm)?;
     Ok(sum)
 }
@@ -259,15 +264,17 @@ fn sum(ops: &dyn OpSet, x: &Tensor, y: &Tensor, norm: Option<&Norm>) -> Result<O
 fn start_offsets_are_honoured() {
     let mut random = Random(6);
     let whole = random.tensor(9, 256);
-    let (view, copy) = (whole.narrow(0, 3, 4).unwrap(), whole.narrow(0, 3, 4).unwrap().copy().unwrap());
+    let part = |x: &Owned, from| -> Owned { x.tensor().unwrap().narrow(0, from, 4).unwrap().into() };
+    let (view, copied) = (part(&whole, 3), copy(&part(&whole, 3)));
     let weights = [random.matrix(DType::TQ2_0, 9, 256)];
-    let linear = |x: &Tensor| values(&fused().linear(x, None, &plain(&weights)).unwrap());
-    assert_eq!(linear(&view), linear(&copy));
-    let gated = |x: &Tensor| values(&fused().gated(x, Activation::SwiGlu).unwrap());
-    assert_eq!(gated(&view), gated(&copy));
+    let linear = |x: &Owned| values(&fused().linear(x, None, &plain(&weights)).unwrap());
+    assert_eq!(linear(&view), linear(&copied));
+    let gated = |x: &Owned| values(&fused().gated(x, Activation::SwiGlu).unwrap());
+    assert_eq!(gated(&view), gated(&copied));
     assert_eq!(values(&fused().rows(&view, &[1]).unwrap())[0], values(&whole)[4]);
-    let other = random.tensor(9, 256).narrow(0, 5, 4).unwrap();
-    assert_eq!(values(&sum(&fused(), &copy, &other, None).unwrap()), values(&(&copy + &other).unwrap()));
+    let other = part(&random.tensor(9, 256), 5);
+    let want = (copied.tensor().unwrap() + other.tensor().unwrap()).unwrap().into();
+    assert_eq!(values(&sum(&fused(), &copied, &other, None).unwrap()), values(&want));
 }
 
 #[test]
@@ -279,10 +286,17 @@ fn mistakes_are_errors() {
     assert!(ops.linear(&x, None, &plain(&[dense(&mut random, 32)])).is_err());
     assert!(ops.linear(&x, None, &plain(&[dense(&mut random, 64), dense(&mut random, 32)])).is_err());
     assert!(ops.linear(&x, Some(&random.norm(32)), &plain(&[dense(&mut random, 64)])).is_err());
-    assert!(ops.linear(&x.t().unwrap(), None, &plain(&[dense(&mut random, 4)])).is_err(), "not contiguous");
     assert!(
-        ops.linear(&x.to_dtype(candle_core::DType::F64).unwrap(), None, &plain(&[dense(&mut random, 64)]))
-            .is_err()
+        ops.linear(&x.tensor().unwrap().t().unwrap().into(), None, &plain(&[dense(&mut random, 4)])).is_err(),
+        "not contiguous"
+    );
+    assert!(
+        ops.linear(
+            &x.tensor().unwrap().to_dtype(candle_core::DType::F64).unwrap().into(),
+            None,
+            &plain(&[dense(&mut random, 64)])
+        )
+        .is_err()
     );
     let with = |bias: usize, norms: &[usize], random: &mut Random| Projections {
         matrices: vec![dense(random, 64), dense(random, 64)],
@@ -304,13 +318,13 @@ fn mistakes_are_errors() {
 fn mistaken_batches_are_errors() {
     let (ops, mut random) = (fused(), Random(8));
     let shape = AttentionShape::new(2, 1, 16);
-    let kv = KvCache::new(KvType::F32, 1, 1, 16, 3, 16).unwrap();
+    let kv = cache(KvType::F32, [1, 1, 16, 3, 16]).unwrap();
     let good = batch(&[Chunk { seq: 0, start: 0, rows: 4 }], &[vec![2]], |_, _| 0);
     let qkv = random.tensor(4, 64);
     let run = |batch: &RaggedBatch, layer| {
         ops.attention(
             &qkv,
-            &Paging::new(batch, &kv, &shape)?,
+            &Paging::new(batch, &kv.layout, &shape)?,
             &kv,
             layer,
             &Attention { shape: &shape, rope: &rope(8, RopeStyle::Neox), window: None, norms: None },
@@ -333,20 +347,20 @@ fn mistaken_batches_are_errors() {
         change(&mut bad);
         assert!(run(&bad, 0).is_err(), "change {index}");
     }
-    let odd = KvCache { layers: kv.layers.clone(), kind: KvType::F32, blocks: 6, block_size: 8 };
+    let odd = KvLayout { blocks: 6, block_size: 8, ..kv.layout };
     assert!(Paging::new(&good, &odd, &shape).is_err(), "half a tile");
     let twice = [Chunk { seq: 0, start: 0, rows: 2 }, Chunk { seq: 1, start: 2, rows: 2 }];
     let twice = batch(&twice, &[vec![2], vec![2]], |_, _| 0);
-    assert!(Paging::new(&twice, &kv, &shape).is_err(), "two sequences write to one block");
+    assert!(Paging::new(&twice, &kv.layout, &shape).is_err(), "two sequences write to one block");
     let turn = rope(8, RopeStyle::Neox);
-    let paging = Paging::new(&good, &kv, &shape).unwrap();
+    let paging = Paging::new(&good, &kv.layout, &shape).unwrap();
     let how = Attention { shape: &shape, rope: &turn, window: None, norms: None };
-    let other = KvCache::new(KvType::F16, 1, 1, 16, 3, 16).unwrap();
+    let other = cache(KvType::F16, [1, 1, 16, 3, 16]).unwrap();
     assert!(ops.attention(&qkv, &paging, &other, 0, &how).is_err(), "paging of another cache");
     assert!(ops.attention(&random.tensor(3, 64), &paging, &kv, 0, &how).is_err(), "fewer rows");
     let narrow = [0, 1].map(|_| random.norm(8));
     let how = Attention { norms: Some(&narrow), ..how };
     assert!(ops.attention(&qkv, &paging, &kv, 0, &how).is_err(), "norms of half a head");
-    assert!(KvCache::new(KvType::F16, 2, usize::MAX / 2, 64, 64, 16).is_err());
-    assert!(KvCache::new(KvType::Int8, 1, 1 << 20, 1 << 10, 1 << 20, 16).is_err(), "64 PiB");
+    assert!(cache(KvType::F16, [2, usize::MAX / 2, 64, 64, 16]).is_err());
+    assert!(cache(KvType::Int8, [1, 1 << 20, 1 << 10, 1 << 20, 16]).is_err(), "64 PiB");
 }

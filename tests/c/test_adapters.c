@@ -1,6 +1,8 @@
 // LoRA adapters: opened and freed at run time, mixed in a batch, counted, kept apart in the prefix cache.
 #include "harness.h"
 
+#include <stdatomic.h>
+
 #ifdef BN_GOLDEN_MODELS
 
 static const char *golden(const char *name) {
@@ -114,6 +116,16 @@ TEST(prefixes_of_different_adapters_are_apart) {
     stop(engine);
 }
 
+static atomic_bool may_go_on;
+
+// Holds a request until the test has looked.
+static int32_t hold(const bn_logits *row, void *context) {
+    (void)row;
+    (void)context;
+    while (!atomic_load(&may_go_on)) sleep_ms(1);
+    return 0;
+}
+
 TEST(adapters_count_against_the_limit) {
     bn_engine *engine = tiny(64 << 20);
     uint64_t before = stats(engine).memory_used_bytes;
@@ -128,9 +140,11 @@ TEST(adapters_count_against_the_limit) {
     bn_request_params params = with(second, 1, 0);
     params.max_new_tokens = 40;
     params.flags |= BN_REQUEST_POLL_BY_ID;
+    params.on_logits = hold;
     bn_request id = submit(engine, &params);
     CHECK_OK(bn_adapter_free(second));
     CHECK(stats(engine).memory_used_bytes >= before + first + more);
+    atomic_store(&may_go_on, true);
     free(finish(engine, id));
     while (stats(engine).memory_used_bytes != before + first) sleep_ms(1);
     CHECK_OK(bn_adapter_free(adapter));

@@ -218,6 +218,21 @@ TEST(config_ranges_are_refused_by_name) {
     refuse(&c, BN_ERR_INVALID_ARGUMENT, "model_path is empty");
 }
 
+TEST(devices_that_are_not_there_are_refused) {
+    bn_engine_config config = echo_config();
+    config.device = BN_STRING("cpu");
+    bn_engine *engine = NULL;
+    CHECK_OK(bn_engine_create(&config, &engine, NULL));
+    bn_engine_destroy(engine);
+    config.device = BN_STRING("gpu");
+    refuse(&config, BN_ERR_INVALID_ARGUMENT, "device = gpu is neither cpu nor cuda:0 and so on");
+    config.device = BN_STRING("cuda:0,cuda:1");
+    refuse(&config, BN_ERR_UNSUPPORTED, "make an engine for each");
+    // No driver, no kernels in this library, or fewer devices.
+    config.device = BN_STRING("cuda:9999");
+    refuse(&config, BN_ERR_UNSUPPORTED, "");
+}
+
 static void ignore_event(const bn_event *event, void *context) {
     (void)event;
     (void)context;

@@ -41,8 +41,9 @@ impl Rng {
     }
 }
 
+/// The repository: what cargo says while it runs a test, so that a test built elsewhere finds its files.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).to_path_buf()
+    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
 }
 
 /// A model and what its steps run on.
@@ -58,8 +59,7 @@ impl Running {
     }
 
     pub fn kv(&self, kind: KvType, blocks: usize, block_size: usize) -> KvCache {
-        let shape = self.model.kv_shape();
-        KvCache::new(kind, shape.layers, shape.kv_heads, shape.head_dim, blocks, block_size).expect("kv")
+        self.ops.kv_cache(self.model.kv_shape().layout(kind, blocks, block_size)).expect("kv")
     }
 
     pub fn forward(&self, batch: &RaggedBatch, kv: &KvCache, out: &mut Outputs) -> Result<()> {

@@ -39,16 +39,8 @@ fn bare(tokens: usize, path: Option<&str>) -> Result<()> {
     let pool = Pool::new(1)?;
     let loaded = load(&Source::parse(path)?, &LoadOptions::default(), &pool, &|_, _| (), &mut |_, _| false)?;
     let (model, ops) = (loaded.model, FusedOps::new(pool));
-    let (shape, most) = (model.kv_shape(), PROMPT.len() + tokens);
-    let blocks = most.div_ceil(BLOCK);
-    let kv = KvCache::new(
-        EngineConfig::default().kv_type,
-        shape.layers,
-        shape.kv_heads,
-        shape.head_dim,
-        blocks,
-        BLOCK,
-    )?;
+    let blocks = (PROMPT.len() + tokens).div_ceil(BLOCK);
+    let kv = KvCache::new(model.kv_shape().layout(EngineConfig::default().kv_type, blocks, BLOCK))?;
     let (mut batch, mut out) = (RaggedBatch::default(), Outputs::default());
     for step in 0..tokens {
         let (tokens, first) = match step {

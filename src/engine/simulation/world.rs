@@ -60,7 +60,7 @@ impl World {
         let (_, claim) = CLAIMS.claim(1, |_| Ok(0)).unwrap();
         let log = Log::new(None, 0).unwrap();
         let (engine, mut core) =
-            Engine::assemble(&config, loaded, ops, setting.memory(), claim, log).unwrap();
+            Engine::assemble(&config, loaded, ops.into(), setting.memory(), claim, log).unwrap();
         let host = Host::new(engine, core[0].shared().clone(), rng, setting);
         let host = Rc::new(RefCell::new(host));
         machine::set_host(Some(host.clone()));

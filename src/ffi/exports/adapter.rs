@@ -18,7 +18,8 @@ use crate::ffi::types::*;
 /// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_IO`: a file cannot be opened;
 /// `BN_ERR_BAD_MODEL`: it is not sound, or for a model of other sizes; `BN_ERR_UNSUPPORTED`: it is
 /// more than LoRA (DoRA, biases, embeddings, ...), or the model takes none; `BN_ERR_MEMORY_LIMIT`;
-/// `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
+/// `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_FORKED`; `BN_ERR_INTERNAL`. An engine on a device waits for its
+/// thread here: also `BN_ERR_SHUTDOWN`, `BN_ERR_ENGINE_DEAD`, and `BN_ERR_REENTRANT` in a callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_adapter_open(
     engine: *mut bn_engine,

@@ -24,6 +24,14 @@ pub enum KvType {
 impl KvType {
     pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Int8];
 
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Int8 => "int8",
+        }
+    }
+
     /// Bytes of a tile's values, and of the scales behind them, for one head's K or V.
     fn tile_parts(self, head_dim: usize) -> [usize; 2] {
         match self {

@@ -5,8 +5,8 @@ use bn_engine::base::{Error, Result};
 use bn_engine::kernels::gemm::lora::Pair;
 use bn_engine::kernels::{Arithmetic, DType as Kind, Matrix};
 use bn_engine::ops::{
-    Activation, Adapted, Attention, AttentionShape, KvCache, Norm, OpSet, Owned, Paging, Projections,
-    RaggedBatch, Rope, RopeStyle, Site,
+    Activation, Adapted, Attention, AttentionShape, KvCache, KvLayout, Norm, OpSet, Owned, Paging,
+    Projections, RaggedBatch, Rope, RopeStyle, Site,
 };
 use candle_core::{D, DType, Device, IndexOp, Tensor};
 use half::{bf16, f16};
@@ -213,21 +213,21 @@ fn attention(
     };
     let (q, k) = (part(0, s.heads, 0)?, part(s.heads, s.kv_heads, 1)?);
     let v = heads.narrow(1, s.heads + s.kv_heads, s.kv_heads)?;
-    let cache = &kv.layers[layer];
+    let KvLayout { blocks, block_size, .. } = kv.layout;
+    let cache = kv.layer(layer).expect("a layer");
     // The cache's own storage, a line for each slot of each head: not in tiles, which nobody else has to read.
-    let lines = cache.reshape((2 * kv.blocks * s.kv_heads * kv.block_size, s.head_dim))?;
-    let slot =
-        |table: &[u32], p: usize| table[p / kv.block_size] as usize * kv.block_size + p % kv.block_size;
+    let lines = cache.reshape((2 * blocks * s.kv_heads * block_size, s.head_dim))?;
+    let slot = |table: &[u32], p: usize| table[p / block_size] as usize * block_size + p % block_size;
     for seq in &batch.seqs {
         let table = &batch.block_tables[seq.table as usize..][..seq.table_len as usize];
         for row in seq.row as usize..(seq.row + seq.rows) as usize {
             let position = batch.positions[row] as usize;
-            let block = table[position / kv.block_size] as usize;
+            let block = table[position / block_size] as usize;
             for (half, x) in [&k, &v].into_iter().enumerate() {
                 for head in 0..s.kv_heads {
-                    let at = ((half * kv.blocks + block) * s.kv_heads + head) * kv.block_size;
+                    let at = ((half * blocks + block) * s.kv_heads + head) * block_size;
                     let x = x.i((row, head))?.reshape((1, s.head_dim))?.contiguous()?;
-                    lines.slice_set(&x, 0, at + position % kv.block_size)?;
+                    lines.slice_set(&x, 0, at + position % block_size)?;
                 }
             }
         }
@@ -287,54 +287,56 @@ impl OpSet for PlainOps {
         owned(dequantize(table).and_then(|table| table.index_select(&ids, 0)? * scale as f64))
     }
 
-    fn linear(&self, x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> Result<Owned> {
-        owned(linear(x, norm, weights))
+    fn linear(&self, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<Owned> {
+        owned(linear(x.tensor().unwrap(), norm, weights))
     }
 
-    fn norm(&self, x: &Tensor, norm: &Norm) -> Result<Owned> {
-        owned(rms_norm(x, norm))
+    fn norm(&self, x: &Owned, norm: &Norm) -> Result<Owned> {
+        owned(rms_norm(x.tensor().unwrap(), norm))
     }
 
     fn attention(
         &self,
-        qkv: &Tensor,
+        qkv: &Owned,
         paging: &Paging,
         kv: &KvCache,
         layer: usize,
         how: &Attention,
     ) -> Result<Owned> {
-        owned(attention(qkv, paging.batch, kv, layer, how))
+        owned(attention(qkv.tensor().unwrap(), paging.batch, kv, layer, how))
     }
 
     fn attention_bytes(&self, _: &AttentionShape, _: usize) -> usize {
         0
     }
 
-    fn gated(&self, gate_up: &Tensor, activation: Activation) -> Result<Owned> {
-        owned(gated(gate_up, activation))
+    fn gated(&self, gate_up: &Owned, activation: Activation) -> Result<Owned> {
+        owned(gated(gate_up.tensor().unwrap(), activation))
     }
 
-    fn add(&self, x: &mut Owned, y: &Tensor, norm: Option<&Norm>) -> Result<()> {
-        let sum = norm.map_or_else(|| Ok(y.clone()), |norm| rms_norm(y, norm)).and_then(|y| &**x + y);
+    fn add(&self, x: &mut Owned, y: &Owned, norm: Option<&Norm>) -> Result<()> {
+        let sum = norm
+            .map_or_else(|| Ok(y.tensor().unwrap().clone()), |norm| rms_norm(y.tensor().unwrap(), norm))
+            .and_then(|y| x.tensor().unwrap() + y);
         *x = owned(sum)?;
         Ok(())
     }
 
-    fn rows(&self, x: &Tensor, rows: &[u32]) -> Result<Owned> {
+    fn rows(&self, x: &Owned, rows: &[u32]) -> Result<Owned> {
         let index = ours(Tensor::from_slice(rows, rows.len(), &Device::Cpu))?;
-        owned(x.index_select(&index, 0))
+        owned(x.tensor().unwrap().index_select(&index, 0))
     }
 
     fn adapt(
         &self,
         y: &mut Owned,
-        x: &Tensor,
+        x: &Owned,
         weights: &Projections,
         adapted: &[Adapted],
         site: Site,
     ) -> Result<()> {
         for adapted in adapted {
-            *y = owned(adapt(y, x, weights, adapted, site))?;
+            *y = owned(adapt(y.tensor().unwrap(), x.tensor().unwrap(), weights, adapted, site))?;
         }
         Ok(())
     }

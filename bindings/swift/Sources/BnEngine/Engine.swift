@@ -143,6 +143,8 @@ public final class Engine: @unchecked Sendable {
         public var draftTokens: UInt32?
         /// A small model with the same vocabulary, which drafts tokens. The engine keeps it.
         public var draftModel: Model?
+        /// "cuda:0" and so on; nil: the CPU.
+        public var device: String?
         public var log: Log?
         public var logLevel = LogLevel.warn
         public init() {}
@@ -179,7 +181,9 @@ public final class Engine: @unchecked Sendable {
         let hooks = Hooks(configuration.log)
         (config.log, config.log_context, config.log_level) = (hooks.logger, hooks.context, configuration.logLevel.rawValue)
         (config.model, config.draft_model) = (model?.handle, configuration.draftModel?.handle)
-        core = try withExtendedLifetime((model, configuration.draftModel)) { try Core(&config, hooks) }
+        let arena = Arena()
+        config.device = arena.optional(configuration.device)
+        core = try withExtendedLifetime((arena, model, configuration.draftModel)) { try Core(&config, hooks) }
     }
 
     deinit { close() }

@@ -1,0 +1,150 @@
+// Products of int8 activations with a scale for each row and ternary weights with a scale for each 256 columns (TQ2_0): of 1
+// to 8 rows of activations as in gemv.cu, of more as in gemm.cu.
+//
+// A block of 256 is one exact sum of integers. It is multiplied by its scale, then added to the row's sum, each rounded, as
+// `dot_scaled` of src/kernels/gemm/ternary has it; the activation's scale divides the whole.
+//
+// Floor: as there. 2560 x 6912 weights are 4.6 MB, 1.4 us on an H100 at 3.35 TB/s.
+#include "products.cuh"
+#include "tiles.cuh"
+
+namespace {
+
+// 32s of columns of a block, and one more sum than a warp's, as `SHARES` of gemv.cu.
+constexpr int SCALED_PARTS = 8, SCALED_SUMS = WARP + 1;
+
+// Four codes as weights, -1 to 1.
+BN_DEVICE uint32_t less_one(uint32_t codes) {
+    return (codes + 0x7f7f7f7fu) ^ 0x80808080u;
+}
+
+// The scale of block `block` of row `row`, or of the last.
+BN_DEVICE float scale_of(const Blocks &p, int row, int block) {
+    return half_to_float(p.scales[static_cast<int64_t>(row_or_last(row, p.rows)) * (p.cols / 256) + block]);
+}
+
+BN_DEVICE void write_scaled(const Blocks &p, int t, int row, float sum) {
+    write(p, t, row, div_rn(sum, p.x_scales[t]));
+}
+
+// 32 columns of R rows of weights with T rows of x, to `sums[r * T + t]`'s place for this lane.
+template <int T, int R>
+BN_DEVICE void scaled_sums(const Blocks &p, const Planes<TQ2_0> &planes, int first, int b, int *sums) {
+    Codes<TQ2_0> codes[R];
+    BN_UNROLL
+    for (int r = 0; r < R; r++) codes[r] = load_codes(p.codes, planes, row_or_last(first + r, p.rows), b);
+    BN_UNROLL
+    for (int t = 0; t < T; t++) {
+        uint32_t values[8];
+        int64_t at = static_cast<int64_t>(row_or_last(t, p.tokens)) * p.cols + 32 * b;
+        load_words(reinterpret_cast<const uint8_t *>(p.x) + at, values);
+        BN_UNROLL
+        for (int r = 0; r < R; r++) {
+            int dot = 0;
+            BN_UNROLL
+            for (int n = 0; n < 8; n++) {
+                dot = dp4a(static_cast<int>(less_one(code_word(codes[r], n))), static_cast<int>(values[n]), dot);
+            }
+            sums[(r * T + t) * SCALED_SUMS] = dot;
+        }
+    }
+}
+
+// T >= tokens rows of x, R rows of weights for each warp. Each lane takes 32 columns, four blocks together; then a lane for
+// each output adds those up in their order.
+template <int T, int R>
+BN_DEVICE void scaled_gemv(const Blocks &p) {
+    static_assert(T * R <= WARP, "a lane for each output");
+    BN_SHARED(memory);
+    int *sums = reinterpret_cast<int *>(memory) + warp() * R * T * SCALED_SUMS;
+    int first = (p.block * (GEMV_THREADS / WARP) + warp()) * R;
+    int t = lane() % T, row = first + lane() / T, blocks = p.cols / 256;
+    Planes<TQ2_0> planes(p.rows, p.cols);
+    float sum = 0.0f;
+    for (int start = 0; start < blocks; start += WARP / SCALED_PARTS) {
+        int count = min(WARP / SCALED_PARTS, blocks - start);
+        if (lane() < SCALED_PARTS * count) {
+            scaled_sums<T, R>(p, planes, first, SCALED_PARTS * start + lane(), sums + lane());
+        }
+        sync_warp();
+        for (int b = 0; b < count && lane() < T * R; b++) {
+            const int *own = sums + lane() * SCALED_SUMS + SCALED_PARTS * b;
+            int dot = 0;
+            BN_UNROLL
+            for (int i = 0; i < SCALED_PARTS; i++) dot += own[i];
+            sum = add_rn(sum, mul_rn(static_cast<float>(dot), scale_of(p, row, start + b)));
+        }
+        sync_warp();
+    }
+    if (lane() < T * R && t < p.tokens && row < p.rows) write_scaled(p, t, row, sum);
+}
+
+// Adds the 128 columns of a step.
+BN_DEVICE void scaled_step(const unsigned char *x, const unsigned char *codes, int (&dots)[LEFTS][RIGHTS][4]) {
+    BN_UNROLL
+    for (int k = 0; k < STEP / 32; k++) {
+        uint32_t left[LEFTS][4];
+        BN_UNROLL
+        for (int m = 0; m < LEFTS; m++) load_left(x, warp_token() + 16 * m, k, left[m]);
+        BN_UNROLL
+        for (int n = 0; n < RIGHTS; n++) {
+            uint32_t right[2];
+            load_right<TQ2_0>(codes, warp_output() + 8 * n, k, right);
+            for (uint32_t &word : right) word = less_one(word);
+            BN_UNROLL
+            for (int m = 0; m < LEFTS; m++) mma_s8(dots[m][n], left[m], right);
+        }
+    }
+}
+
+BN_DEVICE void scaled_gemm(const Blocks &p) {
+    constexpr int STAGE = LEFT_BYTES + CODES_BYTES<TQ2_0>;
+    BN_SHARED(memory);
+    int token0 = static_cast<int>(blockIdx.x) * TILE_TOKENS, output0 = p.block * TILE_OUTPUTS;
+    Planes<TQ2_0> planes(p.rows, p.cols);
+    Source x{reinterpret_cast<const uint8_t *>(p.x), p.cols, token0, p.tokens};
+    auto stage_step = [&](int step) {
+        unsigned char *to = memory + step % 2 * STAGE;
+        stage<GEMM_THREADS, TILE_TOKENS, STEP_PIECES>(to, x, step * STEP_PIECES);
+        stage_codes(to + LEFT_BYTES, p, planes, output0, step);
+        copy_async_commit();
+    };
+    int dots[LEFTS][RIGHTS][4] = {};
+    Sums sums = {};
+    int steps = p.cols / STEP;
+    stage_step(0);
+    for (int step = 0; step < steps; step++) {
+        copy_async_wait<0>();
+        sync_block(); // as in `whole_gemm`
+        if (step + 1 < steps) stage_step(step + 1);
+        const unsigned char *from = memory + step % 2 * STAGE;
+        scaled_step(from, from + LEFT_BYTES, dots);
+        if (step % 2 == 0) continue; // two steps are a block
+        BN_UNROLL
+        for (int i = 0; i < RIGHTS * 2; i++) {
+            int n = i / 2;
+            float scale = scale_of(p, output0 + output_of(n, i % 2), step / 2);
+            BN_UNROLL
+            for (int at = 0; at < LEFTS * 2; at++) {
+                int m = at / 2, own = at % 2 * 2 + i % 2;
+                sums[m][n][own] = add_rn(sums[m][n][own], mul_rn(static_cast<float>(dots[m][n][own]), scale));
+                dots[m][n][own] = 0;
+            }
+        }
+    }
+    each_output(p, token0, output0, [&](int t, int row, int m, int n, int i) { write_scaled(p, t, row, sums[m][n][i]); });
+}
+
+} // namespace
+
+// `bn_tq2_0_gemv_T`: at most T rows of int8 with a scale each, times TQ2_0 (`Blocks`; x_scales [tokens], x_sums are not read).
+// Block: 128, grid: ceil(rows / 16) of each matrix, shared memory: 2112 T bytes.
+#define BN_SCALED_GEMV(T) BN_BLOCKS_KERNEL(BN_GEMV(tq2_0_gemv_##T), blockIdx.x, 16, scaled_gemv<T, 4>)
+BN_SCALED_GEMV(1)
+BN_SCALED_GEMV(2)
+BN_SCALED_GEMV(4)
+BN_SCALED_GEMV(8)
+
+// `bn_tq2_0_gemm`: the same, of any number of tokens. Block: 256, grid: ceil(tokens / 64), ceil(rows / 128); shared memory:
+// 24576 bytes.
+BN_BLOCKS_KERNEL(BN_GEMM(tq2_0_gemm), blockIdx.y, TILE_OUTPUTS, scaled_gemm)

@@ -1,0 +1,114 @@
+#!/bin/sh
+# Measures on a machine with an NVIDIA GPU what dev/gpu/pack.sh has packed:
+#   dev/gpu/run.sh [PART...]      all of them, in this order, where none is named
+#   check     the tests of tests/all/cuda.rs on the device; compute-sanitizer's memcheck and racecheck over small models
+#   same      one answer alone and among 63 others: tokens and the bits of their log probabilities
+#   launches  kernels, copies and waits of a decode step
+#   profile   what each kernel takes of a step, by torch's profiler
+#   decode    tokens/s at 1, 8 and 64 sequences, and the share of the memory's bandwidth
+#   prefill   a prompt of 2,048 tokens, and the share of the int8 peak
+#   first     the first token behind a prompt of 64
+#   peers     transformers' continuous batching and plain torch, in turns with ours
+#   plot      the table and the plot for docs/performance.md, of what the parts above have left in $BN_GPU_OUT
+# A part ends with 3 where it lacks something, and says what. This script ends with the worst of them.
+# BN_GPU_OUT: a folder for results (target/gpu-results). BN_GPU_MODELS: for models (target/gpu-models, 5 GB); BN_GPU_ONLY:
+# those with this word in their name. BN_GPU_DEVICE: cuda:0. BN_GPU_REPEAT: 5. PYTHON: one with torch. BN_GPU_SANITIZER_S:
+# seconds for each of the four runs under compute-sanitizer, 100.
+# BN_GPU_TRY=1: the demo model and a handful of tokens, to try this script on any machine, an emulated device included:
+#   cuda/build.sh driver && LD_LIBRARY_PATH=$PWD/target/cuda BN_GPU_TRY=1 dev/gpu/run.sh
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+export BN_GPU_DEVICE="${BN_GPU_DEVICE:-cuda:0}" BN_GPU_OUT="${BN_GPU_OUT:-$PWD/target/gpu-results}"
+export BN_GPU_MODELS="${BN_GPU_MODELS:-$PWD/target/gpu-models}" PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+python=${PYTHON:-python3}
+packed=target/gpu
+[ -x $packed/bench ] || { echo "nothing is packed in target/gpu: dev/gpu/pack.sh"; exit 3; }
+mkdir -p "$BN_GPU_OUT" "$BN_GPU_MODELS"
+
+machine() {
+    cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+    echo "commit $(cat $packed/commit); $(uname -sr); $cpu, $(nproc) CPUs"
+    if command -v nvidia-smi > /dev/null; then
+        nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem,temperature.gpu --format=csv,noheader
+    else
+        echo "no nvidia-smi: not an NVIDIA machine, or an emulated device"
+    fi
+}
+
+# Models of real shapes with random weights, where they are not there yet; all at once.
+models() {
+    [ -z "${BN_GPU_TRY:-}" ] || return 0
+    $python dev/gpu/common.py models | while read -r name shape weights head; do
+        file=$BN_GPU_MODELS/$name.gguf
+        [ -f "$file" ] || echo "$shape $weights $head $file.part && mv $file.part $file"
+    done > "$BN_GPU_MODELS/missing"
+    while read -r line; do
+        sh -c "$packed/synth $line" &
+    done < "$BN_GPU_MODELS/missing"
+    wait
+}
+
+# Under compute-sanitizer: what it checks, and a program.
+sanitized() {
+    tool=$1
+    shift
+    echo "compute-sanitizer, $tool: $*"
+    timeout "${BN_GPU_SANITIZER_S:-100}" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$@" || {
+        code=$?
+        echo "$tool: ended with $code$([ $code -ne 124 ] || echo ', out of time')"
+        return 1
+    }
+}
+
+check() {
+    run_tests="env CARGO_MANIFEST_DIR=$PWD $packed/tests --include-ignored --nocapture --test-threads 1"
+    $run_tests cuda:: || return 1
+    if ! command -v compute-sanitizer > /dev/null; then
+        echo "compute-sanitizer is not here: memcheck and racecheck did not run"
+        return 3
+    fi
+    small="$packed/bench --device $BN_GPU_DEVICE --threads 4 --prompt 40 --new 6 --batches 1,3,9,17 --together"
+    failed=0
+    # shellcheck disable=SC2086 # several words
+    {
+        sanitized memcheck $small || failed=1
+        sanitized racecheck $small || failed=1
+        # Every kernel that a golden model needs.
+        sanitized memcheck $run_tests cuda::models_have || failed=1
+        sanitized racecheck $run_tests cuda::adapters_have || failed=1
+    }
+    return $failed
+}
+
+part() {
+    case $1 in
+        check) check ;;
+        same | launches | decode | prefill | first) models && $python dev/gpu/ours.py "$1" ;;
+        profile) models && $python dev/gpu/kernel_times.py ;;
+        peers) models && $python dev/gpu/peers.py ;;
+        plot) $python dev/gpu/table.py ;;
+        *) echo "no such part: $1"; return 2 ;;
+    esac
+}
+
+[ $# -gt 0 ] || set -- check same launches profile decode prefill first peers plot
+worst=0 summary=
+for name; do
+    printf '\n== %s\n' "$name"
+    machine
+    begin=$(date +%s)
+    # In a process of its own: what fails there ends there.
+    (part "$name")
+    code=$?
+    case $code in
+        0) word=done ;;
+        3) word="something is missing" ;;
+        *) word=FAILED ;;
+    esac
+    summary="$summary$name: $word, $(($(date +%s) - begin)) s
+"
+    [ $code -eq 0 ] || [ $worst -eq 1 ] || worst=$code
+    [ $code -ne 1 ] || worst=1
+done
+printf '\n%s' "$summary"
+exit $worst

@@ -1,0 +1,55 @@
+//! A sequence's next token, from its row of logits.
+
+use super::*;
+use crate::ops::Draw;
+
+/// A row of logits, or the token that was drawn from it where it lay (`sample::drawn`).
+pub enum Drawn<'a> {
+    From(&'a mut [f32]),
+    Already(i32),
+}
+
+impl Sequence {
+    /// How the `n`-th token from now may be drawn where the logits lie; None where that takes the host.
+    pub fn draw_there(&self, n: usize) -> Option<Draw> {
+        if self.guide.is_some() || self.hook.is_some() || self.scores() || !self.generates() {
+            return None;
+        }
+        self.sampling.draw((self.prompt.len() + self.output.len() + n) as u64)
+    }
+
+    pub(super) fn draw(
+        &mut self,
+        logits: &mut [f32],
+        sampler: &mut Sampler,
+        tokenizer: Option<&Tokenizer>,
+        event: &mut Event,
+    ) -> Result<u32> {
+        if let Some(hook) = &self.hook {
+            self.run_hook(hook, logits)?;
+        }
+        let (prompt, output) = (&self.prompt, &self.output);
+        let text = |token| tokenizer.and_then(|t| t.token_bytes(token)).unwrap_or_default();
+        self.sampler.read(prompt, output, &text);
+        let mask = self.guide.as_mut().map(Guide::mask).transpose()?;
+        let allowed = mask.map(|mask| Allowed { bits: mask.bits(), complete: mask.complete() });
+        let known = Known { prompt, output, ends: self.stop.tokens(), allowed };
+        let drawn = sampler.sample(&self.sampling, &mut self.sampler, logits, &known, &mut event.logprobs);
+        match drawn {
+            Err(error) if error.status == Status::BadModel && self.hook.is_some() => {
+                Err(Error::invalid(format!("after on_logits, {}", error.message)))
+            }
+            drawn => drawn,
+        }
+    }
+
+    fn run_hook(&self, hook: &LogitsHook, logits: &mut [f32]) -> Result<()> {
+        let (prompt, output) = (&self.prompt[..], &self.output[..]);
+        let mut row = LogitsRow { user_data: self.user_data, prompt, output, logits };
+        let code = callback::run(|| hook.0(&mut row));
+        if code != 0 {
+            return Err(Error::new(Status::Cancelled, format!("on_logits returned {code}")));
+        }
+        Ok(())
+    }
+}

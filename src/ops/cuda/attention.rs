@@ -1,0 +1,298 @@
+//! Paged attention: q and k normed and rotated, K and V written, then each row's heads over all that it sees.
+
+use super::CudaOps;
+use super::kernels::{AttentionKernels, HEADS};
+use super::launch::Arg;
+use super::linear::at_column;
+use super::parts::Part;
+use crate::base::{Error, Result, reserve};
+use crate::kernels::attention::{KvType, PIECE};
+use crate::ops::{Attention, AttentionShape, KvLayout, Paging, RopeStyle, SeqRows};
+use std::ops::Range;
+
+/// Warps of a block, at most.
+const WARPS: usize = 8;
+/// Queries of a warp, at most.
+const QUERIES: usize = 4;
+/// Bytes of the states of pieces, at most; beyond, each row's context is one task's.
+const STATES_BYTES: usize = 64 << 20;
+/// Positions that a block stages at a time, by their tiles.
+const SPAN_TILES: usize = 4;
+
+/// Consecutive sequences whose rows attend in one launch.
+struct Run {
+    seqs: Range<usize>,
+    rows: Range<usize>,
+    /// Their contexts are divided into pieces.
+    splits: bool,
+}
+
+/// A layer's launches.
+pub(super) struct Attend<'a> {
+    pub qkv: &'a Part,
+    pub paging: &'a Paging<'a>,
+    pub layout: &'a KvLayout,
+    pub how: &'a Attention<'a>,
+    /// K and V.
+    pub layer: [u64; 2],
+    /// Of the step's longest context.
+    pub pieces: usize,
+}
+
+impl Attend<'_> {
+    fn group(&self) -> usize {
+        self.how.shape.heads / self.how.shape.kv_heads
+    }
+
+    /// Pieces that the consecutive `rows` rows of a sequence see together, at most.
+    fn pieces(&self, rows: usize) -> usize {
+        let seen = self
+            .how
+            .window
+            .map_or(usize::MAX, |window| (window.saturating_add(rows - 1)).div_ceil(PIECE) + 1);
+        seen.min(self.pieces)
+    }
+
+    /// Whether the context of a sequence is divided: its few queries would leave the device idle.
+    fn splits(&self, seq: &SeqRows) -> bool {
+        seq.rows as usize * self.group() <= WARPS * QUERIES
+    }
+
+    /// The step's sequences in their order.
+    fn runs(&self) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for (index, seq) in self.paging.batch.seqs.iter().enumerate() {
+            let rows = seq.row as usize..(seq.row + seq.rows) as usize;
+            let fits = |rows: usize| states(self.how.shape, rows, self.pieces(1)) <= STATES_BYTES;
+            let splits = self.splits(seq) && fits(rows.len());
+            match runs.last_mut() {
+                Some(run) if run.splits == splits && (!splits || fits(run.rows.len() + rows.len())) => {
+                    (run.seqs.end, run.rows.end) = (index + 1, rows.end);
+                }
+                _ => runs.push(Run { seqs: index..index + 1, rows, splits }),
+            }
+        }
+        runs
+    }
+
+    /// Dynamic shared memory of a block.
+    fn shared(&self, warps: usize, queries: usize) -> usize {
+        shared(self.layout, warps, queries)
+    }
+
+    /// A task is `[first row, queries from, to, block table]`, rows counted from the run's first.
+    fn tasks(&self, run: &Run, most: usize) -> Result<Vec<u32>> {
+        let mut tasks = Vec::new();
+        for seq in &self.paging.batch.seqs[run.seqs.clone()] {
+            let (row, queries) = (seq.row - run.rows.start as u32, seq.rows as usize * self.group());
+            reserve(&mut tasks, 4 * queries.div_ceil(most), "a step's tasks")?;
+            for from in (0..queries).step_by(most) {
+                tasks.extend([row, from as u32, queries.min(from + most) as u32, seq.table]);
+            }
+        }
+        Ok(tasks)
+    }
+
+    /// Rows of the longest of its sequences.
+    fn most_rows(&self, run: &Run) -> usize {
+        let seqs = &self.paging.batch.seqs[run.seqs.clone()];
+        seqs.iter().map(|seq| seq.rows as usize).max().unwrap_or(1)
+    }
+
+    /// Queries of a sequence's largest task.
+    fn widest(&self, run: &Run, most: usize) -> usize {
+        let seqs = &self.paging.batch.seqs[run.seqs.clone()];
+        seqs.iter().map(|seq| (seq.rows as usize * self.group()).min(most)).max().unwrap_or(1)
+    }
+}
+
+/// Dynamic shared memory of a block of so many warps, with so many queries each.
+fn shared(layout: &KvLayout, warps: usize, queries: usize) -> usize {
+    let (dim, kind) = (layout.head_dim, layout.kind);
+    let element = match kind {
+        KvType::F32 => 4,
+        KvType::F16 => 2,
+        KvType::Int8 => 1,
+    };
+    let tiles = SPAN_TILES * (2 * kind.tile_bytes(dim) + 16 * element);
+    tiles + warps * queries * 4 * (dim.next_multiple_of(4) + 64 + 1)
+}
+
+/// Bytes of the states of so many pieces of each of `rows` rows.
+fn states(shape: &AttentionShape, rows: usize, pieces: usize) -> usize {
+    let head = (shape.head_dim + 32) * size_of::<f32>();
+    rows.saturating_mul(shape.heads).saturating_mul(pieces).saturating_mul(head)
+}
+
+/// Bytes of the states of pieces for contexts of `context` positions, at most.
+pub fn state_bytes(shape: &AttentionShape, context: usize) -> usize {
+    states(shape, WARPS * QUERIES, context.div_ceil(PIECE) + 1).min(STATES_BYTES)
+}
+
+impl CudaOps {
+    /// `[T, heads * head_dim]`.
+    pub(super) fn attend(&self, attend: &Attend) -> Result<Part> {
+        let s = attend.how.shape;
+        let rows = attend.paging.batch.tokens.len();
+        attend.qkv.check("q, k and v", [rows, s.qkv()])?;
+        let width = HEADS.iter().position(|most| s.head_dim <= *most);
+        let width = width.ok_or_else(|| Error::internal("wider heads than kernels take"))?;
+        let kernels = &self.kernels().attention[attend.layout.kind as usize];
+        self.write_kv(attend, kernels)?;
+        let out = self.part(rows, s.heads * s.head_dim)?;
+        for run in attend.runs() {
+            match run.splits {
+                true => self.decode(attend, kernels, width, &run, &out)?,
+                false => self.prefill(attend, kernels, width, &run, &out)?,
+            }
+        }
+        Ok(out)
+    }
+
+    fn write_kv(&self, attend: &Attend, kernels: &AttentionKernels) -> Result<()> {
+        let Attend { paging, how, layout, .. } = attend;
+        let (s, rope) = (how.shape, how.rope);
+        if 2 * rope.inv_freq.len() > s.head_dim {
+            return Err(Error::internal("a rotation wider than a head"));
+        }
+        if how.norms.is_some_and(|norms| norms.iter().any(|norm| norm.weight.len() != s.head_dim)) {
+            return Err(Error::internal("the norms of q and k are not as wide as a head"));
+        }
+        let at = self.inputs.lock().at;
+        let turns = self.inputs.lock().turns(&self.queue, &self.pool, &paging.batch.positions, rope)?;
+        if self.queue.leaves() {
+            return Ok(());
+        }
+        let [(q_norm, q_eps), (k_norm, k_eps)] = match how.norms {
+            Some([q, k]) => [self.norm_args(Some(q))?, self.norm_args(Some(k))?],
+            None => [self.norm_args(None)?, self.norm_args(None)?],
+        };
+        let [keys, values] = attend.layer;
+        let args = [
+            attend.qkv.arg()?,
+            keys.into(),
+            values.into(),
+            turns.into(),
+            at.tables.into(),
+            at.tables_at.into(),
+            at.positions.into(),
+            q_norm,
+            k_norm,
+            q_eps,
+            k_eps,
+            s.scale.into(),
+            Arg::int(s.heads),
+            Arg::int(s.kv_heads),
+            Arg::int(s.head_dim),
+            Arg::int(layout.block_size),
+            Arg::int(rope.inv_freq.len()),
+            Arg::Int(i32::from(rope.style == RopeStyle::Interleaved)),
+        ];
+        let threads = 32 * WARPS;
+        // SAFETY: qkv `[rows, qkv]`, a layer's K and V in the layout that `paging` was checked against.
+        unsafe { self.launch(&kernels.write, [at.rows, 1, 1], threads, 32 * threads, &args) }
+    }
+
+    /// Where q, K and V, tasks, tables and positions of a run lie, and what attention is to know of their shapes.
+    fn attend_args(&self, attend: &Attend, run: &Run, most: usize) -> Result<(usize, Vec<Arg>)> {
+        let s = attend.how.shape;
+        let mut inputs = self.inputs.lock();
+        let key = [attend.group(), most, run.seqs.start, run.seqs.end];
+        let (listed, count) = inputs.tasks(&self.queue, key, || attend.tasks(run, most))?;
+        let first = run.rows.start;
+        let [keys, values] = attend.layer;
+        let args = vec![
+            at_column(attend.qkv.address()?, first * s.qkv()),
+            keys.into(),
+            values.into(),
+            listed.into(),
+            inputs.at.tables.into(),
+            at_column(inputs.at.positions, first),
+            Arg::int(s.heads),
+            Arg::int(s.kv_heads),
+            Arg::int(s.head_dim),
+            Arg::int(attend.layout.block_size),
+            Arg::int(attend.how.window.unwrap_or(0)),
+        ];
+        Ok((count, args))
+    }
+
+    /// Of `wanted` warps, as many as a block finds shared memory for, with the most queries.
+    fn warps(&self, layout: &KvLayout, wanted: usize) -> Result<usize> {
+        let most = self.facts().shared_bytes;
+        let mut halves = (0..).map(|n| wanted >> n).take_while(|warps| *warps > 0);
+        halves.find(|warps| shared(layout, *warps, QUERIES) <= most).ok_or_else(|| {
+            let (dim, kind) = (layout.head_dim, layout.kind.name());
+            Error::unsupported(format!(
+                "KV in {kind} with heads of {dim} elements: a block of the device has {most} bytes of shared memory"
+            ))
+        })
+    }
+
+    /// Refuses KV that no kernel of ours takes on this device. `Unsupported`.
+    pub(super) fn check_heads(&self, layout: &KvLayout) -> Result<()> {
+        let (dim, widest) = (layout.head_dim, HEADS[HEADS.len() - 1]);
+        if dim > widest || !dim.is_multiple_of(2) {
+            let message = format!("heads of {dim} elements: a device takes even numbers up to {widest}");
+            return Err(Error::unsupported(message));
+        }
+        self.warps(layout, 1).map(drop)
+    }
+
+    /// Contexts in pieces of 256 positions, and their merge.
+    fn decode(
+        &self,
+        attend: &Attend,
+        kernels: &AttentionKernels,
+        width: usize,
+        run: &Run,
+        out: &Part,
+    ) -> Result<()> {
+        let s = attend.how.shape;
+        let (slots, rows) = (attend.pieces(1), run.rows.len());
+        let warps = self.warps(attend.layout, WARPS / 2)?;
+        let widest = attend.widest(run, warps * QUERIES);
+        // As the kernel chooses.
+        let queries = [1, 2].into_iter().find(|n| widest <= n * warps).unwrap_or(QUERIES);
+        let (tasks, mut args) = self.attend_args(attend, run, warps * QUERIES)?;
+        let states = self.bytes(states(s, rows, slots))?;
+        args.insert(0, states.arg()?);
+        args.push(Arg::int(slots));
+        let (grid, shared) =
+            ([tasks, s.kv_heads, attend.pieces(attend.most_rows(run))], attend.shared(warps, queries));
+        // SAFETY: states `[rows, heads, slots, head_dim + 32]`; the rest as `paging` was checked.
+        unsafe { self.launch(&kernels.decode[width], grid, 32 * warps, shared, &args)? };
+        let first = run.rows.start;
+        let args = [
+            at_column(out.address()?, first * s.heads * s.head_dim),
+            states.arg()?,
+            at_column(self.inputs.lock().at.positions, first),
+            Arg::int(rows * s.heads),
+            Arg::int(s.heads),
+            Arg::int(s.head_dim),
+            Arg::int(attend.how.window.unwrap_or(0)),
+            Arg::int(slots),
+        ];
+        let grid = [(rows * s.heads).div_ceil(WARPS), 1, 1];
+        // SAFETY: as above, and out `[rows, heads, head_dim]`.
+        unsafe { self.launch(&self.kernels().merge, grid, 32 * WARPS, 0, &args) }
+    }
+
+    /// Each task its whole context.
+    fn prefill(
+        &self,
+        attend: &Attend,
+        kernels: &AttentionKernels,
+        width: usize,
+        run: &Run,
+        out: &Part,
+    ) -> Result<()> {
+        let s = attend.how.shape;
+        let warps = self.warps(attend.layout, WARPS)?;
+        let shared = attend.shared(warps, QUERIES);
+        let (tasks, mut args) = self.attend_args(attend, run, warps * QUERIES)?;
+        args.insert(0, at_column(out.address()?, run.rows.start * s.heads * s.head_dim));
+        // SAFETY: as in `decode`.
+        unsafe { self.launch(&kernels.prefill[width], [tasks, s.kv_heads, 1], 32 * warps, shared, &args) }
+    }
+}

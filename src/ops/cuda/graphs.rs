@@ -1,0 +1,253 @@
+//! Decode steps that are given to the device by one call: what a step of some shape launched is kept as a graph, and the
+//! next ones of that shape differ in their inputs alone, which lie where they lay.
+
+use super::launch::{Kept, Queue};
+use super::parts::{Part, grown, read};
+use crate::base::{Result, reserve};
+use crate::device::{Buffer, Graph, Pinned};
+use crate::kernels::attention::PIECE;
+use crate::ops::{Head, KvLayout, RaggedBatch};
+use std::sync::Arc;
+
+/// Graphs that are kept at a time; then the one that was used longest ago goes.
+const MOST: usize = 64;
+
+/// What a step's launches and their arguments depend on, besides addresses that stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The embedding's address on the host, which stands for the model.
+    pub model: usize,
+    /// Where the KV cache lies, and how.
+    pub kv: (u64, KvLayout),
+    pub rows: usize,
+    /// Pieces of a context that attention's grid has.
+    pub pieces: usize,
+    /// Tokens are drawn.
+    pub draws: bool,
+}
+
+impl Shape {
+    /// Of a step of rows that each end a sequence and give logits and nothing else; None for others.
+    pub fn of(batch: &RaggedBatch, model: usize, kv: (u64, KvLayout)) -> Option<Self> {
+        let rows = batch.tokens.len();
+        let decodes = batch.seqs.len() == rows && batch.logits_rows.len() == rows;
+        let plain = batch.hidden_rows.is_empty() && batch.adapted.is_empty();
+        (decodes && plain).then(|| Self {
+            model,
+            kv,
+            rows,
+            pieces: pieces(batch),
+            draws: !batch.draws.is_empty(),
+        })
+    }
+}
+
+/// Pieces of the longest context of a step, rounded up, so that steps keep their shape for a while.
+pub fn pieces(batch: &RaggedBatch) -> usize {
+    let last = batch.positions.iter().max().map_or(0, |last| *last as usize);
+    (last / PIECE + 1).next_power_of_two()
+}
+
+/// What became of a shape that was seen.
+struct Seen {
+    shape: Shape,
+    /// Of the memory that the graph's arguments lie in.
+    generation: u64,
+    used: u64,
+    graph: Option<Made>,
+    /// No graph could be made of it, as where memory was short.
+    refused: bool,
+}
+
+struct Made {
+    graph: Graph,
+    results: Results,
+}
+
+/// Where a step's results are: logits, and the tokens drawn from them.
+#[derive(Clone)]
+pub struct Results {
+    logits: Arc<Buffer>,
+    tokens: Option<Arc<Buffer>>,
+}
+
+impl Results {
+    /// None where there is nothing, or a graph has it.
+    pub fn of(logits: &Part, tokens: Option<&Part>) -> Option<Self> {
+        let tokens = tokens.map(|tokens| tokens.buffer().cloned());
+        Some(Self { logits: logits.buffer()?.clone(), tokens: tokens.unwrap_or_default() })
+    }
+
+    /// Copies to the host what is wanted there, once it is computed: tokens, and the logits of rows that none was drawn
+    /// from.
+    pub fn read(&self, queue: &Queue, ids: &mut Ids, [rows, vocab]: [usize; 2], to: Head) -> Result<()> {
+        to.tokens.clear();
+        let Some(tokens) = &self.tokens else {
+            return read(queue, &self.logits, [0, rows], vocab, grown(to.logits, rows * vocab)?);
+        };
+        ids.read(queue, tokens, rows, to.tokens)?;
+        // Never shorter: what is drawn already has a place that is not looked at.
+        if to.logits.len() < rows * vocab {
+            grown(to.logits, rows * vocab)?;
+        }
+        let own = &mut to.logits[..rows * vocab];
+        for (row, _) in to.draws.iter().enumerate().filter(|(_, draw)| draw.is_none()) {
+            read(queue, &self.logits, [row, row + 1], vocab, &mut own[row * vocab..][..vocab])?;
+        }
+        Ok(())
+    }
+}
+
+/// Where ids come back to: page-locked, so that the copy is the device's own.
+#[derive(Default)]
+pub struct Ids(Option<Pinned>);
+
+impl Ids {
+    fn read(&mut self, queue: &Queue, from: &Buffer, count: usize, to: &mut Vec<i32>) -> Result<()> {
+        let bytes = count * size_of::<i32>();
+        let pinned = match self.0.take() {
+            Some(pinned) if pinned.len() >= bytes => pinned,
+            _ => Pinned::new(&queue.opened.device, bytes.next_power_of_two().max(4096), "a step's tokens")?,
+        };
+        let pinned = from.read_to(&queue.stream, 0, pinned, 0..bytes)?.wait()?;
+        reserve(to, count, "a step's tokens")?;
+        let word = |bytes: &[u8]| i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        to.extend(pinned[..bytes].chunks_exact(size_of::<i32>()).map(word));
+        self.0 = Some(pinned);
+        Ok(())
+    }
+}
+
+/// What is to become of a step.
+pub enum Way {
+    Give,
+    /// It is the second one of its shape.
+    Keep,
+    Leave,
+}
+
+#[derive(Default)]
+pub struct Graphs {
+    seen: Vec<Seen>,
+    clock: u64,
+    /// The step's own, once its model is known.
+    current: Option<(Shape, u64)>,
+}
+
+impl Graphs {
+    /// A step begins.
+    pub fn begin(&mut self, batch: &RaggedBatch, kv: (u64, KvLayout)) {
+        self.current = Shape::of(batch, 0, kv).map(|shape| (shape, 0));
+    }
+
+    /// How the step goes, which is `model`'s, where memory is of this generation.
+    pub fn choose(&mut self, model: usize, generation: u64) -> Way {
+        let Some((shape, _)) = self.current else { return Way::Give };
+        let shape = Shape { model, ..shape };
+        self.current = Some((shape, generation));
+        self.clock += 1;
+        self.seen.retain(|seen| seen.generation == generation);
+        let clock = self.clock;
+        if let Some(seen) = self.seen.iter_mut().find(|seen| seen.shape == shape) {
+            seen.used = clock;
+            return match seen.graph {
+                Some(_) => Way::Leave,
+                None if seen.refused => Way::Give,
+                None => Way::Keep,
+            };
+        }
+        if self.seen.len() >= MOST
+            && let Some(oldest) = (0..self.seen.len()).min_by_key(|n| self.seen[*n].used)
+        {
+            self.seen.swap_remove(oldest);
+        }
+        // Without memory for it, the shape is seen again.
+        if reserve(&mut self.seen, 1, "a step's shape").is_ok() {
+            self.seen.push(Seen { shape, generation, used: clock, graph: None, refused: false });
+        }
+        Way::Give
+    }
+
+    fn current(&mut self) -> Option<&mut Seen> {
+        let (shape, generation) = self.current?;
+        self.seen.iter_mut().find(|seen| seen.shape == shape && seen.generation == generation)
+    }
+
+    /// Makes a graph of what the step launched.
+    ///
+    /// # Safety
+    /// As `Function::launch` for each launch, as long as memory is of this generation.
+    pub unsafe fn keep(&mut self, queue: &Queue, kept: Kept, results: &Results) {
+        let Some(seen) = self.current() else { return };
+        // SAFETY: the caller's; with another generation the graph goes.
+        match unsafe { kept.graph(queue) } {
+            Ok(graph) => seen.graph = Some(Made { graph, results: results.clone() }),
+            // The step has run without it.
+            Err(_) => seen.refused = true,
+        }
+    }
+
+    /// Gives the step's graph to the device: where its results will be, None where there is none.
+    pub fn launch(&mut self, queue: &Queue) -> Result<Option<Results>> {
+        let Some(Seen { graph: Some(made), .. }) = self.current() else { return Ok(None) };
+        // SAFETY: `keep`'s; its memory is of this generation.
+        unsafe { made.graph.launch(&queue.stream)? };
+        Ok(Some(made.results.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::attention::KvType;
+    use crate::ops::SeqRows;
+
+    const KV: KvLayout =
+        KvLayout { kind: KvType::F16, layers: 1, kv_heads: 1, head_dim: 64, blocks: 4, block_size: 16 };
+
+    fn decode(rows: u32, position: u32) -> RaggedBatch {
+        RaggedBatch {
+            tokens: vec![1; rows as usize],
+            positions: vec![position; rows as usize],
+            seqs: (0..rows).map(|row| SeqRows { row, rows: 1, table: 0, table_len: 1 }).collect(),
+            logits_rows: (0..rows).collect(),
+            ..RaggedBatch::default()
+        }
+    }
+
+    fn shape(batch: &RaggedBatch) -> Option<Shape> {
+        Shape::of(batch, 1, (2, KV))
+    }
+
+    #[test]
+    fn decode_steps_have_shapes() {
+        assert_eq!(shape(&decode(3, 700)).map(|shape| (shape.rows, shape.pieces)), Some((3, 4)));
+        assert_eq!(shape(&decode(3, 512)), shape(&decode(3, 1023)));
+        assert_ne!(shape(&decode(3, 512)), shape(&decode(3, 511)));
+        assert_ne!(shape(&decode(3, 0)), shape(&RaggedBatch { draws: vec![None; 3], ..decode(3, 0) }));
+        let hidden = RaggedBatch { hidden_rows: vec![0], ..decode(1, 0) };
+        let fewer = RaggedBatch { logits_rows: vec![0], ..decode(2, 0) };
+        let mut prompt = decode(2, 0);
+        prompt.seqs.truncate(1);
+        assert!([hidden, fewer, prompt].iter().all(|batch| shape(batch).is_none()));
+    }
+
+    #[test]
+    fn shapes_that_were_used_longest_ago_go() {
+        let mut graphs = Graphs::default();
+        let mut way = |rows: u32, generation| {
+            graphs.begin(&decode(rows, 0), (2, KV));
+            graphs.choose(1, generation)
+        };
+        assert!(matches!(way(1, 0), Way::Give));
+        assert!(matches!(way(1, 0), Way::Keep));
+        assert!(matches!(way(1, 1), Way::Give), "other memory");
+        for rows in 2..=MOST as u32 {
+            assert!(matches!(way(rows, 1), Way::Give));
+        }
+        assert!(matches!(way(1, 1), Way::Keep), "used again");
+        assert!(matches!(way(1000, 1), Way::Give));
+        assert!(matches!(way(1, 1), Way::Keep));
+        assert!(matches!(way(2, 1), Way::Give), "it made room");
+    }
+}

@@ -1,0 +1,207 @@
+//! What a step's kernels read besides results and weights: token ids, positions, block tables, rotations.
+
+use super::graphs::pieces;
+use super::launch::Queue;
+use super::weights::floats;
+use crate::base::{Error, Result, reserve};
+use crate::device::{Buffer, Copying, Pinned};
+use crate::kernels::Pool;
+use crate::kernels::rows::rope;
+use crate::ops::{RaggedBatch, Rope};
+use std::sync::Arc;
+
+/// Memory on the device that is written once in a step, at most, and what it is copied from.
+#[derive(Default)]
+struct Slot {
+    memory: Option<Buffer>,
+    staging: Staging,
+}
+
+#[derive(Default)]
+enum Staging {
+    #[default]
+    None,
+    Idle(Pinned),
+    Busy(Copying),
+}
+
+const WHAT: &str = "a step's inputs";
+
+impl Slot {
+    /// Where `data` lies on the device, once the copy has had its turn. `generation` counts how often memory moved.
+    fn put(&mut self, queue: &Queue, data: &[u8], generation: &mut u64) -> Result<u64> {
+        let device = &queue.opened.device;
+        if self.memory.as_ref().is_none_or(|memory| memory.len() < data.len()) {
+            let bytes = data.len().next_power_of_two().max(4096);
+            *generation += 1;
+            queue.stream.synchronize()?;
+            (self.memory, self.staging) = (None, Staging::None);
+            self.memory = Some(Buffer::new(device, bytes, WHAT)?);
+        }
+        let Some(memory) = &self.memory else { return Err(Error::internal("inputs without memory")) };
+        let mut pinned = match std::mem::take(&mut self.staging) {
+            Staging::None => Pinned::new(device, memory.len(), WHAT)?,
+            Staging::Idle(pinned) => pinned,
+            // The step before has mostly waited for it.
+            Staging::Busy(copying) => copying.wait()?,
+        };
+        if data.is_empty() {
+            self.staging = Staging::Idle(pinned);
+        } else {
+            pinned[..data.len()].copy_from_slice(data);
+            self.staging = Staging::Busy(memory.write_from(&queue.stream, 0, pinned, 0..data.len())?);
+        }
+        memory.address(0)
+    }
+}
+
+fn words(values: &[u32]) -> &[u8] {
+    // SAFETY: words are as many bytes.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+/// Where a step's batch lies on the device.
+#[derive(Clone, Copy, Default)]
+pub struct OnDevice {
+    pub rows: usize,
+    pub tokens: u64,
+    pub positions: u64,
+    /// `[rows]`: where the block table of a row's sequence begins in `tables`.
+    pub tables_at: u64,
+    pub tables: u64,
+    /// Pieces of the longest context.
+    pub pieces: usize,
+}
+
+/// The inputs of one step.
+#[derive(Default)]
+pub struct Inputs {
+    batch: Slot,
+    pub at: OnDevice,
+    draws: Slot,
+    /// Each rope's rotations, in the order in which they were asked for: whose they are, and their factor.
+    turns: Vec<(Slot, Option<Turns>)>,
+    /// Other lists of the step; the first `listed` are this step's.
+    lists: Vec<List>,
+    listed: usize,
+    /// Counts how often any of it moved.
+    pub generation: u64,
+    words: Vec<u32>,
+    floats: Vec<f32>,
+}
+
+/// A list that is made once in a step.
+#[derive(Default)]
+struct List {
+    slot: Slot,
+    of: Option<ListOf>,
+    address: u64,
+}
+
+/// What a list is made of.
+#[derive(PartialEq, Eq)]
+enum ListOf {
+    /// Attention's, by what decides them; so many.
+    Tasks([usize; 4], usize),
+    Rows(Vec<u32>),
+}
+
+struct Turns {
+    inv_freq: Arc<[f32]>,
+    factor: f32,
+    address: u64,
+}
+
+impl Inputs {
+    /// A step begins.
+    pub fn begin(&mut self, queue: &Queue, batch: &RaggedBatch) -> Result<()> {
+        self.turns.iter_mut().for_each(|(_, turns)| *turns = None);
+        self.listed = 0;
+        let rows = batch.tokens.len();
+        if batch.positions.len() != rows && !batch.positions.is_empty() {
+            return Err(Error::internal("a step with other positions than rows"));
+        }
+        let all = &mut self.words;
+        all.clear();
+        reserve(all, 3 * rows + batch.block_tables.len(), "a step's inputs")?;
+        all.extend_from_slice(&batch.tokens);
+        all.extend_from_slice(&batch.positions);
+        all.resize(2 * rows, 0);
+        for seq in &batch.seqs {
+            all.extend(std::iter::repeat_n(seq.table, seq.rows as usize));
+        }
+        all.resize(3 * rows, 0);
+        all.extend_from_slice(&batch.block_tables);
+        let tokens = self.batch.put(queue, words(all), &mut self.generation)?;
+        let behind = |n: usize| tokens + (n * rows * size_of::<u32>()) as u64;
+        let [positions, tables_at, tables] = [1, 2, 3].map(behind);
+        self.at = OnDevice { rows, tokens, positions, tables_at, tables, pieces: pieces(batch) };
+        Ok(())
+    }
+
+    /// What the step's draws are made with.
+    pub fn draws(&mut self, queue: &Queue, fields: &[u8]) -> Result<u64> {
+        self.draws.put(queue, fields, &mut self.generation)
+    }
+
+    /// The rotations of the step's rows by `rope`, `[rows, 2 * pairs]`, as the CPU computes them.
+    pub fn turns(&mut self, queue: &Queue, pool: &Pool, positions: &[u32], rope: &Rope) -> Result<u64> {
+        let is = |turns: &Turns| Arc::ptr_eq(&turns.inv_freq, &rope.inv_freq) && turns.factor == rope.factor;
+        if let Some(known) = self.turns.iter().flat_map(|(_, turns)| turns).find(|turns| is(turns)) {
+            return Ok(known.address);
+        }
+        let len = positions.len() * 2 * rope.inv_freq.len();
+        let more = len.saturating_sub(self.floats.len());
+        reserve(&mut self.floats, more, "a step's rotations")?;
+        self.floats.resize(len, 0.0);
+        rope::table(pool, positions, &rope.inv_freq, rope.factor, &mut self.floats);
+        let free = self.turns.iter().position(|(_, turns)| turns.is_none());
+        let at = free.unwrap_or_else(|| {
+            self.turns.push((Slot::default(), None));
+            self.turns.len() - 1
+        });
+        let (slot, turns) = &mut self.turns[at];
+        let address = slot.put(queue, floats(&self.floats), &mut self.generation)?;
+        *turns = Some(Turns { inv_freq: rope.inv_freq.clone(), factor: rope.factor, address });
+        Ok(address)
+    }
+
+    /// Where attention's tasks lie, four words each, and how many there are: made where this step has none of the same key.
+    pub fn tasks(
+        &mut self,
+        queue: &Queue,
+        key: [usize; 4],
+        make: impl FnOnce() -> Result<Vec<u32>>,
+    ) -> Result<(u64, usize)> {
+        for list in &self.lists[..self.listed] {
+            match list.of {
+                Some(ListOf::Tasks(known, count)) if known == key => return Ok((list.address, count)),
+                _ => {}
+            }
+        }
+        let tasks = make()?;
+        let count = tasks.len() / 4;
+        Ok((self.put(queue, ListOf::Tasks(key, count), &tasks)?, count))
+    }
+
+    /// Where numbers of rows lie.
+    pub fn rows(&mut self, queue: &Queue, rows: &[u32]) -> Result<u64> {
+        let same = |list: &&List| matches!(&list.of, Some(ListOf::Rows(known)) if known == rows);
+        if let Some(list) = self.lists[..self.listed].iter().find(same) {
+            return Ok(list.address);
+        }
+        self.put(queue, ListOf::Rows(rows.to_vec()), rows)
+    }
+
+    fn put(&mut self, queue: &Queue, of: ListOf, values: &[u32]) -> Result<u64> {
+        if self.listed == self.lists.len() {
+            self.lists.push(List::default());
+        }
+        let list = &mut self.lists[self.listed];
+        list.of = None;
+        list.address = list.slot.put(queue, words(values), &mut self.generation)?;
+        list.of = Some(of);
+        self.listed += 1;
+        Ok(list.address)
+    }
+}

@@ -1,0 +1,345 @@
+//! Norms, quantization of activations as the weights' type wants it, the product and its bias.
+
+use super::CudaOps;
+use super::kernels::{GEMV_ROWS, PRODUCTS, Weights};
+use super::launch::{Arg, NULL, at};
+use super::parts::Part;
+use super::weights::{OnDevice, Vector};
+use crate::base::{Error, Result};
+use crate::kernels::Arithmetic;
+use crate::kernels::gemm::blocks::MOST;
+use crate::ops::{Activation, Norm, Projections};
+
+/// Threads of a block that works on one row.
+pub const ROW_THREADS: usize = 256;
+const GEMV_THREADS: usize = 128;
+const GEMM_THREADS: usize = 256;
+
+/// What a product's input is made of.
+#[derive(Clone, Copy)]
+pub enum Source<'a> {
+    Rows(&'a Part),
+    /// `x += y`, `y` normed first where there is a norm.
+    Sum {
+        x: &'a Part,
+        y: &'a Part,
+        norm: Option<&'a Norm>,
+    },
+    /// `[rows, 2 cols]`: gate, then up.
+    Gated {
+        gate_up: &'a Part,
+        activation: Activation,
+    },
+}
+
+/// Where outputs go: columns of `part` from `column` on.
+#[derive(Clone, Copy)]
+pub struct Outputs<'a> {
+    pub part: &'a Part,
+    pub column: usize,
+    /// What is added to all columns of `part`.
+    pub bias: Option<&'a Vector>,
+}
+
+/// Word `column`, of four bytes, of what begins at `address`.
+pub fn at_column(address: u64, column: usize) -> Arg {
+    (address + (column * size_of::<f32>()) as u64).into()
+}
+
+/// Shared memory of a kernel that keeps a row of so many floats.
+pub fn row_shared(stride: usize) -> usize {
+    4 * (stride.next_multiple_of(4) + 68)
+}
+
+/// Int8 activations.
+struct Quantized {
+    values: Part,
+    scales: Part,
+    sums: Part,
+}
+
+/// Of `activation` in kernels.
+fn number(activation: Activation) -> Arg {
+    Arg::Int(match activation {
+        Activation::SwiGlu => 0,
+        Activation::Relu2 => 1,
+        Activation::GeGlu => 2,
+    })
+}
+
+impl Source<'_> {
+    fn rows(&self) -> usize {
+        match self {
+            Self::Rows(x) | Self::Sum { x, .. } => x.dims[0],
+            Self::Gated { gate_up, .. } => gate_up.dims[0],
+        }
+    }
+
+    fn check(&self, rows: usize, cols: usize) -> Result<()> {
+        match self {
+            Self::Rows(x) => x.check("a product's input", [rows, cols]).map(drop),
+            Self::Sum { x, y, .. } => {
+                x.check("a sum", [rows, cols])?;
+                y.check("a sum", [rows, cols]).map(drop)
+            }
+            Self::Gated { gate_up, .. } => gate_up.check("gate and up", [rows, 2 * cols]).map(drop),
+        }
+    }
+}
+
+impl CudaOps {
+    /// `[rows, sum of the matrices' rows]`.
+    pub(super) fn product(&self, source: Source, norm: Option<&Norm>, weights: &Projections) -> Result<Part> {
+        if self.queue.leaves() {
+            return self.part(source.rows(), weights.matrices.iter().map(|m| m.rows).sum());
+        }
+        let held = weights.matrices.iter().map(|m| self.matrix(m)).collect::<Result<Vec<_>>>()?;
+        let matrices: Vec<&OnDevice> = held.iter().map(|m| &**m).collect();
+        let Some(cols) = weights.matrices.first().map(|m| m.cols) else {
+            return Err(Error::internal("a product without matrices"));
+        };
+        if weights.matrices.iter().any(|m| m.cols != cols) {
+            return Err(Error::internal("the weights of one product differ in width"));
+        }
+        let rows = source.rows();
+        source.check(rows, cols)?;
+        let width = weights.matrices.iter().map(|m| m.rows).sum();
+        if weights.bias.as_ref().is_some_and(|bias| bias.len() != width) {
+            return Err(Error::internal("the bias is not as wide as the product"));
+        }
+        let bias = weights.bias.as_ref().map(|bias| self.vector(bias)).transpose()?;
+        let out = self.part(rows, width)?;
+        let to = Outputs { part: &out, column: 0, bias: bias.as_deref() };
+        if weights.norms.is_empty() {
+            self.products(source, norm, &matrices, cols, to)?;
+        } else {
+            if weights.norms.len() != matrices.len() {
+                return Err(Error::internal("other norms than matrices"));
+            }
+            let x = self.floats(source, norm, cols)?;
+            let x = x.as_ref().map_or_else(|| plain(source), Ok)?;
+            let mut norms = weights.norms.iter();
+            each(matrices.chunks(1), to, |matrix, to| {
+                self.products(Source::Rows(x), norms.next(), matrix, cols, to)
+            })?;
+        }
+        Ok(out)
+    }
+
+    /// Products with all of `matrices`, side by side.
+    fn products(
+        &self,
+        source: Source,
+        norm: Option<&Norm>,
+        matrices: &[&OnDevice],
+        cols: usize,
+        to: Outputs,
+    ) -> Result<()> {
+        let arithmetic = |m: &OnDevice| PRODUCTS[m.product].arithmetic;
+        let rows_scaled = |m: &OnDevice| matches!(arithmetic(m), Arithmetic::Ternary | Arithmetic::Int8);
+        let stride = matrices[0].columns;
+        let launches = matrices.chunk_by(|a, b| a.product == b.product).flat_map(|run| run.chunks(MOST));
+        if matrices.iter().all(|m| rows_scaled(m) && m.columns == stride) {
+            let x = self.quantized(source, norm, cols, stride)?;
+            return each(launches, to, |matrices, to| self.int8_product(&x, matrices, to));
+        }
+        // Rows are made once, and then as each of the matrices takes them.
+        let own = self.floats(source, norm, cols)?;
+        let x = own.as_ref().map_or_else(|| plain(source), Ok)?;
+        let made = |of: Arithmetic, make: &dyn Fn() -> Result<Quantized>| {
+            matrices.iter().any(|m| arithmetic(m) == of).then(make).transpose()
+        };
+        let short = made(Arithmetic::Blocks32, &|| self.blocks(x, 32))?;
+        let long = made(Arithmetic::Blocks256, &|| self.blocks(x, 256))?;
+        each(launches, to, |matrices, to| match (arithmetic(matrices[0]), &short, &long) {
+            (Arithmetic::Float, ..) => self.float_product(x, matrices, to),
+            (Arithmetic::Blocks32, Some(x), _) | (Arithmetic::Blocks256, _, Some(x)) => {
+                self.int8_product(x, matrices, to)
+            }
+            _ => {
+                let x = self.quantized(Source::Rows(x), None, cols, matrices[0].columns)?;
+                self.int8_product(&x, matrices, to)
+            }
+        })
+    }
+
+    /// The input in f32; None where it is what the source has already.
+    fn floats(&self, source: Source, norm: Option<&Norm>, cols: usize) -> Result<Option<Part>> {
+        match (source, norm) {
+            (Source::Rows(_), None) => Ok(None),
+            _ => self.row_floats(source, norm, cols).map(Some),
+        }
+    }
+
+    /// The input in f32.
+    pub(super) fn row_floats(&self, source: Source, norm: Option<&Norm>, cols: usize) -> Result<Part> {
+        let rows = source.rows();
+        source.check(rows, cols)?;
+        self.check_norm(norm, cols)?;
+        let out = self.part(rows, cols)?;
+        let mut args = self.source_args(source, norm)?;
+        args.extend([out.arg()?, Arg::int(cols)]);
+        let kernels = self.kernels();
+        let kernel =
+            if matches!(source, Source::Gated { .. }) { &kernels.gated_norm } else { &kernels.add_norm };
+        // SAFETY: all are of `rows` rows of `cols` columns, as checked.
+        unsafe { self.launch(kernel, [rows, 1, 1], ROW_THREADS, row_shared(cols), &args)? };
+        Ok(out)
+    }
+
+    /// The input in int8, a scale for each row, rows of `stride` with zeros behind `cols`.
+    fn quantized(
+        &self,
+        source: Source,
+        norm: Option<&Norm>,
+        cols: usize,
+        stride: usize,
+    ) -> Result<Quantized> {
+        let rows = source.rows();
+        self.check_norm(norm, cols)?;
+        let (values, scales, sums) = (self.bytes(rows * stride)?, self.part(1, rows)?, self.part(1, rows)?);
+        let mut args = self.source_args(source, norm)?;
+        args.extend([values.arg()?, scales.arg()?, sums.arg()?]);
+        args.extend([Arg::int(cols), Arg::int(stride)]);
+        let kernels = self.kernels();
+        let kernel = match source {
+            Source::Gated { .. } => &kernels.gated_norm_quantize,
+            _ => &kernels.add_norm_quantize,
+        };
+        // SAFETY: as in `floats`; values are `[rows, stride]`, scales and sums `[rows]`.
+        unsafe { self.launch(kernel, [rows, 1, 1], ROW_THREADS, row_shared(stride), &args)? };
+        Ok(Quantized { values, scales, sums })
+    }
+
+    /// The arguments that the kernels of `floats` and of `quantized` begin with.
+    fn source_args(&self, source: Source, norm: Option<&Norm>) -> Result<Vec<Arg>> {
+        let (weight, eps) = self.norm_args(norm)?;
+        Ok(match source {
+            Source::Rows(x) => vec![x.arg()?, NULL, NULL, 0.0.into(), weight, eps],
+            Source::Sum { x, y, norm } => {
+                let (y_weight, y_eps) = self.norm_args(norm)?;
+                vec![x.arg()?, y.arg()?, y_weight, y_eps, weight, eps]
+            }
+            Source::Gated { gate_up, activation } => {
+                vec![gate_up.arg()?, number(activation), weight, eps]
+            }
+        })
+    }
+
+    /// Refuses rows that a block cannot keep in its shared memory. `Unsupported`.
+    pub(super) fn check_row(&self, cols: usize) -> Result<()> {
+        // As int8, a row is padded to 128 columns.
+        let (needed, most) = (row_shared(cols.next_multiple_of(128)), self.facts().shared_bytes);
+        match needed <= most {
+            true => Ok(()),
+            false => Err(Error::unsupported(format!(
+                "rows of {cols} columns take {needed} bytes of shared memory, and the device has {most} for a block"
+            ))),
+        }
+    }
+
+    /// Refuses a norm of other columns.
+    pub(super) fn check_norm(&self, norm: Option<&Norm>, cols: usize) -> Result<()> {
+        match norm.is_none_or(|norm| norm.weight.len() == cols) {
+            true => Ok(()),
+            false => Err(Error::internal("the norm is not as wide as the rows")),
+        }
+    }
+
+    /// A norm's weight and eps.
+    pub(super) fn norm_args(&self, norm: Option<&Norm>) -> Result<(Arg, Arg)> {
+        let Some(norm) = norm else { return Ok((NULL, 0.0.into())) };
+        Ok((at(&self.vector(&norm.weight)?.values)?, norm.eps.into()))
+    }
+
+    /// int8 with a scale for each `each` columns, 32 or 256.
+    fn blocks(&self, x: &Part, each: usize) -> Result<Quantized> {
+        let ([rows, cols], kernels) = (x.dims, self.kernels());
+        let blocks = rows * cols / each;
+        // Sums are of 32 columns, and of 16 in long blocks.
+        let (kernel, sums) = match each {
+            32 => (&kernels.quantize_blocks32, blocks),
+            _ => (&kernels.quantize_blocks256, 16 * blocks),
+        };
+        let (values, scales, sums) = (self.bytes(rows * cols)?, self.part(1, blocks)?, self.bytes(2 * sums)?);
+        let args = [x.arg()?, values.arg()?, scales.arg()?, sums.arg()?, Arg::long(blocks)];
+        let grid = [blocks.div_ceil(ROW_THREADS / 32), 1, 1];
+        // SAFETY: `blocks` blocks of x and of values, one scale for each, and as many sums as the kernel says.
+        unsafe { self.launch(kernel, grid, ROW_THREADS, 0, &args)? };
+        Ok(Quantized { values, scales, sums })
+    }
+
+    fn int8_product(&self, x: &Quantized, matrices: &[&OnDevice], to: Outputs) -> Result<()> {
+        self.run_product(vec![x.values.arg()?, x.scales.arg()?, x.sums.arg()?], matrices, to)
+    }
+
+    pub(super) fn float_product(&self, x: &Part, matrices: &[&OnDevice], to: Outputs) -> Result<()> {
+        self.run_product(vec![x.arg()?], matrices, to)
+    }
+
+    /// One launch for up to `MOST` matrices of one product.
+    fn run_product(&self, x: Vec<Arg>, matrices: &[&OnDevice], to: Outputs) -> Result<()> {
+        let (first, [tokens, stride]) = (matrices[0], to.part.dims);
+        let (product, kernels) = (&PRODUCTS[first.product], &self.kernels().products[first.product]);
+        let mut args = vec![at_column(to.part.address()?, to.column)];
+        args.extend(x);
+        args.push(match to.bias {
+            Some(bias) => at_column(bias.values.address(0)?, to.column),
+            None => NULL,
+        });
+        args.extend([Arg::int(tokens), Arg::int(first.columns), Arg::long(stride)]);
+        for n in 0..MOST {
+            args.extend(matrix_args(product.weights, matrices.get(n).copied())?);
+        }
+        let blocks = |outputs: usize| matrices.iter().map(|m| m.rows.div_ceil(outputs)).sum();
+        let which = GEMV_ROWS.iter().position(|most| tokens <= *most);
+        let (function, grid, threads, shared) = match which {
+            Some(which) => {
+                let (outputs, shared) = product.gemv(which);
+                (&kernels.gemv[which], [blocks(outputs), 1, 1], GEMV_THREADS, shared)
+            }
+            None => {
+                let ([tile, outputs], shared) = product.gemm();
+                (&kernels.gemm, [tokens.div_ceil(tile), blocks(outputs), 1], GEMM_THREADS, shared)
+            }
+        };
+        // SAFETY: what was made for this product, in the sizes that its kernels say.
+        unsafe { self.launch(function, grid, threads, shared, &args) }
+    }
+}
+
+/// What kernels take of a matrix of its own; none has no rows.
+fn matrix_args(weights: Weights, matrix: Option<&OnDevice>) -> Result<Vec<Arg>> {
+    let (mut args, mut rows) = ([NULL, NULL, Arg::Int(0)], 0);
+    if let Some(matrix) = matrix {
+        args = [at(&matrix.codes)?, at(&matrix.scales)?, Arg::Int(matrix.scale_step)];
+        rows = matrix.rows;
+    }
+    let own = match weights {
+        Weights::Whole => 3,
+        Weights::Blocks | Weights::Supers | Weights::Scaled => 2,
+        Weights::Dense => 1,
+    };
+    Ok(args[..own].iter().copied().chain([Arg::int(rows)]).collect())
+}
+
+/// Runs each of some matrices that stand side by side, and whose outputs do.
+fn each<'a>(
+    runs: impl Iterator<Item = &'a [&'a OnDevice]>,
+    mut to: Outputs,
+    mut run: impl FnMut(&[&OnDevice], Outputs) -> Result<()>,
+) -> Result<()> {
+    for matrices in runs {
+        run(matrices, to)?;
+        to.column += matrices.iter().map(|m| m.rows).sum::<usize>();
+    }
+    Ok(())
+}
+
+/// The rows of a source that are its input as they are.
+fn plain<'a>(source: Source<'a>) -> Result<&'a Part> {
+    match source {
+        Source::Rows(x) => Ok(x),
+        _ => Err(Error::internal("a sum or a gate that was not computed")),
+    }
+}

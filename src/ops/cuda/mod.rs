@@ -1,0 +1,334 @@
+//! The operations on an NVIDIA device: the same steps as `FusedOps`, by the kernels of `cuda/kernels`, with the same bits.
+//!
+//! Everything is given to one stream, so each operation sees what those before it wrote; the host waits where it reads.
+
+mod attention;
+mod draw;
+mod graphs;
+mod inputs;
+mod kernels;
+mod kv;
+mod launch;
+mod linear;
+mod lora;
+mod parts;
+mod repack;
+mod weights;
+
+pub use kv::DeviceKv;
+pub use parts::Part;
+
+use super::{
+    Activation, Adapted, Attention, AttentionShape, Head, KvCache, KvLayout, Norm, OpSet, Owned, Paging,
+    Projections, RaggedBatch, Site, Weight,
+};
+use crate::base::sync::Mutex;
+use crate::base::{Error, Result};
+use crate::device::{DeviceFacts, Function};
+use crate::kernels::{Matrix, Pool};
+use attention::Attend;
+use graphs::{Graphs, Ids, Results, Way};
+use inputs::Inputs;
+use kernels::Kernels;
+use launch::{Arg, Launches, Opened, Queue};
+use linear::{ROW_THREADS, Source, row_shared};
+use lora::Loras;
+use parts::Parts;
+use std::collections::HashMap;
+use std::sync::Arc;
+use weights::{Key, OnDevice, Vector, key_of};
+
+/// An engine's operations on a device, with the scratch memory of one forward pass at a time.
+pub struct CudaOps {
+    queue: Arc<Queue>,
+    parts: Arc<Parts>,
+    /// Computes rotations.
+    pool: Arc<Pool>,
+    inputs: Mutex<Inputs>,
+    held: Mutex<Held>,
+    loras: Mutex<Loras>,
+    graphs: Mutex<Graphs>,
+    ids: Mutex<Ids>,
+}
+
+/// What this engine has on the device, by where it lies on the host.
+#[derive(Default)]
+struct Held {
+    matrices: HashMap<Key, Arc<OnDevice>>,
+    vectors: HashMap<usize, Arc<Vector>>,
+}
+
+impl CudaOps {
+    /// On device `number`. `Unsupported` where there is none that we can use, or this library was built without kernels
+    /// for it.
+    pub fn new(number: u32, pool: Arc<Pool>) -> Result<Self> {
+        let queue = Queue::new(Opened::get(number)?)?;
+        Ok(Self {
+            queue,
+            parts: Arc::default(),
+            pool,
+            inputs: Mutex::default(),
+            held: Mutex::default(),
+            loras: Mutex::default(),
+            graphs: Mutex::default(),
+            ids: Mutex::default(),
+        })
+    }
+
+    pub fn facts(&self) -> &DeviceFacts {
+        self.queue.opened.device.facts()
+    }
+
+    fn kernels(&self) -> &Kernels {
+        self.queue.kernels()
+    }
+
+    /// # Safety
+    /// As `Function::launch`.
+    unsafe fn launch(
+        &self,
+        function: &Function,
+        blocks: [usize; 3],
+        threads: usize,
+        shared: usize,
+        args: &[Arg],
+    ) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.queue.launch(function, blocks, threads, shared, args) }
+    }
+
+    fn part(&self, rows: usize, columns: usize) -> Result<Part> {
+        Part::new(&self.queue, &self.parts, rows, columns)
+    }
+
+    fn bytes(&self, bytes: usize) -> Result<Part> {
+        Part::bytes(&self.queue, &self.parts, bytes)
+    }
+
+    /// Rows `rows` of `x`.
+    fn gather(&self, x: &Part, rows: &[u32]) -> Result<Part> {
+        let [count, cols] = x.dims;
+        if rows.iter().any(|row| *row as usize >= count) {
+            return Err(Error::internal(format!("rows {rows:?} of {count}")));
+        }
+        let out = self.part(rows.len(), cols)?;
+        let listed = self.inputs.lock().rows(&self.queue, rows)?;
+        let args = [x.arg()?, listed.into(), out.arg()?, Arg::int(cols)];
+        // SAFETY: the rows are x's; out is `[rows, cols]`.
+        unsafe { self.launch(&self.kernels().gather_rows, [rows.len(), 1, 1], ROW_THREADS, 0, &args)? };
+        Ok(out)
+    }
+
+    fn matrix(&self, matrix: &Matrix) -> Result<Arc<OnDevice>> {
+        let Queue { opened, stream, .. } = &*self.queue;
+        let mut held = self.held.lock();
+        let key = key_of(matrix);
+        if let Some(known) = held.matrices.get(&key) {
+            return Ok(known.clone());
+        }
+        let made = opened.weights.matrix(opened, stream, &self.pool, matrix)?;
+        held.matrices.insert(key, made.clone());
+        Ok(made)
+    }
+
+    fn vector(&self, vector: &Arc<[f32]>) -> Result<Arc<Vector>> {
+        let Queue { opened, stream, .. } = &*self.queue;
+        let mut held = self.held.lock();
+        let key = vector.as_ptr() as usize;
+        if let Some(known) = held.vectors.get(&key) {
+            return Ok(known.clone());
+        }
+        let made = opened.weights.vector(opened, stream, vector)?;
+        held.vectors.insert(key, made.clone());
+        Ok(made)
+    }
+}
+
+impl OpSet for CudaOps {
+    fn hold(&self, weight: Weight) -> Result<()> {
+        match weight {
+            Weight::Table(table) => self.matrix(table).map(drop),
+            Weight::Product(weights) => {
+                weights.matrices.iter().try_for_each(|matrix| self.check_row(matrix.cols))?;
+                weights.matrices.iter().try_for_each(|matrix| self.matrix(matrix).map(drop))?;
+                let norms = weights.norms.iter().map(|norm| &norm.weight);
+                norms.chain(&weights.bias).try_for_each(|vector| self.vector(vector).map(drop))
+            }
+            Weight::Norm(norm) => self.vector(&norm.weight).map(drop),
+            Weight::Adapter(lora) => self.loras.lock().hold(&self.queue, &self.pool, lora).map(drop),
+        }
+    }
+
+    fn finish(&self) -> Result<()> {
+        self.queue.stream.synchronize()
+    }
+
+    fn free_bytes(&self) -> Option<Result<usize>> {
+        Some(self.queue.opened.device.free_bytes())
+    }
+
+    fn kv_cache(&self, layout: KvLayout) -> Result<KvCache> {
+        self.check_heads(&layout)?;
+        Ok(KvCache::on_device(layout, DeviceKv::new(&self.queue, &layout)?))
+    }
+
+    fn begin(&self, batch: &RaggedBatch, kv: &KvCache) -> Result<()> {
+        let kv = (kv.device()?.address()?, kv.layout);
+        self.queue.give();
+        self.loras.lock().forget();
+        let outputs = batch.logits_rows.len().max(batch.hidden_rows.len());
+        self.parts.begin(&self.queue, batch.tokens.len(), outputs)?;
+        self.inputs.lock().begin(&self.queue, batch)?;
+        self.graphs.lock().begin(batch, kv);
+        Ok(())
+    }
+
+    fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Owned> {
+        let (rows, cols) = (batch.tokens.len(), table.cols);
+        if let Some(id) = batch.tokens.iter().find(|id| **id as usize >= table.rows) {
+            return Err(Error::internal(format!("token id {id}: the embedding has {} rows", table.rows)));
+        }
+        let inputs = self.inputs.lock();
+        let generation = inputs.generation + self.parts.generation();
+        match self.graphs.lock().choose(table.data.as_ptr() as usize, generation) {
+            Way::Give => {}
+            Way::Keep => self.queue.keep(),
+            Way::Leave => self.queue.leave(),
+        }
+        let out = self.part(rows, cols)?;
+        if self.queue.leaves() {
+            return Ok(out.into());
+        }
+        let held = self.matrix(table)?;
+        let args = held.embed_args(inputs.at.tokens, scale, out.arg()?, cols)?;
+        let kernel = &self.kernels().products[held.product].embed;
+        // SAFETY: ids are rows of the table; out is `[rows, cols]`.
+        unsafe { self.launch(kernel, [rows, 1, 1], ROW_THREADS, 0, &args)? };
+        Ok(out.into())
+    }
+
+    fn linear(&self, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<Owned> {
+        Ok(self.product(Source::Rows(x.part()?), norm, weights)?.into())
+    }
+
+    fn draws(&self) -> bool {
+        true
+    }
+
+    fn head(&self, to: Head, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<()> {
+        let logits = self.product(Source::Rows(x.part()?), norm, weights)?;
+        let draws = logits.dims[1] <= draw::VOCABULARY && to.draws.len() == logits.dims[0];
+        let tokens = if draws { Some(self.draw(&logits, to.draws)?) } else { None };
+        let made = Results::of(&logits, tokens.as_ref());
+        let made = match (self.queue.end(), made) {
+            (Launches::Left, _) => self.graphs.lock().launch(&self.queue)?,
+            (Launches::Kept(kept), Some(made)) => {
+                // SAFETY: weights stay as long as these operations, all other memory for this generation.
+                unsafe { self.graphs.lock().keep(&self.queue, kept, &made) };
+                Some(made)
+            }
+            (_, made) => made,
+        };
+        match made {
+            Some(made) => made.read(&self.queue, &mut self.ids.lock(), logits.dims, to),
+            None => {
+                to.tokens.clear();
+                logits.copy_to(to.logits)
+            }
+        }
+    }
+
+    fn head_bytes(&self, rows: usize, vocab: usize) -> usize {
+        // Logits, and the room of a draw.
+        rows.saturating_mul(vocab).saturating_mul(12)
+    }
+
+    fn norm(&self, x: &Owned, norm: &Norm) -> Result<Owned> {
+        let x = x.part()?;
+        Ok(self.row_floats(Source::Rows(x), Some(norm), x.dims[1])?.into())
+    }
+
+    fn attention(
+        &self,
+        qkv: &Owned,
+        paging: &Paging,
+        kv: &KvCache,
+        layer: usize,
+        how: &Attention,
+    ) -> Result<Owned> {
+        let (qkv, layout, layer) = (qkv.part()?, &kv.layout, kv.device()?.layer(layer)?);
+        paging.check_cache(layout)?;
+        let pieces = self.inputs.lock().at.pieces;
+        Ok(self.attend(&Attend { qkv, paging, layout, how, layer, pieces })?.into())
+    }
+
+    fn attention_bytes(&self, shape: &AttentionShape, context: usize) -> usize {
+        attention::state_bytes(shape, context)
+    }
+
+    fn gated(&self, gate_up: &Owned, activation: Activation) -> Result<Owned> {
+        let gate_up = gate_up.part()?;
+        Ok(self.row_floats(Source::Gated { gate_up, activation }, None, gate_up.dims[1] / 2)?.into())
+    }
+
+    fn add(&self, x: &mut Owned, y: &Owned, norm: Option<&Norm>) -> Result<()> {
+        let (x, y) = (x.part()?, y.part()?);
+        let [rows, cols] = x.dims;
+        y.check("a sum", x.dims)?;
+        if self.queue.leaves() {
+            return Ok(());
+        }
+        self.check_norm(norm, cols)?;
+        let (to, from) = (x.arg()?, y.arg()?);
+        if norm.is_none() {
+            let grid = [(rows * cols).div_ceil(ROW_THREADS), 1, 1];
+            let args = [to, from, Arg::long(rows * cols)];
+            // SAFETY: both have so many elements.
+            return unsafe { self.launch(&self.kernels().add, grid, ROW_THREADS, 0, &args) };
+        }
+        let (weight, eps) = self.norm_args(norm)?;
+        let args = [to, from, weight, eps, Arg::int(cols)];
+        // SAFETY: both are `[rows, cols]`, the weight is `[cols]`.
+        unsafe {
+            self.launch(&self.kernels().add_rms_norm, [rows, 1, 1], ROW_THREADS, row_shared(cols), &args)
+        }
+    }
+
+    fn rows(&self, x: &Owned, rows: &[u32]) -> Result<Owned> {
+        self.gather(x.part()?, rows).map(Owned::from)
+    }
+
+    fn adapt(
+        &self,
+        y: &mut Owned,
+        x: &Owned,
+        weights: &Projections,
+        adapted: &[Adapted],
+        site: Site,
+    ) -> Result<()> {
+        adapted.iter().try_for_each(|adapted| self.update(y.part()?, x.part()?, weights, adapted, site))
+    }
+
+    fn add_linear(
+        &self,
+        x: &mut Owned,
+        y: &Owned,
+        y_norm: Option<&Norm>,
+        norm: Option<&Norm>,
+        weights: &Projections,
+    ) -> Result<Owned> {
+        let (x, y) = (x.part()?, y.part()?);
+        self.check_norm(y_norm, x.dims[1])?;
+        Ok(self.product(Source::Sum { x, y, norm: y_norm }, norm, weights)?.into())
+    }
+
+    fn gated_linear(
+        &self,
+        gate_up: &Owned,
+        activation: Activation,
+        norm: Option<&Norm>,
+        weights: &Projections,
+    ) -> Result<Owned> {
+        Ok(self.product(Source::Gated { gate_up: gate_up.part()?, activation }, norm, weights)?.into())
+    }
+}

@@ -1,0 +1,225 @@
+//! Weights as device kernels want them (`cuda/kernels/weights.cuh`), of what files have: what is between the codes of files
+//! goes to places of its own, and bits that a file spreads over a block are brought together; a code's value stays.
+
+use super::weights::{Planes, refused};
+use crate::base::{Result, reserve};
+use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::{DType, Matrix, Pool};
+use std::borrow::Cow;
+
+const NOTHING: Cow<'static, [u8]> = Cow::Borrowed(&[]);
+
+/// Elements that are multiplied as floats.
+pub fn as_it_is(matrix: &Matrix) -> Result<Planes<'_>> {
+    Ok(Planes { codes: Cow::Borrowed(&matrix.data), scales: NOTHING, scale_step: 0 })
+}
+
+/// Codes, and behind them one scale.
+pub fn i2s(matrix: &Matrix) -> Result<Planes<'_>> {
+    let (codes, behind) = matrix.data.split_at(matrix.rows * matrix.cols / 4);
+    let scale = behind.get(..4).ok_or_else(|| refused(DType::I2S, "weights without a scale"))?;
+    Ok(Planes { codes: Cow::Borrowed(codes), scales: Cow::Borrowed(scale), scale_step: 0 })
+}
+
+/// Codes of padded rows, and behind all of them a scale for each row.
+pub fn ternary(matrix: &Matrix) -> Result<Planes<'_>> {
+    let (elements, bytes) = DType::Ternary.block();
+    let (codes, scales) = matrix.data.split_at(matrix.rows * matrix.cols.div_ceil(elements) * bytes);
+    Ok(Planes { codes: Cow::Borrowed(codes), scales: Cow::Borrowed(scales), scale_step: 1 })
+}
+
+/// Row after row of what `formats::panels` lays out: lines of 64 bytes, four columns of each of sixteen rows, and at last
+/// their scales.
+pub fn int8(matrix: &Matrix) -> Result<Planes<'_>> {
+    let width = matrix.cols.next_multiple_of(128);
+    let (mut codes, mut scales) = (zeros(matrix.rows * width)?, Vec::new());
+    reserve(&mut scales, 4 * matrix.rows, WHAT)?;
+    for (row, to) in codes.chunks_exact_mut(width).enumerate() {
+        let panel = &matrix.data[row / 16 * (width / 4 + 1) * 64 + row % 16 * 4..];
+        for (n, to) in to.chunks_exact_mut(4).enumerate() {
+            to.copy_from_slice(&panel[64 * n..][..4]);
+        }
+        scales.extend_from_slice(&panel[16 * width..][..4]);
+    }
+    Ok(Planes { codes: Cow::Owned(codes), scales: Cow::Owned(scales), scale_step: 1 })
+}
+
+const WHAT: &str = "weights on their way to the device";
+
+fn zeros(bytes: usize) -> Result<Vec<u8>> {
+    let mut list = Vec::new();
+    reserve(&mut list, bytes, WHAT)?;
+    list.resize(bytes, 0);
+    Ok(list)
+}
+
+/// Two bytes for the n-th 32 columns of a super-block.
+type Group = fn(&[u8], usize) -> [u8; 2];
+
+/// A type's block as files pack it (github.com/ggml-org/ggml, ggml-quants.c).
+pub struct Block {
+    /// Where the scale is, and the minimum, both f16.
+    scale: usize,
+    minimum: Option<usize>,
+    /// Bits of a code in the low plane, and further ones in the high plane.
+    bits: [usize; 2],
+    /// Code of column `i`.
+    code: fn(&[u8], usize) -> u8,
+    group: Option<Group>,
+}
+
+/// Column `i` of codes of `BITS` bits from byte `AT` on: four bits have columns 0 to 15 in the low halves, fewer have
+/// neighbors in one byte.
+fn plain<const BITS: usize, const AT: usize>(b: &[u8], i: usize) -> u8 {
+    match BITS {
+        8 => b[AT + i],
+        4 => b[AT + i % 16] >> (i / 16 * 4) & 15,
+        _ => b[AT + i * BITS / 8] >> (i * BITS % 8) & ((1 << BITS) - 1),
+    }
+}
+
+/// As `plain` of four bits, with the fifth bits in the four bytes before.
+fn five<const AT: usize>(b: &[u8], i: usize) -> u8 {
+    plain::<4, AT>(b, i) | (b[AT - 4 + i / 8] >> (i % 8) & 1) << 4
+}
+
+/// Two bits of 128 columns in 32 bytes, from byte `AT` on.
+fn quarter<const AT: usize>(b: &[u8], i: usize) -> u8 {
+    b[AT + i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3
+}
+
+/// Q4_K's codes, from byte `AT` on.
+fn half<const AT: usize>(b: &[u8], i: usize) -> u8 {
+    b[AT + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15
+}
+
+/// Six bits of each scale and minimum: whole ones of the first four, whose bytes have the others' high bits.
+fn sixes(b: &[u8], n: usize) -> [u8; 2] {
+    match n {
+        0..4 => [b[4 + n] & 63, b[8 + n] & 63],
+        _ => [b[8 + n] & 15 | b[n] >> 6 << 4, b[8 + n] >> 4 | b[4 + n] >> 6 << 4],
+    }
+}
+
+/// Q3_K's: low halves of the sixteen scales, then the high two bits of each; 32 too large.
+fn threes(b: &[u8], n: usize) -> [u8; 2] {
+    [2 * n, 2 * n + 1].map(|group| {
+        let (low, high) =
+            (b[96 + group % 8] >> (group / 8 * 4) & 15, b[104 + group % 4] >> (group / 4 * 2) & 3);
+        (low | high << 4).wrapping_sub(32)
+    })
+}
+
+const fn short(bits: [usize; 2], minimum: Option<usize>, code: fn(&[u8], usize) -> u8) -> Block {
+    Block { scale: 0, minimum, bits, code, group: None }
+}
+
+pub const Q8_0: Block = short([8, 0], None, plain::<8, 2>);
+pub const Q4_0: Block = short([4, 0], None, plain::<4, 2>);
+pub const Q4_1: Block = short([4, 0], Some(2), plain::<4, 4>);
+pub const Q5_0: Block = short([4, 1], None, five::<6>);
+pub const Q5_1: Block = short([4, 1], Some(2), five::<8>);
+pub const Q2_0: Block = short([2, 0], None, plain::<2, 2>);
+pub const Q1_0: Block = short([1, 0], None, plain::<1, 2>);
+pub const TQ2_0: Block = Block { scale: 64, minimum: None, bits: [2, 0], code: quarter::<0>, group: None };
+pub const Q2_K: Block = Block {
+    scale: 80,
+    minimum: Some(82),
+    bits: [2, 0],
+    code: quarter::<16>,
+    group: Some(|b, n| [b[2 * n], b[2 * n + 1]]),
+};
+pub const Q3_K: Block = Block {
+    scale: 108,
+    minimum: None,
+    bits: [2, 1],
+    code: |b, i| quarter::<32>(b, i) | (b[i % 32] >> (i / 32) & 1) << 2,
+    group: Some(threes),
+};
+pub const Q4_K: Block =
+    Block { scale: 0, minimum: Some(2), bits: [4, 0], code: half::<16>, group: Some(sixes) };
+pub const Q5_K: Block = Block {
+    scale: 0,
+    minimum: Some(2),
+    bits: [4, 1],
+    code: |b, i| half::<48>(b, i) | (b[16 + i % 32] >> (i / 32) & 1) << 4,
+    group: Some(sixes),
+};
+pub const Q6_K: Block = Block {
+    scale: 208,
+    minimum: None,
+    bits: [4, 2],
+    code: |b, i| b[i / 128 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15 | quarter::<128>(b, i) << 4,
+    group: Some(|b, n| [b[192 + 2 * n], b[193 + 2 * n]]),
+};
+
+/// Column `i`'s bits, to the words of its 32 columns as kernels read them: neighbors in the neighboring bytes of a word.
+fn put(bits: usize, words: &mut [u8], i: usize, code: u8) {
+    let in_byte = 8 / bits;
+    let (word, place) = match bits {
+        4 => (i / 4 % 4, i / 16),
+        _ => (i / (4 * in_byte), i / 4 % in_byte),
+    };
+    words[4 * word + i % 4] |= code << (place * bits);
+}
+
+/// One row's places in the planes.
+struct Row<'a> {
+    low: &'a mut [u8],
+    high: &'a mut [u8],
+    groups: &'a mut [u8],
+    scales: &'a mut [u8],
+}
+
+impl Block {
+    fn row(&self, elements: usize, from: &[u8], bytes: usize, to: Row) {
+        let [bits, high] = self.bits;
+        let each = if self.minimum.is_some() { 4 } else { 2 };
+        for (n, block) in from.chunks_exact(bytes).enumerate() {
+            let scale = &mut to.scales[n * each..][..each];
+            scale[..2].copy_from_slice(&block[self.scale..][..2]);
+            if let Some(minimum) = self.minimum {
+                scale[2..].copy_from_slice(&block[minimum..][..2]);
+            }
+            for i in 0..elements {
+                let (code, b) = ((self.code)(block, i), (n * elements + i) / 32);
+                put(bits, &mut to.low[b * 4 * bits..][..4 * bits], i % 32, code & (!0u8 >> (8 - bits)));
+                if high > 0 {
+                    put(high, &mut to.high[b * 4 * high..][..4 * high], i % 32, code >> bits);
+                }
+            }
+            if let Some(group) = self.group {
+                let to = &mut to.groups[n * elements / 16..][..elements / 16];
+                to.chunks_exact_mut(2).enumerate().for_each(|(n, to)| to.copy_from_slice(&group(block, n)));
+            }
+        }
+    }
+
+    /// The planes of codes one behind the other, in each row after row of whole 16 bytes, and the scales of blocks.
+    pub fn planes(&self, pool: &Pool, matrix: &Matrix) -> Result<Planes<'static>> {
+        let &Matrix { rows, cols, dtype, .. } = matrix;
+        let ((elements, bytes), [bits, high]) = (dtype.block(), self.bits);
+        let whole = |bits: usize| (cols * bits / 8).next_multiple_of(16);
+        let (low, high) = (whole(bits), if high > 0 { whole(high) } else { 0 });
+        let groups = if self.group.is_some() { cols / 16 } else { 0 };
+        let each = cols / elements * if self.minimum.is_some() { 4 } else { 2 };
+        let (mut codes, mut scales) = (zeros(rows * (low + high + groups))?, zeros(rows * each)?);
+        let (to, to_scales) = (SharedOut::new(&mut codes), SharedOut::new(&mut scales));
+        let from = cols / elements * bytes;
+        pool.run(rows, &|row| {
+            let plane =
+                |start: usize, each: usize| rows * start + row * each..rows * start + (row + 1) * each;
+            // SAFETY: each task has a row of its own in each of the planes, which lie apart.
+            let row_to = unsafe {
+                Row {
+                    low: to.slice(plane(0, low)),
+                    high: to.slice(plane(low, high)),
+                    groups: to.slice(plane(low + high, groups)),
+                    scales: to_scales.slice(plane(0, each)),
+                }
+            };
+            self.row(elements, &matrix.data[row * from..][..from], bytes, row_to);
+        });
+        Ok(Planes { codes: Cow::Owned(codes), scales: Cow::Owned(scales), scale_step: 0 })
+    }
+}

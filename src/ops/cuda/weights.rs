@@ -1,0 +1,191 @@
+//! Weights on a device: each lies there once, whoever runs on it, and goes with the last engine that does.
+
+use super::kernels::{DENSE, PRODUCTS, Weights};
+use super::launch::{Arg, Opened, at};
+use super::repack::{self, Block};
+use crate::base::sync::Mutex;
+use crate::base::{Bytes, Error, Result};
+use crate::device::{Buffer, Stream};
+use crate::kernels::{DType, Matrix, Pool};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+/// What goes to the device of a matrix.
+pub struct Planes<'a> {
+    pub codes: Cow<'a, [u8]>,
+    pub scales: Cow<'a, [u8]>,
+    /// 1 where each row has a scale, 0 where all have one.
+    pub scale_step: i32,
+}
+
+/// How a matrix of a type is brought to the device.
+enum Layout {
+    Other(for<'a> fn(&'a Matrix) -> Result<Planes<'a>>),
+    Blocks(Block),
+}
+
+/// The product that takes weights of a type, by name, and what it wants of them.
+fn format(dtype: DType) -> Option<(&'static str, Layout)> {
+    use DType::*;
+    use Layout::{Blocks, Other};
+    Some(match dtype {
+        I2S => ("ternary", Other(repack::i2s)),
+        Ternary => ("ternary", Other(repack::ternary)),
+        Int8 => ("int8", Other(repack::int8)),
+        Q8_0 => ("q8_0", Blocks(repack::Q8_0)),
+        Q4_0 => ("q4_0", Blocks(repack::Q4_0)),
+        Q4_1 => ("q4_1", Blocks(repack::Q4_1)),
+        Q5_0 => ("q5_0", Blocks(repack::Q5_0)),
+        Q5_1 => ("q5_1", Blocks(repack::Q5_1)),
+        Q2_0 => ("q2_0", Blocks(repack::Q2_0)),
+        Q2_0_128 => ("q2_0_128", Blocks(repack::Q2_0)),
+        Q1_0 => ("q1_0", Blocks(repack::Q1_0)),
+        TQ2_0 => ("tq2_0", Blocks(repack::TQ2_0)),
+        Q2_K => ("q2_k", Blocks(repack::Q2_K)),
+        Q3_K => ("q3_k", Blocks(repack::Q3_K)),
+        Q4_K => ("q4_k", Blocks(repack::Q4_K)),
+        Q5_K => ("q5_k", Blocks(repack::Q5_K)),
+        Q6_K => ("q6_k", Blocks(repack::Q6_K)),
+        F32 => ("f32", Other(repack::as_it_is)),
+        F16 => ("f16", Other(repack::as_it_is)),
+        BF16 => ("bf16", Other(repack::as_it_is)),
+        // These have become others.
+        TQ1_0 | TL1 | TL2 | IQ1_BN | IQ2_BN => return None,
+    })
+}
+
+/// A matrix on the device.
+pub struct OnDevice {
+    pub codes: Buffer,
+    pub scales: Buffer,
+    pub scale_step: i32,
+    /// Of `PRODUCTS`.
+    pub product: usize,
+    pub rows: usize,
+    /// Of a row on the device: those of the matrix, and zeros.
+    pub columns: usize,
+    /// The matrix's own bytes: while they are held, no other's lie there.
+    _source: Bytes,
+}
+
+impl OnDevice {
+    /// Brings a matrix to the device.
+    pub fn new(opened: &Opened, stream: &Stream, pool: &Pool, matrix: &Matrix) -> Result<Self> {
+        let &Matrix { dtype, rows, cols, .. } = matrix;
+        let known = format(dtype).and_then(|(name, layout)| {
+            Some((PRODUCTS.iter().position(|product| product.name == name)?, layout))
+        });
+        let Some((product, layout)) = known else { return Err(refused(dtype, "this type of weights")) };
+        let multiple = PRODUCTS[product].columns;
+        let columns = match dtype {
+            // Rows of their own, padded.
+            DType::Ternary | DType::Int8 => cols.next_multiple_of(multiple),
+            _ if !cols.is_multiple_of(multiple) => {
+                return Err(refused(
+                    dtype,
+                    &format!("rows of {cols} columns, which is no multiple of {multiple}"),
+                ));
+            }
+            _ => cols,
+        };
+        let planes = match layout {
+            Layout::Other(planes) => planes(matrix)?,
+            Layout::Blocks(block) => block.planes(pool, matrix)?,
+        };
+        let codes = copied(opened, stream, &planes.codes, "weights")?;
+        let scales = copied(opened, stream, &planes.scales, "scales of weights")?;
+        let (scale_step, _source) = (planes.scale_step, matrix.data.clone());
+        Ok(OnDevice { codes, scales, scale_step, product, rows, columns, _source })
+    }
+
+    /// The arguments of this table's embedding: rows `ids` of it, times `scale`, to `out`, `[_, cols]`.
+    pub fn embed_args(&self, ids: u64, scale: f32, out: Arg, cols: usize) -> Result<Vec<Arg>> {
+        let (codes, scales) = (at(&self.codes)?, at(&self.scales)?);
+        let (ids, scale, width) = (Arg::from(ids), Arg::from(scale), Arg::int(cols));
+        Ok(match PRODUCTS[self.product].weights {
+            Weights::Dense => {
+                vec![codes, Arg::int(self.product - DENSE.start), ids, scale, out, width]
+            }
+            Weights::Whole => {
+                vec![codes, scales, Arg::Int(self.scale_step), ids, scale, out, width]
+            }
+            Weights::Blocks | Weights::Supers | Weights::Scaled => {
+                vec![codes, scales, ids, scale, out, Arg::int(self.rows), width]
+            }
+        })
+    }
+}
+
+/// A vector of f32 on the device.
+pub struct Vector {
+    pub values: Buffer,
+    _source: Arc<[f32]>,
+}
+
+/// Where a matrix lies on the host, and how.
+pub type Key = (usize, DType, usize, usize);
+
+pub fn key_of(matrix: &Matrix) -> Key {
+    (matrix.data.as_ptr() as usize, matrix.dtype, matrix.rows, matrix.cols)
+}
+
+/// What lies on a device, by where it lies on the host.
+#[derive(Default)]
+pub struct Registry {
+    matrices: Mutex<HashMap<Key, Weak<OnDevice>>>,
+    vectors: Mutex<HashMap<usize, Weak<Vector>>>,
+}
+
+impl Registry {
+    /// The matrix on the device, copied there where it is not yet. `Unsupported` where no kernel takes its type or width,
+    /// `OutOfMemory`.
+    pub fn matrix(
+        &self,
+        opened: &Opened,
+        stream: &Stream,
+        pool: &Pool,
+        matrix: &Matrix,
+    ) -> Result<Arc<OnDevice>> {
+        let mut known = self.matrices.lock();
+        known.retain(|_, held| held.strong_count() > 0);
+        let key = key_of(matrix);
+        if let Some(held) = known.get(&key).and_then(Weak::upgrade) {
+            return Ok(held);
+        }
+        let made = Arc::new(OnDevice::new(opened, stream, pool, matrix)?);
+        known.insert(key, Arc::downgrade(&made));
+        Ok(made)
+    }
+
+    /// As `matrix`.
+    pub fn vector(&self, opened: &Opened, stream: &Stream, vector: &Arc<[f32]>) -> Result<Arc<Vector>> {
+        let mut known = self.vectors.lock();
+        known.retain(|_, held| held.strong_count() > 0);
+        let key = vector.as_ptr() as usize;
+        if let Some(held) = known.get(&key).and_then(Weak::upgrade) {
+            return Ok(held);
+        }
+        let values = copied(opened, stream, floats(vector), "a vector")?;
+        let made = Arc::new(Vector { values, _source: vector.clone() });
+        known.insert(key, Arc::downgrade(&made));
+        Ok(made)
+    }
+}
+
+/// The bytes of floats, as the device has them.
+pub fn floats(values: &[f32]) -> &[u8] {
+    // SAFETY: floats are as many bytes.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+/// `data` on the device.
+pub fn copied(opened: &Opened, stream: &Stream, data: &[u8], what: &str) -> Result<Buffer> {
+    let buffer = Buffer::new(&opened.device, data.len(), what)?;
+    buffer.write(stream, 0, data)?;
+    Ok(buffer)
+}
+
+pub fn refused(dtype: DType, what: &str) -> Error {
+    Error::unsupported(format!("{dtype:?}: there is no device kernel for {what}"))
+}

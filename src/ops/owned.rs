@@ -1,0 +1,86 @@
+//! A result of an operation, where those that made it work.
+
+use super::cuda::Part;
+use super::spare::Spare;
+use super::support::{f32s, ours};
+use crate::base::{Error, Result, reserve};
+use candle_core::{Storage, Tensor};
+use std::sync::Arc;
+
+/// Rows of f32: on the CPU a candle tensor, on a device a part of its memory. Dropped, it gives its memory back to the
+/// operations that made it, so clones of the tensor must not outlive it.
+pub struct Owned(Place);
+
+enum Place {
+    Host { tensor: Tensor, spare: Option<Arc<Spare>> },
+    Device(Part),
+}
+
+impl Owned {
+    pub(super) fn new(tensor: Tensor, spare: &Arc<Spare>) -> Self {
+        Self(Place::Host { tensor, spare: Some(spare.clone()) })
+    }
+
+    /// Rows and columns.
+    pub fn dims(&self) -> &[usize] {
+        match &self.0 {
+            Place::Host { tensor, .. } => tensor.dims(),
+            Place::Device(part) => &part.dims,
+        }
+    }
+
+    /// What it is to candle. `Internal` for what lies on a device.
+    pub fn tensor(&self) -> Result<&Tensor> {
+        match &self.0 {
+            Place::Host { tensor, .. } => Ok(tensor),
+            Place::Device(_) => Err(Error::internal("a result on a device, given to the CPU")),
+        }
+    }
+
+    /// What it is to a device. `Internal` for what lies on the CPU.
+    pub(super) fn part(&self) -> Result<&Part> {
+        match &self.0 {
+            Place::Device(part) => Ok(part),
+            Place::Host { .. } => Err(Error::internal("a result on the CPU, given to a device")),
+        }
+    }
+
+    /// Copies its elements; reallocates only where `out` was never that long. `OutOfMemory`.
+    pub fn copy_to(&self, out: &mut Vec<f32>) -> Result<()> {
+        let tensor = match &self.0 {
+            Place::Host { tensor, .. } => tensor,
+            Place::Device(part) => return part.copy_to(out),
+        };
+        let (storage, layout) = tensor.storage_and_layout();
+        let Storage::Cpu(storage) = &*storage else {
+            return Err(Error::internal("a result is not on the CPU"));
+        };
+        let data = ours("a result", f32s(storage, layout))?;
+        out.clear();
+        reserve(out, data.len(), "a step's outputs")?;
+        out.extend_from_slice(data);
+        Ok(())
+    }
+}
+
+impl From<Tensor> for Owned {
+    /// A tensor whose memory is nobody else's concern.
+    fn from(tensor: Tensor) -> Self {
+        Self(Place::Host { tensor, spare: None })
+    }
+}
+
+impl From<Part> for Owned {
+    fn from(part: Part) -> Self {
+        Self(Place::Device(part))
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if let Place::Host { tensor, spare: Some(spare) } = &self.0 {
+            // Where candle refuses, the memory is freed with the tensor.
+            let _ = tensor.inplace_op1(&**spare);
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! Passes and engines on a device against those on the CPU, bit by bit: a real one, or the driver that emulates one
+//! (cuda/README.md).
+
+use crate::common::{Golden, Running, Session, bits, json, load_file, root};
+use crate::engine_support::{Answer, ask, collect, demo, text, with_logprobs};
+use bn_engine::base::Status;
+use bn_engine::engine::Engine;
+use bn_engine::engine::api::*;
+use bn_engine::kernels::Pool;
+use bn_engine::kernels::attention::KvType;
+use bn_engine::model::AdapterFile;
+use bn_engine::ops::{CudaOps, Weight};
+use bn_engine::sample::SamplingParams;
+use std::collections::BTreeSet;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::Arc;
+
+/// A driver, real or emulated, and what the emulated one offers to tests; its state is the process's, so one test uses it
+/// at a time.
+struct Emulated {
+    library: *mut c_void,
+    _alone: parking_lot::MutexGuard<'static, ()>,
+}
+
+static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+
+impl Emulated {
+    /// Of any driver.
+    fn new() -> Self {
+        let _alone = ALONE.lock();
+        // SAFETY: a terminated name.
+        let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
+        assert!(!library.is_null(), "LD_LIBRARY_PATH leads to the emulated driver (make test-cuda)");
+        let driver = Self { library, _alone };
+        if driver.obeys() {
+            // What a test before this one may have left when it failed.
+            driver.reset();
+            driver.memory(1 << 30);
+        }
+        driver
+    }
+
+    /// Of the emulated one, for a test that makes it fail; None, and a line on stderr, where there is a device.
+    fn obedient() -> Option<Self> {
+        let driver = Some(Self::new()).filter(Self::obeys);
+        if driver.is_none() {
+            eprintln!("not run: this needs the emulated driver, and there is another one");
+        }
+        driver
+    }
+
+    /// Whether it is the emulated one.
+    fn obeys(&self) -> bool {
+        // SAFETY: an open library and a terminated name.
+        !unsafe { libc::dlsym(self.library, c"bn_emulated_reset".as_ptr()) }.is_null()
+    }
+
+    fn symbol(&self, name: &CStr) -> *mut c_void {
+        // SAFETY: an open library.
+        let symbol = unsafe { libc::dlsym(self.library, name.as_ptr()) };
+        assert!(!symbol.is_null(), "{name:?}: the emulated driver, not another one");
+        symbol
+    }
+
+    /// Bytes that each device has.
+    fn memory(&self, bytes: usize) {
+        // SAFETY: its type in emulation/driver.cpp.
+        unsafe {
+            std::mem::transmute::<*mut c_void, extern "C" fn(c_int, usize)>(
+                self.symbol(c"bn_emulated_memory"),
+            )(-1, bytes)
+        }
+    }
+
+    /// The next call of `function` gives `code`.
+    fn fail(&self, function: &CStr, code: c_int) {
+        // SAFETY: as above.
+        unsafe {
+            std::mem::transmute::<*mut c_void, extern "C" fn(*const c_char, c_int)>(
+                self.symbol(c"bn_emulated_fail"),
+            )(function.as_ptr(), code)
+        }
+    }
+
+    /// Frees what a lost device keeps.
+    fn reset(&self) {
+        // SAFETY: as above.
+        unsafe { std::mem::transmute::<*mut c_void, extern "C" fn()>(self.symbol(c"bn_emulated_reset"))() }
+    }
+
+    /// Launches by the host, and those of graphs.
+    fn launches(&self) -> [u64; 2] {
+        let mut counts = [0u64; 5];
+        // SAFETY: as above; a `Counts` is five numbers, of which these are the first and the last.
+        unsafe {
+            std::mem::transmute::<*mut c_void, extern "C" fn(*mut u64)>(self.symbol(c"bn_emulated_counts"))(
+                counts.as_mut_ptr(),
+            )
+        }
+        [counts[0], counts[4]]
+    }
+
+    /// Contexts, streams, modules and allocations that there are.
+    fn live(&self) -> usize {
+        // SAFETY: as above.
+        unsafe {
+            std::mem::transmute::<*mut c_void, extern "C" fn() -> usize>(self.symbol(c"bn_emulated_live"))()
+        }
+    }
+}
+
+fn on_device(cpu: &Running) -> Running {
+    let ops = CudaOps::new(0, Pool::new(2).unwrap()).unwrap();
+    Running { ops: Arc::new(ops), ..cpu.clone() }
+}
+
+/// Logits and hidden states of all sequences, in steps of ragged batches.
+fn run(model: &Running, sequences: &[Vec<u32>], kind: KvType, chunk: usize) -> [Vec<Vec<u32>>; 2] {
+    let mut session = Session::with_kv(model, sequences, kind, 16, 7);
+    session.interleave(chunk);
+    [bits(&session.logits), bits(&session.hidden)]
+}
+
+/// How many values differ, and by how much at most; None where all bits are the same.
+fn difference(got: &[Vec<Vec<u32>>; 2], want: &[Vec<Vec<u32>>; 2]) -> Option<String> {
+    let all = |bits: &[Vec<Vec<u32>>; 2]| bits.iter().flatten().flatten().copied().collect::<Vec<u32>>();
+    let (got, want) = (all(got), all(want));
+    let differ: Vec<_> = got.iter().zip(&want).filter(|(got, want)| got != want).collect();
+    let apart = |(got, want): &(&u32, &u32)| (f32::from_bits(**got) - f32::from_bits(**want)).abs();
+    let most = differ.iter().map(apart).max_by(f32::total_cmp)?;
+    Some(format!("{} of {} values differ, by {most:e} at most", differ.len(), want.len()))
+}
+
+/// Every model of the goldens: all families, and all types of weights that a device takes.
+#[test]
+#[ignore = "needs a device, or the emulated driver: make test-cuda"]
+fn models_have_the_same_bits_on_a_device() {
+    let _driver = Emulated::new();
+    let (mut same, mut refused, mut wrong) = (BTreeSet::new(), Vec::new(), Vec::new());
+    for (n, golden) in Golden::models(|_| true).into_iter().enumerate() {
+        if same.contains(&golden.model) {
+            continue;
+        }
+        let cpu = load_file(&golden.model, 2).unwrap();
+        let device = on_device(&cpu);
+        let kind = KvType::ALL[n % 3];
+        match cpu.model.weights(&mut |weight| device.ops.hold(weight)) {
+            Ok(()) => {
+                let want = run(&cpu, &golden.sequences, kind, 11);
+                let got = run(&device, &golden.sequences, kind, 11);
+                // All of them, not the first: where a device is far away, one run is to show what differs.
+                wrong.extend(difference(&got, &want).map(|how| format!("{} {kind:?}: {how}", golden.model)));
+                same.insert(golden.model);
+            }
+            Err(error) => {
+                assert_eq!(error.status, Status::Unsupported, "{}: {error}", golden.model);
+                refused.push(error.message);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(same.len() > 50, "{same:#?}");
+    assert!(refused.is_empty(), "{refused:#?}");
+}
+
+/// One step of one sequence: q, k and v are a launch, as are gate and up, and a bias is none.
+#[test]
+#[ignore = "needs a device, or the emulated driver: make test-cuda"]
+fn one_launch_takes_all_matrices_of_a_type() {
+    let Some(emulated) = Emulated::obedient() else { return };
+    // Launches of a layer, and beside the layers. Quantized types make their rows first and then quantize them.
+    let known = [
+        ("falcon-e-ternary", 2 * 11 + 6),
+        ("llama-bf16", 2 * 10 + 6),
+        ("qwen2", 10 + 6),
+        ("type-q4_k.gguf", 14 + 7),
+    ];
+    for (name, want) in known {
+        let device = on_device(&load_file(&format!("tests/golden/models/{name}"), 1).unwrap());
+        let sequences = [vec![1, 2, 3, 4]];
+        let mut session = Session::new(&device, &sequences, 16, 7);
+        session.step(&[(0, 3)]);
+        let before = emulated.launches()[0];
+        session.step(&[(0, 1)]);
+        assert_eq!(emulated.launches()[0] - before, want, "{name}");
+    }
+}
+
+/// Two sequences with an adapter at different scales beside others without one.
+#[test]
+#[ignore = "needs a device, or the emulated driver: make test-cuda"]
+fn adapters_have_the_same_bits_on_a_device() {
+    let _driver = Emulated::new();
+    for case in json(&root().join("tests/golden/adapters/index.json")).as_array().unwrap() {
+        let path = |field: &str| case[field][0].as_str().unwrap().to_owned();
+        let cpu = load_file(&path("models"), 2).unwrap();
+        let device = on_device(&cpu);
+        let file = AdapterFile::open(&root().join(path("adapters")).to_string_lossy()).unwrap();
+        let lora = Arc::new(cpu.model.adapter(&file).unwrap().lora);
+        cpu.model.weights(&mut |weight| device.ops.hold(weight)).unwrap();
+        device.ops.hold(Weight::Adapter(&lora)).unwrap();
+        let sequences: Vec<Vec<u32>> =
+            (0..4).map(|s| (0..20).map(|i| (7 * i + 3 * s) % 60).collect()).collect();
+        let run = |model: &Running| {
+            let mut session = Session::new(model, &sequences, 16, 3);
+            session.adapters[0] = Some((lora.clone(), 1.0));
+            session.adapters[2] = Some((lora.clone(), -0.5));
+            session.interleave(9);
+            bits(&session.logits)
+        };
+        assert!(run(&device) == run(&cpu), "{}", path("adapters"));
+    }
+}
+
+fn engine(device: &str, change: impl FnOnce(&mut EngineConfig)) -> Engine {
+    demo(|config| {
+        (config.device, config.threads, config.max_batch_size) = (device.into(), 2, 8);
+        change(config);
+    })
+}
+
+const PROMPTS: [&str; 6] =
+    ["12+7=", "The lazy dog", "1, 2, 3,", "a", "Say it again: again, again,", "99-98="];
+
+/// Greedy and drawn, of several lengths, together.
+fn answers(engine: &Engine) -> Vec<Answer> {
+    let request = |(n, prompt): (usize, &&'static str)| {
+        let mut request = with_logprobs(text(prompt, 3 + n as u32));
+        (request.sampling.temperature, request.sampling.seed) =
+            (if n % 2 == 0 { 0.0 } else { 0.9 }, n as u64);
+        request
+    };
+    let ids = engine.submit(PROMPTS.iter().enumerate().map(request).collect()).unwrap();
+    let mut answers = collect(engine, ids.len());
+    ids.iter().map(|id| answers.remove(id).unwrap()).collect()
+}
+
+fn same(got: &Answer, want: &Answer) {
+    assert_eq!((&got.text, &got.tokens, got.finish), (&want.text, &want.tokens, want.finish));
+    assert_eq!(got.logprob_bits, want.logprob_bits, "{}", want.text);
+}
+
+#[test]
+#[ignore = "needs a device, or the emulated driver: make test-cuda"]
+fn engines_give_the_same_answers_on_a_device() {
+    let driver = Emulated::new();
+    let live = || if driver.obeys() { driver.live() } else { 0 };
+    let want = answers(&engine("cpu", |_| ()));
+    let device = engine("cuda:0", |_| ());
+    for round in 0..2 {
+        answers(&device).iter().zip(&want).for_each(|(got, want)| same(got, want));
+        assert!(round == 0 || device.stats().cached_tokens > 0, "prefixes are found on the device");
+    }
+    // A second engine shares the weights.
+    let before = live();
+    let second = engine("cuda:0", |config| config.max_sequence_length = 64);
+    assert!(live() - before < 20, "weights are there once");
+    same(&ask(&second, with_logprobs(text(PROMPTS[0], 3))), &want[0]);
+    drop((device, second));
+    assert_eq!(live(), 0, "all is given back");
+}
+
+/// With what a device draws itself, and beside them what only the host does.
+#[test]
+#[ignore = "needs a device, or the emulated driver: make test-cuda"]
+fn tokens_are_drawn_on_a_device() {
+    let driver = Emulated::new();
+    let requests = || -> Vec<RequestParams<'static>> {
+        let filters = [(0.0, 0, 1.0, 0.0), (0.7, 0, 1.0, 0.0), (1.3, 20, 1.0, 0.0), (1.0, 0, 0.8, 0.0)];
+        let more = [(2.0, 0, 1.0, 0.1), (1.5, 40, 0.95, 0.05), (0.9, 3, 1.0, 0.0)];
+        let request = |(n, (temperature, top_k, top_p, min_p)): (usize, (f32, u32, f32, f32))| {
+            let mut request = text(PROMPTS[n % PROMPTS.len()], 4 + 4 * n as u32);
+            let own =
+                SamplingParams { temperature, top_k, top_p, min_p, seed: 77 + n as u64, ..request.sampling };
+            // Of these, the host draws one in three.
+            let repetition_penalty = if n % 3 == 2 { 1.2 } else { 1.0 };
+            request.sampling = SamplingParams { repetition_penalty, ..own };
+            request.ignore_eos = true;
+            request
+        };
+        filters.into_iter().chain(more).enumerate().map(request).collect()
+    };
+    let all = |engine: &Engine| {
+        let ids = engine.submit(requests()).unwrap();
+        let answers = collect(engine, ids.len());
+        ids.iter().map(|id| answers[id].tokens.clone()).collect::<Vec<_>>()
+    };
+    let want = all(&engine("cpu", |_| ()));
+    let launches = || if driver.obeys() { Some(driver.launches()[1]) } else { None };
+    let (before, device) = (launches(), engine("cuda:0", |_| ()));
+    assert_eq!(all(&device), want);
+    assert!(before.is_none() || launches() > before.map(|n| n + 5), "steps that repeat are graphs");
+    // With drafts, several rows of a sequence are drawn from.
+    let drafts = |config: &mut EngineConfig| {
+        (config.speculation, config.draft_always) = (Some(Speculation::Lookup), true);
+    };
+    assert_eq!(all(&engine("cuda:0", drafts)), want);
+}
+
+#[test]
+#[ignore = "needs a device, or the emulated driver: make test-cuda"]
+fn memory_that_a_device_lacks_is_refused() {
+    let Some(emulated) = Emulated::obedient() else { return };
+    let refused = |bytes: usize, change: &dyn Fn(&mut EngineConfig)| {
+        emulated.memory(bytes);
+        let mut config = EngineConfig { device: "cuda:0".into(), threads: 1, ..Default::default() };
+        config.max_sequence_length = 256;
+        change(&mut config);
+        Engine::create(config).err().expect("too small a device")
+    };
+    let weights = refused(100 << 10, &|_| ());
+    assert_eq!(weights.status, Status::OutOfMemory, "{weights}");
+    let kv = refused(3 << 20, &|_| ());
+    assert_eq!(kv.status, Status::MemoryLimit, "{kv}");
+    assert!(kv.message.contains("one sequence of 256 tokens needs"), "{kv}");
+    emulated.memory(1 << 30);
+    let limit = refused(1 << 30, &|config| config.memory_limit_bytes = 2 << 20);
+    assert_eq!(limit.status, Status::MemoryLimit, "{limit}");
+    assert_eq!(emulated.live(), 0, "nothing stays behind");
+}
+
+#[test]
+#[ignore = "needs a device, or the emulated driver: make test-cuda"]
+fn a_lost_device_ends_its_engine_and_no_other() {
+    let Some(emulated) = Emulated::obedient() else { return };
+    let (device, cpu) = (engine("cuda:0", |_| ()), engine("cpu", |_| ()));
+    ask(&device, text(PROMPTS[0], 3));
+    emulated.fail(c"cuLaunchKernel", 700);
+    let ids = device.submit(PROMPTS.iter().map(|prompt| text(prompt, 4)).collect()).unwrap();
+    let answers = collect(&device, ids.len());
+    for answer in answers.values() {
+        assert_eq!(answer.finish, FinishReason::Failed as i32);
+        assert!(answer.message.contains("cuda:0 was lost: CUDA_ERROR_ILLEGAL_ADDRESS"), "{}", answer.message);
+    }
+    // It is closing, and then dead.
+    let refused = || device.submit(vec![text("more", 3)]).err().unwrap().status;
+    let closing = std::iter::repeat_with(refused).find(|status| *status != Status::Shutdown);
+    assert_eq!(closing, Some(Status::EngineDead));
+    assert_eq!(ask(&cpu, text(PROMPTS[0], 3)).finish, ask(&cpu, text(PROMPTS[0], 3)).finish);
+    drop(device);
+    emulated.reset();
+    same(&ask(&engine("cuda:0", |_| ()), with_logprobs(text(PROMPTS[0], 3))), &{
+        ask(&cpu, with_logprobs(text(PROMPTS[0], 3)))
+    });
+}
