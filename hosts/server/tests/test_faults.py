@@ -271,13 +271,14 @@ class Limits(unittest.TestCase):
                 self.assertIn(b"[DONE]", data)
                 s.close()
 
-        # Buffers reach their sizes; what the allocator keeps goes up and down.
+        # Buffers reach their sizes, and what the allocator keeps goes up and down, sooner or later. Four rounds in a row with
+        # no more than there was before come only where nothing leaks: 500 bytes a stream would be 1 MiB in four rounds.
         sizes = []
-        for _ in range(10):
+        while len(sizes) < 5 or max(sizes[-4:]) > max(sizes[:-4]) + 1:
+            self.assertLess(len(sizes), 40, sizes)
             round_of_streams()
             sizes.append(resident(server))
-        self.assertLess(min(sizes[7:]) - max(sizes[:6]), 4, sizes)
-        self.assertEqual(server.stats()["generated_tokens"], 10 * 500 * 200)
+        self.assertEqual(server.stats()["generated_tokens"], len(sizes) * 500 * 200)
         self.assertEqual(server.stop(), 0)
 
 
