@@ -282,15 +282,17 @@ impl PrefixCache {
         Some(known)
     }
 
-    /// Puts the first positions of a block that is held, and that its sequence may go on to fill, into the index; not
-    /// where another block has them.
-    pub fn store_part(&mut self, block: u32, place: Place, tokens: &[u32]) {
+    /// Puts the first positions of a block that is held, and that its sequence may go on to fill, into the index; where
+    /// another block has them, only if they are to be there `twice`: that one may go before.
+    pub fn store_part(&mut self, block: u32, place: Place, tokens: &[u32], twice: bool) {
         debug_assert!(tokens.len() < self.block_size);
-        let known = self.find_part(place, 0, tokens.len(), &|at| tokens[at as usize]);
-        if tokens.is_empty() || known.is_some_and(|(other, n)| other != block && n as usize == tokens.len()) {
-            return;
+        let others = || {
+            let known = self.find_part(place, 0, tokens.len(), &|at| tokens[at as usize]);
+            known.is_some_and(|(other, n)| other != block && n as usize == tokens.len())
+        };
+        if !tokens.is_empty() && (twice || !others()) {
+            self.write(block, place, tokens);
         }
-        self.write(block, place, tokens);
     }
 
     fn write(&mut self, block: u32, place: Place, tokens: &[u32]) {

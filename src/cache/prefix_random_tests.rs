@@ -162,7 +162,7 @@ impl Naive {
             let others = self.known.iter().filter(|(other, _)| **other != block);
             let known =
                 others.map(|(_, content)| content).any(|(s, known)| *s == salt && known.starts_with(text));
-            self.cache.store_part(block, place(salt, text, &holder.table, before / SIZE), tail);
+            self.cache.store_part(block, place(salt, text, &holder.table, before / SIZE), tail, false);
             if !known {
                 self.known.insert(block, (salt, text.clone()));
             }

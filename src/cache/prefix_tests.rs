@@ -40,7 +40,7 @@ fn store(cache: &mut PrefixCache, salt: u64, text: &[u32]) -> BlockTable {
         let block = match keys.get(index) {
             Some(&key) => cache.store(block, place, tokens, key).unwrap(),
             None => {
-                cache.store_part(block, place, tokens);
+                cache.store_part(block, place, tokens, false);
                 block
             }
         };
@@ -150,13 +150,13 @@ fn a_part_grows_and_becomes_a_whole_block() {
     let block = cache.take().unwrap();
     let place = place(0, &text, &[], 0);
     for n in 1..4 {
-        cache.store_part(block, place, &text[..n]);
+        cache.store_part(block, place, &text[..n], false);
         assert_eq!(find(&cache, 0, &text, 4).0.part, Some((block, n as u32)));
         assert_eq!(cache.indexed(block), n as u32);
     }
     // Another one with the same contents is of no use.
     let other = cache.take().unwrap();
-    cache.store_part(other, place, &text[..2]);
+    cache.store_part(other, place, &text[..2], false);
     assert_eq!(cache.indexed(other), 0);
     let key = keys(0, &text)[0];
     assert_eq!(cache.store(block, place, &text, key), Some(block));
@@ -175,7 +175,7 @@ fn what_was_computed_twice_is_kept_once() {
     let second = cache.take().unwrap();
     let place = place(0, &text, &[], 0);
     // It was in the index by another beginning.
-    cache.store_part(second, place, &[1, 2, 9]);
+    cache.store_part(second, place, &[1, 2, 9], false);
     assert_eq!(cache.store(second, place, &text, keys(0, &text)[0]), Some(first[0]));
     assert_eq!((cache.pool().references(first[0]), cache.pool().references(second)), (2, 0));
     assert_eq!((cache.counts().merged, cache.pool().available(), cache.indexed(second)), (1, 3, 0));

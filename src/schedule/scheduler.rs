@@ -192,7 +192,7 @@ impl Scheduler {
             State::Waiting => self.waiting.remove(&self.slots, seq),
             State::Paused => self.paused -= 1,
             State::Running => {
-                self.store_tail(seq, tokens);
+                self.store_tail(seq, tokens, false);
                 self.forget_pending(seq);
                 self.running.remove(&self.slots, seq);
                 let slot = &mut self.slots[seq];
@@ -302,7 +302,7 @@ impl Scheduler {
             self.store_full(entry.seq, tokens);
             if entry.sample {
                 if !entry.decode {
-                    self.store_tail(entry.seq, tokens);
+                    self.store_tail(entry.seq, tokens, false);
                     self.forget_pending(entry.seq);
                 }
                 self.slots[entry.seq].len += 1 + entry.accepted;
@@ -340,8 +340,8 @@ impl Scheduler {
         }
     }
 
-    /// Puts the positions behind the last full block into the index.
-    pub(super) fn store_tail(&mut self, seq: SeqId, tokens: &dyn Tokens) {
+    /// Puts the positions behind the last full block into the index; see `PrefixCache::store_part`.
+    pub(super) fn store_tail(&mut self, seq: SeqId, tokens: &dyn Tokens, twice: bool) {
         let (size, slot) = (self.config.block_size, &self.slots[seq]);
         let full = slot.computed / size;
         if !slot.request.reuse.shared || slot.computed % size == 0 || slot.indexed != full {
@@ -351,7 +351,8 @@ impl Scheduler {
         let content = &mut content[..(slot.computed % size) as usize];
         let content = fill(content, full * size, &|at| tokens.token(seq, at));
         let table = self.lanes.table(slot.lane);
-        self.cache.store_part(table[full as usize], place(slot, table, full as usize), content);
+        let place = place(slot, table, full as usize);
+        self.cache.store_part(table[full as usize], place, content, twice);
     }
 
     /// Nobody waits for what `seq` computes any more.
@@ -387,6 +388,11 @@ impl Scheduler {
     /// How often `seq` was preempted.
     pub fn preemptions(&self, seq: SeqId) -> u32 {
         self.slots.get(seq).map_or(0, |slot| slot.preemptions)
+    }
+
+    /// Sequences that wait and have never run, the last in line first.
+    pub fn untouched(&self) -> impl Iterator<Item = SeqId> + '_ {
+        self.waiting.iter().rev().filter(|&seq| !self.slots[seq].admitted)
     }
 
     pub fn counts(&self) -> Counts {

@@ -32,7 +32,7 @@ impl Scheduler {
         if self.block_table(seq).is_empty() || !self.slots[seq].request.reuse.shared {
             return Ok(());
         }
-        self.store_tail(seq, tokens);
+        self.store_tail(seq, tokens, true);
         let slot = &self.slots[seq];
         let (size, salt) = (self.config.block_size, slot.request.reuse.salt);
         let table = self.lanes.table(slot.lane);
@@ -118,7 +118,7 @@ impl Scheduler {
                 continue;
             }
             if part.len() < size {
-                self.cache.store_part(block, place, part);
+                self.cache.store_part(block, place, part, true);
                 break;
             }
             let key = chain(parent_key, part);

@@ -199,3 +199,29 @@ fn who_kept_nothing_for_others_has_no_session() {
     b.s.keep_session("chat", SeqId(9), &b.texts).unwrap();
     assert!(b.s.session("chat").is_none());
 }
+
+/// Two conversations that are the same, word for word, are two sessions, though one block has what both end with.
+#[test]
+fn equal_conversations_are_kept_under_both_names() {
+    for len in [3, 16, 20] {
+        let mut b = roomy();
+        for (seq, name) in [(0, "a"), (1, "b")] {
+            b.submit_same(seq, &text(len));
+            b.run_to_first(seq);
+            b.s.keep_session(name, SeqId(seq), &b.texts).unwrap();
+            b.cancel(seq);
+            assert_eq!(b.s.session(name).expect("it is kept").tokens, text(len), "{name}");
+            b.s.check().unwrap();
+        }
+        let saved = text(len);
+        b.s.restore_session("c", saved.clone(), 0, &mut |_| Ok(())).unwrap();
+        b.s.check().unwrap();
+        ["a", "b"].into_iter().for_each(|name| assert!(b.s.drop_session(name)));
+        // What is left keeps it in the cache.
+        b.s.cache_mut().clear();
+        b.submit_same(2, &saved);
+        b.plan();
+        assert_eq!(b.plan.admitted[0].cached, len - 1, "{len} tokens");
+        b.s.check().unwrap();
+    }
+}
