@@ -1107,9 +1107,16 @@ typedef struct bn_engine_config {
      * What forward passes run on: `cpu` (default, also where it is not set), or an NVIDIA device,
      * `cuda:0` and so on, of those that `CUDA_VISIBLE_DEVICES` leaves. There, `kv_cache_bytes` and
      * `memory_limit_bytes` are the device's, and so is what an engine without a limit finds free.
-     * Answers have the bits of the CPU's. `BN_ERR_UNSUPPORTED`: there is no such device, its driver
-     * is too old, no kernel takes the model's weights, or the library was built without kernels.
-     * One that is lost ends the engine: requests fail with the reason, then `BN_ERR_ENGINE_DEAD`.
+     * `BN_ERR_UNSUPPORTED`: there is no such device, its driver is too old, no kernel takes the
+     * model's weights, or the library was built without kernels.
+     *
+     * Several devices of one type, as `cuda:0,cuda:1`: each has the whole model and a KV cache, and
+     * runs up to `max_batch_size` requests. A request goes to the one that owes the fewest tokens,
+     * cached beginnings of its prompt left out; a session stays where its name puts it. Memory
+     * limits are for each. Statistics are sums.
+     *
+     * Where a device is lost, the requests that ran there fail with the reason, and the engine goes
+     * on with the others; without any, it is dead (`BN_ERR_ENGINE_DEAD`).
      */
     struct bn_string device;
 } bn_engine_config;
@@ -1201,7 +1208,9 @@ typedef struct bn_stats {
     uint64_t generated_tokens;
     /** Forward passes. */
     uint64_t steps;
-    /** Requests in the last forward pass. */
+    /**
+     * Requests in the last forward pass; where there are several devices, in that of each, summed.
+     */
     uint64_t last_batch_size;
     /** Requests in a forward pass, on average. */
     double mean_batch_size;
@@ -1284,7 +1293,8 @@ typedef struct bn_stats {
     uint64_t long_steps;
     /**
      * Nanoseconds of forward passes that prompts took, tokens computed again included. A pass with
-     * prompts and answers is split by what their rows cost, as learned from all passes.
+     * prompts and answers is split by what their rows cost, as learned from all passes. This and
+     * the next two are sums over all devices.
      */
     uint64_t prefill_ns;
     /** Nanoseconds of forward passes that answers took. */
@@ -1309,7 +1319,7 @@ typedef struct bn_stats {
      * mean batch size of a time.
      */
     uint64_t batched_requests;
-    /** `bn_engine_config.max_batch_size`. */
+    /** `bn_engine_config.max_batch_size`: of each device. */
     uint64_t max_batch_size;
     /** Tokens in a block of the KV cache. */
     uint64_t kv_block_size;
@@ -1341,6 +1351,10 @@ typedef struct bn_stats {
      * Nanoseconds of passes of the draft model, which `prefill_ns` and `decode_ns` do not count.
      */
     uint64_t drafting_ns;
+    /** Devices that compute; the CPU is one. */
+    uint64_t devices;
+    /** Of these, those that were lost. While some are left, the engine goes on with them. */
+    uint64_t devices_lost;
 } bn_stats;
 
 /** A token and what is added to its logit. */

@@ -32,7 +32,7 @@ static const struct option table[] = {
          "a small model with the same vocabulary, which drafts tokens for the model"),
     TEXT("--speculation", "SPECULATION", speculation, "",
          "who drafts: off, lookup or draft (draft with a --draft-model, else off)"),
-    TEXT("--device", "DEVICE", device, "cpu", "what computes: cpu, or cuda:0 and so on"),
+    TEXT("--device", "DEVICE", device, "cpu", "what computes: cpu, cuda:0, or cuda:0,cuda:1 and so on"),
     TEXT("--host", "HOST", host, "127.0.0.1", "address to listen on"),
     NUMBER("--port", "PORT", port, 8080, 0, 65535, "port; 0: any that is free"),
     TEXT("--api-key", "API_KEY", api_key, "",

@@ -65,18 +65,23 @@ impl Engine {
         let said = |e: Error| Error::new(e.status, format!("adapter: {}", e.message));
         let file = AdapterFile::open(path).map_err(said)?;
         let in_file = |e: Error| Error::new(e.status, format!("adapter '{path}': {}", e.message));
-        let held = self.hub().set_aside(file.bytes()).map_err(in_file)?;
+        let held = self.hub().set_aside(self.copies() * file.bytes()).map_err(in_file)?;
         let opened = self.loaded().model.adapter(&file).map_err(said)?;
         self.hold_scratch(opened.ranks).map_err(in_file)?;
         let crate::model::Adapter { lora, bytes, fingerprint, .. } = opened;
         let lora = Arc::new(lora);
         if self.on_device {
-            // It waits for the engine thread.
+            // It waits for the replicas.
             self.check_call(true)?;
             let lora = lora.clone();
-            self.call(move |core| core.hold_adapter(&lora)).map_err(in_file)?;
+            self.call_all(move |core| core.hold_adapter(&lora)).map_err(in_file)?;
         }
         Ok(Adapter { lora, bytes, fingerprint, held })
+    }
+
+    /// Each device has its own.
+    fn copies(&self) -> u64 {
+        self.hub().replicas() as u64
     }
 
     /// What a pass keeps for adapted rows: inputs behind their norm, those rows once more, and the numbers between A and
@@ -85,7 +90,7 @@ impl Engine {
         let facts = self.facts();
         let widest = facts.hidden_size.max(facts.ffn_size).max(facts.heads * facts.head_dim);
         let mut scratch = self.adapter_scratch.lock();
-        let bytes = 4 * (scratch.rows * (2 * widest + ranks)) as u64;
+        let bytes = self.copies() * 4 * (scratch.rows * (2 * widest + ranks)) as u64;
         if bytes > scratch.bytes {
             reserve(&mut scratch.held, 1, "an adapter")?;
             let held = self.hub().set_aside(bytes - scratch.bytes)?;

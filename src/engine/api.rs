@@ -134,7 +134,8 @@ pub struct EngineConfig {
     pub adapter_bytes: u64,
     /// What the CPU's kernels use; None: the best that the machine has. The results are the same.
     pub instructions: Option<Isa>,
-    /// "cpu" (also where it is empty), or "cuda:0" and so on.
+    /// "cpu" (also where it is empty), or "cuda:0" and so on, or several such with commas between them. Each device has the
+    /// model and a KV cache of its own, and a thread that runs its requests.
     pub device: String,
     /// Of requests that do not say; None: by the draft model, if there is one.
     pub speculation: Option<Speculation>,
@@ -441,7 +442,7 @@ pub struct Stats {
     /// Steps with decode rows, and those of them that took longer than `max_step_ms`.
     pub decode_steps: u64,
     pub long_steps: u64,
-    /// Sequences in the last step, and the mean over all steps.
+    /// Sequences in the last step (of each device, summed), and the mean over all steps.
     pub last_batch_size: u64,
     pub mean_batch_size: f64,
     /// mean_batch_size / max_batch_size.
@@ -482,8 +483,8 @@ pub struct Stats {
     /// Over the last ten seconds, whatever they were spent on.
     pub recent_generated_tokens_per_second: f64,
     pub recent_prompt_tokens_per_second: f64,
-    /// Of the time in steps, what prompts and what decode rows took; and the time in which nothing could run. What is
-    /// left of the uptime went into planning, sampling and handing over.
+    /// Of the time in steps, what prompts and what decode rows took; and the time in which nothing could run. All are sums
+    /// over the devices. What is left of the uptime of each went into planning, sampling and handing over.
     pub prefill_ns: u64,
     pub decode_ns: u64,
     pub idle_ns: u64,
@@ -509,4 +510,7 @@ pub struct Stats {
     pub mask_ns: u64,
     pub mask_wait_ns: u64,
     pub efficiency: Efficiency,
+    /// That compute, the CPU being one, and those of them that were lost.
+    pub devices: u64,
+    pub devices_lost: u64,
 }

@@ -1,6 +1,7 @@
 //! What an engine computes on.
 
 use super::api::EngineConfig;
+use super::hub::MAX_REPLICAS;
 use crate::base::{Error, Result};
 use crate::kernels::{Isa, Pool};
 use crate::model::Loaded;
@@ -16,6 +17,8 @@ pub struct Backend {
     pub on_device: bool,
     /// As the log says it.
     pub name: String,
+    /// Of the device: answers have the same bits on all of a kind.
+    kind: String,
 }
 
 /// A place that operations work at.
@@ -26,35 +29,62 @@ enum Device {
     Cuda(u32),
 }
 
-/// The device that `text` names: "cpu", or "cuda:" and a number.
-fn device(text: &str) -> Result<Device> {
+/// The devices that `text` names: "cpu", or "cuda:" and a number, or several such behind commas.
+fn devices(text: &str) -> Result<Vec<Device>> {
     if text.is_empty() || text == "cpu" {
-        return Ok(Device::Cpu);
+        return Ok(vec![Device::Cpu]);
     }
-    if text.contains(',') {
-        return Err(Error::unsupported(format!(
-            "device = {text}: an engine computes on one device; make an engine for each"
-        )));
+    let mut devices = Vec::new();
+    for name in text.split(',') {
+        let number = name.strip_prefix("cuda:").and_then(|number| number.parse().ok());
+        let device = number.map(Device::Cuda).ok_or_else(|| {
+            Error::invalid(format!("device = {text} is neither cpu, nor cuda:0, nor cuda:0,cuda:1 and so on"))
+        })?;
+        if devices.contains(&device) {
+            return Err(Error::invalid(format!("device = {text} names {name} twice")));
+        }
+        devices.push(device);
     }
-    let number = text.strip_prefix("cuda:").and_then(|number| number.parse().ok());
-    number
-        .map(Device::Cuda)
-        .ok_or_else(|| Error::invalid(format!("device = {text} is neither cpu nor cuda:0 and so on")))
+    match devices.len() {
+        1..=MAX_REPLICAS => Ok(devices),
+        n => Err(Error::invalid(format!("device names {n} devices: an engine has {MAX_REPLICAS} at most"))),
+    }
 }
 
 impl Backend {
-    /// `Unsupported` where the machine lacks what `config` asks for.
-    pub fn new(config: &EngineConfig, pool: &Arc<Pool>) -> Result<Self> {
-        let device = device(&config.device)?;
+    /// One for each device that `config` names. `pool` is the first one's; where there are several, they share its number of
+    /// threads. `Unsupported` where the machine lacks what is asked for, or the devices are of several types.
+    pub fn all(config: &EngineConfig, pool: &Arc<Pool>) -> Result<Vec<Self>> {
+        let devices = devices(&config.device)?;
+        let mut all: Vec<Self> = Vec::new();
+        for device in &devices {
+            let pool = match devices.len() {
+                1 => pool.clone(),
+                n => Pool::new((pool.threads() / n).max(1))?,
+            };
+            all.push(Self::new(config, *device, pool)?);
+        }
+        let another = all.iter().find(|backend| backend.kind != all[0].kind);
+        match another {
+            None => Ok(all),
+            Some(another) => Err(Error::unsupported(format!(
+                "device = {} names devices of two types, {} and {}: make an engine for each type",
+                config.device, all[0].kind, another.kind
+            ))),
+        }
+    }
+
+    fn new(config: &EngineConfig, device: Device, pool: Arc<Pool>) -> Result<Self> {
         let cpu = match config.instructions {
             Some(isa) => FusedOps::with_isa(pool.clone(), isa)?,
             None => FusedOps::new(pool.clone()),
         };
         let cpu = Self::from(cpu);
         let Device::Cuda(number) = device else { return Ok(cpu) };
-        let ops = CudaOps::new(number, pool.clone())?;
-        let name = format!("device: cuda:{number} ({}); {}", ops.facts().name, cpu.name);
-        Ok(Self { ops: Box::new(ops), on_device: true, name, ..cpu })
+        let ops = CudaOps::new(number, pool)?;
+        let kind = ops.facts().name.clone();
+        let name = format!("device: cuda:{number} ({kind}); {}", cpu.name);
+        Ok(Self { ops: Box::new(ops), on_device: true, name, kind, ..cpu })
     }
 
     /// Takes the weights to where the operations work.
@@ -66,7 +96,8 @@ impl Backend {
 impl From<FusedOps> for Backend {
     fn from(ops: FusedOps) -> Self {
         let name = format!("instructions: {}", ops.isa().name());
-        Self { pool: ops.pool().clone(), isa: ops.isa(), ops: Box::new(ops), on_device: false, name }
+        let (pool, isa, kind) = (ops.pool().clone(), ops.isa(), "cpu".into());
+        Self { pool, isa, ops: Box::new(ops), on_device: false, name, kind }
     }
 }
 
@@ -78,18 +109,28 @@ mod tests {
     #[test]
     fn devices_have_names() {
         for (text, want) in [
-            ("", Device::Cpu),
-            ("cpu", Device::Cpu),
-            ("cuda:0", Device::Cuda(0)),
-            ("cuda:15", Device::Cuda(15)),
+            ("", vec![Device::Cpu]),
+            ("cpu", vec![Device::Cpu]),
+            ("cuda:15", vec![Device::Cuda(15)]),
+            ("cuda:2,cuda:0", vec![Device::Cuda(2), Device::Cuda(0)]),
         ] {
-            assert_eq!(device(text).unwrap(), want);
+            assert_eq!(devices(text).unwrap(), want);
         }
-        for text in ["gpu", "cuda", "cuda:", "cuda:-1", "CPU", "cuda:4294967296", "cuda:0 "] {
-            let error = device(text).unwrap_err();
+        let wrong =
+            ["gpu", "cuda", "cuda:", "cuda:-1", "CPU", "cuda:4294967296", "cuda:0 ", "cpu,cuda:0", "cuda:0,"];
+        for text in wrong {
+            let error = devices(text).unwrap_err();
             assert_eq!(error.status, Status::InvalidArgument);
-            assert_eq!(error.message, format!("device = {text} is neither cpu nor cuda:0 and so on"));
+            assert!(
+                error.message.starts_with(&format!("device = {text} is neither cpu, nor cuda:0")),
+                "{error}"
+            );
         }
-        assert_eq!(device("cuda:0,cuda:1").unwrap_err().status, Status::Unsupported);
+        assert_eq!(
+            devices("cuda:1,cuda:1").unwrap_err().message,
+            "device = cuda:1,cuda:1 names cuda:1 twice"
+        );
+        let many: Vec<String> = (0..65).map(|n| format!("cuda:{n}")).collect();
+        assert!(devices(&many.join(",")).unwrap_err().message.contains("65 devices"));
     }
 }

@@ -1,4 +1,4 @@
-//! The engine thread: commands, plan, forward, sample, publish; over and over.
+//! A replica, which is an engine thread with its device: commands, plan, forward, sample, publish; over and over.
 
 use super::adapters::Adapted;
 use super::api::{EngineConfig, LOG_ERROR, LOG_WARN};
@@ -7,7 +7,7 @@ use super::callback::{self, Log};
 use super::calls::Work;
 use super::drafter::Drafter;
 use super::event::{Event, FinishReason};
-use super::hub::{Command, Hub, Outbox, Phase, Rest};
+use super::hub::{Command, Hub, Load, Outbox, Rest};
 use super::ids::RequestId;
 use super::kv_events::KvEvents;
 use super::memory::{MemoryPlan, logits_rows};
@@ -22,7 +22,7 @@ use crate::constrain::Grammars;
 use crate::model::{Loaded, Outputs};
 use crate::ops::{KvCache, Lora, RaggedBatch, Weight};
 use crate::sample::Sampler;
-use crate::schedule::{Admission, Offer, Plan, PlanEntry, Scheduler, SeqId, Tokens};
+use crate::schedule::{Admission, HeldBack, Offer, Plan, PlanEntry, Scheduler, SeqId, Tokens};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
@@ -39,9 +39,11 @@ pub struct Shared {
     pub loaded: Loaded,
 }
 
-/// What the engine thread owns outright.
+/// What a replica owns outright.
 pub struct Core {
     shared: Arc<Shared>,
+    /// Its number.
+    replica: usize,
     backend: Backend,
     kv: KvCache,
     scheduler: Scheduler,
@@ -55,6 +57,8 @@ pub struct Core {
     /// Indexed by slot, which is also the scheduler's `SeqId`.
     sequences: Vec<Option<Box<Sequence>>>,
     active: usize,
+    /// Waiting ones that the last step did not admit, though it tried.
+    passed_over: usize,
     /// Paused for want of a grant.
     starved: Vec<SeqId>,
     /// See `sessions::shape`; None until somebody asks.
@@ -68,7 +72,7 @@ pub struct Core {
     plan: Plan,
     batch: RaggedBatch,
     outputs: Outputs,
-    outbox: Outbox<Event>,
+    outbox: Outbox<Event, Work>,
     /// Ended in this step, by themselves or by an error; they leave the scheduler after its commit.
     ended: Vec<(SeqId, Option<(FinishReason, Error)>)>,
     record: StepLog,
@@ -90,6 +94,7 @@ const BATCH: &str = "a step's lists";
 impl Core {
     pub fn new(
         shared: Arc<Shared>,
+        replica: usize,
         backend: Backend,
         kv: KvCache,
         scheduler: Scheduler,
@@ -102,13 +107,8 @@ impl Core {
         let facts = shared.loaded.model.facts();
         let (vocab, width) = (facts.vocab_size, facts.hidden_size);
         let drafter = Drafter::new(config, &*backend.ops, memory)?;
-        let (mut samplers, mut draws) = (Vec::new(), Vec::new());
-        let count = sampler_count(config.max_batch_size, backend.pool.threads());
-        reserve(&mut samplers, count, BATCH)?;
-        for _ in 0..count {
-            samplers.push(Sampler::new(vocab, memory.max_sequence, backend.isa)?);
-        }
-        let mut offers = Vec::new();
+        let samplers = sampling::samplers(config, &backend, vocab, memory.max_sequence)?;
+        let (mut draws, mut offers) = (Vec::new(), Vec::new());
         reserve(&mut draws, max_batch_size, BATCH)?;
         reserve(&mut offers, max_batch_size, BATCH)?;
         let mut outputs = Outputs::default();
@@ -134,6 +134,7 @@ impl Core {
         reserve(&mut plan.admitted, max_batch_size, BATCH)?;
         Ok(Self {
             shared,
+            replica,
             backend,
             kv,
             scheduler,
@@ -144,6 +145,7 @@ impl Core {
             drafter,
             sequences,
             active: 0,
+            passed_over: 0,
             starved,
             fingerprint: None,
             max_batch_tokens,
@@ -159,7 +161,7 @@ impl Core {
         })
     }
 
-    /// The engine thread's whole life. Whatever happens, every accepted request gets its terminal event.
+    /// The thread's whole life. Whatever happens, every accepted request gets its terminal event.
     pub fn main(mut self) {
         let outcome = panics::catch(|| {
             let mut rest = Rest::UntilCommand;
@@ -171,36 +173,21 @@ impl Core {
         self.close(outcome.and(lost));
     }
 
-    /// `outcome`: of the loop.
-    fn close(mut self, outcome: std::result::Result<(), String>) {
-        self.shared.hub.advance(Phase::Closing, false);
-        if let Err(text) = &outcome {
-            self.shared.log.write(LOG_ERROR, format!("the engine thread died: {text}"));
-            if let Err(text) = panics::catch(|| self.bury(text)) {
-                self.shared.log.write(LOG_ERROR, format!("and left requests without an end: {text}"));
-            }
-        }
-        let phase = if outcome.is_ok() { Phase::Drained } else { Phase::Dead };
-        // The KV cache goes before anybody can see that the engine is gone.
-        let shared = self.shared.clone();
-        drop(self);
-        shared.recorder.idle(true);
-        shared.hub.advance(phase, false);
-    }
-
     /// One turn of the loop, after a `rest`; that before the next. None: nothing is left to do.
     fn turn(&mut self, rest: Rest) -> Option<Rest> {
         if self.lost.is_some() || !self.exchange(rest) {
             return None;
         }
-        let now = now_ns();
-        self.expire(now);
-        self.pace();
-        // What commands and deadlines ended is told before a pass that may be long.
-        while !self.outbox.events.is_empty() {
-            self.exchange(Rest::None);
+        let now = loop {
+            let now = now_ns();
+            self.expire(now);
             self.pace();
-        }
+            // What commands and deadlines ended is told before a pass that may be long.
+            if self.outbox.events.is_empty() && self.outbox.given.is_empty() {
+                break now;
+            }
+            self.exchange(Rest::None);
+        };
         Some(match self.scheduler.ready_at(now) {
             None if self.active == 0 => {
                 self.deadlines.clear();
@@ -228,22 +215,24 @@ impl Core {
     fn exchange(&mut self, rest: Rest) -> bool {
         self.tell();
         let mut commands = std::mem::take(&mut self.commands);
+        let (shared, replica) = (&self.shared, self.replica);
         if rest != Rest::None {
-            self.shared.recorder.idle(true);
+            shared.recorder.idle(replica, true);
         }
-        let goes_on = self.shared.hub.exchange(&mut self.outbox, &mut commands, rest);
+        let goes_on = shared.hub.exchange(replica, &mut self.outbox, &mut commands, rest);
         if rest != Rest::None {
-            self.shared.recorder.idle(false);
+            shared.recorder.idle(replica, false);
         }
         commands.drain(..).for_each(|command| self.obey(command));
         self.commands = commands;
         goes_on
     }
 
-    /// What statistics and routers want to know.
+    /// What statistics, routers and other replicas want to know.
     fn tell(&mut self) {
-        self.shared.recorder.record(&mut self.record, self.scheduler.snapshot());
-        self.shared.kv_events.take_from(self.scheduler.cache_mut());
+        self.outbox.load = self.load();
+        self.shared.recorder.record(self.replica, &mut self.record, self.scheduler.snapshot());
+        self.shared.kv_events.take_from(self.replica, self.scheduler.cache_mut());
     }
 
     fn obey(&mut self, command: Command<Work>) {
@@ -258,6 +247,7 @@ impl Core {
             Command::Resume(_) => {}
             Command::EndAll { shutdown: true } => self.end_all("the engine is shutting down"),
             Command::EndAll { shutdown: false } => self.end_all("cancelled by the host"),
+            Command::Give { to, most, idle } => self.give(to, most as usize, idle),
         }
     }
 
@@ -315,6 +305,7 @@ impl Core {
     }
 
     fn end_all(&mut self, why: &str) {
+        self.take_back();
         for slot in 0..self.sequences.len() {
             if self.sequences[slot].is_some() {
                 self.end(SeqId(slot as u32), Some(cancelled(why)));
@@ -353,6 +344,10 @@ impl Core {
             !plan.is_empty() || plan.refused.is_some() || !plan.late.is_empty(),
             "active sequences, and nothing to do"
         );
+        self.passed_over = match plan.held_back {
+            HeldBack::Slots | HeldBack::Blocks | HeldBack::Time => self.scheduler.counts().waiting,
+            _ => 0,
+        };
         if let Some(seq) = plan.refused {
             self.fail(seq, Error::new(Status::OutOfMemory, "could not allocate a block table"));
         }
@@ -416,7 +411,7 @@ impl Core {
             }
             Err(error)
                 if error.status == Status::Cancelled
-                    && all_ended(&self.shared, &mut self.sequences, entries) =>
+                    && all_ended(&self.shared, self.replica, &mut self.sequences, entries) =>
             {
                 return None;
             }
@@ -499,8 +494,8 @@ impl Core {
         if self.batch.tokens.is_empty() {
             return Ok(());
         }
-        let Self { backend, batch, kv, shared, outputs, sequences, .. } = self;
-        let stop = &mut || all_ended(shared, sequences, entries);
+        let Self { replica, backend, batch, kv, shared, outputs, sequences, .. } = self;
+        let stop = &mut || all_ended(shared, *replica, sequences, entries);
         panics::catch(|| shared.loaded.model.forward(&*backend.ops, batch, kv, stop, outputs)).unwrap_or_else(
             |text| Err(Error::failed(Status::Internal, format!("the forward pass panicked: {text}"))),
         )
@@ -523,60 +518,34 @@ impl Core {
             }
         }
     }
-
-    /// After a panic in the loop: a terminal event for everybody, taken from wherever the request is. The hub is closing,
-    /// so that no more come.
-    fn bury(&mut self, text: &str) {
-        let error = Error::new(Status::EngineDead, format!("the engine thread died: {text}"));
-        let why = || Some((FinishReason::Failed, error.clone()));
-        let shared = self.shared.clone();
-        let (hub, tokenizer) = (&shared.hub, shared.loaded.tokenizer.as_deref());
-        let mut commands = std::mem::take(&mut self.commands);
-        let mut sequences: Vec<_> = self.sequences.iter_mut().filter_map(Option::take).collect();
-        sequences.extend(self.draws.drain(..).map(Draw::into_sequence));
-        let mut queued = VecDeque::new();
-        hub.exchange(&mut self.outbox, &mut queued, Rest::None);
-        commands.append(&mut queued);
-        for command in commands {
-            if let Command::Start(Work::Sequence(sequence)) = command {
-                sequences.push(sequence);
-            }
-        }
-        for sequence in sequences {
-            let slot = sequence.id.slot();
-            let event = panics::catch(|| sequence.finish(tokenizer, &mut Vec::new(), why(), now_ns()));
-            self.outbox.events.extend(event.ok().map(|event| (slot, event)));
-        }
-        hub.exchange(&mut self.outbox, &mut VecDeque::new(), Rest::None);
-        // These the panic took with it.
-        for (id, user_data) in hub.lost() {
-            let mut event: Box<Event> = Box::default();
-            (event.request, event.user_data) = (id, user_data);
-            (event.finish, event.status) = (FinishReason::Failed, Status::EngineDead);
-            event.message = error.message.clone();
-            self.outbox.events.push((id.slot(), event));
-        }
-        hub.exchange(&mut self.outbox, &mut VecDeque::new(), Rest::None);
-    }
 }
 
 #[path = "core_drafts.rs"]
 mod drafts;
+#[path = "core_end.rs"]
+mod end;
 #[path = "core_pacing.rs"]
 mod pacing;
 #[path = "core_sampling.rs"]
 pub mod sampling;
-use sampling::{Draw, sampler_count};
+use sampling::Draw;
 #[path = "core_sessions.rs"]
 mod sessions;
+#[path = "core_sharing.rs"]
+mod sharing;
 
 #[cfg(test)]
 #[path = "simulation/core_checks.rs"]
 mod checks;
 
 /// Whether every sequence of a pass that runs was cancelled, or has passed its deadline: asked between layers.
-fn all_ended(shared: &Shared, sequences: &mut [Option<Box<Sequence>>], entries: &[PlanEntry]) -> bool {
-    shared.hub.ends(&mut |which| match which {
+fn all_ended(
+    shared: &Shared,
+    replica: usize,
+    sequences: &mut [Option<Box<Sequence>>],
+    entries: &[PlanEntry],
+) -> bool {
+    shared.hub.ends(replica, &mut |which| match which {
         None => sequences.iter_mut().flatten().for_each(|sequence| sequence.doomed = true),
         Some(id) => {
             let sequence = sequences.get_mut(id.slot() as usize).and_then(Option::as_mut);

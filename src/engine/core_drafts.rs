@@ -85,7 +85,7 @@ impl Core {
     /// One more token for each of `offers` that is deeper than `pass`; those that get none go no deeper. False where there
     /// is none.
     fn draft_pass(&mut self, plan: &Plan, offers: &mut [Offer], pass: u32) -> Result<bool> {
-        let Self { drafter: Some(drafter), backend, scheduler, shared, sequences, .. } = self else {
+        let Self { replica, drafter: Some(drafter), backend, scheduler, shared, sequences, .. } = self else {
             return Ok(false);
         };
         drafter.begin(scheduler.draft_rows(plan) as usize);
@@ -102,7 +102,7 @@ impl Core {
         }
         let started = now_ns();
         let (work, decodes) =
-            drafter.run(&*backend.ops, &mut || all_ended(shared, sequences, &plan.entries))?;
+            drafter.run(&*backend.ops, &mut || all_ended(shared, *replica, sequences, &plan.entries))?;
         let ns = now_ns() - started;
         scheduler.drafted(work, decodes, ns);
         self.record.drafting_ns += ns;

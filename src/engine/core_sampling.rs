@@ -27,6 +27,21 @@ pub fn sampler_count(max_batch_size: u32, threads: usize) -> usize {
     threads.min(max_batch_size as usize)
 }
 
+/// One for each thread that may sample, for rows of `vocab` logits.
+pub fn samplers(
+    config: &EngineConfig,
+    backend: &Backend,
+    vocab: usize,
+    max_sequence: usize,
+) -> Result<Vec<Sampler>> {
+    let (mut samplers, count) = (Vec::new(), sampler_count(config.max_batch_size, backend.pool.threads()));
+    reserve(&mut samplers, count, BATCH)?;
+    for _ in 0..count {
+        samplers.push(Sampler::new(vocab, max_sequence, backend.isa)?);
+    }
+    Ok(samplers)
+}
+
 /// What was drawn where the logits lay.
 #[derive(Clone, Copy)]
 struct There<'a> {

@@ -25,6 +25,39 @@ pub struct Efficiency {
 }
 
 impl Efficiency {
+    /// Of several replicas together; what a step costs is the mean of what those learned that ran some.
+    pub fn sum(parts: impl Iterator<Item = Self>) -> Self {
+        let (mut all, mut learned) = (Self::default(), 0.0);
+        for part in parts {
+            all.rows = match (all.rows, part.rows) {
+                (rows, (_, 0)) | ((_, 0), rows) => rows,
+                (a, b) => (a.0.min(b.0), a.1.max(b.1)),
+            };
+            all.step_ns += part.step_ns;
+            all.prefill_ns += part.prefill_ns;
+            all.decode_steps += part.decode_steps;
+            all.long_steps += part.long_steps;
+            all.decode.add(part.decode);
+            all.drafted += part.drafted;
+            all.accepted += part.accepted;
+            all.held_back.iter_mut().zip(part.held_back).for_each(|(all, part)| *all += part);
+            if part.rows.1 == 0 {
+                continue;
+            }
+            learned += 1.0;
+            let (to, from) = (&mut all.cost, part.cost);
+            for (to, from) in [
+                (&mut to.fixed, from.fixed),
+                (&mut to.per_row, from.per_row),
+                (&mut to.per_position, from.per_position),
+                (&mut to.per_key, from.per_key),
+            ] {
+                *to += (from - *to) / learned;
+            }
+        }
+        all
+    }
+
     pub fn step(&mut self, plan: &Plan, step_ns: u64, max_step_ns: u64, learned: &StepTime) {
         let (fewest, most) = self.rows;
         self.rows =

@@ -31,7 +31,6 @@ use crate::model::{Facts, Loaded};
 use crate::schedule::{Scheduler, SchedulerConfig};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -53,13 +52,46 @@ pub struct Engine {
     made_in: u32,
 }
 
+/// What a replica is made of.
+pub(super) struct Seat {
+    pub backend: Backend,
+    pub memory: MemoryPlan,
+    pub claim: Claim,
+}
+
+fn make_core(
+    config: &EngineConfig,
+    shared: &Arc<Shared>,
+    replica: usize,
+    backend: Backend,
+    memory: &MemoryPlan,
+) -> Result<Core> {
+    let shape = shared.loaded.model.kv_shape();
+    let layout = shape.layout(memory.kv_type, memory.blocks, config.kv_block_size as usize);
+    let kv = backend.ops.kv_cache(layout)?;
+    let mut scheduler = Scheduler::new(SchedulerConfig {
+        max_batch_size: config.max_batch_size,
+        max_batch_tokens: config.max_batch_tokens,
+        max_logits_rows: memory::logits_rows(config) as u32,
+        max_step_ns: config.max_step_ms as u64 * 1_000_000,
+        block_size: config.kv_block_size,
+        blocks: memory.blocks as u32,
+        max_wait_ns: config.max_wait_us as u64 * 1_000,
+        target_itl_ns: config.target_itl_ms as u64 * 1_000_000,
+        ageing_ns: config.priority_ageing_ms as u64 * 1_000_000,
+    })?;
+    scheduler.draft_always = config.draft_always;
+    shared.kv_events.begin(scheduler.cache_mut())?;
+    Core::new(shared.clone(), replica, backend, kv, scheduler, config, memory)
+}
+
 /// What an engine's threads share.
 fn share(
     config: &EngineConfig,
     loaded: Loaded,
     threads: usize,
     bytes: u64,
-    claim: Claim,
+    claims: Vec<Claim>,
     log: Log,
 ) -> Result<Arc<Shared>> {
     let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
@@ -72,11 +104,11 @@ fn share(
         bytes,
         unread_bytes: config.max_unread_bytes,
     };
-    let hub = Hub::new(next_salt(), bounds, signal);
+    let replicas = claims.len();
     Ok(Arc::new(Shared {
-        kv_events: KvEvents::new(config.kv_events_capacity as usize),
-        hub,
-        recorder: Recorder::new(claim),
+        kv_events: KvEvents::new(config.kv_events_capacity as usize, replicas),
+        hub: Hub::new(next_salt(), bounds, replicas, signal),
+        recorder: Recorder::new(claims),
         log,
         on_span: config.on_span.clone(),
         grammars: Grammars::new(threads),
@@ -95,64 +127,60 @@ impl Engine {
     fn make(mut config: EngineConfig) -> Result<Self> {
         let log = Log::new(config.log.take(), config.log_level)?;
         let pool = Pool::new(config::threads(config.threads)?)?;
-        let backend = Backend::new(&config, &pool)?;
+        let backends = Backend::all(&config, &pool)?;
         let loaded = match config.model.take() {
             Some(loaded) => loaded,
             None => load(&config, &pool, &log)?,
         };
-        let computes = [("instructions", config.instructions.is_some()), ("device", backend.on_device)];
+        let computes = [("instructions", config.instructions.is_some()), ("device", backends[0].on_device)];
         if loaded.model.kv_shape().kind.is_some()
             && let Some((field, _)) = computes.iter().find(|(_, given)| *given)
         {
             return Err(Error::invalid(format!("{field} is given, and builtin:echo computes nothing")));
         }
-        log.write(LOG_INFO, backend.name.clone());
         config.draft_model.as_ref().map_or(Ok(()), |draft| drafter::check(&loaded, draft))?;
-        [Some(&loaded), config.draft_model.as_ref()]
-            .into_iter()
-            .flatten()
-            .try_for_each(|l| backend.hold(l))?;
         let max_sequence =
             config::sequence_length(config.max_sequence_length, loaded.model.facts().context_length)?;
-        let (memory, claim) = memory::plan(&config, &loaded, &backend, max_sequence)?;
-        log.write(LOG_INFO, memory.to_string());
-        if let Some(text) = memory.clamped(max_sequence) {
-            log.write(LOG_WARN, text);
+        let (mut seats, count) = (Vec::new(), backends.len());
+        reserve(&mut seats, count, "an engine's devices")?;
+        for backend in backends {
+            log.write(LOG_INFO, backend.name.clone());
+            let models = [Some(&loaded), config.draft_model.as_ref()];
+            models.into_iter().flatten().try_for_each(|loaded| backend.hold(loaded))?;
+            let (memory, claim) = memory::plan(&config, &loaded, &backend, count, max_sequence)?;
+            log.write(LOG_INFO, memory.to_string());
+            if let Some(text) = memory.clamped(max_sequence) {
+                log.write(LOG_WARN, text);
+            }
+            seats.push(Seat { backend, memory, claim });
         }
-        let (engine, core) = Self::assemble(&config, loaded, backend, memory, claim, log)?;
-        engine.start(core, config.on_event.take())?;
+        let (engine, cores) = Self::assemble(&config, loaded, seats, log)?;
+        engine.start(cores, config.on_event.take())?;
         Ok(engine)
     }
 
-    /// All but the threads. There is one core: a `Vec` of it can be refused its memory, which a box cannot.
+    /// All but the threads, with a core for each seat.
     pub(super) fn assemble(
         config: &EngineConfig,
         loaded: Loaded,
-        backend: Backend,
-        memory: MemoryPlan,
-        claim: Claim,
+        seats: Vec<Seat>,
         log: Log,
     ) -> Result<(Self, Vec<Core>)> {
-        let (block_size, on_device) = (config.kv_block_size as usize, backend.on_device);
-        let shared = share(config, loaded, backend.pool.threads(), memory.for_requests(), claim, log)?;
-        let shape = shared.loaded.model.kv_shape();
-        let kv = backend.ops.kv_cache(shape.layout(memory.kv_type, memory.blocks, block_size))?;
-        let mut scheduler = Scheduler::new(SchedulerConfig {
-            max_batch_size: config.max_batch_size,
-            max_batch_tokens: config.max_batch_tokens,
-            max_logits_rows: memory::logits_rows(config) as u32,
-            max_step_ns: config.max_step_ms as u64 * 1_000_000,
-            block_size: config.kv_block_size,
-            blocks: memory.blocks as u32,
-            max_wait_ns: config.max_wait_us as u64 * 1_000,
-            target_itl_ns: config.target_itl_ms as u64 * 1_000_000,
-            ageing_ns: config.priority_ageing_ms as u64 * 1_000_000,
-        })?;
-        scheduler.draft_always = config.draft_always;
-        shared.kv_events.begin(scheduler.cache_mut())?;
-        let mut core = Vec::new();
-        reserve(&mut core, 1, "the engine's core")?;
-        core.push(Core::new(shared.clone(), backend, kv, scheduler, config, &memory)?);
+        let memory = MemoryPlan::of_all(seats.iter().map(|seat| &seat.memory));
+        let memory = memory.ok_or_else(|| Error::internal("an engine without a device"))?;
+        let on_device = seats[0].backend.on_device;
+        let threads = seats.iter().map(|seat| seat.backend.pool.threads()).sum();
+        let (mut cores, mut claims, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        reserve(&mut cores, seats.len(), "the engine's cores")?;
+        for Seat { backend, memory, claim } in seats {
+            claims.push(claim);
+            places.push((backend, memory));
+        }
+        let shared = share(config, loaded, threads, memory.for_requests(), claims, log)?;
+        for (replica, (backend, own)) in places.into_iter().enumerate() {
+            let own = MemoryPlan { max_sequence: memory.max_sequence, ..own };
+            cores.push(make_core(config, &shared, replica, backend, &own)?);
+        }
         let engine = Self {
             shared,
             threads: Mutex::new(Vec::new()),
@@ -166,12 +194,14 @@ impl Engine {
             on_device,
             made_in: fork::generation(),
         };
-        Ok((engine, core))
+        Ok((engine, cores))
     }
 
-    fn start(&self, core: Vec<Core>, sink: Option<EventSink>) -> Result<()> {
+    fn start(&self, cores: Vec<Core>, sink: Option<EventSink>) -> Result<()> {
         let mut handles = self.threads.lock();
-        handles.push(threads::spawn("bn-engine".into(), move || core.into_iter().for_each(Core::main))?);
+        for core in cores {
+            handles.push(threads::spawn("bn-engine".into(), move || core.main())?);
+        }
         if let Some(sink) = sink {
             let shared = self.shared.clone();
             // Where this fails, dropping the half-made engine ends the engine thread.
@@ -262,6 +292,7 @@ impl Engine {
             let vocabulary = self.shared.loaded.vocabulary()?;
             sequence.guide = Some(self.shared.grammars.guide(vocabulary, constraint)?);
         }
+        sequence.cached_at = self.cached_at(&sequence)?;
         let place = Place {
             by_id: params.poll_by_id,
             user_data: params.user_data,
@@ -347,73 +378,6 @@ impl Engine {
         })
     }
 
-    /// Has the engine thread do something between two steps, and waits for it.
-    pub(super) fn call<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Core) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        self.ask(work)?.recv().unwrap_or_else(|_| Err(dead()))
-    }
-
-    /// As `call`, and somebody else waits.
-    pub(super) fn ask<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Core) -> Result<T> + Send + 'static,
-    ) -> Result<Receiver<Result<T>>> {
-        let (reply, answer) = sync_channel(1);
-        let call = move |core: &mut Core| {
-            // The caller waits for it, unless it has gone with its process.
-            let _ = reply.send(core.answer(work));
-        };
-        self.shared.hub.call(Work::Call(Box::new(call)))?;
-        Ok(answer)
-    }
-
-    /// Gives up what a session holds. `NotFound` where there is none of this name.
-    pub fn drop_session(&self, name: &str) -> Result<()> {
-        let name = name.to_owned();
-        self.call(move |core| core.drop_session(&name))
-    }
-
-    /// A session as bytes, for an engine with the same model and KV type.
-    pub fn save_session(&self, name: &str) -> Result<Vec<u8>> {
-        let name = name.to_owned();
-        let mut bytes = self.call(move |core| core.save_session(&name))?;
-        session_file::seal(&mut bytes);
-        Ok(bytes)
-    }
-
-    /// How many bytes `save_session` gives, without making them.
-    pub fn session_size(&self, name: &str) -> Result<usize> {
-        let name = name.to_owned();
-        self.call(move |core| core.session_size(&name))
-    }
-
-    /// Makes a session of what `save_session` gave. `InvalidArgument` for anything else; `MemoryLimit` where it does not
-    /// fit.
-    pub fn restore_session(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        config::session_name(name)?;
-        let content = session_file::unseal(bytes)?;
-        let mut copy = Vec::new();
-        reserve(&mut copy, content.len(), "a restored session")?;
-        copy.extend_from_slice(content);
-        let name = name.to_owned();
-        self.call(move |core| core.restore_session(&name, &copy))
-    }
-
-    /// Hands up to `capacity` changes of the prefix cache to `sink`, oldest first.
-    pub fn kv_events(&self, capacity: usize, sink: &mut dyn FnMut(CacheEvent)) -> Result<()> {
-        self.shared.kv_events.read(capacity, sink)
-    }
-
-    /// Forgets every prefix that no request and no session holds.
-    pub fn clear_cache(&self) -> Result<()> {
-        self.call(|core| {
-            core.clear_cache();
-            Ok(())
-        })
-    }
-
     pub fn stats(&self) -> Stats {
         let (hub, bounds) = (self.shared.hub.usage(), self.shared.hub.bounds());
         let recorded = self.shared.recorder.snapshot(self.max_batch_size);
@@ -439,6 +403,8 @@ impl Engine {
             queue_token_capacity: if bounds.queued_tokens == u64::MAX { 0 } else { bounds.queued_tokens },
             queue_age_ns: self.shared.hub.queue_ages(now_ns()),
             kv_blocks_total: self.memory.blocks as u64,
+            devices: self.shared.hub.replicas() as u64,
+            devices_lost: self.shared.hub.replicas_lost() as u64,
             kv_block_size: self.kv_block_size.into(),
             kv_bytes: self.memory.kv,
             max_sequence_length: self.memory.max_sequence as u64,
@@ -549,3 +515,6 @@ fn load(config: &EngineConfig, pool: &Pool, log: &Log) -> Result<Loaded> {
     let options = LoadOptions { max_weight_bytes: config.memory_limit_bytes, ..Default::default() };
     loading::load(&source, &options, pool, log, None)
 }
+
+#[path = "handle_calls.rs"]
+mod calls;

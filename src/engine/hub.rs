@@ -1,6 +1,7 @@
-//! Where host threads and the engine thread meet: requests in, events out, under one lock.
+//! Where host threads and the engine's replicas meet: requests in, events out, under one lock. A replica is an engine thread
+//! with what it computes on; there is one for each device.
 //!
-//! `submit` opens a request's slot and queues it in one step; so does the engine thread hand over a step's events and
+//! `submit` opens a request's slot and queues it for a replica in one step; so does a replica hand over a step's events and
 //! take what came meanwhile (`exchange`). A submit and a poll take the lock once each, `bn_events_free` once for a batch.
 //! What a request was not yet asked for is merged into one pending event, so nothing here grows with the length of an
 //! answer but the event itself.
@@ -31,9 +32,14 @@ pub trait Readable {
     fn clear(&self);
 }
 
-/// What is queued for the engine thread, and learns there which request it is.
-pub trait Named {
+/// What is queued for a replica.
+pub trait Cargo {
+    /// Learns which request it is.
     fn name(&mut self, id: RequestId);
+    /// The replica with the lowest gets it. `owed`: tokens of that replica's unfinished requests.
+    fn rank(&self, replica: usize, owed: u64) -> u64;
+    /// Tokens that `replica` owes with it.
+    fn tokens(&self, replica: usize) -> u64;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,15 +47,15 @@ pub enum Phase {
     Open,
     /// No new requests.
     Closing,
-    /// Every request has had its terminal event and the engine thread is gone.
+    /// Every request has had its terminal event and all replicas are gone.
     Drained,
-    /// The engine thread died.
+    /// They died.
     Dead,
     /// Being destroyed: pollers leave.
     Destroyed,
 }
 
-/// What host threads ask of the engine thread.
+/// What host threads, and the hub itself, ask of a replica.
 #[derive(Debug, PartialEq)]
 pub enum Command<C> {
     Start(C),
@@ -61,10 +67,17 @@ pub enum Command<C> {
     EndAll {
         shutdown: bool,
     },
+    /// To hand requests that wait, and have never run, on to replica `to`: at most so many. Where that is not `idle`, only
+    /// such as were not handed on before.
+    Give {
+        to: usize,
+        most: u32,
+        idle: bool,
+    },
 }
 
-/// What the engine thread hands over after a step. Kept from step to step for its memory.
-pub struct Outbox<E> {
+/// What a replica hands over after a step. Kept from step to step for its memory.
+pub struct Outbox<E, C> {
     pub events: Vec<(u32, Box<E>)>,
     /// Slots whose requests were admitted.
     pub admitted: Vec<u32>,
@@ -74,6 +87,11 @@ pub struct Outbox<E> {
     pub slow: Vec<RequestId>,
     /// Empty events to be used again; refilled by `exchange`.
     pub spare: Vec<Box<E>>,
+    pub load: Load,
+    /// Requests for a replica, or for any other.
+    pub given: Vec<(Option<usize>, RequestId, C)>,
+    /// It has done what `Give` asked for.
+    pub gave: bool,
 }
 
 /// What `exchange` does when no command waits.
@@ -91,15 +109,10 @@ struct State<E, C> {
     phase: Phase,
     /// Being destroyed: polls return without an event, which would be freed under their callers.
     leaving: bool,
-    /// The engine thread was refused a grant, and memory has come back since.
-    hungry: bool,
-    fed: bool,
     /// A poll left an event behind for want of memory: giving back wakes edge-triggered loops once more.
     starved: bool,
     slots: Slots<E>,
-    commands: VecDeque<Command<C>>,
-    /// The engine thread waits for `engine_bell`.
-    asleep: bool,
+    replicas: Vec<Replica<C>>,
     any_waiters: usize,
     pollers: usize,
     readable: bool,
@@ -108,45 +121,39 @@ struct State<E, C> {
 pub struct Hub<E, C, R> {
     state: Mutex<State<E, C>>,
     any_bell: Condvar,
-    engine_bell: Condvar,
     quiet: Condvar,
-    /// An `End` or `EndAll` came that `ends` has not shown yet.
-    urgent: AtomicBool,
+    /// Of each replica.
+    desks: Vec<Desk>,
     /// Bytes of what was set aside and is gone: whoever drops it may hold the lock.
     returned: Arc<AtomicU64>,
     signal: Option<R>,
     bounds: Bounds,
 }
 
-/// What unreleased requests may take together.
-#[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    pub requests: usize,
-    /// Prompt tokens of those that wait for admission. One alone may pass it.
-    pub queued_tokens: u64,
-    /// Polled events included; MAX: no bound.
-    pub bytes: u64,
-    /// Of one request; see `Slots`.
-    pub unread_bytes: u64,
-}
-
-impl<E> Default for Outbox<E> {
+impl<E, C> Default for Outbox<E, C> {
     fn default() -> Self {
-        Self { events: Vec::new(), admitted: Vec::new(), fed: false, slow: Vec::new(), spare: Vec::new() }
+        Self {
+            events: Vec::new(),
+            admitted: Vec::new(),
+            fed: false,
+            slow: Vec::new(),
+            spare: Vec::new(),
+            load: Load::default(),
+            given: Vec::new(),
+            gave: false,
+        }
     }
 }
 
-impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
-    pub fn new(salt: u16, bounds: Bounds, signal: Option<R>) -> Self {
+impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
+    /// `replicas`: 1..=MAX_REPLICAS.
+    pub fn new(salt: u16, bounds: Bounds, replicas: usize, signal: Option<R>) -> Self {
         let state = State {
             phase: Phase::Open,
             leaving: false,
-            hungry: false,
-            fed: false,
             starved: false,
-            slots: Slots::new(salt, bounds.unread_bytes),
-            commands: VecDeque::new(),
-            asleep: false,
+            slots: Slots::new(salt, replicas, bounds.unread_bytes),
+            replicas: (0..replicas).map(|_| Replica::new()).collect(),
             any_waiters: 0,
             pollers: 0,
             readable: false,
@@ -154,9 +161,8 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         Self {
             state: Mutex::new(state),
             any_bell: Condvar::new(),
-            engine_bell: Condvar::new(),
             quiet: Condvar::new(),
-            urgent: AtomicBool::new(false),
+            desks: (0..replicas).map(|_| Desk::new()).collect(),
             returned: Arc::new(AtomicU64::new(0)),
             signal,
             bounds,
@@ -171,8 +177,8 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         self.signal.as_ref()
     }
 
-    /// Opens a slot for each of `requests` and queues them for the engine thread, or none. Their ids go to `ids`, which
-    /// has room for them.
+    /// Opens a slot for each of `requests` and queues it for a replica, or none. Their ids go to `ids`, which has room for
+    /// them.
     pub fn submit(&self, requests: Vec<(Place, C)>, ids: &mut Vec<RequestId>) -> Result<()> {
         let mut state = self.state.lock();
         state.open()?;
@@ -183,37 +189,48 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         }
         state.make_room(requests.len())?;
         for (place, mut cargo) in requests {
-            let id = state.slots.open(place);
+            let replica = state.choose(&|replica, owed| cargo.rank(replica, owed)).unwrap_or(0);
+            let id = state.slots.open(place, replica, cargo.tokens(replica));
             cargo.name(id);
             ids.push(id);
-            state.commands.push_back(Command::Start(cargo));
+            state.replicas[replica].commands.push_back(Command::Start(cargo));
         }
-        self.wake_engine(state);
+        self.wake(state);
         Ok(())
     }
 
-    fn wake_engine(&self, mut state: MutexGuard<'_, State<E, C>>) {
-        let asleep = std::mem::take(&mut state.asleep);
-        drop(state);
-        if asleep {
-            self.engine_bell.notify_one();
+    /// Has the replica of a request end it.
+    fn end(&self, mut state: MutexGuard<'_, State<E, C>>, index: usize, id: RequestId) {
+        let replica = state.slots.replica(index);
+        state.replicas[replica].commands.push_back(Command::End(id));
+        self.desks[replica].urgent.store(true, Ordering::Release);
+        self.wake(state);
+    }
+
+    /// Has all replicas end what they have.
+    fn end_all(&self, mut state: MutexGuard<'_, State<E, C>>, shutdown: bool) {
+        for (own, desk) in state.replicas.iter_mut().zip(&self.desks) {
+            // A flood of these is one command.
+            if !own.gone && !own.ends_all() {
+                own.commands.push_back(Command::EndAll { shutdown });
+                desk.urgent.store(true, Ordering::Release);
+            }
         }
+        self.wake(state);
     }
 
-    fn tell(&self, mut state: MutexGuard<'_, State<E, C>>, command: Command<C>) {
-        state.commands.push_back(command);
-        self.urgent.store(true, Ordering::Release);
-        self.wake_engine(state);
-    }
-
-    /// Queues what is no request. Refused as a submit is once the engine is closing.
-    pub fn call(&self, cargo: C) -> Result<()> {
+    /// Queues what is no request for a replica. Refused as a submit is once the engine is closing.
+    pub fn call(&self, replica: usize, cargo: C) -> Result<()> {
         let mut state = self.state.lock();
-        // Later the engine thread may have taken its last look.
+        // Later the replica may have taken its last look.
         state.open()?;
-        reserved(state.commands.try_reserve(1), "a call", size_of::<Command<C>>())?;
-        state.commands.push_back(Command::Start(cargo));
-        self.wake_engine(state);
+        let own = &mut state.replicas[replica];
+        if !own.open {
+            return Err(dead());
+        }
+        reserved(own.commands.try_reserve(1), "a call", size_of::<Command<C>>())?;
+        own.commands.push_back(Command::Start(cargo));
+        self.wake(state);
         Ok(())
     }
 
@@ -244,23 +261,22 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
             Which::One(id) => {
                 let index = state.slots.find(id)?;
                 if state.slots.cancel(index) {
-                    self.tell(state, Command::End(id));
+                    self.end(state, index, id);
                 }
             }
-            // A flood of cancels is one command.
-            Which::Any if state.ends_all() => {}
             Which::Any if state.slots.usage().unfinished == 0 => {}
-            Which::Any => self.tell(state, Command::EndAll { shutdown: false }),
+            Which::Any => self.end_all(state, false),
         }
         Ok(())
     }
 
-    /// Engine thread: bytes for what a request gives next (see `Slots::grant`). Where they are refused, `exchange` says
+    /// Its replica: bytes for what a request gives next (see `Slots::grant`). Where they are refused, `exchange` says
     /// when memory has come back.
     pub fn grant(&self, slot: u32, bytes: u64) -> bool {
         let mut state = self.state.lock();
         let granted = state.slots.grant(slot as usize, bytes, self.bounds.bytes);
-        state.hungry |= !granted;
+        let replica = state.slots.replica(slot as usize);
+        state.replicas[replica].hungry |= !granted;
         granted
     }
 
@@ -273,11 +289,15 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     pub fn release(&self, id: RequestId) -> Result<()> {
         let mut state = self.state.lock();
         let index = state.slots.find(id)?;
-        let told = !state.slots.cancel(index);
+        let (told, reserved) = (!state.slots.cancel(index), state.slots.usage().reserved);
         let live = state.slots.release(index);
         self.update_signal(&mut state);
+        // Of its leases; another replica's request may wait for them.
+        if state.slots.usage().reserved < reserved {
+            state.feed_all();
+        }
         match live && !told {
-            true => self.tell(state, Command::End(id)),
+            true => self.end(state, index, id),
             false => self.feed(state),
         }
         Ok(())
@@ -307,10 +327,8 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         {
             signal.set();
         }
-        if std::mem::take(&mut state.hungry) {
-            state.fed = true;
-            self.wake_engine(state);
-        }
+        state.feed_all();
+        self.wake(state);
     }
 
     /// Events were taken: requests that waited for that go on.
@@ -318,75 +336,88 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         if state.slots.drained.is_empty() {
             return;
         }
-        let State { slots, commands, .. } = state;
-        commands.extend(slots.drained.drain(..).map(Command::Resume));
-        if std::mem::take(&mut state.asleep) {
-            self.engine_bell.notify_one();
+        let State { slots, replicas, .. } = state;
+        let mut drained = std::mem::take(&mut slots.drained);
+        for id in drained.drain(..) {
+            replicas[slots.replica(id.slot() as usize)].commands.push_back(Command::Resume(id));
         }
+        slots.drained = drained;
+        self.ring(state.rouse());
     }
 
-    /// Engine thread: hands over what a step made and takes the commands that came. False when there is nothing left to
-    /// do, ever (`Rest::UntilCommand`).
-    pub fn exchange(&self, out: &mut Outbox<E>, commands: &mut VecDeque<Command<C>>, rest: Rest) -> bool {
+    /// A replica: hands over what a step made and takes the commands that came. False when there is nothing left to do,
+    /// ever (`Rest::UntilCommand`).
+    pub fn exchange(
+        &self,
+        replica: usize,
+        out: &mut Outbox<E, C>,
+        commands: &mut VecDeque<Command<C>>,
+        rest: Rest,
+    ) -> bool {
         debug_assert!(commands.is_empty());
-        let mut state = self.hand_over(out);
+        let mut state = self.hand_over(replica, out);
+        let bell = &self.desks[replica].bell;
         match rest {
-            Rest::For(time) if state.is_quiet() => {
-                state.asleep = true;
-                state = self.engine_bell.wait_for(state, time);
-                state.asleep = false;
+            Rest::For(time) if state.replicas[replica].is_quiet() => {
+                state.replicas[replica].asleep = true;
+                state = bell.wait_for(state, time);
             }
             Rest::UntilCommand => {
-                while state.is_quiet() {
+                while state.replicas[replica].is_quiet() {
                     if state.is_done() {
                         return false;
                     }
-                    state.asleep = true;
-                    state = self.engine_bell.wait(state);
-                    state.asleep = false;
+                    state.replicas[replica].asleep = true;
+                    state = bell.wait(state);
                 }
             }
             _ => {}
         }
-        out.fed |= std::mem::take(&mut state.fed);
-        std::mem::swap(&mut state.commands, commands);
-        self.urgent.store(false, Ordering::Relaxed);
+        let own = &mut state.replicas[replica];
+        own.asleep = false;
+        out.fed |= std::mem::take(&mut own.fed);
+        std::mem::swap(&mut own.commands, commands);
+        self.desks[replica].urgent.store(false, Ordering::Relaxed);
         true
     }
 
     /// The first half of `exchange`.
-    fn hand_over(&self, out: &mut Outbox<E>) -> MutexGuard<'_, State<E, C>> {
+    fn hand_over(&self, replica: usize, out: &mut Outbox<E, C>) -> MutexGuard<'_, State<E, C>> {
         let mut state = self.state.lock();
         let Usage { any_ready: before, reserved, .. } = *state.slots.usage();
         self.settle(&mut state);
         out.admitted.drain(..).for_each(|slot| state.slots.admit(slot));
         out.events.drain(..).for_each(|(slot, event)| state.slots.accept(slot, event));
         // What ended has given back what it no longer holds.
-        if state.slots.usage().reserved < reserved && std::mem::take(&mut state.hungry) {
-            state.fed = true;
+        if state.slots.usage().reserved < reserved {
+            state.feed_all();
         }
+        self.share(&mut state, replica, out);
         out.slow.append(&mut state.slots.slow);
         if out.spare.is_empty() {
             std::mem::swap(&mut out.spare, &mut state.slots.spare);
         }
         self.update_signal(&mut state);
         self.ring_any(state.slots.usage().any_ready.saturating_sub(before), state.any_waiters);
+        // What it gave, asked for or ended may be what others wait for.
+        self.ring(state.rouse());
         state
     }
 
-    /// Engine thread, while a pass runs: shows each `End` (Some) and `EndAll` (None) that came since the last look. They
-    /// stay in the queue.
-    pub fn ends(&self, show: &mut dyn FnMut(Option<RequestId>)) {
-        if !self.urgent.load(Ordering::Acquire) {
+    /// A replica, while a pass runs: shows each `End` (Some) and `EndAll` (None) that came since the last look. They stay
+    /// in the queue.
+    pub fn ends(&self, replica: usize, show: &mut dyn FnMut(Option<RequestId>)) {
+        let urgent = &self.desks[replica].urgent;
+        if !urgent.load(Ordering::Acquire) {
             return;
         }
         let state = self.state.lock();
-        self.urgent.store(false, Ordering::Relaxed);
-        for command in &state.commands {
+        urgent.store(false, Ordering::Relaxed);
+        for command in &state.replicas[replica].commands {
             match command {
                 Command::End(id) => show(Some(*id)),
                 Command::EndAll { .. } => show(None),
-                Command::Start(_) | Command::Resume(_) => {}
+                Command::Start(_) | Command::Resume(_) | Command::Give { .. } => {}
             }
         }
     }
@@ -405,14 +436,14 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         state.phase = state.phase.max(phase);
         if state.phase >= Phase::Drained {
             // Nobody takes them any more: who waits for an answer learns that with its sender.
-            state.commands.clear();
+            state.replicas.iter_mut().for_each(|replica| replica.commands.clear());
         }
         self.update_signal(&mut state);
         state.slots.ring_all();
         self.any_bell.notify_all();
-        match end && !state.ends_all() && state.phase < Phase::Drained {
-            true => self.tell(state, Command::EndAll { shutdown: true }),
-            false => self.wake_engine(state),
+        match end && state.phase < Phase::Drained {
+            true => self.end_all(state, true),
+            false => self.wake(state),
         }
     }
 
@@ -431,12 +462,12 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
         while state.pollers > 0 {
             state = self.quiet.wait(state);
         }
-        state.slots = Slots::new(0, 0);
+        state.slots = Slots::new(0, 1, 0);
     }
 
-    /// Requests without a terminal event, each with its `user_data`: what a dying engine still owes.
-    pub fn lost(&self) -> Vec<(RequestId, u64)> {
-        self.state.lock().slots.lost()
+    /// Requests without a terminal event, each with its `user_data`: what a dying replica still owes.
+    pub fn lost(&self, replica: usize) -> Vec<(RequestId, u64)> {
+        self.state.lock().slots.lost(replica)
     }
 
     /// Readable while an event waits and from the engine's end on. At the end it is set anew by each change, and by each
@@ -454,59 +485,6 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     }
 }
 
-impl Bounds {
-    /// `QueueFull` where `places` are too many beside what is there, or their prompts too long.
-    fn queue<'a>(&self, places: impl ExactSizeIterator<Item = &'a Place>, used: &Usage) -> Result<()> {
-        let (n, unreleased, most) = (places.len(), used.unreleased, self.requests);
-        let message = if n > most - unreleased {
-            format!(
-                "{unreleased} of {most} requests (queue_capacity) are unreleased, so {n} more cannot be taken; release \
-                 finished ones, or raise it"
-            )
-        } else {
-            let (tokens, most) = (places.map(|place| place.prompt_tokens).sum::<u64>(), self.queued_tokens);
-            let queued = used.queued_tokens;
-            if queued == 0 || tokens <= most.saturating_sub(queued) {
-                return Ok(());
-            }
-            format!(
-                "{queued} of {most} prompt tokens (queue_token_capacity) wait for admission, and {tokens} more do not \
-                 fit; try again later, or raise it"
-            )
-        };
-        Err(Error::new(Status::QueueFull, message))
-    }
-}
-
-/// `MemoryLimit` where requests cannot wait beside the others, or not even run alone. Room for the largest need of any
-/// live request is left, so that all can come to their ends.
-fn fits<'a, E: Merge>(
-    places: impl Iterator<Item = &'a Place>,
-    slots: &mut Slots<E>,
-    budget: u64,
-) -> Result<()> {
-    let (mut bytes, mut alone, mut need) = (0u64, 0, slots.largest_need());
-    for place in places {
-        bytes = bytes.saturating_add(place.reserved);
-        (alone, need) = (alone.max(place.alone), need.max(place.need()));
-    }
-    let left = budget.saturating_sub(slots.usage().reserved).saturating_sub(need);
-    let message = if alone > budget {
-        format!(
-            "the request may need {alone} bytes, and memory_limit_bytes leaves {budget} for all requests: it does not \
-             fit even alone; lower max_new_tokens, or let it stream"
-        )
-    } else if bytes > left {
-        format!(
-            "the request takes {bytes} bytes while it is queued, and memory_limit_bytes leaves {left} of {budget}: it \
-             does not fit now"
-        )
-    } else {
-        return Ok(());
-    };
-    Err(Error::new(Status::MemoryLimit, message))
-}
-
 fn shut_down() -> Error {
     Error::new(Status::Shutdown, "the engine is shut down")
 }
@@ -519,23 +497,10 @@ impl<E: Merge, C> State<E, C> {
     /// For `n` more requests, with a command to start each, one to let it go on, and one to end it.
     fn make_room(&mut self, n: usize) -> Result<()> {
         self.slots.make_room(n)?;
+        // And whatever replica has them in the end.
         let most = 3 * n + 2 * self.slots.usage().unfinished;
-        reserved(self.commands.try_reserve(most), "the request queue", most * size_of::<Command<C>>())
-    }
-
-    /// Nothing waits for the engine thread.
-    fn is_quiet(&self) -> bool {
-        self.commands.is_empty() && !self.fed
-    }
-
-    /// Nothing ever will.
-    fn is_done(&self) -> bool {
-        self.phase > Phase::Open && self.slots.usage().unfinished == 0
-    }
-
-    /// The newest command ends all that came before it.
-    fn ends_all(&self) -> bool {
-        matches!(self.commands.back(), Some(Command::EndAll { .. }))
+        let made = self.replicas.iter_mut().try_for_each(|replica| replica.commands.try_reserve(most));
+        reserved(made, "the request queue", most * size_of::<Command<C>>())
     }
 
     fn open(&self) -> Result<()> {
@@ -558,8 +523,16 @@ impl<E: Merge, C> State<E, C> {
 #[path = "hub_aside.rs"]
 mod aside;
 pub use aside::SetAside;
+#[path = "hub_bounds.rs"]
+mod bounds;
+pub use bounds::Bounds;
+use bounds::fits;
 #[path = "hub_poll.rs"]
 mod poll;
+#[path = "hub_replicas.rs"]
+mod replicas;
+use replicas::{Desk, Replica};
+pub use replicas::{Load, MAX_REPLICAS};
 
 #[cfg(all(test, not(loom)))]
 #[path = "simulation/hub_checks.rs"]

@@ -14,7 +14,7 @@ impl Drop for SetAside {
     }
 }
 
-impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
+impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     /// Sets `bytes` aside. `MemoryLimit` where they do not fit beside what requests may need.
     pub fn set_aside(&self, bytes: u64) -> Result<SetAside> {
         let mut state = self.state.lock();

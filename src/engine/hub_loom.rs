@@ -155,7 +155,7 @@ fn loom_a_drain_ends_the_engine_once_every_request_has_finished() {
                 break;
             }
             for command in commands {
-                let Command::Start(Cargo(id)) = command else { panic!("{command:?}") };
+                let Command::Start(Parcel(id)) = command else { panic!("{command:?}") };
                 publish(&hub, id, "1", true);
                 finished += 1;
             }
@@ -170,16 +170,16 @@ fn loom_a_cancel_is_seen_within_the_pass_or_after_it() {
     loom::model(|| {
         let hub = hub(4);
         let id = open(&hub, false);
-        assert_eq!(exchange(&hub, &[], Rest::UntilCommand).1, [Command::Start(Cargo(id))]);
+        assert_eq!(exchange(&hub, &[], Rest::UntilCommand).1, [Command::Start(Parcel(id))]);
         let host = {
             let hub = hub.clone();
             thread::spawn(move || hub.cancel(Which::One(id)).unwrap())
         };
         let mut within = false;
-        hub.ends(&mut |which| within |= which == Some(id));
+        hub.ends(0, &mut |which| within |= which == Some(id));
         host.join().unwrap();
         let mut later = false;
-        hub.ends(&mut |which| later |= which == Some(id));
+        hub.ends(0, &mut |which| later |= which == Some(id));
         assert!(within != later, "seen once");
         assert_eq!(exchange(&hub, &[], Rest::UntilCommand).1, [Command::End(id)]);
     });
@@ -212,5 +212,54 @@ fn loom_the_end_wakes_an_edge_triggered_loop_that_stopped_at_a_short_count() {
             }
         }
         engine.join().unwrap();
+    });
+}
+
+/// Replica 1 hands a request on to replica 0 while the host cancels it: whoever has it in the end is told.
+#[test]
+fn loom_a_cancel_finds_a_request_that_is_moved() {
+    loom::model(|| {
+        let hub = hub_of(4, 2);
+        let [_, id] = [open(&hub, false), open(&hub, false)];
+        assert_eq!(
+            exchange_of(&hub, 1, Outbox::default(), Rest::UntilCommand).1,
+            [Command::Start(Parcel(id))]
+        );
+        exchange(&hub, &[], Rest::UntilCommand);
+        let host = {
+            let hub = hub.clone();
+            thread::spawn(move || hub.cancel(Which::One(id)).unwrap())
+        };
+        let out = Outbox { given: vec![(Some(0), id, Parcel(id))], ..Outbox::default() };
+        let told = exchange_of(&hub, 1, out, Rest::None).1;
+        let mut seen = Vec::new();
+        while seen.len() < 2 {
+            seen.extend(exchange(&hub, &[], Rest::UntilCommand).1);
+        }
+        assert_eq!(seen, [Command::Start(Parcel(id)), Command::End(id)]);
+        host.join().unwrap();
+        assert!(told.iter().all(|command| *command == Command::End(id)), "for whom it is no more");
+    });
+}
+
+/// One that sleeps learns of the end from the other, which had the last request.
+#[test]
+fn loom_all_replicas_end_with_the_last_request() {
+    loom::model(|| {
+        let hub = hub_of(4, 2);
+        let id = open(&hub, false);
+        hub.advance(Phase::Closing, false);
+        let other = {
+            let hub = hub.clone();
+            thread::spawn(move || {
+                assert!(!exchange_of(&hub, 1, Outbox::default(), Rest::UntilCommand).0);
+                hub.part(1, false);
+            })
+        };
+        assert_eq!(exchange(&hub, &[], Rest::UntilCommand).1, [Command::Start(Parcel(id))]);
+        assert!(!exchange(&hub, &[(id, "1", true)], Rest::UntilCommand).0);
+        hub.part(0, false);
+        other.join().unwrap();
+        assert_eq!(hub.phase(), Phase::Drained);
     });
 }

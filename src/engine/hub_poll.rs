@@ -3,7 +3,7 @@
 use super::*;
 use std::time::Instant;
 
-impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
+impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     /// Hands up to `capacity` events to `sink`, each with its lease; waits for the first for up to `timeout` (None: for
     /// good). An event stays where it is until `give_back`, its request's release, or destroy.
     pub fn poll(

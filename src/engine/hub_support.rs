@@ -46,21 +46,32 @@ impl Readable for Flag {
 }
 
 #[derive(Debug, PartialEq)]
-pub struct Cargo(pub RequestId);
+pub struct Parcel(pub RequestId);
 
-impl Named for Cargo {
+/// Each goes where the fewest are.
+impl Cargo for Parcel {
     fn name(&mut self, id: RequestId) {
         self.0 = id;
     }
+    fn rank(&self, _: usize, owed: u64) -> u64 {
+        owed
+    }
+    fn tokens(&self, _: usize) -> u64 {
+        1
+    }
 }
 
-pub type TestHub = Arc<Hub<Note, Cargo, Flag>>;
+pub type TestHub = Arc<Hub<Note, Parcel, Flag>>;
 
 /// It has room for 1000 bytes and a lease, and for 100 queued tokens; requests are slow with more than 10 bytes of text.
 pub fn hub(requests: usize) -> TestHub {
+    hub_of(requests, 1)
+}
+
+pub fn hub_of(requests: usize, replicas: usize) -> TestHub {
     let bytes = 1000 + lease_bytes::<Note>();
     let bounds = Bounds { requests, queued_tokens: 100, bytes, unread_bytes: 10 };
-    Arc::new(Hub::new(7, bounds, Some(Flag::default())))
+    Arc::new(Hub::new(7, bounds, replicas, Some(Flag::default())))
 }
 
 pub fn edges(hub: &TestHub) -> usize {
@@ -76,7 +87,7 @@ pub fn submit(hub: &TestHub, wanted: &[(bool, u64)]) -> Result<Vec<RequestId>> {
     let place = |&(by_id, reserved)| {
         let place =
             Place { by_id, reserved, kept: reserved, alone: reserved, user_data: 5, ..Place::default() };
-        (place, Cargo(RequestId(0)))
+        (place, Parcel(RequestId(0)))
     };
     let mut ids = Vec::new();
     hub.submit(wanted.iter().map(place).collect(), &mut ids).map(|()| ids)
@@ -86,21 +97,30 @@ pub fn open(hub: &TestHub, by_id: bool) -> RequestId {
     submit(hub, &[(by_id, 10)]).unwrap()[0]
 }
 
-/// As the engine thread does; returns whether there is more to do, and the commands that came.
+/// As replica 0 does; returns whether there is more to do, and the commands that came.
 pub fn exchange(
     hub: &TestHub,
     events: &[(RequestId, &str, bool)],
     rest: Rest,
-) -> (bool, Vec<Command<Cargo>>) {
+) -> (bool, Vec<Command<Parcel>>) {
     let note =
         |&(id, text, last): &(RequestId, &str, bool)| (id.slot(), Box::new(Note { text: text.into(), last }));
-    let mut out = Outbox { events: events.iter().map(note).collect(), ..Outbox::default() };
+    let out = Outbox { events: events.iter().map(note).collect(), ..Outbox::default() };
+    exchange_of(hub, 0, out, rest)
+}
+
+pub fn exchange_of(
+    hub: &TestHub,
+    replica: usize,
+    mut out: Outbox<Note, Parcel>,
+    rest: Rest,
+) -> (bool, Vec<Command<Parcel>>) {
     let mut commands = VecDeque::new();
-    let goes_on = hub.exchange(&mut out, &mut commands, rest);
+    let goes_on = hub.exchange(replica, &mut out, &mut commands, rest);
     (goes_on, commands.into())
 }
 
 /// Hands over one event after a step; returns the commands that came.
-pub fn publish(hub: &TestHub, id: RequestId, text: &str, last: bool) -> Vec<Command<Cargo>> {
+pub fn publish(hub: &TestHub, id: RequestId, text: &str, last: bool) -> Vec<Command<Parcel>> {
     exchange(hub, &[(id, text, last)], Rest::None).1
 }

@@ -63,7 +63,7 @@ fn a_live_release_drops_events_and_frees_the_slot_at_the_terminal_one() {
     publish(&hub, id, "unread", false);
     hub.release(id).unwrap();
     assert!(!readable(&hub));
-    assert_eq!(hub.lost(), [(id, 5)]);
+    assert_eq!(hub.lost(0), [(id, 5)]);
     assert_eq!(status(submit(&hub, &[(false, 0)])), Some(Status::QueueFull));
     let told = publish(&hub, id, "late", true);
     assert_eq!(told, [Command::End(id)], "the engine is told once");
@@ -117,7 +117,7 @@ fn the_byte_budget_is_all_or_nothing() {
 fn queued_tokens_are_bounded() {
     let hub = hub(8);
     let submit = |tokens: &[u64]| {
-        let place = |&prompt_tokens| (Place { prompt_tokens, ..Place::default() }, Cargo(RequestId(0)));
+        let place = |&prompt_tokens| (Place { prompt_tokens, ..Place::default() }, Parcel(RequestId(0)));
         let mut ids = Vec::new();
         hub.submit(tokens.iter().map(place).collect(), &mut ids).map(|()| ids)
     };
@@ -126,7 +126,7 @@ fn queued_tokens_are_bounded() {
     let error = submit(&[1]).unwrap_err();
     assert!(error.message.starts_with("150 of 100 prompt tokens (queue_token_capacity)"), "{error}");
     let mut out = Outbox { admitted: vec![long[0].slot()], ..Outbox::default() };
-    hub.exchange(&mut out, &mut VecDeque::new(), Rest::None);
+    hub.exchange(0, &mut out, &mut VecDeque::new(), Rest::None);
     assert_eq!(queued(), 80);
     assert_eq!(status(submit(&[10, 11])), Some(Status::QueueFull));
     let more = submit(&[10, 10]).unwrap();
@@ -268,7 +268,7 @@ fn a_request_knows_its_place_in_the_queue() {
     let mut out = Outbox::default();
     out.admitted.push(ids[0].slot());
     out.events.push((ids[1].slot(), Box::new(Note { text: String::new(), last: true })));
-    hub.exchange(&mut out, &mut VecDeque::new(), Rest::None);
+    hub.exchange(0, &mut out, &mut VecDeque::new(), Rest::None);
     assert_eq!(stages(&hub), [Stage::Running, Stage::Finished, Stage::Queued(0)]);
     let Usage { accepted, outcomes, unfinished, running, .. } = hub.usage();
     assert_eq!((accepted, outcomes[1], unfinished, running), (3, 1, 2, 1));
@@ -285,7 +285,7 @@ fn a_flood_of_cancels_is_one_command() {
     }
     let commands = publish(&hub, id, "", true);
     let all = || Command::EndAll { shutdown: false };
-    assert_eq!(commands, [Command::Start(Cargo(id)), all(), Command::End(id), all()]);
+    assert_eq!(commands, [Command::Start(Parcel(id)), all(), Command::End(id), all()]);
 }
 
 #[test]
@@ -307,10 +307,10 @@ fn who_gives_more_than_is_polled_is_told_and_goes_on_once_it_is() {
     let mut give = |text: &str| {
         out.events.push((id.slot(), Box::new(Note { text: text.into(), last: false })));
         let mut commands = VecDeque::new();
-        hub.exchange(&mut out, &mut commands, Rest::None);
+        hub.exchange(0, &mut out, &mut commands, Rest::None);
         (std::mem::take(&mut out.slow), Vec::from(commands))
     };
-    assert_eq!(give("12345"), (vec![], vec![Command::Start(Cargo(id))]));
+    assert_eq!(give("12345"), (vec![], vec![Command::Start(Parcel(id))]));
     assert_eq!(give("67890"), (vec![], vec![]));
     assert_eq!(give("x"), (vec![id], vec![]));
     assert_eq!(give("y"), (vec![], vec![]), "it is told once");
@@ -330,10 +330,10 @@ fn grants_come_back_with_their_events_and_wake_who_was_refused() {
     let mut leases = Vec::new();
     hub.poll(Which::Any, 1, Some(Duration::ZERO), &mut |lease, _| leases.push((id, lease))).unwrap();
     let mut out = Outbox::default();
-    hub.exchange(&mut out, &mut VecDeque::new(), Rest::None);
+    hub.exchange(0, &mut out, &mut VecDeque::new(), Rest::None);
     assert!(!out.fed);
     hub.give_back(&mut leases.into_iter());
-    hub.exchange(&mut out, &mut VecDeque::new(), Rest::UntilCommand);
+    hub.exchange(0, &mut out, &mut VecDeque::new(), Rest::UntilCommand);
     assert!(out.fed, "and did not sleep");
     assert_eq!(hub.usage().reserved, 10);
     publish(&hub, id, "end", true);
@@ -351,13 +351,13 @@ fn memory_of_an_ended_request_wakes_who_was_refused() {
     hub.release(a).unwrap();
     let mut out = Outbox::default();
     let mut commands = VecDeque::new();
-    hub.exchange(&mut out, &mut commands, Rest::None);
+    hub.exchange(0, &mut out, &mut commands, Rest::None);
     assert!(!out.fed && commands.len() == 3);
     commands.clear();
     out.events.push((a.slot(), Box::new(Note { text: String::new(), last: true })));
     // Nor does a second exchange before it was heeded forget it.
     for _ in 0..2 {
-        hub.exchange(&mut out, &mut commands, Rest::None);
+        hub.exchange(0, &mut out, &mut commands, Rest::None);
     }
     assert!(out.fed);
 }
@@ -367,7 +367,7 @@ fn a_grant_leaves_enough_for_the_others_to_end() {
     let hub = hub(3);
     let place = |alone| {
         let place = Place { reserved: 10, kept: 10, alone, ..Place::default() };
-        (place, Cargo(RequestId(0)))
+        (place, Parcel(RequestId(0)))
     };
     let mut ids = Vec::new();
     hub.submit(vec![place(600), place(700)], &mut ids).unwrap();

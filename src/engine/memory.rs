@@ -48,6 +48,20 @@ impl fmt::Display for MemoryPlan {
 }
 
 impl MemoryPlan {
+    /// Of several devices together: what one request may need is that of the smallest.
+    pub fn of_all<'a>(plans: impl Iterator<Item = &'a Self>) -> Option<Self> {
+        plans.copied().reduce(|all, one| Self {
+            weights: all.weights + one.weights,
+            workspace: all.workspace + one.workspace,
+            kv: all.kv + one.kv,
+            index: all.index + one.index,
+            kv_type: one.kv_type,
+            blocks: all.blocks + one.blocks,
+            max_sequence: all.max_sequence.min(one.max_sequence),
+            limit: all.limit + one.limit,
+        })
+    }
+
     pub fn fixed(&self) -> u64 {
         self.weights + self.workspace + self.kv + self.index
     }
@@ -112,11 +126,12 @@ struct Need {
 }
 
 /// Divides the limit: weights and workspace first, a share for requests, the rest for KV. Without a limit, KV may have
-/// half of what is free.
+/// half of what is free. Of one of so many `replicas`.
 pub fn plan(
     config: &EngineConfig,
     loaded: &Loaded,
     backend: &Backend,
+    replicas: usize,
     max_sequence: usize,
 ) -> Result<(MemoryPlan, Claim)> {
     let model = &*loaded.model;
@@ -143,7 +158,7 @@ pub fn plan(
         workspace,
         block,
         index: PrefixCache::block_bytes(block_size) as u64
-            + kv_events::block_bytes(config.kv_events_capacity)
+            + kv_events::block_bytes(config.kv_events_capacity, replicas)
             + u64::from(config.draft_model.is_some()),
         limit,
         free,

@@ -1,6 +1,7 @@
 //! The threads: requests in and events out (`hub`), the step loop (`core`), delivery, statistics, memory, shutdown.
 
 mod calls;
+mod choice;
 mod grants;
 pub mod hub;
 mod ids;

@@ -50,6 +50,10 @@ pub struct Sequence {
     pub unread: bool,
     /// It ends where others are paused for unread output.
     pub end_unread: bool,
+    /// Positions of the prompt that each replica had when it was submitted; empty with one replica.
+    pub cached_at: Vec<u32>,
+    /// It waited at another replica before.
+    pub moved: bool,
     /// Kept under this name when it ends.
     pub session: Option<Box<str>>,
     pub trace: Option<TraceContext>,
@@ -119,6 +123,8 @@ impl Sequence {
             starved: false,
             unread: false,
             end_unread: params.end_unread,
+            cached_at: Vec::new(),
+            moved: false,
             session: params.session.as_deref().map(Into::into),
             trace: params.trace,
             adapter: params.adapter.clone(),

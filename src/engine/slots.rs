@@ -51,6 +51,9 @@ struct Slot<E> {
     /// Counts requests in their order of arrival.
     ticket: u64,
     place: Place,
+    /// Whose request it is, and the tokens that it owes with it.
+    replica: u32,
+    tokens: u64,
     /// Bytes beyond `Place::reserved`.
     granted: u64,
     pending: Option<Box<E>>,
@@ -74,6 +77,8 @@ pub struct Slots<E> {
     /// Slots that had a pending event for any poller; entries may be stale.
     any: VecDeque<u32>,
     usage: Usage,
+    /// Tokens of each replica's unfinished requests.
+    owed: Vec<u64>,
     /// The most that an unfinished request may need: so much is kept free, so that all of them can come to their ends, one
     /// after the other at least. None: to be found anew.
     largest_need: Option<u64>,
@@ -131,10 +136,11 @@ pub struct Usage {
 }
 
 impl<E: Merge> Slots<E> {
-    pub fn new(salt: u16, max_unread: u64) -> Self {
+    pub fn new(salt: u16, replicas: usize, max_unread: u64) -> Self {
         Self {
             salt,
             max_unread,
+            owed: vec![0; replicas],
             largest_need: Some(0),
             claims: Vec::new(),
             slow: Vec::new(),
@@ -166,13 +172,16 @@ impl<E: Merge> Slots<E> {
         reserved(made, "request slots", total * size_of::<Slot<E>>())
     }
 
-    pub fn open(&mut self, place: Place) -> RequestId {
+    /// A slot for a request that `replica` gets, which owes `tokens` more with it.
+    pub fn open(&mut self, place: Place, replica: usize, tokens: u64) -> RequestId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::new());
             (self.slots.len() - 1) as u32
         });
         let slot = &mut self.slots[index as usize];
         (slot.open, slot.place, slot.ticket) = (true, place, self.usage.accepted);
+        (slot.replica, slot.tokens) = (replica as u32, tokens);
+        self.owed[replica] += tokens;
         let id = RequestId::new(self.salt, slot.generation, index);
         self.usage.accepted += 1;
         self.usage.unreleased += 1;
@@ -181,6 +190,25 @@ impl<E: Merge> Slots<E> {
         self.largest_need = self.largest_need.map(|most| most.max(place.need()));
         self.reserve(place.reserved);
         id
+    }
+
+    pub fn replica(&self, index: usize) -> usize {
+        self.slots[index].replica as usize
+    }
+
+    pub fn owed(&self, replica: usize) -> u64 {
+        self.owed[replica]
+    }
+
+    /// A request goes to another replica, which is to end it where it was `cancelled` before: true.
+    pub fn hand_on(&mut self, index: u32, replica: usize, cancelled: bool) -> bool {
+        let slot = &mut self.slots[index as usize];
+        debug_assert!(slot.open && !slot.finished && !slot.running, "only what waits is handed on");
+        self.owed[slot.replica as usize] -= slot.tokens;
+        self.owed[replica] += slot.tokens;
+        slot.replica = replica as u32;
+        slot.cancelled |= cancelled;
+        slot.cancelled
     }
 
     fn reserve(&mut self, bytes: u64) {
@@ -301,6 +329,7 @@ impl<E: Merge> Slots<E> {
         let outcome = event.outcome();
         if outcome > 0 {
             slot.finished = true;
+            self.owed[slot.replica as usize] -= slot.tokens;
             self.usage.unfinished -= 1;
             match slot.running {
                 true => self.usage.running -= 1,
@@ -485,9 +514,10 @@ impl<E: Merge> Slots<E> {
         self.slots.iter().filter(|slot| slot.polled).for_each(|slot| slot.bell.notify_all());
     }
 
-    /// Requests without a terminal event, each with its `user_data`.
-    pub fn lost(&self) -> Vec<(RequestId, u64)> {
-        let open = self.slots.iter().enumerate().filter(|(_, slot)| slot.open && !slot.finished);
+    /// Requests of `replica` without a terminal event, each with its `user_data`.
+    pub fn lost(&self, replica: usize) -> Vec<(RequestId, u64)> {
+        let own = |slot: &Slot<E>| slot.open && !slot.finished && slot.replica as usize == replica;
+        let open = self.slots.iter().enumerate().filter(|(_, slot)| own(slot));
         open.map(|(i, slot)| (RequestId::new(self.salt, slot.generation, i as u32), slot.place.user_data))
             .collect()
     }
@@ -516,6 +546,8 @@ impl<E> Slot<E> {
             polled: false,
             ticket: 0,
             place: Place::default(),
+            replica: 0,
+            tokens: 0,
             granted: 0,
             pending: None,
             leases: VecDeque::new(),

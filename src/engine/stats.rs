@@ -70,9 +70,22 @@ impl StepLog {
     }
 }
 
-struct Inner {
-    steps: u64,
+/// What one replica says of itself.
+#[derive(Clone, Copy, Default)]
+struct Part {
     last_batch_size: u64,
+    idle_ns: u64,
+    /// Since when it has nothing that could run; 0: it has.
+    idle_since_ns: u64,
+    /// Since it began.
+    efficiency: Efficiency,
+    drafting_ns: u64,
+    scheduling: Snapshot,
+}
+
+struct Inner {
+    parts: Vec<Part>,
+    steps: u64,
     sequence_steps: u64,
     prompt_rows: u64,
     generated_tokens: u64,
@@ -85,12 +98,6 @@ struct Inner {
     prompt_lengths: Lengths,
     generated_lengths: Lengths,
     recent: Recent,
-    idle_ns: u64,
-    /// Since when the engine thread has nothing that could run; 0: it has.
-    idle_since_ns: u64,
-    efficiency: Efficiency,
-    drafting_ns: u64,
-    scheduling: Snapshot,
 }
 
 impl Inner {
@@ -106,15 +113,21 @@ impl Inner {
         self.generated_lengths.record(usage.generated_tokens.into());
     }
 
+    /// Over all replicas.
+    fn sum(&self, of: impl Fn(&Part) -> u64) -> u64 {
+        self.parts.iter().map(of).sum()
+    }
+
     /// Prompt tokens that were computed, each once.
     fn prompt_tokens(&self) -> u64 {
-        self.prompt_rows - self.scheduling.events.recomputed_rows
+        self.prompt_rows - self.sum(|part| part.scheduling.events.recomputed_rows)
     }
 }
 
 pub struct Recorder {
     inner: Mutex<Inner>,
-    claim: Claim,
+    /// Of each replica.
+    claims: Vec<Claim>,
     made_ns: u64,
     made_unix_ns: u64,
     rejected: [AtomicU64; REJECTIONS],
@@ -124,10 +137,11 @@ pub struct Recorder {
 const REJECTIONS: usize = 5;
 
 impl Recorder {
-    pub fn new(claim: Claim) -> Self {
+    /// For as many replicas as there are `claims`.
+    pub fn new(claims: Vec<Claim>) -> Self {
         let inner = Inner {
+            parts: vec![Part::default(); claims.len()],
             steps: 0,
-            last_batch_size: 0,
             sequence_steps: 0,
             prompt_rows: 0,
             generated_tokens: 0,
@@ -140,15 +154,10 @@ impl Recorder {
             prompt_lengths: Lengths::default(),
             generated_lengths: Lengths::default(),
             recent: Recent::default(),
-            idle_ns: 0,
-            idle_since_ns: 0,
-            efficiency: Efficiency::default(),
-            drafting_ns: 0,
-            scheduling: Snapshot::default(),
         };
         Self {
             inner: Mutex::new(inner),
-            claim,
+            claims,
             made_ns: now_ns(),
             made_unix_ns: unix_ns(),
             rejected: Default::default(),
@@ -166,20 +175,21 @@ impl Recorder {
         self.rejected[counter].fetch_add(n as u64, Ordering::Relaxed);
     }
 
-    /// Engine thread: takes in what happened, and empties `log`.
-    pub fn record(&self, log: &mut StepLog, scheduling: Snapshot) {
+    /// A replica: takes in what happened, and empties `log`.
+    pub fn record(&self, replica: usize, log: &mut StepLog, scheduling: Snapshot) {
         let counts = scheduling.counts;
-        self.claim.touched(counts.blocks_used + counts.blocks_cached);
+        self.claims[replica].touched(counts.blocks_used + counts.blocks_cached);
         let inner = &mut *self.inner.lock();
         let (before, generated) = (inner.prompt_tokens(), log.gaps.len() as u64);
-        inner.scheduling = scheduling;
-        inner.prompt_rows += log.prompt_rows;
+        let part = &mut inner.parts[replica];
+        part.scheduling = scheduling;
         if log.steps > 0 {
-            inner.last_batch_size = log.sequences;
+            part.last_batch_size = log.sequences;
         }
+        (part.efficiency, part.drafting_ns) = (log.efficiency, log.drafting_ns);
+        inner.prompt_rows += log.prompt_rows;
         inner.steps += log.steps;
         inner.sequence_steps += log.sequences;
-        (inner.efficiency, inner.drafting_ns) = (log.efficiency, log.drafting_ns);
         inner.generated_tokens += generated;
         inner.recent.add(log.done_ns, inner.prompt_tokens().saturating_sub(before), generated);
         log.waits.drain(..).for_each(|ns| inner.queue_wait.record(ns));
@@ -190,12 +200,12 @@ impl Recorder {
         (log.steps, log.sequences, log.prompt_rows) = (0, 0, 0);
     }
 
-    /// Engine thread: from now on it has nothing that could run (true), or something again.
-    pub fn idle(&self, idle: bool) {
-        let (now, inner) = (now_ns(), &mut *self.inner.lock());
-        let since = std::mem::replace(&mut inner.idle_since_ns, if idle { now } else { 0 });
+    /// A replica: from now on it has nothing that could run (true), or something again.
+    pub fn idle(&self, replica: usize, idle: bool) {
+        let (now, part) = (now_ns(), &mut self.inner.lock().parts[replica]);
+        let since = std::mem::replace(&mut part.idle_since_ns, if idle { now } else { 0 });
         if since > 0 {
-            inner.idle_ns += now - since;
+            part.idle_ns += now - since;
         }
     }
 
@@ -206,10 +216,13 @@ impl Recorder {
         let mean = if inner.steps > 0 { inner.sequence_steps as f64 / inner.steps as f64 } else { 0.0 };
         let now = now_ns();
         let uptime_ns = now.saturating_sub(self.made_ns);
-        let idles_ns = if inner.idle_since_ns > 0 { now.saturating_sub(inner.idle_since_ns) } else { 0 };
+        let idle_ns = |part: &Part| match part.idle_since_ns {
+            0 => part.idle_ns,
+            since => part.idle_ns + now.saturating_sub(since),
+        };
         let [recent_prompt, recent_generated] = inner.recent.per_second(self.made_ns, now);
-        let scheduling = inner.scheduling;
-        let efficiency = inner.efficiency;
+        let efficiency = Efficiency::sum(inner.parts.iter().map(|part| part.efficiency));
+        let scheduled = |of: fn(&Snapshot) -> u64| inner.sum(|part| of(&part.scheduling));
         let step_ns = efficiency.step_ns;
         let per_second = |n: u64| if step_ns > 0 { n as f64 / (step_ns as f64 * 1e-9) } else { 0.0 };
         Stats {
@@ -219,36 +232,36 @@ impl Recorder {
             rejected_memory: rejected[3],
             rejected_shutdown: rejected[4],
             prompt_tokens: inner.prompt_tokens(),
-            queried_tokens: scheduling.events.prompt_positions,
-            cached_tokens: scheduling.events.cached_positions,
-            recomputed_tokens: scheduling.events.recomputed_rows,
-            preemptions: scheduling.events.preemptions,
-            pauses: scheduling.events.pauses,
-            paused: scheduling.counts.paused as u64,
-            sessions: scheduling.sessions as u64,
-            session_blocks: scheduling.session_blocks as u64,
-            kv_evictions: scheduling.cache.evictions,
-            kv_blocks_cached: scheduling.counts.blocks_cached as u64,
+            queried_tokens: scheduled(|s| s.events.prompt_positions),
+            cached_tokens: scheduled(|s| s.events.cached_positions),
+            recomputed_tokens: scheduled(|s| s.events.recomputed_rows),
+            preemptions: scheduled(|s| s.events.preemptions),
+            pauses: scheduled(|s| s.events.pauses),
+            paused: scheduled(|s| s.counts.paused as u64),
+            sessions: scheduled(|s| s.sessions as u64),
+            session_blocks: scheduled(|s| s.session_blocks as u64),
+            kv_evictions: scheduled(|s| s.cache.evictions),
+            kv_blocks_cached: scheduled(|s| s.counts.blocks_cached as u64),
             generated_tokens: inner.generated_tokens,
             drafted_tokens: efficiency.drafted,
             accepted_tokens: efficiency.accepted,
-            drafting_ns: inner.drafting_ns,
+            drafting_ns: inner.sum(|part| part.drafting_ns),
             steps: inner.steps,
             decode_steps: efficiency.decode_steps,
             long_steps: efficiency.long_steps,
-            last_batch_size: inner.last_batch_size,
+            last_batch_size: inner.sum(|part| part.last_batch_size),
             mean_batch_size: mean,
             batch_utilization: mean / max_batch_size as f64,
             batched_requests: inner.sequence_steps,
             max_batch_size: max_batch_size.into(),
-            kv_blocks_used: scheduling.counts.blocks_used as u64,
+            kv_blocks_used: scheduled(|s| s.counts.blocks_used as u64),
             generated_tokens_per_second: per_second(inner.generated_tokens),
             prompt_tokens_per_second: per_second(inner.prompt_rows),
             recent_generated_tokens_per_second: recent_generated,
             recent_prompt_tokens_per_second: recent_prompt,
             prefill_ns: efficiency.prefill_ns,
             decode_ns: step_ns - efficiency.prefill_ns,
-            idle_ns: inner.idle_ns + idles_ns,
+            idle_ns: inner.sum(idle_ns),
             uptime_ns,
             made_unix_ns: self.made_unix_ns,
             queue_wait: inner.queue_wait.latency(),
@@ -294,14 +307,14 @@ mod tests {
     fn a_record_adds_up_and_empties_the_log() {
         static CLAIMS: Claims = Claims::new();
         let (_, claim) = CLAIMS.claim(10, |_| Ok(7)).unwrap();
-        let (recorder, mut log) = (Recorder::new(claim), StepLog::default());
+        let (recorder, mut log) = (Recorder::new(vec![claim]), StepLog::default());
         for _ in 0..2 {
             let work = crate::schedule::Work { rows: 5, positions: 5, keys: 9 };
             let plan = Plan { work, held_back: HeldBack::Blocks, ..Plan::default() };
             log.step(&plan, 1000, 2000, &StepTime::default());
             log.gaps.extend([(true, 20_000), (false, 30_000)]);
             let counts = Counts { blocks_used: 2, blocks_cached: 1, ..Counts::default() };
-            recorder.record(&mut log, Snapshot { counts, ..Snapshot::default() });
+            recorder.record(0, &mut log, Snapshot { counts, ..Snapshot::default() });
         }
         let stats = recorder.snapshot(4);
         assert_eq!((stats.steps, stats.prompt_tokens, stats.generated_tokens), (2, 10, 4));
@@ -313,7 +326,7 @@ mod tests {
 
     fn recorder() -> Recorder {
         static CLAIMS: Claims = Claims::new();
-        Recorder::new(CLAIMS.claim(10, |_| Ok(7)).unwrap().1)
+        Recorder::new(vec![CLAIMS.claim(10, |_| Ok(7)).unwrap().1])
     }
 
     #[test]
@@ -329,7 +342,7 @@ mod tests {
         // Cancelled in the queue.
         let early = Usage { prompt_tokens: 21, total_ns: 5, ..Usage::default() };
         log.ends.extend([whole, early]);
-        recorder.record(&mut log, Snapshot::default());
+        recorder.record(0, &mut log, Snapshot::default());
         let stats = recorder.snapshot(4);
         assert_eq!(
             (stats.end_to_end.count, stats.request_prefill.count, stats.request_decode.sum_ns),
@@ -349,12 +362,29 @@ mod tests {
             fake::set(Some(now));
             recorder.snapshot(1).idle_ns
         };
-        recorder.idle(true);
+        recorder.idle(0, true);
         assert_eq!((idle_at(100), idle_at(130)), (0, 30));
-        recorder.idle(false);
+        recorder.idle(0, false);
         assert_eq!(idle_at(150), 30);
-        recorder.idle(true);
+        recorder.idle(0, true);
         assert_eq!(idle_at(155), 35);
         fake::set(None);
+    }
+
+    #[test]
+    fn several_replicas_add_up() {
+        static CLAIMS: Claims = Claims::new();
+        let claims = (0..2).map(|_| CLAIMS.claim(10, |_| Ok(7)).unwrap().1).collect();
+        let (recorder, mut log) = (Recorder::new(claims), [StepLog::default(), StepLog::default()]);
+        for (replica, rows) in [(0, 4), (1, 16), (0, 8), (1, 16)] {
+            let work = crate::schedule::Work { rows, positions: rows, keys: rows };
+            let plan = Plan { work, ..Plan::default() };
+            log[replica].step(&plan, 1000, 2000, &StepTime::default());
+            let counts = Counts { blocks_used: 10 + replica, ..Counts::default() };
+            recorder.record(replica, &mut log[replica], Snapshot { counts, ..Snapshot::default() });
+        }
+        let stats = recorder.snapshot(4);
+        assert_eq!((stats.steps, stats.prompt_tokens, stats.kv_blocks_used), (4, 44, 21));
+        assert_eq!((stats.efficiency.step_ns, stats.efficiency.rows), (4000, (4, 16)));
     }
 }

@@ -125,9 +125,16 @@ pub struct bn_engine_config {
     /// What forward passes run on: `cpu` (default, also where it is not set), or an NVIDIA device,
     /// `cuda:0` and so on, of those that `CUDA_VISIBLE_DEVICES` leaves. There, `kv_cache_bytes` and
     /// `memory_limit_bytes` are the device's, and so is what an engine without a limit finds free.
-    /// Answers have the bits of the CPU's. `BN_ERR_UNSUPPORTED`: there is no such device, its driver
-    /// is too old, no kernel takes the model's weights, or the library was built without kernels.
-    /// One that is lost ends the engine: requests fail with the reason, then `BN_ERR_ENGINE_DEAD`.
+    /// `BN_ERR_UNSUPPORTED`: there is no such device, its driver is too old, no kernel takes the
+    /// model's weights, or the library was built without kernels.
+    ///
+    /// Several devices of one type, as `cuda:0,cuda:1`: each has the whole model and a KV cache, and
+    /// runs up to `max_batch_size` requests. A request goes to the one that owes the fewest tokens,
+    /// cached beginnings of its prompt left out; a session stays where its name puts it. Memory
+    /// limits are for each. Statistics are sums.
+    ///
+    /// Where a device is lost, the requests that ran there fail with the reason, and the engine goes
+    /// on with the others; without any, it is dead (`BN_ERR_ENGINE_DEAD`).
     pub device: bn_string,
 }
 

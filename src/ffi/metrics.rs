@@ -116,6 +116,8 @@ fn now(page: &mut Page, stats: &Stats) {
     page.gauge("queued_prompt_tokens", "Prompt tokens waiting for admission.", stats.queued_tokens);
     page.gauge("queue_token_capacity", "The most queued prompt tokens; 0: any.", stats.queue_token_capacity);
     page.gauge("max_batch_size", "The most requests in a forward pass.", stats.max_batch_size);
+    page.gauge("devices", "Devices that compute; the CPU is one.", stats.devices);
+    page.gauge("devices_lost", "Of these, those that were lost.", stats.devices_lost);
     page.gauge("kv_cache_usage_perc", "KV blocks in use, 0 to 1.", kv);
     page.gauge("kv_blocks_cached", "KV blocks with prefixes for later.", stats.kv_blocks_cached);
     page.gauge("memory_used_bytes", "Bytes counted against the limit.", stats.memory_used_bytes);

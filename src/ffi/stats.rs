@@ -92,7 +92,7 @@ pub struct bn_stats {
     pub generated_tokens: u64,
     /// Forward passes.
     pub steps: u64,
-    /// Requests in the last forward pass.
+    /// Requests in the last forward pass; where there are several devices, in that of each, summed.
     pub last_batch_size: u64,
     /// Requests in a forward pass, on average.
     pub mean_batch_size: f64,
@@ -162,7 +162,8 @@ pub struct bn_stats {
     /// with so many requests at a time, or at all.
     pub long_steps: u64,
     /// Nanoseconds of forward passes that prompts took, tokens computed again included. A pass with
-    /// prompts and answers is split by what their rows cost, as learned from all passes.
+    /// prompts and answers is split by what their rows cost, as learned from all passes. This and
+    /// the next two are sums over all devices.
     pub prefill_ns: u64,
     /// Nanoseconds of forward passes that answers took.
     pub decode_ns: u64,
@@ -180,7 +181,7 @@ pub struct bn_stats {
     /// Requests in forward passes, summed over all passes: the increase over that of `steps` is the
     /// mean batch size of a time.
     pub batched_requests: u64,
-    /// `bn_engine_config.max_batch_size`.
+    /// `bn_engine_config.max_batch_size`: of each device.
     pub max_batch_size: u64,
     /// Tokens in a block of the KV cache.
     pub kv_block_size: u64,
@@ -210,6 +211,10 @@ pub struct bn_stats {
     pub mask_wait_ns: u64,
     /// Nanoseconds of passes of the draft model, which `prefill_ns` and `decode_ns` do not count.
     pub drafting_ns: u64,
+    /// Devices that compute; the CPU is one.
+    pub devices: u64,
+    /// Of these, those that were lost. While some are left, the engine goes on with them.
+    pub devices_lost: u64,
 }
 
 grown!(bn_stats: 1328);
@@ -244,7 +249,7 @@ impl bn_stats {
             queued_tokens queue_token_capacity decode_steps long_steps prefill_ns decode_ns idle_ns uptime_ns
             recent_generated_tokens_per_second recent_prompt_tokens_per_second queried_tokens batched_requests
             max_batch_size kv_block_size drafted_tokens accepted_tokens grammars_compiled grammars_reused grammar_compile_ns masks mask_ns
-            mask_wait_ns drafting_ns;
+            mask_wait_ns drafting_ns devices devices_lost;
             struct_size: 0,
             reserved: 0,
             queue_wait: bn_latency::new(&of.queue_wait),

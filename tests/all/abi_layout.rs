@@ -100,7 +100,7 @@ fn structs(facts: &mut Facts) {
             queried_tokens, batched_requests, max_batch_size, kv_block_size, request_prefill,
             request_decode, prompt_lengths, generated_lengths, drafted_tokens, accepted_tokens,
             grammars_compiled, grammars_reused,
-            grammar_compile_ns, masks, mask_ns, mask_wait_ns, drafting_ns,
+            grammar_compile_ns, masks, mask_ns, mask_wait_ns, drafting_ns, devices, devices_lost,
         }
         bn_request_params {
             struct_size, flags, prompt, prompt_tokens, prompt_tokens_count, messages,

@@ -15,6 +15,8 @@ use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
 
+mod several;
+
 /// A driver, real or emulated, and what the emulated one offers to tests; its state is the process's, so one test uses it
 /// at a time.
 struct Emulated {
@@ -60,6 +62,16 @@ impl Emulated {
         let symbol = unsafe { libc::dlsym(self.library, name.as_ptr()) };
         assert!(!symbol.is_null(), "{name:?}: the emulated driver, not another one");
         symbol
+    }
+
+    /// As many devices from now on; none is open.
+    fn devices(&self, count: c_int) {
+        // SAFETY: its type in emulation/driver.cpp.
+        unsafe {
+            std::mem::transmute::<*mut c_void, extern "C" fn(c_int)>(self.symbol(c"bn_emulated_devices"))(
+                count,
+            )
+        }
     }
 
     /// Bytes that each device has.

@@ -195,31 +195,35 @@ impl Host {
     /// Asks the core for something.
     pub fn call(&mut self) {
         let name = *self.rng.pick(&NAMES);
-        let engine = &self.engine;
-        let call = match self.rng.below(8) {
-            0 => engine.ask(|core| core.drop_session(name)).map(Call::Drop),
-            1 | 2 => engine.ask(|core| core.save_session(name)).map(Call::Save),
-            3 => engine.ask(|core| core.session_size(name)).map(Call::Size),
+        let (engine, home) = (&self.engine, self.engine.home(name));
+        let any = self.rng.below(self.setting.replicas as u64) as usize;
+        let (replica, call) = match self.rng.below(8) {
+            0 => (home, engine.ask(home, |core| core.drop_session(name)).map(Call::Drop)),
+            1 | 2 => (home, engine.ask(home, |core| core.save_session(name)).map(Call::Save)),
+            3 => (home, engine.ask(home, |core| core.session_size(name)).map(Call::Size)),
             4 | 5 if !self.saved.is_empty() => {
                 let bytes = self.rng.pick(&self.saved).clone();
                 let restore = move |core: &mut super::super::core::Core| {
                     core.restore_session(name, session_file::unseal(&bytes)?)
                 };
-                engine.ask(restore).map(Call::Restore)
+                (home, engine.ask(home, restore).map(Call::Restore))
             }
             6 if self.rng.one_in(3) => {
                 let clear = |core: &mut super::super::core::Core| {
                     core.clear_cache();
                     Ok(())
                 };
-                engine.ask(clear).map(Call::Clear)
+                (any, engine.ask(any, clear).map(Call::Clear))
             }
             _ => return self.read_cache_events(),
         };
         match call {
-            Ok(call) => self.calls.push(call),
+            Ok(call) => self.calls.push((replica, call)),
             Err(error) if error.status == Status::OutOfMemory => self.tally.count("refused: allocation"),
-            Err(error) => assert!(self.shared.hub.phase() > Phase::Open, "{error}"),
+            Err(error) => {
+                let hub = &self.shared.hub;
+                assert!(hub.phase() > Phase::Open || !hub.is_open(replica), "{error}");
+            }
         }
     }
 
@@ -231,9 +235,13 @@ impl Host {
         }
     }
 
-    /// The first `n` calls are answered: they were queued before the turn that has ended.
-    pub fn check_answers(&mut self, n: usize) {
-        for call in self.calls.drain(..n).collect::<Vec<_>>() {
+    /// The first `n` calls of a replica are answered: they were queued before its turn that has ended.
+    pub fn check_answers(&mut self, replica: usize, n: usize) {
+        let (own, others): (Vec<_>, Vec<_>) = self.calls.drain(..).partition(|(of, _)| *of == replica);
+        let mut own = own.into_iter();
+        let answered: Vec<_> = own.by_ref().take(n).collect();
+        self.calls = own.chain(others).collect();
+        for (_, call) in answered {
             match call {
                 Call::Drop(answer) => {
                     let what = if self.found(answer) { "sessions dropped" } else { "sessions not found" };
@@ -274,7 +282,7 @@ impl Host {
             Ok(value) => return Some(value),
             Err(error) => error,
         };
-        let fault = error.message.contains("fault");
+        let fault = ["fault", "dies"].into_iter().any(|what| error.message.contains(what));
         let right = match error.status {
             Status::NotFound | Status::Busy | Status::MemoryLimit => true,
             Status::OutOfMemory => refusals::count() > 0,

@@ -6,7 +6,7 @@ use super::super::event::Spare;
 use super::super::handle::Engine;
 use super::super::hub::{Merge, Phase};
 use super::super::slots::lease_bytes;
-use super::machine::Fault;
+use super::machine::{self, Fault};
 use super::request::Asked;
 use super::rng::{Rng, mix};
 use super::setting::Setting;
@@ -55,16 +55,17 @@ pub struct Host {
     pub tally: Tally,
     pub asked: BTreeMap<RequestId, Asked>,
     pub accepted: u64,
-    /// Those whose end it wanted since the last turn began.
-    pub told: Vec<RequestId>,
-    /// Those whose end it wanted before: they have it before the next pass.
-    pub ending: Vec<RequestId>,
+    /// Those whose end it wanted since the last turn of each replica began.
+    told: Vec<Vec<RequestId>>,
+    /// The replica whose turn it is, and those whose end was wanted before: it ends what it has of them before the next pass.
+    replica: usize,
+    ending: Vec<RequestId>,
     pub prompts: Vec<Vec<u32>>,
     pub sampler: Sampler,
     pub mood: Mood,
     /// Taken by the delivery thread, and not yet delivered.
     pub held: Spare,
-    pub calls: Vec<super::calls::Call>,
+    pub calls: Vec<(usize, super::calls::Call)>,
     pub saved: Vec<Vec<u8>>,
     /// None fails from now on.
     pub calm: bool,
@@ -99,7 +100,8 @@ impl Host {
             tally: Tally::default(),
             asked: BTreeMap::new(),
             accepted: 0,
-            told: Vec::new(),
+            told: vec![Vec::new(); setting.replicas],
+            replica: 0,
             ending: Vec::new(),
             prompts: Vec::new(),
             mood: MOODS[0],
@@ -118,6 +120,19 @@ impl Host {
             refused: refusals::count(),
             digest: 0,
         }
+    }
+
+    /// How many calls that replica has to answer, and whose end it was told.
+    pub fn begin_turn(&mut self, replica: usize) -> (usize, Vec<RequestId>) {
+        self.replica = replica;
+        self.ending = std::mem::take(&mut self.told[replica]);
+        let calls = self.calls.iter().filter(|(of, _)| *of == replica).count();
+        (calls, self.ending.clone())
+    }
+
+    /// Somebody wants the end of `id`.
+    fn tell(&mut self, id: RequestId) {
+        self.told.iter_mut().for_each(|told| told.push(id));
     }
 
     fn chance(&mut self, one_in: u64) -> bool {
@@ -357,7 +372,7 @@ impl Host {
         assert_eq!(self.engine.release(id).unwrap_err().status, Status::NotFound);
         self.tally.count("releases");
         if asked.finish == FinishReason::None {
-            self.told.push(id);
+            self.tell(id);
             self.tally.count("releases of live ones");
         }
         if !asked.leases.is_empty() {
@@ -377,7 +392,7 @@ impl Host {
         if let Some(id) = self.any(|_| true) {
             self.engine.cancel(Which::One(id)).unwrap();
             self.asked.get_mut(&id).expect("it is known").told = true;
-            self.told.push(id);
+            self.tell(id);
             self.tally.count("cancels");
         }
     }
@@ -391,7 +406,7 @@ impl Host {
     /// All are to end.
     pub fn tell_all(&mut self) {
         self.asked.values_mut().for_each(|asked| asked.told = true);
-        self.told.extend(self.asked.keys());
+        self.told.iter_mut().for_each(|told| told.extend(self.asked.keys()));
         self.all = true;
     }
 
@@ -426,12 +441,17 @@ impl Host {
             self.tally.count("slow passes");
         }
         self.move_clock(ns / 2);
-        let live = |id: &&RequestId| self.shared.hub.stage(**id).is_ok_and(|stage| stage != Stage::Finished);
+        let hub = &self.shared.hub;
+        let live = |id: &&RequestId| {
+            let own = hub.replica_of(**id) == Some(self.replica);
+            own && hub.stage(**id).is_ok_and(|stage| stage != Stage::Finished)
+        };
         if let Some(id) = self.ending.iter().find(live).filter(|_| !is_probe(batch)) {
             self.broken.get_or_insert(format!("{id:?} waits for the end of a pass to end"));
         }
         self.all = false;
-        if !self.calm && self.rng.one_in(6) {
+        // Which may ask for the facts.
+        if !self.calm && !machine::is_dying() && self.rng.one_in(6) {
             self.tally.count("acts during a pass");
             if let Err(text) = panics::catch(|| self.act()) {
                 self.broken.get_or_insert(text);

@@ -15,30 +15,31 @@ pub enum Bed {
     Asleep,
 }
 
-impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
+impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     /// `exchange` up to its wait.
-    pub fn lie_down(&self, out: &mut Outbox<E>, rest: Rest) -> Bed {
-        let mut state = self.hand_over(out);
-        if rest == Rest::None || !state.is_quiet() {
+    pub fn lie_down(&self, replica: usize, out: &mut Outbox<E, C>, rest: Rest) -> Bed {
+        let mut state = self.hand_over(replica, out);
+        if rest == Rest::None || !state.replicas[replica].is_quiet() {
             return Bed::Awake;
         }
         if rest == Rest::UntilCommand && state.is_done() {
             return Bed::Done;
         }
-        state.asleep = true;
+        state.replicas[replica].asleep = true;
         Bed::Asleep
     }
 
-    /// Somebody has rung for the engine thread since it lay down.
-    pub fn is_rung(&self) -> bool {
-        !self.state.lock().asleep
+    /// Somebody has rung for the replica since it lay down.
+    pub fn is_rung(&self, replica: usize) -> bool {
+        !self.state.lock().replicas[replica].asleep
     }
 
     /// What the wait would see: None where it would go on waiting, though rung.
-    pub fn looks_up(&self) -> Option<Bed> {
+    pub fn looks_up(&self, replica: usize) -> Option<Bed> {
         let mut state = self.state.lock();
-        state.asleep = state.is_quiet() && !state.is_done();
-        match (state.is_quiet(), state.is_done()) {
+        let (quiet, done) = (state.replicas[replica].is_quiet(), state.is_done());
+        state.replicas[replica].asleep = quiet && !done;
+        match (quiet, done) {
             (false, _) => Some(Bed::Awake),
             (true, true) => Some(Bed::Done),
             _ => None,
@@ -46,20 +47,26 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     }
 
     /// The end of a timed wait.
-    pub fn get_up(&self) {
-        self.state.lock().asleep = false;
+    pub fn get_up(&self, replica: usize) {
+        self.state.lock().replicas[replica].asleep = false;
     }
 
     /// What no host may have broken, at any time. `readable`: what the wait descriptor says.
     pub fn check(&self, readable: Option<bool>) {
         let state = self.state.lock();
         state.slots.check(self.bounds.bytes);
-        let rests = state.asleep && (!state.is_quiet() || state.is_done());
-        assert!(!rests, "the engine thread sleeps beside {} commands", state.commands.len());
-        let ends =
-            || state.commands.iter().filter_map(|c| if let Command::End(id) = c { Some(*id) } else { None });
-        let different: BTreeSet<RequestId> = ends().collect();
-        assert_eq!(ends().count(), different.len(), "a request is to end twice");
+        for (number, replica) in state.replicas.iter().enumerate() {
+            let commands = &replica.commands;
+            let rests = replica.asleep && (!replica.is_quiet() || state.is_done());
+            assert!(!rests, "replica {number} sleeps beside {} commands", commands.len());
+            let ends =
+                || commands.iter().filter_map(|c| if let Command::End(id) = c { Some(*id) } else { None });
+            let different: BTreeSet<RequestId> = ends().collect();
+            assert_eq!(ends().count(), different.len(), "a request is to end twice");
+            let kinds: Vec<_> = commands.iter().map(std::mem::discriminant).collect();
+            assert!(!replica.gone || kinds.is_empty(), "replica {number} is gone: {kinds:?}");
+            assert_eq!(replica.idles_beside(&state.replicas), None, "replica {number} has room");
+        }
         let over = state.phase >= Phase::Drained;
         let expected = over || state.slots.usage().any_ready > 0;
         assert_eq!(readable.unwrap_or(expected), expected, "the wait descriptor, in {:?}", state.phase);
@@ -78,7 +85,19 @@ impl<E: Merge, C: Named, R: Readable> Hub<E, C, R> {
     pub fn tell_all(&self) -> String {
         let state = self.state.lock();
         let slots: Vec<View> = (0..).map_while(|index| state.slots.view(index)).collect();
-        format!("{:?}, hungry: {}, fed: {}, {slots:#?}", state.slots.usage(), state.hungry, state.fed)
+        let fed: Vec<_> = state.replicas.iter().map(|replica| (replica.hungry, replica.fed)).collect();
+        format!("{:?}, hungry and fed: {fed:?}, {slots:#?}", state.slots.usage())
+    }
+
+    /// The replica that has a request which is not released, live or not.
+    pub fn replica_of(&self, id: RequestId) -> Option<usize> {
+        let state = self.state.lock();
+        state.slots.find(id).ok().map(|index| state.slots.replica(index))
+    }
+
+    /// It takes requests.
+    pub fn is_open(&self, replica: usize) -> bool {
+        self.state.lock().replicas[replica].open
     }
 
     /// How many requests came before the oldest that is not done; `u64::MAX` without one.

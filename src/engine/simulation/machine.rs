@@ -23,6 +23,10 @@ pub fn set_dying(dying: bool) {
     DYING.set(dying);
 }
 
+pub fn is_dying() -> bool {
+    DYING.get()
+}
+
 /// What becomes of a pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {

@@ -241,7 +241,7 @@ impl Asked {
             }
             FinishReason::TimedOut if says("admitted") => passed(self.queue_deadline),
             FinishReason::TimedOut => passed(self.deadline),
-            _ => ["fault", "NaN", "infinity", "died"].into_iter().any(says),
+            _ => ["fault", "NaN", "infinity", "died", "dies"].into_iter().any(says),
         };
         assert!(right, "{event:?} at {now} of {self:?}");
     }

@@ -13,6 +13,7 @@ pub const HEAVY: u32 = 8;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
+    pub replicas: usize,
     pub queue: u32,
     /// 0: no bound.
     pub queue_tokens: u64,
@@ -68,6 +69,7 @@ impl Setting {
             false => 0,
         };
         Self {
+            replicas: *rng.pick(&[1, 1, 2, 3]),
             queue: 1 + rng.below(longest) as u32,
             queue_tokens: some(rng, 3, 3 * u64::from(max_prompt)).into(),
             batch,
@@ -115,7 +117,8 @@ impl Setting {
         }
     }
 
-    pub fn memory(&self) -> MemoryPlan {
+    /// The budget is the first replica's.
+    pub fn memory(&self, replica: usize) -> MemoryPlan {
         MemoryPlan {
             weights: 0,
             workspace: 0,
@@ -124,7 +127,7 @@ impl Setting {
             kv_type: KvType::F32,
             blocks: self.blocks as usize,
             max_sequence: self.max_sequence as usize,
-            limit: if self.budget == u64::MAX { 0 } else { self.budget },
+            limit: if self.budget == u64::MAX || replica > 0 { 0 } else { self.budget },
         }
     }
 

@@ -6,6 +6,7 @@ use super::*;
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     pub place: Place,
+    pub replica: usize,
     pub open: bool,
     pub discard: bool,
     pub running: bool,
@@ -22,6 +23,7 @@ impl<E: Merge> Slots<E> {
         let slot = self.slots.get(index)?;
         Some(View {
             place: slot.place,
+            replica: slot.replica as usize,
             open: slot.open,
             discard: slot.discard,
             running: slot.running,
@@ -49,6 +51,10 @@ impl<E: Merge> Slots<E> {
         let bytes: u64 = open().map(|slot| slot.place.reserved + slot.granted + lease(slot)).sum();
         assert_eq!(usage.reserved, bytes, "bytes reserved, and those of all slots");
         assert!(usage.reserved_peak <= budget && bytes <= usage.reserved_peak, "{usage:?} of {budget}");
+        for (replica, owed) in self.owed.iter().enumerate() {
+            let own = live().filter(|slot| slot.replica as usize == replica);
+            assert_eq!(*owed, own.map(|slot| slot.tokens).sum::<u64>(), "tokens that replica {replica} owes");
+        }
         let need = live().map(|slot| slot.place.need()).max().unwrap_or(0);
         assert_eq!(self.largest_need.unwrap_or(need), need, "the largest need");
         for (index, slot) in self.slots.iter().enumerate() {

@@ -10,7 +10,7 @@ pub struct Tally {
 }
 
 /// What every piece has to show.
-const KINDS: [&str; 73] = [
+const KINDS: [&str; 75] = [
     "turns",
     "passes that ended",
     "rests until a time",
@@ -18,6 +18,7 @@ const KINDS: [&str; 73] = [
     "rests that ended early",
     "turns beside the starved",
     "turns beside the unread",
+    "turns beside the moved",
     "rests beside the starved",
     "rests beside the unread",
     "submits",
@@ -82,6 +83,7 @@ const KINDS: [&str; 73] = [
     "worlds cancelled",
     "worlds destroyed",
     "worlds that died",
+    "replicas that died beside others",
     "statistics",
     "spurious wake-ups",
 ];

@@ -1,10 +1,10 @@
-//! An engine without threads and its host, turn by turn.
+//! An engine without threads and its host, turn by turn. It has one replica or several, which take turns at random.
 
 use super::super::api::{FinishReason, ShutdownMode, Speculation, Which};
 use super::super::callback::Log;
 use super::super::core::Core;
 use super::super::free_memory::Claims;
-use super::super::handle::Engine;
+use super::super::handle::{Engine, Seat};
 use super::super::hub::checks::Bed;
 use super::super::hub::{Phase, Rest};
 use super::host::Host;
@@ -26,19 +26,29 @@ use std::time::Duration;
 pub struct World {
     seed: u64,
     setting: Setting,
-    /// None once it is closed.
-    core: Option<Core>,
+    runners: Vec<Runner>,
     host: Rc<RefCell<Host>>,
+    turns: u64,
+    /// The next turn that samples is the last: of all replicas, or of one.
+    dying: bool,
+    doomed: Option<usize>,
+}
+
+/// A replica.
+struct Runner {
+    /// None once it is gone.
+    core: Option<Core>,
     /// Before the next turn, and its end; `u64::MAX`: none.
     rest: Rest,
     until: u64,
     /// It rests until then.
     nap: Option<u64>,
-    turns: u64,
-    /// There will be no other turn; how the loop ended.
-    over: Option<Result<(), String>>,
-    /// The next turn that samples is the last.
-    dying: bool,
+}
+
+impl Runner {
+    fn core(&mut self) -> &mut Core {
+        self.core.as_mut().expect("it is not gone")
+    }
 }
 
 fn echo() -> Loaded {
@@ -53,28 +63,28 @@ impl World {
         let mut rng = Rng(seed);
         let setting = Setting::draw(&mut rng);
         fake::set(Some(1_000_000_000 + rng.below(1_000_000_000)));
-        let ops = FusedOps::with_isa(Pool::new(1).unwrap(), isa()).unwrap();
         let (mut loaded, mut config) = (echo(), setting.config());
         config.draft_model = (setting.speculation == Speculation::Model).then(|| loaded.clone());
         loaded.model = Arc::new(Machine { echo: loaded.model });
-        let (_, claim) = CLAIMS.claim(1, |_| Ok(0)).unwrap();
-        let log = Log::new(None, 0).unwrap();
-        let (engine, mut core) =
-            Engine::assemble(&config, loaded, ops.into(), setting.memory(), claim, log).unwrap();
-        let host = Host::new(engine, core[0].shared().clone(), rng, setting);
+        let seat = |replica| Seat {
+            backend: FusedOps::with_isa(Pool::new(1).unwrap(), isa()).unwrap().into(),
+            memory: setting.memory(replica),
+            claim: CLAIMS.claim(1, |_| Ok(0)).unwrap().1,
+        };
+        let (seats, log) = ((0..setting.replicas).map(seat).collect(), Log::new(None, 0).unwrap());
+        let (engine, cores) = Engine::assemble(&config, loaded, seats, log).unwrap();
+        let host = Host::new(engine, cores[0].shared().clone(), rng, setting);
+        let runner = |core| Runner { core: Some(core), rest: Rest::UntilCommand, until: u64::MAX, nap: None };
         let host = Rc::new(RefCell::new(host));
         machine::set_host(Some(host.clone()));
         Self {
             seed,
             setting,
-            core: core.pop(),
+            runners: cores.into_iter().map(runner).collect(),
             host,
-            rest: Rest::UntilCommand,
-            until: u64::MAX,
-            nap: None,
             turns: 0,
-            over: None,
             dying: false,
+            doomed: None,
         }
     }
 
@@ -93,7 +103,12 @@ impl World {
             );
             panic!("{text}");
         }
+        let refusals = self.refusals();
         let mut host = self.host.borrow_mut();
+        let stats = host.engine.stats();
+        host.tally.more("allocations refused", refusals);
+        host.tally.more("tokens drafted", stats.drafted_tokens);
+        host.tally.more("drafts that stood", stats.accepted_tokens);
         host.tally.more("turns", self.turns);
         let digest = mix(host.digest, mix(now_ns(), host.rng.next()));
         (host.tally.clone(), digest)
@@ -103,32 +118,46 @@ impl World {
         self.host.borrow_mut()
     }
 
-    fn core(&mut self) -> &mut Core {
-        self.core.as_mut().expect("it is not closed")
+    fn alive(&self) -> Vec<usize> {
+        (0..self.runners.len()).filter(|&replica| self.runners[replica].core.is_some()).collect()
     }
 
-    /// The host does something, then the loop does: a turn, or a part of its rest.
+    fn cores(&self) -> impl Iterator<Item = &Core> {
+        self.runners.iter().filter_map(|runner| runner.core.as_ref())
+    }
+
+    /// The host does something, then a replica does: a turn, or a part of its rest.
     fn turn(&mut self) {
         self.host().act();
+        let alive = self.alive();
+        if self.doomed.is_none() && alive.len() > 1 && self.host().rng.one_in(4000) {
+            let doomed = *self.host().rng.pick(&alive);
+            self.doomed = Some(doomed);
+        }
         self.advance();
     }
 
     fn advance(&mut self) {
+        let alive = self.alive();
+        let replica = *self.host().rng.pick(&alive);
+        self.advance_one(replica);
+    }
+
+    fn advance_one(&mut self, replica: usize) {
         self.turns += 1;
-        let rest = self.rest;
-        match (self.nap, rest) {
-            (Some(until), _) => self.sleep(until),
-            (None, Rest::None) => self.run_turn(rest),
-            _ => match self.core().lie_down(rest) {
-                Bed::Awake => self.run_turn(rest),
-                Bed::Done => self.finish(),
+        let Runner { rest, nap, until, .. } = self.runners[replica];
+        match (nap, rest) {
+            (Some(until), _) => self.sleep(replica, until),
+            (None, Rest::None) => self.run_turn(replica, rest),
+            _ => match self.runners[replica].core().lie_down(rest) {
+                Bed::Awake => self.run_turn(replica, rest),
+                Bed::Done => self.finish(replica),
                 Bed::Asleep => {
-                    let until = self.until;
                     let what = if until == u64::MAX { "rests until a command" } else { "rests until a time" };
-                    self.nap = Some(until);
+                    self.runners[replica].nap = Some(until);
                     self.host().tally.count(what);
                     if now_ns() < until {
-                        self.check_rest(until);
+                        self.check_rest(replica, until);
                         self.check_statistics();
                     }
                 }
@@ -137,91 +166,117 @@ impl World {
         self.check();
     }
 
-    fn finish(&mut self) {
-        assert_eq!(self.core().try_turn(Rest::UntilCommand).unwrap(), None);
-        self.over = Some(Ok(()));
+    fn finish(&mut self, replica: usize) {
+        assert_eq!(self.runners[replica].core().try_turn(Rest::UntilCommand).unwrap(), None);
+        self.leave(replica, Ok(()));
     }
 
     /// The loop is in the midst of its wait.
-    fn sleep(&mut self, until: u64) {
+    fn sleep(&mut self, replica: usize, until: u64) {
         let hub = &self.host().shared.clone().hub;
-        if hub.is_rung() {
+        if hub.is_rung(replica) {
             self.host().tally.count("rests that ended early");
-            return match hub.looks_up() {
-                Some(Bed::Done) if until == u64::MAX => self.finish(),
+            return match hub.looks_up(replica) {
+                Some(Bed::Done) if until == u64::MAX => self.finish(replica),
                 // It rang for nothing that such a wait would end for.
                 None if until == u64::MAX => {}
-                _ => self.wake(),
+                _ => self.wake(replica),
             };
         }
         if self.host().rng.one_in(50) {
             self.host().tally.count("spurious wake-ups");
-            return self.wake();
+            return self.wake(replica);
         }
         if now_ns() >= until {
-            return self.wake();
+            return self.wake(replica);
         }
-        self.check_rest(until);
+        self.check_rest(replica, until);
         let left = until - now_ns();
         let mut host = self.host();
         let ns = if host.rng.one_in(3) { left } else { 1 + host.rng.below(50_000_000) };
         host.move_clock(ns.min(left).min(10_000_000_000));
         drop(host);
         if now_ns() >= until {
-            self.wake();
+            self.wake(replica);
         }
     }
 
-    fn wake(&mut self) {
-        self.host().shared.hub.get_up();
-        self.nap = None;
-        self.run_turn(Rest::None);
+    fn wake(&mut self, replica: usize) {
+        self.host().shared.hub.get_up(replica);
+        self.runners[replica].nap = None;
+        self.run_turn(replica, Rest::None);
     }
 
-    fn run_turn(&mut self, rest: Rest) {
-        self.nap = None;
+    fn run_turn(&mut self, replica: usize, rest: Rest) {
+        self.runners[replica].nap = None;
         let (calls, told) = {
             let host = &mut *self.host();
             if !host.calm && host.setting.faults > 0 && host.rng.one_in(100) {
                 refusals::refuse_after(Some(host.rng.below(20)));
             }
-            host.ending = std::mem::take(&mut host.told);
-            (host.calls.len(), host.ending.clone())
+            host.begin_turn(replica)
         };
         let (started, refusals) = (now_ns(), self.refusals());
-        let line = self.core().line();
-        machine::set_dying(self.dying);
-        let outcome = self.core().try_turn(rest);
+        let core = self.runners[replica].core.as_mut().expect("it is not gone");
+        let line = core.line();
+        machine::set_dying(self.dying || self.doomed == Some(replica));
+        let outcome = core.try_turn(rest);
         machine::set_dying(false);
         refusals::refuse_after(None);
         let broken = self.host().broken.take();
         assert_eq!(broken, None, "during a pass");
         match outcome {
             Ok(Some(rest)) => {
-                self.rest = rest;
-                self.until = match rest {
+                let runner = &mut self.runners[replica];
+                runner.rest = rest;
+                runner.until = match rest {
                     Rest::For(time) => now_ns() + time.as_nanos() as u64,
                     _ => u64::MAX,
                 };
             }
-            Ok(None) => self.over = Some(Ok(())),
+            Ok(None) => return self.leave(replica, Ok(())),
             Err(text) => {
-                assert!(self.dying, "{text}");
-                self.over = Some(Err(text));
-                return;
+                assert!(self.dying || self.doomed.take() == Some(replica), "{text}");
+                return self.leave(replica, Err(text));
             }
         }
-        self.host().check_answers(calls);
+        self.host().check_answers(replica, calls);
         let stopped = self.host().stopped.take();
+        let unrefused = refusals == self.refusals();
+        let core = self.runners[replica].core();
         // Where memory was refused, they ran alone.
-        if let Some(sequences) = stopped.filter(|_| refusals == self.refusals()) {
-            self.core().check_stopped(sequences, now_ns());
+        if let Some(sequences) = stopped.filter(|_| unrefused) {
+            core.check_stopped(sequences, now_ns());
         }
-        self.core().check_line(&line);
-        for sequence in self.core().live() {
+        core.check_line(&line);
+        for sequence in core.live() {
             assert!(!told.contains(&sequence.id), "{:?} goes on though it was told to end", sequence.id);
             assert!(sequence.expired(started).is_none(), "{:?} outlives its deadline", sequence.id);
         }
+    }
+
+    /// What the thread of a replica does behind its last turn.
+    fn leave(&mut self, replica: usize, outcome: Result<(), String>) {
+        let core = self.runners[replica].core.take().expect("it is not gone");
+        let events = core.scheduler().events();
+        let (died, hub) = (outcome.is_err(), &self.host().shared.clone().hub);
+        let failed = || hub.usage().outcomes[FinishReason::Failed as usize];
+        let before = failed();
+        core.leave(outcome);
+        let mut host = self.host();
+        host.hits += failed() - before;
+        host.calls.retain(|(of, _)| *of != replica);
+        for (what, n) in [
+            ("pauses", events.pauses),
+            ("preemptions", events.preemptions),
+            ("positions found in the cache", events.cached_positions),
+        ] {
+            host.tally.more(what, n);
+        }
+        if died && hub.phase() < Phase::Drained {
+            host.tally.count("replicas that died beside others");
+        }
+        host.check();
     }
 
     fn refusals(&self) -> u64 {
@@ -234,56 +289,69 @@ impl World {
         host.check();
         let failed = host.shared.hub.usage().outcomes[FinishReason::Failed as usize];
         let most = host.hits + host.grazes + refusals;
-        if matches!(self.over, Some(Err(_))) {
-            return;
-        }
         assert!(failed <= most, "{failed} failed by {most} faults");
         host.move_clock(1_000);
-        if let Some(core) = &self.core {
+        for core in self.cores() {
             core.check(!self.setting.callback, self.setting.max_unread);
             for (what, n) in [
                 ("turns beside the starved", core.live().filter(|sequence| sequence.starved).count()),
                 ("turns beside the unread", core.live().filter(|sequence| sequence.unread).count()),
+                ("turns beside the moved", core.live().filter(|sequence| sequence.moved).count()),
             ] {
                 host.tally.more(what, n.min(1) as u64);
             }
         }
     }
 
-    fn check_rest(&mut self, until: u64) {
+    fn check_rest(&mut self, replica: usize, until: u64) {
         let now = now_ns();
         let rest = match until {
             u64::MAX => Rest::UntilCommand,
             until => Rest::For(Duration::from_nanos(until.saturating_sub(now))),
         };
-        let held = !self.host().held.is_empty();
-        let core = self.core.as_ref().expect("it is not closed");
+        let core = self.runners[replica].core.as_ref().expect("it is not gone");
+        // What another replica's requests hold comes back, too.
+        let own = core.live().count();
+        let others = self.host().shared.hub.usage().unfinished > own;
+        let held = others || !self.host().held.is_empty();
         core.check_rest(rest, now, self.setting.max_unread, held);
         let starved = core.live().any(|sequence| sequence.starved);
         let unread = core.live().any(|sequence| sequence.unread);
+        let all = self.all_rest();
         let mut host = self.host.borrow_mut();
         host.tally.more("rests beside the starved", starved.into());
         host.tally.more("rests beside the unread", unread.into());
         let failed = host.shared.hub.usage().outcomes[FinishReason::Failed as usize];
-        assert!(failed >= host.hits, "{failed} failed by {} faults", host.hits);
+        assert!(!all || failed >= host.hits, "{failed} failed by {} faults", host.hits);
     }
 
-    /// What statistics say while the loop rests.
+    /// Nothing waits in any replica's hands.
+    fn all_rest(&self) -> bool {
+        let hub = &self.host().shared.clone().hub;
+        self.alive().into_iter().all(|replica| self.runners[replica].nap.is_some() && !hub.is_rung(replica))
+    }
+
+    /// What statistics say while all rest.
     fn check_statistics(&mut self) {
-        let core = self.core.as_ref().expect("it is not closed");
+        let all = self.all_rest();
         let mut host = self.host.borrow_mut();
-        if !host.rng.one_in(8) {
+        if !host.rng.one_in(8) || !all {
             return;
         }
         host.tally.count("statistics");
-        let (stats, counts) = (host.engine.stats(), core.scheduler().counts());
-        let running = core.live().filter(|sequence| sequence.was_admitted()).count() as u64;
-        let live = core.live().count() as u64;
-        assert_eq!((stats.queued, stats.running), (live - running, running));
-        assert_eq!((stats.paused, stats.kv_blocks_used), (counts.paused as u64, counts.blocks_used as u64));
+        let stats = host.engine.stats();
+        let live = || self.cores().flat_map(Core::live);
+        let running = live().filter(|sequence| sequence.was_admitted()).count() as u64;
+        assert_eq!((stats.queued, stats.running), (live().count() as u64 - running, running));
+        let counts = || self.cores().map(|core| core.scheduler().counts());
+        let (paused, used): (usize, usize) =
+            (counts().map(|counts| counts.paused).sum(), counts().map(|counts| counts.blocks_used).sum());
+        if self.alive().len() == self.runners.len() {
+            assert_eq!((stats.paused, stats.kv_blocks_used), (paused as u64, used as u64));
+        }
         assert_eq!(stats.accepted, host.accepted);
         let known = host.asked.len() as u64;
-        let released = core.live().filter(|sequence| !host.asked.contains_key(&sequence.id)).count() as u64;
+        let released = live().filter(|sequence| !host.asked.contains_key(&sequence.id)).count() as u64;
         assert_eq!(stats.unreleased, known + released);
     }
 
@@ -296,7 +364,6 @@ impl World {
             3 => return self.destroy(),
             _ => self.die(),
         }
-        self.close();
         let mut host = self.host();
         while host.serve() {}
         assert!(host.asked.is_empty(), "{:?} have no end", host.asked);
@@ -311,25 +378,6 @@ impl World {
         }
     }
 
-    fn close(&mut self) {
-        self.count();
-        let outcome = self.over.take().expect("it is over");
-        self.core.take().expect("it is not closed").leave(outcome);
-        self.host().check();
-    }
-
-    fn count(&mut self) {
-        let (events, refusals) = (self.core().scheduler().events(), self.refusals());
-        let stats = self.host().engine.stats();
-        let tally = &mut self.host().tally;
-        tally.more("tokens drafted", stats.drafted_tokens);
-        tally.more("drafts that stood", stats.accepted_tokens);
-        tally.more("pauses", events.pauses);
-        tally.more("preemptions", events.preemptions);
-        tally.more("positions found in the cache", events.cached_positions);
-        tally.more("allocations refused", refusals);
-    }
-
     /// Some of the first `n` requests are not done.
     fn lives(&mut self, n: u64) -> bool {
         self.host().shared.hub.first_live() < n
@@ -342,7 +390,8 @@ impl World {
             self.host().engine.shutdown(ShutdownMode::Drain).unwrap();
         }
         let live = self.host().shared.hub.usage().unfinished as u64;
-        let allowed = (live + 1) * self.setting.turns_each();
+        // Replicas take turns at random.
+        let allowed = (live + 1) * self.setting.turns_each() * (2 * self.runners.len() as u64 - 1);
         let mut turns = 0;
         let first = self.host().accepted;
         self.host().last = rush;
@@ -363,8 +412,9 @@ impl World {
         host.tally.longest = host.tally.longest.max(turns as f64 / allowed as f64);
         host.tally.count("worlds drained");
         drop(host);
-        let scheduler = self.core().scheduler();
-        assert_eq!(scheduler.counts().blocks_used == 0, scheduler.session_counts().0 == 0);
+        for scheduler in self.cores().map(Core::scheduler) {
+            assert_eq!(scheduler.counts().blocks_used == 0, scheduler.session_counts().0 == 0);
+        }
         self.host().engine.shutdown(ShutdownMode::Drain).unwrap();
         self.stop(4);
     }
@@ -372,11 +422,11 @@ impl World {
     /// Nobody need poll for that.
     fn stop(&mut self, turns: u64) {
         for _ in 0..turns {
-            if self.over.is_none() {
-                self.advance();
+            for replica in self.alive() {
+                self.advance_one(replica);
             }
         }
-        assert!(self.over.is_some(), "it goes on behind its end");
+        assert!(self.alive().is_empty(), "it goes on behind its end");
     }
 
     fn told(&mut self) {
@@ -397,7 +447,6 @@ impl World {
         self.host().shared.hub.leave_all();
         self.told();
         self.stop(4);
-        self.close();
         let mut host = self.host();
         if !host.setting.callback {
             let poll = host.engine.poll(Which::Any, 1, None, &mut |_, _| ());
@@ -412,7 +461,7 @@ impl World {
         self.dying = true;
         self.host().calm = true;
         let mut turns = 0;
-        while self.over.is_none() {
+        while !self.alive().is_empty() {
             turns += 1;
             assert!(turns < 10_000, "nothing runs");
             let mut host = self.host();

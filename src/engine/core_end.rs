@@ -1,0 +1,63 @@
+//! A replica's end: every request that it has gets its terminal event, or goes to another replica.
+
+use super::*;
+
+impl Core {
+    /// `outcome`: of the loop.
+    pub(super) fn close(mut self, outcome: std::result::Result<(), String>) {
+        let (shared, replica) = (self.shared.clone(), self.replica);
+        let others = shared.hub.retire(replica);
+        if let Err(text) = &outcome {
+            shared.log.write(LOG_ERROR, format!("engine thread {replica} died: {text}"));
+            if let Err(text) = panics::catch(|| self.bury(text, others)) {
+                shared.log.write(LOG_ERROR, format!("and left requests without an end: {text}"));
+            }
+        }
+        // The KV cache goes before anybody can see that the replica is gone.
+        drop(self);
+        shared.kv_events.forget(replica);
+        shared.recorder.idle(replica, true);
+        shared.hub.part(replica, outcome.is_err());
+    }
+
+    /// After a panic in the loop: a terminal event for everybody, taken from wherever the request is; but what has never run
+    /// goes to `others`, where there are some. The hub sends no more here.
+    fn bury(&mut self, text: &str, others: bool) {
+        let error = Error::new(Status::EngineDead, format!("the engine thread died: {text}"));
+        let why = || Some((FinishReason::Failed, error.clone()));
+        let (shared, replica) = (self.shared.clone(), self.replica);
+        let (hub, tokenizer) = (&shared.hub, shared.loaded.tokenizer.as_deref());
+        let mut commands = std::mem::take(&mut self.commands);
+        let mut sequences: Vec<_> = self.sequences.iter_mut().filter_map(Option::take).collect();
+        sequences.extend(self.draws.drain(..).map(Draw::into_sequence));
+        let mut queued = VecDeque::new();
+        hub.exchange(replica, &mut self.outbox, &mut queued, Rest::None);
+        commands.append(&mut queued);
+        let all = commands.iter().any(|command| matches!(command, Command::EndAll { .. }));
+        for command in commands {
+            if let Command::Start(Work::Sequence(sequence)) = command {
+                sequences.push(sequence);
+            }
+        }
+        for sequence in sequences {
+            if others && !all && !sequence.was_admitted() {
+                self.hand_on(None, sequence);
+                continue;
+            }
+            let slot = sequence.id.slot();
+            let event = panics::catch(|| sequence.finish(tokenizer, &mut Vec::new(), why(), now_ns()));
+            self.outbox.events.extend(event.ok().map(|event| (slot, event)));
+        }
+        let mut returned = VecDeque::new();
+        hub.exchange(replica, &mut self.outbox, &mut returned, Rest::None);
+        // These the panic took with it, or nobody else could take.
+        for (id, user_data) in hub.lost(replica) {
+            let mut event: Box<Event> = Box::default();
+            (event.request, event.user_data) = (id, user_data);
+            (event.finish, event.status) = (FinishReason::Failed, Status::EngineDead);
+            event.message = error.message.clone();
+            self.outbox.events.push((id.slot(), event));
+        }
+        hub.exchange(replica, &mut self.outbox, &mut VecDeque::new(), Rest::None);
+    }
+}

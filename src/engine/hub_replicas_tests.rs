@@ -1,0 +1,91 @@
+use super::super::support::*;
+use super::super::*;
+
+type Box = Outbox<Note, Parcel>;
+
+fn load(room: u32, waiting: u32) -> Box {
+    Box { load: Load { room, idle: room > 0, waiting }, ..Box::default() }
+}
+
+fn turn(hub: &TestHub, replica: usize, out: Box) -> Vec<Command<Parcel>> {
+    exchange_of(hub, replica, out, Rest::None).1
+}
+
+fn start(id: RequestId) -> Command<Parcel> {
+    Command::Start(Parcel(id))
+}
+
+#[test]
+fn requests_go_where_the_fewest_are() {
+    let hub = hub_of(8, 3);
+    let ids: Vec<_> = (0..4).map(|_| open(&hub, false)).collect();
+    assert_eq!(turn(&hub, 0, Box::default()), [start(ids[0]), start(ids[3])]);
+    assert_eq!(turn(&hub, 1, Box::default()), [start(ids[1])]);
+    assert_eq!(hub.choose(&|replica, owed| owed * 4 + (3 - replica as u64)), Some(2));
+    let end = vec![(ids[1].slot(), std::boxed::Box::new(Note { text: String::new(), last: true }))];
+    turn(&hub, 1, Box { events: end, ..Box::default() });
+    assert_eq!(hub.choose(&|_, owed| owed), Some(1));
+}
+
+#[test]
+fn who_has_room_gets_half_of_what_waits() {
+    let hub = hub_of(8, 2);
+    let ids: Vec<_> = (0..4).map(|_| open(&hub, false)).collect();
+    turn(&hub, 1, Box::default());
+    assert_eq!(turn(&hub, 0, load(0, 3)).len(), 2);
+    assert!(turn(&hub, 1, load(9, 0)).is_empty());
+    let give = Command::Give { to: 1, most: 2, idle: true };
+    assert_eq!(turn(&hub, 0, load(0, 3)), [give]);
+    assert!(turn(&hub, 0, load(0, 3)).is_empty(), "it is asked once");
+    let out = Box { gave: true, given: vec![(Some(1), ids[2], Parcel(ids[2]))], ..load(0, 1) };
+    // Which leaves one, and the other has room yet.
+    assert_eq!(turn(&hub, 0, out), [Command::Give { to: 1, most: 1, idle: false }]);
+    assert_eq!(turn(&hub, 1, load(8, 0)), [start(ids[2])]);
+}
+
+#[test]
+fn what_is_moved_ends_where_it_was_to_end() {
+    let hub = hub_of(8, 2);
+    let ids: Vec<_> = (0..4).map(|_| open(&hub, false)).collect();
+    turn(&hub, 0, Box::default());
+    turn(&hub, 1, Box::default());
+    hub.cancel(Which::One(ids[0])).unwrap();
+    let given = |n: usize| Box { given: vec![(Some(1), ids[n], Parcel(ids[n]))], ..Box::default() };
+    assert_eq!(turn(&hub, 0, given(0)), [Command::End(ids[0])]);
+    hub.cancel(Which::Any).unwrap();
+    let all = || Command::EndAll { shutdown: false };
+    assert_eq!(turn(&hub, 0, given(2)), [all()]);
+    let told = [start(ids[0]), Command::End(ids[0]), all(), start(ids[2]), Command::End(ids[2])];
+    assert_eq!(turn(&hub, 1, Box::default()), told);
+}
+
+#[test]
+fn a_dead_replicas_requests_go_to_those_that_live() {
+    let hub = hub_of(8, 3);
+    let ids: Vec<_> = (0..3).map(|_| open(&hub, false)).collect();
+    assert!(hub.retire(0), "there are others");
+    assert_eq!(hub.call(0, Parcel(RequestId(0))).unwrap_err().status, Status::EngineDead);
+    let given = vec![(None, ids[0], Parcel(ids[0]))];
+    assert_eq!(turn(&hub, 0, Box { given, ..Box::default() }), [start(ids[0])]);
+    assert_eq!(turn(&hub, 1, Box::default()), [start(ids[1]), start(ids[0])]);
+    hub.part(0, true);
+    let next = open(&hub, false);
+    assert_eq!(turn(&hub, 2, Box::default()), [start(ids[2]), start(next)]);
+    assert!(hub.lost(0).is_empty() && hub.lost(1).len() == 2);
+    assert!(hub.retire(2) && hub.phase() == Phase::Open);
+    hub.part(2, true);
+    assert!(!hub.retire(1) && hub.phase() == Phase::Closing);
+    hub.part(1, true);
+    assert_eq!(hub.phase(), Phase::Dead);
+}
+
+/// Nobody waits for the answer of one that is no more.
+#[test]
+fn who_dies_while_it_is_asked_is_asked_no_more() {
+    let hub = hub_of(8, 3);
+    turn(&hub, 0, load(4, 0));
+    turn(&hub, 1, load(0, 2));
+    turn(&hub, 2, load(0, 1));
+    hub.retire(1);
+    assert_eq!(turn(&hub, 2, load(0, 1)), [Command::Give { to: 0, most: 1, idle: true }]);
+}
