@@ -415,6 +415,7 @@ BN_DEVICE Left filtered(const Row &row, Scale scale, float temperature, int top_
 constexpr int HOLDS_NAN = -1;
 constexpr int HOLDS_INFINITY = -2;
 constexpr int HOLDS_NOTHING = -3;
+constexpr int EDITS_LEAVE_NOTHING = -4;
 
 // The most likely token, the lowest among equals, or what is wrong with the row; `max` gets its logit.
 BN_DEVICE int argmax(Board *board, const float *logits, int vocab, float &max) {
@@ -450,14 +451,42 @@ BN_DEVICE int argmax(Board *board, const float *logits, int vocab, float &max) {
     return wrong != 0 ? HOLDS_NAN : best == INFINITY ? HOLDS_INFINITY : best == -INFINITY ? HOLDS_NOTHING : place;
 }
 
+// What changes the logit of one token.
+struct Edit {
+    unsigned token;
+    // 0: no penalties; else the output has it count - 1 times.
+    unsigned count;
+    float bias;
+};
+
+struct Penalties {
+    float repetition, frequency, presence;
+};
+
+// As src/sample/adjust.rs does it.
+BN_DEVICE float edited(float logit, const Edit &edit, const Penalties &penalties) {
+    logit = fminf(add_rn(logit, edit.bias), FLT_MAX);
+    if (edit.count == 0) {
+        return logit;
+    }
+    logit = logit > 0.0f ? div_rn(logit, penalties.repetition) : mul_rn(logit, penalties.repetition);
+    if (edit.count > 1) {
+        float times = static_cast<float>(edit.count - 1);
+        logit = add_rn(logit, -add_rn(mul_rn(times, penalties.frequency), penalties.presence));
+    }
+    return fminf(logit, FLT_MAX);
+}
+
 // Draws a token for each row of `logits` [rows, vocab] into `tokens` [rows]: at temperature 0 the most likely one; negative
-// where the row holds NaN (-1), +infinity (-2) or nothing but -infinity (-3). For each row: its temperature, `top_k` (0:
-// all), `top_p` (1: all), `min_p_log`, the natural logarithm of min_p in f32 (-infinity: all), seed, and the position of the
-// token. `packed` and `packed_tokens` [rows, vocab]: room. `vocab` at most 262144.
+// where the row holds NaN (-1), +infinity (-2) or nothing but -infinity (-3), or edits leave nothing else (-4). For each row:
+// seed, and the position of the token; its temperature, `top_k` (0: all), `top_p` (1: all), `min_p_log`, the natural
+// logarithm of min_p in f32 (-infinity: all); three penalties; the first of its `edits` and their end, each of another token
+// below `vocab`: they change the row of logits. `packed` and `packed_tokens` [rows, vocab]: room. `vocab` at most 262144.
 // Grid rows, block 512, shared bytes 24576 + 336 + 8 * (vocab / 256, rounded up).
-BN_KERNEL(sample)(int *tokens, const float *logits, float *packed, unsigned *packed_tokens,
-                          const float *temperatures, const int *top_ks, const float *top_ps, const float *min_p_logs,
-                          const unsigned long long *seeds, const unsigned long long *positions, int vocab) {
+BN_KERNEL(sample)(int *tokens, float *logits, float *packed, unsigned *packed_tokens, const unsigned long long *seeds,
+                  const unsigned long long *positions, const float *temperatures, const int *top_ks,
+                  const float *top_ps, const float *min_p_logs, const float *repetitions, const float *frequencies,
+                  const float *presences, const unsigned *begins, const unsigned *ends, const Edit *edits, int vocab) {
     static_assert(sizeof(Board) == 336, "as said above");
     BN_SHARED(shared);
     Room room = room_of(shared);
@@ -465,6 +494,16 @@ BN_KERNEL(sample)(int *tokens, const float *logits, float *packed, unsigned *pac
     Row row = {room, logits + at, vocab, packed + at, packed_tokens + at};
     float max;
     int token = argmax(room.board, row.logits, vocab, max);
+    if (token >= 0 && begins[n] < ends[n]) {
+        Penalties penalties = {repetitions[n], frequencies[n], presences[n]};
+        for (unsigned i = begins[n] + threadIdx.x; i < ends[n]; i += blockDim.x) {
+            Edit edit = edits[i];
+            logits[at + edit.token] = edited(logits[at + edit.token], edit, penalties);
+        }
+        sync_block();
+        token = argmax(room.board, row.logits, vocab, max);
+        token = token < 0 ? EDITS_LEAVE_NOTHING : token;
+    }
     float temperature = temperatures[n];
     if (token >= 0 && temperature > 0.0f) {
         temperature = temperature > FLT_MIN ? temperature : FLT_MIN;

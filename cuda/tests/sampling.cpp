@@ -26,6 +26,8 @@ struct Params {
     int top_k = 0;
     float top_p = 1.0f, min_p = 0.0f;
     unsigned long long seed = 0, position = 0;
+    float repetition = 1.0f, frequency = 0.0f, presence = 0.0f;
+    std::vector<sampling::Edit> edits = {};
 };
 
 struct Kept {
@@ -125,7 +127,36 @@ int draw_reference(Kept &kept, double u) {
     return kept.tokens[last];
 }
 
-int sample_reference(const Floats &logits, const Params &p) {
+// As src/sample/adjust.rs.
+Floats edited_reference(Floats logits, const Params &p) {
+    for (const sampling::Edit &edit : p.edits) {
+        float &logit = logits[edit.token];
+        logit = std::min(logit + edit.bias, 3.40282347e38f);
+        if (edit.count > 0) {
+            logit = logit > 0.0f ? logit / p.repetition : logit * p.repetition;
+        }
+        if (edit.count > 1) {
+            float penalty = static_cast<float>(edit.count - 1) * p.frequency;
+            penalty += p.presence;
+            logit -= penalty;
+        }
+        logit = std::min(logit, 3.40282347e38f);
+    }
+    return logits;
+}
+
+int sample_reference(const Floats &given, const Params &p) {
+    Params plain = p;
+    plain.edits.clear();
+    if (!p.edits.empty()) {
+        // What is wrong with the row comes first.
+        plain.temperature = 0.0f;
+        int raw = sample_reference(given, plain);
+        plain.temperature = p.temperature;
+        int token = raw < 0 ? raw : sample_reference(edited_reference(given, p), plain);
+        return raw >= 0 && token < 0 ? -4 : token;
+    }
+    const Floats &logits = given;
     float max = -INFINITY;
     for (float x : logits) {
         if (x != x) {
@@ -169,6 +200,9 @@ std::vector<int> sample(const std::vector<Floats> &rows, const std::vector<Param
     std::vector<int> tokens(count, -9), top_ks;
     std::vector<unsigned> packed_tokens(count * vocab);
     std::vector<unsigned long long> seeds, positions;
+    Floats repetitions, frequencies, presences;
+    std::vector<unsigned> begins, ends;
+    std::vector<sampling::Edit> edits;
     for (size_t n = 0; n < count; n++) {
         logits.insert(logits.end(), rows[n].begin(), rows[n].end());
         temperatures.push_back(params[n].temperature);
@@ -177,11 +211,18 @@ std::vector<int> sample(const std::vector<Floats> &rows, const std::vector<Param
         min_p_logs.push_back(std::log(params[n].min_p));
         seeds.push_back(params[n].seed);
         positions.push_back(params[n].position);
+        repetitions.push_back(params[n].repetition);
+        frequencies.push_back(params[n].frequency);
+        presences.push_back(params[n].presence);
+        begins.push_back(static_cast<unsigned>(edits.size()));
+        edits.insert(edits.end(), params[n].edits.begin(), params[n].edits.end());
+        ends.push_back(static_cast<unsigned>(edits.size()));
     }
     size_t shared = 24576 + 336 + 8 * ((vocab + 255) / 256);
     launch(sampling::bn_sample, dim3(static_cast<unsigned>(count)), dim3(512), shared, tokens.data(), logits.data(),
-        packed.data(), packed_tokens.data(), temperatures.data(), top_ks.data(), top_ps.data(), min_p_logs.data(),
-        seeds.data(), positions.data(), static_cast<int>(vocab));
+        packed.data(), packed_tokens.data(), seeds.data(), positions.data(), temperatures.data(), top_ks.data(),
+        top_ps.data(), min_p_logs.data(), repetitions.data(), frequencies.data(), presences.data(), begins.data(),
+        ends.data(), edits.data(), static_cast<int>(vocab));
     return tokens;
 }
 
@@ -262,6 +303,33 @@ TEST(sample_draws_what_the_reference_draws) {
         int kind = random.below(9);
         compare({some_row(kind, vocab, random), some_row(kind, vocab, random)}, {some_params(random), some_params(random)});
     }
+}
+
+TEST(sample_after_bias_and_penalties) {
+    Random random(7);
+    for (int n = 0; n < 40; n++) {
+        size_t vocab = 1 + static_cast<size_t>(random.below(n % 3 == 0 ? 9000 : 700));
+        std::vector<Params> params = {some_params(random), some_params(random), some_params(random)};
+        for (Params &p : params) {
+            p.temperature = random.below(3) == 0 ? 0.0f : p.temperature;
+            p.repetition = random.below(3) == 0 ? 1.0f : 0.5f + random.uniform();
+            p.frequency = random.below(3) == 0 ? 0.0f : 4.0f * random.uniform() - 2.0f;
+            p.presence = random.below(3) == 0 ? 0.0f : 4.0f * random.uniform() - 2.0f;
+            for (size_t token = 0; token < vocab; token += 1 + static_cast<size_t>(random.below(9))) {
+                float bias = random.below(3) == 0 ? 20.0f * random.uniform() - 10.0f : 0.0f;
+                bias = random.below(50) == 0 ? -INFINITY : bias;
+                p.edits.push_back({static_cast<unsigned>(token), static_cast<unsigned>(random.below(4)), bias});
+            }
+        }
+        params[1].edits.clear();
+        compare(std::vector<Floats>(3, some_row(random.below(9), vocab, random)), params);
+    }
+    Params none{0.0f};
+    none.edits = {{0, 0, -INFINITY}, {1, 0, -INFINITY}};
+    CHECK(sample({{1.0f, 2.0f}}, {none})[0] == -4);
+    CHECK(sample({{1.0f, NAN}}, {none})[0] == -1);
+    none.edits.pop_back();
+    CHECK(sample({{1.0f, -8.0f}}, {none})[0] == 1);
 }
 
 TEST(sample_of_flat_rows_too_long_to_sort) {

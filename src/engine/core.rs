@@ -444,13 +444,13 @@ impl Core {
     }
 
     fn fill_batch(&mut self, entries: &[PlanEntry]) -> Result<()> {
-        let batch = &mut self.batch;
+        let (batch, vocab) = (&mut self.batch, self.shared.loaded.model.facts().vocab_size);
         batch.clear();
         let rows = entries.iter().map(|entry| entry.rows as usize).sum();
         let logits = entries.iter().map(|entry| entry.logits as usize).sum();
         batch.reserve(rows, entries.len(), logits)?;
         for entry in entries {
-            let Some(sequence) = &self.sequences[entry.seq.0 as usize] else { continue };
+            let Some(sequence) = &mut self.sequences[entry.seq.0 as usize] else { continue };
             let table = self.scheduler.block_table(entry.seq);
             let first = batch.push_seq(table, entry.start, entry.rows)?;
             if let Some(Adapted { adapter, scale }) = &sequence.adapter {
@@ -467,20 +467,14 @@ impl Core {
                 None => {
                     let end = batch.tokens.len() as u32;
                     batch.logits_rows.extend(end - entry.logits..end);
-                    let own = entry.logits.saturating_sub(1 + entry.drafts);
-                    let there = |row: u32| match row.checked_sub(own) {
-                        Some(n) if entry.sample => sequence.draw_there(n as usize),
-                        _ => None,
-                    };
                     if self.backend.ops.draws() {
-                        reserve(&mut batch.draws, entry.logits as usize, "a step's rows")?;
-                        batch.draws.extend((0..entry.logits).map(there));
+                        draw_there(sequence, entry, vocab, &mut batch.draws)?;
                     }
                 }
             }
         }
-        if batch.draws.iter().all(Option::is_none) {
-            batch.draws.clear();
+        if batch.draws.rows.iter().all(Option::is_none) {
+            batch.draws.rows.clear();
         }
         Ok(())
     }
@@ -528,7 +522,7 @@ mod end;
 mod pacing;
 #[path = "core_sampling.rs"]
 pub mod sampling;
-use sampling::Draw;
+use sampling::{Draw, draw_there};
 #[path = "core_sessions.rs"]
 mod sessions;
 #[path = "core_sharing.rs"]

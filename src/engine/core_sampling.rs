@@ -4,6 +4,7 @@ use super::super::sequence::Drawn;
 use super::*;
 use crate::kernels::Pool;
 use crate::kernels::gemm::blocks::SharedOut;
+use crate::ops::Draws;
 use crate::text::Tokenizer;
 
 /// A sequence that draws tokens from its rows of the logits, while it is away from `Core::sequences`.
@@ -25,6 +26,19 @@ pub struct Draw {
 /// Samplers of an engine whose operations run on `threads`.
 pub fn sampler_count(max_batch_size: u32, threads: usize) -> usize {
     threads.min(max_batch_size as usize)
+}
+
+/// Adds how tokens are drawn from the rows of `entry` that give logits.
+pub fn draw_there(sequence: &mut Sequence, entry: &PlanEntry, vocab: usize, draws: &mut Draws) -> Result<()> {
+    let own = entry.logits.saturating_sub(1 + entry.drafts);
+    reserve(&mut draws.rows, entry.logits as usize, "a step's rows")?;
+    for row in 0..entry.logits {
+        draws.rows.push(match row.checked_sub(own) {
+            Some(n) if entry.sample => sequence.draw_there(n as usize, vocab, &mut draws.edits)?,
+            _ => None,
+        });
+    }
+    Ok(())
 }
 
 /// One for each thread that may sample, for rows of `vocab` logits.
@@ -52,7 +66,7 @@ struct There<'a> {
 impl There<'_> {
     /// What was drawn from row `row` of the logits; None where the host has that.
     fn token(&self, row: usize) -> Option<i32> {
-        self.batch.draws.get(row).copied().flatten()?;
+        self.batch.draws.rows.get(row).copied().flatten()?;
         self.tokens.get(row).copied()
     }
 }

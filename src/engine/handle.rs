@@ -28,6 +28,7 @@ use crate::base::{Error, Result, Status, fork, reserve, threads};
 use crate::constrain::Grammars;
 use crate::kernels::Pool;
 use crate::model::{Facts, Loaded};
+use crate::sample::Edits;
 use crate::schedule::{Scheduler, SchedulerConfig};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -271,6 +272,9 @@ impl Engine {
         let longest = memory::longest_token(&self.shared.loaded);
         let mut bytes = RequestBytes::new(params, prompt.len(), longest, facts.hidden_size);
         bytes.prompt += Drafts::bytes(params, prompt.len(), max_new);
+        if self.on_device {
+            bytes.prompt += Edits::bytes(&params.sampling, prompt.len() as u64 + u64::from(max_new));
+        }
         let drafts = Drafts::new(params, prompt.len(), max_new)?;
         bytes.prompt += answer.as_ref().map_or(0, Answer::bytes);
         let timeout_ms = match params.timeout_ms {

@@ -14,7 +14,9 @@ use super::speculation::Drafts;
 use crate::base::{Error, Result, Status, reserve};
 use crate::constrain::Guide;
 use crate::model::Facts;
-use crate::sample::{self, Allowed, Known, Logprob, Sampler, SamplerState, SamplingParams, StopMatcher};
+use crate::sample::{
+    self, Allowed, Edits, Known, Logprob, Sampler, SamplerState, SamplingParams, StopMatcher,
+};
 use crate::schedule::{Offer, PlanEntry, Request, Reuse};
 use crate::text::{Tokenizer, Utf8Stream};
 use std::ops::Range;
@@ -25,6 +27,8 @@ pub struct Sequence {
     user_data: u64,
     sampling: SamplingParams,
     sampler: SamplerState,
+    /// For tokens that are drawn where the logits lie.
+    edits: Edits,
     stream: bool,
     /// The prompt is still to be given back.
     echo_prompt: bool,
@@ -109,6 +113,7 @@ impl Sequence {
             user_data: params.user_data,
             sampling: params.sampling.clone(),
             sampler: SamplerState::new(&params.sampling)?,
+            edits: Edits::default(),
             stream: params.stream,
             echo_prompt: params.echo_prompt,
             doomed: false,

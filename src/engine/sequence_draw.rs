@@ -1,7 +1,7 @@
 //! A sequence's next token, from its row of logits.
 
 use super::*;
-use crate::ops::Draw;
+use crate::ops::{Draw, Edit};
 
 /// A row of logits, or the token that was drawn from it where it lay (`sample::drawn`).
 pub enum Drawn<'a> {
@@ -10,12 +10,30 @@ pub enum Drawn<'a> {
 }
 
 impl Sequence {
-    /// How the `n`-th token from now may be drawn where the logits lie; None where that takes the host.
-    pub fn draw_there(&self, n: usize) -> Option<Draw> {
-        if self.guide.is_some() || self.hook.is_some() || self.scores() || !self.generates() {
-            return None;
+    /// How the `n`-th token from now may be drawn where the logits lie, its edits behind those in `edits`; None where that
+    /// takes the host. `OutOfMemory`.
+    pub fn draw_there(&mut self, n: usize, vocab: usize, edits: &mut Vec<Edit>) -> Result<Option<Draw>> {
+        let Self { sampling, prompt, output, .. } = &*self;
+        let early = output.len() + n < sampling.min_new_tokens as usize;
+        if early || self.guide.is_some() || self.hook.is_some() || self.scores() || !self.generates() {
+            return Ok(None);
         }
-        self.sampling.draw((self.prompt.len() + self.output.len() + n) as u64)
+        let Some(mut draw) = sampling.draw((prompt.len() + output.len() + n) as u64) else { return Ok(None) };
+        if !sampling.edits() {
+            return Ok(Some(draw));
+        }
+        // What a draft adds to the list, the next row alone would have.
+        if n > 0 {
+            return Ok(None);
+        }
+        let Some(list) = self.edits.follow(&self.sampling, &self.prompt, &self.output, vocab)? else {
+            return Ok(None);
+        };
+        reserve(edits, list.len(), "a step's penalties")?;
+        let first = edits.len() as u32;
+        edits.extend_from_slice(list);
+        draw.edits = (first, edits.len() as u32);
+        Ok(Some(draw))
     }
 
     pub(super) fn draw(

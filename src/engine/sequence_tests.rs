@@ -65,3 +65,20 @@ fn only_control_tokens_are_found_by_their_texts() {
         (None, None, None)
     );
 }
+
+#[test]
+fn penalties_go_to_where_the_logits_lie() {
+    let mut params = RequestParams::default();
+    (params.sampling.presence_penalty, params.sampling.repetition_penalty) = (0.5, 1.1);
+    params.sampling.min_new_tokens = 1;
+    let mut sequence = Sequence::new(&params, vec![5, 6], 100, &Facts::default(), &[2], 0, 0).unwrap();
+    let mut edits = Vec::new();
+    let mut there = |sequence: &mut Sequence, n| sequence.draw_there(n, 10, &mut edits).unwrap();
+    assert_eq!(there(&mut sequence, 0), None, "the host forbids its end");
+    sequence.output.push(6);
+    let draw = there(&mut sequence, 0).unwrap();
+    assert_eq!((draw.edits, draw.presence, draw.repetition, draw.position), ((0, 2), 0.5, 1.1, 3));
+    assert_eq!(there(&mut sequence, 1), None, "a draft changes the list");
+    assert_eq!(there(&mut sequence, 0).unwrap().edits, (2, 4), "behind those of another row");
+    assert_eq!(edits.iter().map(|edit| (edit.token, edit.count)).collect::<Vec<_>>()[..2], [(5, 1), (6, 2)]);
+}

@@ -32,8 +32,25 @@ pub struct RaggedBatch {
     pub hidden_rows: Vec<u32>,
     /// Rows that run with adapters (`adapt`).
     pub adapted: Vec<Adapted>,
-    /// How a token is drawn from each of `logits_rows`, where that is to be done where the logits lie; empty: nowhere.
-    pub draws: Vec<Option<Draw>>,
+    pub draws: Draws,
+}
+
+/// How tokens are drawn where the logits lie.
+#[derive(Clone, Debug, Default)]
+pub struct Draws {
+    /// From each of `logits_rows`; empty: none is.
+    pub rows: Vec<Option<Draw>>,
+    /// What changes logits before, each row's one behind the other.
+    pub edits: Vec<Edit>,
+}
+
+/// What changes the logit of one token: it becomes `logit + bias`; then, where `count` is above 0, what the penalties of its
+/// `Draw` make of it, which the output has `count - 1` times.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Edit {
+    pub token: u32,
+    pub count: u32,
+    pub bias: f32,
 }
 
 /// A draw of a token from a row of logits, as `sample::Sampler` does it where a request asks for no more than this, in the
@@ -51,6 +68,30 @@ pub struct Draw {
     pub seed: u64,
     /// Of the token in its sequence.
     pub position: u64,
+    /// Penalties of the tokens that `edits` count, as `SamplingParams` has them.
+    pub repetition: f32,
+    pub frequency: f32,
+    pub presence: f32,
+    /// The first of `Draws::edits`, and the end: of different tokens of the vocabulary.
+    pub edits: (u32, u32),
+}
+
+impl Default for Draw {
+    /// The most likely token.
+    fn default() -> Self {
+        Self {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            seed: 0,
+            position: 0,
+            repetition: 1.0,
+            frequency: 0.0,
+            presence: 0.0,
+            edits: (0, 0),
+        }
+    }
 }
 
 /// Where a step's logits go, and the tokens drawn from them.
@@ -59,7 +100,7 @@ pub struct Head<'a> {
     pub logits: &'a mut Vec<f32>,
     /// The token of each row that has a draw, or what is wrong with it (`sample::drawn`); empty where none was drawn.
     pub tokens: &'a mut Vec<i32>,
-    pub draws: &'a [Option<Draw>],
+    pub draws: &'a Draws,
 }
 
 impl RaggedBatch {
@@ -92,6 +133,7 @@ impl RaggedBatch {
         self.logits_rows.clear();
         self.hidden_rows.clear();
         self.adapted.clear();
-        self.draws.clear();
+        self.draws.rows.clear();
+        self.draws.edits.clear();
     }
 }

@@ -16,7 +16,7 @@ mod prepare;
 mod spare;
 mod support;
 
-pub use batch::{Draw, Head, RaggedBatch, SeqRows};
+pub use batch::{Draw, Draws, Edit, Head, RaggedBatch, SeqRows};
 pub use cuda::CudaOps;
 pub use fused::FusedOps;
 pub use kv::{KvCache, KvLayout};

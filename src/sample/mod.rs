@@ -1,6 +1,7 @@
 //! The sampler chain, log probabilities and stop rules. Knows one request at a time.
 
 mod adjust;
+mod edits;
 mod filters;
 mod kept;
 mod left;
@@ -14,6 +15,7 @@ mod search;
 mod state;
 mod stop;
 
+pub use edits::Edits;
 pub use filters::Filter;
 pub use params::{Dry, MAX_BIASES, MAX_LISTED, MAX_TOP_LOGPROBS, SamplingParams};
 pub use philox::philox4x32;

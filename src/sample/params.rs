@@ -120,19 +120,32 @@ pub const MAX_BIASES: usize = 4096;
 
 impl SamplingParams {
     /// The draw of the token at `position`, for operations that do it where the logits lie; None where the request asks for
-    /// more than a `Draw` has.
+    /// more than a `Draw` has. With penalties or a bias it lacks their list (`Edits`), and before `min_new_tokens` it is none.
     pub fn draw(&self, position: u64) -> Option<Draw> {
         let Self { temperature, top_k, top_p, min_p, seed, .. } = *self;
         let filters = [Filter::TopNSigma, Filter::Typical, Filter::Xtc];
         let filtered = self.order != DEFAULT_ORDER || filters.iter().any(|filter| filter.is_on(self));
         let moves = self.temperature_range > 0.0 || self.mirostat_tau > 0.0;
-        let penalized = self.repetition_penalty != 1.0
-            || self.frequency_penalty != 0.0
-            || self.presence_penalty != 0.0
-            || self.dry.multiplier > 0.0;
-        let listed = !self.logit_bias.is_empty() || !self.bad_words.is_empty() || self.min_new_tokens > 0;
-        let plain = !(filtered || moves || penalized || listed || self.logprobs_per_token() > 0);
-        plain.then_some(Draw { temperature, top_k, top_p, min_p, seed, position })
+        let windowed = self.has_penalties() && self.penalty_window > 0;
+        let listed = windowed || self.dry.multiplier > 0.0 || !self.bad_words.is_empty();
+        let plain = !(filtered || moves || listed || self.logprobs_per_token() > 0);
+        plain.then_some(Draw {
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            seed,
+            position,
+            repetition: self.repetition_penalty,
+            frequency: self.frequency_penalty,
+            presence: self.presence_penalty,
+            edits: (0, 0),
+        })
+    }
+
+    /// A draw takes a list of `Edits`.
+    pub fn edits(&self) -> bool {
+        self.has_penalties() || !self.logit_bias.is_empty()
     }
 
     /// `InvalidArgument` with the field, its range and its value; NaN lies in no range.

@@ -56,6 +56,7 @@ pub fn drawn(token: i32) -> Result<u32> {
         -1 => Err(no_distribution("hold NaN")),
         -2 => Err(no_distribution("hold +infinity")),
         -3 => Err(no_distribution("are all -infinity")),
+        -4 => Err(nothing_left(&Known::default())),
         token => u32::try_from(token).map_err(|_| Error::internal(format!("{token} was drawn"))),
     }
 }

@@ -322,7 +322,12 @@ fn draws_elsewhere_are_for_requests_that_ask_for_no_more() {
     let draw = plain().draw(12).unwrap();
     assert_eq!((draw.temperature, draw.top_k, draw.top_p, draw.min_p), (0.7, 5, 0.9, 0.1));
     assert_eq!((draw.seed, draw.position), (3, 12));
-    let more: [fn(&mut SamplingParams); 19] = [
+    let mut listed = plain();
+    (listed.repetition_penalty, listed.frequency_penalty, listed.presence_penalty) = (1.1, -0.1, 0.1);
+    assert!(listed.edits() && !plain().edits());
+    let draw = listed.draw(12).unwrap();
+    assert_eq!((draw.repetition, draw.frequency, draw.presence), (1.1, -0.1, 0.1));
+    let more: [fn(&mut SamplingParams); 15] = [
         |p| p.temperature_range = 0.1,
         |p| p.typical_p = 0.9,
         |p| p.top_n_sigma = 1.0,
@@ -330,13 +335,9 @@ fn draws_elsewhere_are_for_requests_that_ask_for_no_more() {
         |p| p.mirostat_tau = 1.0,
         |p| p.order.swap(0, 2),
         |p| p.order.truncate(6),
-        |p| p.repetition_penalty = 1.1,
-        |p| p.frequency_penalty = -0.1,
-        |p| p.presence_penalty = 0.1,
+        |p| (p.presence_penalty, p.penalty_window) = (0.1, 64),
         |p| p.dry.multiplier = 0.5,
-        |p| p.logit_bias = vec![(1, 1.0)],
         |p| p.bad_words = vec![vec![1]],
-        |p| p.min_new_tokens = 1,
         |p| p.top_logprobs = 1,
         |p| p.logprobs = true,
         |p| p.logprob_tokens = vec![1],
@@ -358,5 +359,6 @@ fn what_was_drawn_elsewhere_is_a_token_or_says_what_is_wrong() {
         let own = behind(&mut sampler(2), &params(|_| ()), &mut logits, [&[]; 2], &mut Vec::new());
         assert_eq!(drawn(token).unwrap_err().message, own.unwrap_err().message);
     }
-    assert_eq!(drawn(-4).unwrap_err().status, crate::base::Status::Internal);
+    assert_eq!(drawn(-4).unwrap_err().status, crate::base::Status::InvalidArgument);
+    assert_eq!(drawn(-5).unwrap_err().status, crate::base::Status::Internal);
 }

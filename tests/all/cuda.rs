@@ -285,8 +285,15 @@ fn tokens_are_drawn_on_a_device() {
             let own =
                 SamplingParams { temperature, top_k, top_p, min_p, seed: 77 + n as u64, ..request.sampling };
             // Of these, the host draws one in three.
-            let repetition_penalty = if n % 3 == 2 { 1.2 } else { 1.0 };
-            request.sampling = SamplingParams { repetition_penalty, ..own };
+            let typical_p = if n % 3 == 2 { 0.95 } else { 1.0 };
+            request.sampling = SamplingParams { typical_p, ..own };
+            if n % 2 == 1 {
+                let bias = [(97, -2.0), (32, 1.5), (101, f32::NEG_INFINITY)];
+                request.sampling.logit_bias = bias[..n.min(3)].to_vec();
+                (request.sampling.repetition_penalty, request.sampling.frequency_penalty) = (1.2, 0.3);
+                request.sampling.presence_penalty = 0.5 - 0.2 * n as f32;
+                request.sampling.min_new_tokens = 3;
+            }
             request.ignore_eos = true;
             request
         };

@@ -37,7 +37,7 @@ impl Shape {
             kv,
             rows,
             pieces: pieces(batch),
-            draws: !batch.draws.is_empty(),
+            draws: !batch.draws.rows.is_empty(),
         })
     }
 }
@@ -91,7 +91,7 @@ impl Results {
             grown(to.logits, rows * vocab)?;
         }
         let own = &mut to.logits[..rows * vocab];
-        for (row, _) in to.draws.iter().enumerate().filter(|(_, draw)| draw.is_none()) {
+        for (row, _) in to.draws.rows.iter().enumerate().filter(|(_, draw)| draw.is_none()) {
             read(queue, &self.logits, [row, row + 1], vocab, &mut own[row * vocab..][..vocab])?;
         }
         Ok(())
@@ -200,7 +200,7 @@ impl Graphs {
 mod tests {
     use super::*;
     use crate::kernels::attention::KvType;
-    use crate::ops::SeqRows;
+    use crate::ops::{Draws, SeqRows};
 
     const KV: KvLayout =
         KvLayout { kind: KvType::F16, layers: 1, kv_heads: 1, head_dim: 64, blocks: 4, block_size: 16 };
@@ -224,7 +224,8 @@ mod tests {
         assert_eq!(shape(&decode(3, 700)).map(|shape| (shape.rows, shape.pieces)), Some((3, 4)));
         assert_eq!(shape(&decode(3, 512)), shape(&decode(3, 1023)));
         assert_ne!(shape(&decode(3, 512)), shape(&decode(3, 511)));
-        assert_ne!(shape(&decode(3, 0)), shape(&RaggedBatch { draws: vec![None; 3], ..decode(3, 0) }));
+        let draws = Draws { rows: vec![None; 3], edits: Vec::new() };
+        assert_ne!(shape(&decode(3, 0)), shape(&RaggedBatch { draws, ..decode(3, 0) }));
         let hidden = RaggedBatch { hidden_rows: vec![0], ..decode(1, 0) };
         let fewer = RaggedBatch { logits_rows: vec![0], ..decode(2, 0) };
         let mut prompt = decode(2, 0);

@@ -217,7 +217,7 @@ impl OpSet for CudaOps {
 
     fn head(&self, to: Head, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<()> {
         let logits = self.product(Source::Rows(x.part()?), norm, weights)?;
-        let draws = logits.dims[1] <= draw::VOCABULARY && to.draws.len() == logits.dims[0];
+        let draws = logits.dims[1] <= draw::VOCABULARY && to.draws.rows.len() == logits.dims[0];
         let tokens = if draws { Some(self.draw(&logits, to.draws)?) } else { None };
         let made = Results::of(&logits, tokens.as_ref());
         let made = match (self.queue.end(), made) {
