@@ -527,6 +527,8 @@ use sampling::{Draw, draw_there};
 mod sessions;
 #[path = "core_sharing.rs"]
 mod sharing;
+#[path = "core_warm.rs"]
+mod warm;
 
 #[cfg(test)]
 #[path = "simulation/core_checks.rs"]

@@ -180,7 +180,11 @@ impl Engine {
         let shared = share(config, loaded, threads, memory.for_requests(), claims, log)?;
         for (replica, (backend, own)) in places.into_iter().enumerate() {
             let own = MemoryPlan { max_sequence: memory.max_sequence, ..own };
-            cores.push(make_core(config, &shared, replica, backend, &own)?);
+            let mut core = make_core(config, &shared, replica, backend, &own)?;
+            if on_device {
+                core.warm(config, memory.max_sequence)?;
+            }
+            cores.push(core);
         }
         let engine = Self {
             shared,

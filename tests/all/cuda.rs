@@ -227,6 +227,8 @@ fn adapters_have_the_same_bits_on_a_device() {
 fn engine(device: &str, change: impl FnOnce(&mut EngineConfig)) -> Engine {
     demo(|config| {
         (config.device, config.threads, config.max_batch_size) = (device.into(), 2, 8);
+        // An emulated device takes its time for the first pass, which is the largest.
+        config.max_batch_tokens = 24;
         change(config);
     })
 }
@@ -259,6 +261,7 @@ fn engines_give_the_same_answers_on_a_device() {
     let live = || if driver.obeys() { driver.live() } else { 0 };
     let want = answers(&engine("cpu", |_| ()));
     let device = engine("cuda:0", |_| ());
+    let first = live();
     for round in 0..2 {
         answers(&device).iter().zip(&want).for_each(|(got, want)| same(got, want));
         assert!(round == 0 || device.stats().cached_tokens > 0, "prefixes are found on the device");
@@ -266,7 +269,7 @@ fn engines_give_the_same_answers_on_a_device() {
     // A second engine shares the weights.
     let before = live();
     let second = engine("cuda:0", |config| config.max_sequence_length = 64);
-    assert!(live() - before < 20, "weights are there once");
+    assert!(live() - before + 20 <= first, "weights are there once: {first}, {before}, {}", live());
     same(&ask(&second, with_logprobs(text(PROMPTS[0], 3))), &want[0]);
     drop((device, second));
     assert_eq!(live(), 0, "all is given back");
