@@ -1,7 +1,8 @@
 //! Which of an engine's replicas a request goes to.
 //!
 //! It goes where the fewest tokens are owed once it is there: those of the unfinished requests of that replica, and of its own
-//! prompt those that the replica's prefix cache lacks. Of equals the first. A session's requests, and calls for it, go where
+//! prompt those that the replica's prefix cache lacks. Several requests that are submitted together and begin alike count what
+//! they have in common once. Of equals the first. A session's requests, and calls for it, go where
 //! its name says, which is the same for as long as no replica dies (rendezvous hashing, Thaler and Ravishankar 1998).
 
 use super::calls::Work;
@@ -18,10 +19,11 @@ pub fn session_rank(name: &str, replica: usize) -> u64 {
     xxh64(name.as_bytes(), replica as u64)
 }
 
-/// Tokens of the prompt that `replica` has to compute.
-fn missing(sequence: &Sequence, replica: usize) -> u64 {
-    let cached = sequence.cached_at.get(replica).copied().unwrap_or(0) as usize;
-    sequence.prompt.len().saturating_sub(cached) as u64
+/// Tokens of the prompt that `replica` has to compute, where the request before this one went to `before`.
+fn missing(sequence: &Sequence, replica: usize, before: Option<usize>) -> u64 {
+    let cached = sequence.cached_at.get(replica).copied().unwrap_or(0);
+    let computed = if before == Some(replica) { sequence.like_before } else { 0 };
+    sequence.prompt.len().saturating_sub(cached.max(computed) as usize) as u64
 }
 
 impl Cargo for Work {
@@ -31,20 +33,20 @@ impl Cargo for Work {
         }
     }
 
-    fn rank(&self, replica: usize, owed: u64) -> u64 {
+    fn rank(&self, replica: usize, owed: u64, before: Option<usize>) -> u64 {
         match self {
             Self::Sequence(sequence) => match &sequence.session {
                 Some(name) => session_rank(name, replica),
-                None => owed + missing(sequence, replica),
+                None => owed + missing(sequence, replica, before),
             },
             Self::Call(_) => owed,
         }
     }
 
-    fn tokens(&self, replica: usize) -> u64 {
+    fn tokens(&self, replica: usize, before: Option<usize>) -> u64 {
         match self {
             Self::Sequence(sequence) => {
-                missing(sequence, replica) + u64::from(sequence.max_new.min(NEW_TOKENS))
+                missing(sequence, replica, before) + u64::from(sequence.max_new.min(NEW_TOKENS))
             }
             Self::Call(_) => 0,
         }

@@ -22,7 +22,7 @@ use crate::constrain::Grammars;
 use crate::model::{Loaded, Outputs};
 use crate::ops::{KvCache, Lora, RaggedBatch, Weight};
 use crate::sample::Sampler;
-use crate::schedule::{Admission, HeldBack, Offer, Plan, PlanEntry, Scheduler, SeqId, Tokens};
+use crate::schedule::{Admission, Offer, Plan, PlanEntry, Scheduler, SeqId, Tokens};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
@@ -305,7 +305,6 @@ impl Core {
     }
 
     fn end_all(&mut self, why: &str) {
-        self.take_back();
         for slot in 0..self.sequences.len() {
             if self.sequences[slot].is_some() {
                 self.end(SeqId(slot as u32), Some(cancelled(why)));
@@ -344,10 +343,7 @@ impl Core {
             !plan.is_empty() || plan.refused.is_some() || !plan.late.is_empty(),
             "active sequences, and nothing to do"
         );
-        self.passed_over = match plan.held_back {
-            HeldBack::Slots | HeldBack::Blocks | HeldBack::Time => self.scheduler.counts().waiting,
-            _ => 0,
-        };
+        self.pass_over();
         if let Some(seq) = plan.refused {
             self.fail(seq, Error::new(Status::OutOfMemory, "could not allocate a block table"));
         }

@@ -19,7 +19,7 @@ impl Core {
         for (at, entry) in plan.entries.iter().enumerate().filter(|(_, entry)| entry.decode) {
             let Some(sequence) = &mut self.sequences[entry.seq.0 as usize] else { continue };
             if let Some((tokens, bytes)) = sequence.wants_room()
-                && self.shared.hub.grant(entry.seq.0, bytes)
+                && self.shared.hub.grant(entry.seq.0, bytes, false)
             {
                 sequence.grant(tokens);
             }

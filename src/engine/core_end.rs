@@ -9,21 +9,22 @@ impl Core {
         let others = shared.hub.retire(replica);
         if let Err(text) = &outcome {
             shared.log.write(LOG_ERROR, format!("engine thread {replica} died: {text}"));
-            if let Err(text) = panics::catch(|| self.bury(text, others)) {
-                shared.log.write(LOG_ERROR, format!("and left requests without an end: {text}"));
+            let told = panics::catch(|| self.bury(text, others)).and(panics::catch(|| self.write_off(text)));
+            if let Err(text) = told {
+                shared.log.write(LOG_ERROR, format!("and so did its end: {text}"));
             }
         }
         // The KV cache goes before anybody can see that the replica is gone.
         drop(self);
         shared.kv_events.forget(replica);
-        shared.recorder.idle(replica, true);
+        shared.recorder.part(replica);
         shared.hub.part(replica, outcome.is_err());
     }
 
     /// After a panic in the loop: a terminal event for everybody, taken from wherever the request is; but what has never run
     /// goes to `others`, where there are some. The hub sends no more here.
     fn bury(&mut self, text: &str, others: bool) {
-        let error = Error::new(Status::EngineDead, format!("the engine thread died: {text}"));
+        let error = Error::new(Status::EngineDead, died(text));
         let why = || Some((FinishReason::Failed, error.clone()));
         let (shared, replica) = (self.shared.clone(), self.replica);
         let (hub, tokenizer) = (&shared.hub, shared.loaded.tokenizer.as_deref());
@@ -33,14 +34,13 @@ impl Core {
         let mut queued = VecDeque::new();
         hub.exchange(replica, &mut self.outbox, &mut queued, Rest::None);
         commands.append(&mut queued);
-        let all = commands.iter().any(|command| matches!(command, Command::EndAll { .. }));
         for command in commands {
             if let Command::Start(Work::Sequence(sequence)) = command {
                 sequences.push(sequence);
             }
         }
         for sequence in sequences {
-            if others && !all && !sequence.was_admitted() {
+            if others && !sequence.was_admitted() {
                 self.hand_on(None, sequence);
                 continue;
             }
@@ -48,16 +48,22 @@ impl Core {
             let event = panics::catch(|| sequence.finish(tokenizer, &mut Vec::new(), why(), now_ns()));
             self.outbox.events.extend(event.ok().map(|event| (slot, event)));
         }
-        let mut returned = VecDeque::new();
-        hub.exchange(replica, &mut self.outbox, &mut returned, Rest::None);
-        // These the panic took with it, or nobody else could take.
-        for (id, user_data) in hub.lost(replica) {
+        hub.exchange(replica, &mut self.outbox, &mut VecDeque::new(), Rest::None);
+    }
+
+    /// A terminal event for what the panic took with it, and for what nobody else could take.
+    fn write_off(&mut self, text: &str) {
+        for (id, user_data) in self.shared.hub.lost(self.replica) {
             let mut event: Box<Event> = Box::default();
             (event.request, event.user_data) = (id, user_data);
             (event.finish, event.status) = (FinishReason::Failed, Status::EngineDead);
-            event.message = error.message.clone();
+            event.message = died(text);
             self.outbox.events.push((id.slot(), event));
         }
-        hub.exchange(replica, &mut self.outbox, &mut VecDeque::new(), Rest::None);
+        self.shared.hub.exchange(self.replica, &mut self.outbox, &mut VecDeque::new(), Rest::None);
     }
+}
+
+fn died(text: &str) -> String {
+    format!("the engine thread died: {text}")
 }

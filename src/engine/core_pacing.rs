@@ -27,7 +27,7 @@ impl Core {
         let Some((tokens, bytes)) = sequence.wants() else { return true };
         // Who begins waits for those that wait already, in their order.
         let waits = !sequence.began && starved.first().is_some_and(|&first| first != seq);
-        let granted = !waits && shared.hub.grant(seq.0, bytes);
+        let granted = !waits && shared.hub.grant(seq.0, bytes, sequence.began);
         if granted {
             sequence.grant(tokens);
         }

@@ -93,6 +93,7 @@ fn share(
     threads: usize,
     bytes: u64,
     claims: Vec<Claim>,
+    blocks: Vec<usize>,
     log: Log,
 ) -> Result<Arc<Shared>> {
     let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
@@ -109,7 +110,7 @@ fn share(
     Ok(Arc::new(Shared {
         kv_events: KvEvents::new(config.kv_events_capacity as usize, replicas),
         hub: Hub::new(next_salt(), bounds, replicas, signal),
-        recorder: Recorder::new(claims),
+        recorder: Recorder::new(claims, blocks),
         log,
         on_span: config.on_span.clone(),
         grammars: Grammars::new(threads),
@@ -171,13 +172,14 @@ impl Engine {
         let memory = memory.ok_or_else(|| Error::internal("an engine without a device"))?;
         let on_device = seats[0].backend.on_device;
         let threads = seats.iter().map(|seat| seat.backend.pool.threads()).sum();
+        let blocks = seats.iter().map(|seat| seat.memory.blocks).collect();
         let (mut cores, mut claims, mut places) = (Vec::new(), Vec::new(), Vec::new());
         reserve(&mut cores, seats.len(), "the engine's cores")?;
         for Seat { backend, memory, claim } in seats {
             claims.push(claim);
             places.push((backend, memory));
         }
-        let shared = share(config, loaded, threads, memory.for_requests(), claims, log)?;
+        let shared = share(config, loaded, threads, memory.for_requests(), claims, blocks, log)?;
         for (replica, (backend, own)) in places.into_iter().enumerate() {
             let own = MemoryPlan { max_sequence: memory.max_sequence, ..own };
             let mut core = make_core(config, &shared, replica, backend, &own)?;
@@ -250,6 +252,7 @@ impl Engine {
             self.speculation.apply(request).map_err(|error| in_batch(error, i, n))?;
             prepared.push(self.prepare(request).map_err(|error| in_batch(error, i, n))?);
         }
+        self.compare(&mut prepared);
         self.shared.hub.submit(prepared, &mut ids)?;
         Ok(ids)
     }
@@ -410,7 +413,6 @@ impl Engine {
             queued_tokens: hub.queued_tokens,
             queue_token_capacity: if bounds.queued_tokens == u64::MAX { 0 } else { bounds.queued_tokens },
             queue_age_ns: self.shared.hub.queue_ages(now_ns()),
-            kv_blocks_total: self.memory.blocks as u64,
             devices: self.shared.hub.replicas() as u64,
             devices_lost: self.shared.hub.replicas_lost() as u64,
             kv_block_size: self.kv_block_size.into(),

@@ -30,20 +30,37 @@ impl Engine {
         Ok(answer)
     }
 
-    /// Has every replica that lives do something. An error where one fails, or all are dead.
+    /// Has every replica that lives do something, and waits for all. An error where one fails, or all are dead.
     pub(in super::super) fn call_all(
         &self,
         work: impl FnOnce(&mut Core) -> Result<()> + Clone + Send + 'static,
     ) -> Result<()> {
+        let replicas = 0..self.shared.hub.replicas();
+        let asked: Vec<_> = replicas.map(|replica| self.ask(replica, work.clone())).collect();
         let mut result = Err(dead());
-        for replica in 0..self.shared.hub.replicas() {
-            match self.call(replica, work.clone()) {
+        for answer in asked {
+            match answer.and_then(|answer| answer.recv().unwrap_or_else(|_| Err(dead()))) {
                 Ok(()) => result = Ok(()),
                 Err(error) if error.status == Status::EngineDead => {}
                 Err(error) => return Err(error),
             }
         }
         result
+    }
+
+    /// Has the replica of a session do something; where that one died meanwhile, the one that has the name now.
+    fn call_home<T: Send + 'static>(
+        &self,
+        session: &str,
+        work: impl FnOnce(&mut Core, &str) -> Result<T> + Clone + Send + 'static,
+    ) -> Result<T> {
+        loop {
+            let (home, name, own) = (self.home(session), session.to_owned(), work.clone());
+            match self.call(home, move |core| own(core, &name)) {
+                Err(error) if error.status == Status::EngineDead && self.home(session) != home => {}
+                result => return result,
+            }
+        }
     }
 
     /// The replica that has a session, if there is one of this name.
@@ -57,33 +74,50 @@ impl Engine {
         if self.shared.hub.replicas() == 1 || !reuse.shared {
             return Ok(Vec::new());
         }
-        let keys = sequence.prompt.chunks_exact(size).scan(reuse.salt, |key, block| {
-            *key = chain(*key, block);
-            Some(*key)
-        });
-        let mut positions = self.shared.kv_events.leading(keys)?;
+        let (mut keys, mut key) = (Vec::new(), reuse.salt);
+        reserve(&mut keys, sequence.prompt.len() / size, "the keys of a prompt")?;
+        for block in sequence.prompt.chunks_exact(size) {
+            key = chain(key, block);
+            keys.push(key);
+        }
+        let mut positions = self.shared.kv_events.leading(&keys)?;
         positions.iter_mut().for_each(|blocks| *blocks *= size as u32);
         Ok(positions)
     }
 
+    /// Of requests that are submitted together: what each prompt has in common with the one before.
+    pub(super) fn compare(&self, requests: &mut [(Place, Work)]) {
+        if self.shared.hub.replicas() == 1 {
+            return;
+        }
+        for at in 1..requests.len() {
+            let (before, own) = requests.split_at_mut(at);
+            let (Work::Sequence(before), Work::Sequence(own)) = (&before[at - 1].1, &mut own[0].1) else {
+                continue;
+            };
+            let (a, b) = (before.request().reuse, own.request().reuse);
+            if a.shared && b.shared && a.salt == b.salt {
+                let pairs = before.prompt.iter().zip(&own.prompt);
+                own.like_before = pairs.take_while(|(a, b)| a == b).count() as u32;
+            }
+        }
+    }
+
     /// Gives up what a session holds. `NotFound` where there is none of this name.
     pub fn drop_session(&self, name: &str) -> Result<()> {
-        let (home, name) = (self.home(name), name.to_owned());
-        self.call(home, move |core| core.drop_session(&name))
+        self.call_home(name, Core::drop_session)
     }
 
     /// A session as bytes, for an engine with the same model and KV type.
     pub fn save_session(&self, name: &str) -> Result<Vec<u8>> {
-        let (home, name) = (self.home(name), name.to_owned());
-        let mut bytes = self.call(home, move |core| core.save_session(&name))?;
+        let mut bytes = self.call_home(name, Core::save_session)?;
         session_file::seal(&mut bytes);
         Ok(bytes)
     }
 
     /// How many bytes `save_session` gives, without making them.
     pub fn session_size(&self, name: &str) -> Result<usize> {
-        let (home, name) = (self.home(name), name.to_owned());
-        self.call(home, move |core| core.session_size(&name))
+        self.call_home(name, Core::session_size)
     }
 
     /// Makes a session of what `save_session` gave. `InvalidArgument` for anything else; `MemoryLimit` where it does not
@@ -94,8 +128,8 @@ impl Engine {
         let mut copy = Vec::new();
         reserve(&mut copy, content.len(), "a restored session")?;
         copy.extend_from_slice(content);
-        let (home, name) = (self.home(name), name.to_owned());
-        self.call(home, move |core| core.restore_session(&name, &copy))
+        let copy = Arc::new(copy);
+        self.call_home(name, move |core, name| core.restore_session(name, &copy))
     }
 
     /// Hands up to `capacity` changes of the prefix caches to `sink`, oldest first.

@@ -36,10 +36,11 @@ pub trait Readable {
 pub trait Cargo {
     /// Learns which request it is.
     fn name(&mut self, id: RequestId);
-    /// The replica with the lowest gets it. `owed`: tokens of that replica's unfinished requests.
-    fn rank(&self, replica: usize, owed: u64) -> u64;
+    /// The replica with the lowest gets it. `owed`: tokens of that replica's unfinished requests; `before`: where the request
+    /// went that was submitted right before this one, with it.
+    fn rank(&self, replica: usize, owed: u64, before: Option<usize>) -> u64;
     /// Tokens that `replica` owes with it.
-    fn tokens(&self, replica: usize) -> u64;
+    fn tokens(&self, replica: usize, before: Option<usize>) -> u64;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -188,12 +189,14 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
             fits(requests.iter().map(|(place, _)| place), &mut state.slots, self.bounds.bytes)?;
         }
         state.make_room(requests.len())?;
+        let mut before = None;
         for (place, mut cargo) in requests {
-            let replica = state.choose(&|replica, owed| cargo.rank(replica, owed)).unwrap_or(0);
-            let id = state.slots.open(place, replica, cargo.tokens(replica));
+            let replica = state.choose(&|replica, owed| cargo.rank(replica, owed, before)).unwrap_or(0);
+            let id = state.slots.open(place, replica, cargo.tokens(replica, before));
             cargo.name(id);
             ids.push(id);
-            state.replicas[replica].commands.push_back(Command::Start(cargo));
+            state.start(replica, cargo);
+            before = Some(replica);
         }
         self.wake(state);
         Ok(())
@@ -209,6 +212,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
 
     /// Has all replicas end what they have.
     fn end_all(&self, mut state: MutexGuard<'_, State<E, C>>, shutdown: bool) {
+        state.slots.cancel_all();
         for (own, desk) in state.replicas.iter_mut().zip(&self.desks) {
             // A flood of these is one command.
             if !own.gone && !own.ends_all() {
@@ -270,13 +274,16 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         Ok(())
     }
 
-    /// Its replica: bytes for what a request gives next (see `Slots::grant`). Where they are refused, `exchange` says
-    /// when memory has come back.
-    pub fn grant(&self, slot: u32, bytes: u64) -> bool {
+    /// Its replica: bytes for what a request gives next (see `Slots::grant`), which has `begun` to give or not. Where they
+    /// are refused, `exchange` says when memory has come back.
+    pub fn grant(&self, slot: u32, bytes: u64, begun: bool) -> bool {
         let mut state = self.state.lock();
-        let granted = state.slots.grant(slot as usize, bytes, self.bounds.bytes);
         let replica = state.slots.replica(slot as usize);
-        state.replicas[replica].hungry |= !granted;
+        let granted =
+            state.may_ask(replica, begun) && state.slots.grant(slot as usize, bytes, self.bounds.bytes);
+        if !granted {
+            state.replicas[replica].starve(begun);
+        }
         granted
     }
 
@@ -375,8 +382,16 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         }
         let own = &mut state.replicas[replica];
         own.asleep = false;
-        out.fed |= std::mem::take(&mut own.fed);
         std::mem::swap(&mut own.commands, commands);
+        let waited = own.begun_waits;
+        if own.take_fed() {
+            out.fed = true;
+            // Who was refused for its sake may ask again.
+            if waited {
+                state.feed_all();
+                self.ring(state.rouse());
+            }
+        }
         self.desks[replica].urgent.store(false, Ordering::Relaxed);
         true
     }
@@ -462,7 +477,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         while state.pollers > 0 {
             state = self.quiet.wait(state);
         }
-        state.slots = Slots::new(0, 1, 0);
+        state.slots = Slots::new(0, self.desks.len(), 0);
     }
 
     /// Requests without a terminal event, each with its `user_data`: what a dying replica still owes.

@@ -34,9 +34,11 @@ pub(super) struct Replica<C> {
     died: bool,
     pub load: Load,
     /// It was asked to give to that one, and has not answered.
-    asked: Option<usize>,
+    giving_to: Option<usize>,
     /// Another one was asked to give to it.
-    expects: bool,
+    awaits: bool,
+    /// A request that has begun to give was refused a grant.
+    pub begun_waits: bool,
 }
 
 /// What only its own thread waits for or looks at.
@@ -52,7 +54,27 @@ impl Desk {
     }
 }
 
+impl Load {
+    /// One more request is on its way there.
+    fn fill(&mut self) {
+        (self.room, self.idle) = (self.room.saturating_sub(1), false);
+    }
+}
+
 impl<C> Replica<C> {
+    /// A grant was refused, to a request that has begun to give or not.
+    pub fn starve(&mut self, begun: bool) {
+        self.hungry = true;
+        self.begun_waits |= begun;
+    }
+
+    /// Takes up that memory came back: true.
+    pub fn take_fed(&mut self) -> bool {
+        let fed = std::mem::take(&mut self.fed);
+        self.begun_waits &= !fed;
+        fed
+    }
+
     pub fn new() -> Self {
         Self {
             commands: VecDeque::new(),
@@ -63,8 +85,9 @@ impl<C> Replica<C> {
             gone: false,
             died: false,
             load: Load::default(),
-            asked: None,
-            expects: false,
+            giving_to: None,
+            awaits: false,
+            begun_waits: false,
         }
     }
 
@@ -81,8 +104,8 @@ impl<C> Replica<C> {
     /// A replica where requests wait that nobody asked to give any to this one, which has room.
     #[cfg(all(test, not(loom)))]
     pub fn idles_beside(&self, others: &[Self]) -> Option<usize> {
-        let able = self.open && self.load.room > 0 && !self.expects;
-        others.iter().position(|other| able && other.load.waiting > 0 && other.asked.is_none())
+        let able = self.open && self.load.room > 0 && !self.awaits;
+        others.iter().position(|other| able && other.load.waiting > 0 && other.giving_to.is_none())
     }
 
     /// Memory came back.
@@ -98,12 +121,26 @@ impl<E: Merge, C> State<E, C> {
         open.min_by_key(|&replica| rank(replica, self.slots.owed(replica)))
     }
 
-    /// Whose requests ended gives memory back to all.
+    /// Queues a request for a replica.
+    pub(super) fn start(&mut self, replica: usize, cargo: C) {
+        let own = &mut self.replicas[replica];
+        own.load.fill();
+        own.commands.push_back(Command::Start(cargo));
+    }
+
+    /// Whether a request of `replica` that has begun to give, or not, may ask for a grant: who begins waits for those of other
+    /// replicas that have begun.
+    pub(super) fn may_ask(&self, replica: usize, begun: bool) -> bool {
+        let waits = |other: usize| other != replica && self.replicas[other].begun_waits;
+        begun || !(0..self.replicas.len()).any(waits)
+    }
+
+    /// Memory came back: every replica that was refused some hears of it.
     pub(super) fn feed_all(&mut self) {
         self.replicas.iter_mut().for_each(Replica::feed);
     }
 
-    /// Nothing will ever wait for a replica again.
+    /// No replica will ever have work again.
     pub(super) fn is_done(&self) -> bool {
         self.phase > Phase::Open && self.slots.usage().unfinished == 0
     }
@@ -122,27 +159,27 @@ impl<E: Merge, C> State<E, C> {
 
     /// `replica` gave what it was asked for, or never will.
     fn answered(&mut self, replica: usize) {
-        if let Some(to) = self.replicas[replica].asked.take() {
-            self.replicas[to].expects = false;
+        if let Some(to) = self.replicas[replica].giving_to.take() {
+            self.replicas[to].awaits = false;
         }
     }
 
     /// Asks replicas where requests wait to give some to those that have room.
     fn balance(&mut self) {
         for to in 0..self.replicas.len() {
-            let Replica { load: Load { room, idle, .. }, open, expects, .. } = self.replicas[to];
-            if room == 0 || expects || !open {
+            let Replica { load: Load { room, idle, .. }, open, awaits, .. } = self.replicas[to];
+            if room == 0 || awaits || !open {
                 continue;
             }
             let busiest = |replica: &usize| self.replicas[*replica].load.waiting;
             let able =
-                |from: &usize| *from != to && busiest(from) > 0 && self.replicas[*from].asked.is_none();
+                |from: &usize| *from != to && busiest(from) > 0 && self.replicas[*from].giving_to.is_none();
             let Some(from) = (0..self.replicas.len()).filter(able).max_by_key(busiest) else { continue };
             // Half of them: it will have room itself.
             let most = self.replicas[from].load.waiting.div_ceil(2).min(room);
-            self.replicas[to].expects = true;
+            self.replicas[to].awaits = true;
             let giver = &mut self.replicas[from];
-            giver.asked = Some(to);
+            giver.giving_to = Some(to);
             giver.commands.push_back(Command::Give { to, most, idle });
         }
     }
@@ -188,16 +225,13 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         }
         for (to, id, cargo) in out.given.drain(..) {
             let open = to.filter(|&to| state.replicas[to].open);
-            let to = open.or_else(|| state.choose(&|replica, owed| cargo.rank(replica, owed)));
+            let to = open.or_else(|| state.choose(&|replica, owed| cargo.rank(replica, owed, None)));
             // Where nobody takes it, it comes back.
             let to = to.unwrap_or(replica);
-            let load = &mut state.replicas[to].load;
-            (load.room, load.idle) = (load.room.saturating_sub(1), false);
+            let cancelled = state.slots.hand_on(id.slot(), to, cargo.tokens(to, None));
+            state.start(to, cargo);
             // Its end was asked for where it is no more.
-            let ends = state.replicas[replica].commands.iter().any(|c| matches!(c, Command::EndAll { .. }));
-            let told = state.slots.hand_on(id.slot(), to, ends);
-            state.replicas[to].commands.push_back(Command::Start(cargo));
-            if told {
+            if cancelled {
                 state.replicas[to].commands.push_back(Command::End(id));
                 self.desks[to].urgent.store(true, Ordering::Release);
             }

@@ -53,10 +53,10 @@ impl Cargo for Parcel {
     fn name(&mut self, id: RequestId) {
         self.0 = id;
     }
-    fn rank(&self, _: usize, owed: u64) -> u64 {
+    fn rank(&self, _: usize, owed: u64, _: Option<usize>) -> u64 {
         owed
     }
-    fn tokens(&self, _: usize) -> u64 {
+    fn tokens(&self, _: usize, _: Option<usize>) -> u64 {
         1
     }
 }

@@ -101,16 +101,15 @@ impl KvEvents {
         }
     }
 
-    /// Leading blocks of a prompt that each replica has. `keys` are its blocks', and are asked for one after the other as long
-    /// as any replica has them.
-    pub fn leading(&self, keys: impl Iterator<Item = u64>) -> Result<Vec<u32>> {
+    /// Leading blocks of a prompt, whose blocks have these keys, that each replica has.
+    pub fn leading(&self, keys: &[u64]) -> Result<Vec<u32>> {
         let mut counts = Vec::new();
         reserve(&mut counts, self.replicas, "a request")?;
         counts.resize(self.replicas, 0);
         let state = self.state.lock();
         let mut having = u64::MAX;
         for key in keys {
-            having &= state.held.get(&key).map_or(0, |held| held.replicas);
+            having &= state.held.get(key).map_or(0, |held| held.replicas);
             if having == 0 {
                 break;
             }
@@ -214,7 +213,7 @@ mod tests {
         events.state.lock().room = 8;
         let mut believed = HashSet::new();
         let tell = |replica, event| assert!(events.state.lock().merge(replica, event, true));
-        let leading = |keys: &[u64]| events.leading(keys.iter().copied()).unwrap();
+        let leading = |keys: &[u64]| events.leading(keys).unwrap();
         for (replica, key) in [(0, 1), (0, 2), (0, 3), (2, 1), (2, 2), (1, 2)] {
             tell(replica, stored(key));
         }

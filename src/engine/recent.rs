@@ -19,6 +19,10 @@ impl Recent {
     pub fn add(&mut self, now_ns: u64, prompt: u64, generated: u64) {
         let second = now_ns / SECOND;
         let slot = &mut self.0[(second % SLOTS) as usize];
+        // Of a thread that has been idle since: its time is no more.
+        if second < slot.second {
+            return;
+        }
         if slot.second != second {
             *slot = Slot { second, ..Slot::default() };
         }
@@ -41,6 +45,15 @@ impl Recent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_long_past_erases_nothing() {
+        let mut recent = Recent::default();
+        let at = |second: u64| second * SECOND;
+        recent.add(at(20 + SLOTS), 0, 1000);
+        [0, 20].map(at).into_iter().for_each(|past| recent.add(past, 0, 0));
+        assert_eq!(recent.per_second(at(19 + SLOTS), at(20 + SLOTS))[1], 1000.0);
+    }
 
     /// 100 prompt and 200 generated tokens a second, in four parts.
     fn busy(from_ns: u64, seconds: u64) -> Recent {

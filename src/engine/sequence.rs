@@ -56,6 +56,8 @@ pub struct Sequence {
     pub end_unread: bool,
     /// Positions of the prompt that each replica had when it was submitted; empty with one replica.
     pub cached_at: Vec<u32>,
+    /// Positions that it has in common with the request that was submitted right before it, with it.
+    pub like_before: u32,
     /// It waited at another replica before.
     pub moved: bool,
     /// Kept under this name when it ends.
@@ -129,6 +131,7 @@ impl Sequence {
             unread: false,
             end_unread: params.end_unread,
             cached_at: Vec::new(),
+            like_before: 0,
             moved: false,
             session: params.session.as_deref().map(Into::into),
             trace: params.trace,

@@ -200,14 +200,14 @@ impl<E: Merge> Slots<E> {
         self.owed[replica]
     }
 
-    /// A request goes to another replica, which is to end it where it was `cancelled` before: true.
-    pub fn hand_on(&mut self, index: u32, replica: usize, cancelled: bool) -> bool {
+    /// A request goes to another replica, which owes `tokens` with it, and is to end it where its end was asked for before:
+    /// true.
+    pub fn hand_on(&mut self, index: u32, replica: usize, tokens: u64) -> bool {
         let slot = &mut self.slots[index as usize];
         debug_assert!(slot.open && !slot.finished && !slot.running, "only what waits is handed on");
         self.owed[slot.replica as usize] -= slot.tokens;
-        self.owed[replica] += slot.tokens;
-        slot.replica = replica as u32;
-        slot.cancelled |= cancelled;
+        self.owed[replica] += tokens;
+        (slot.replica, slot.tokens) = (replica as u32, tokens);
         slot.cancelled
     }
 
@@ -313,6 +313,12 @@ impl<E: Merge> Slots<E> {
     pub fn cancel(&mut self, index: usize) -> bool {
         let slot = &mut self.slots[index];
         !std::mem::replace(&mut slot.cancelled, true) && !slot.finished
+    }
+
+    /// The end of all live requests was asked for.
+    pub fn cancel_all(&mut self) {
+        let live = self.slots.iter_mut().filter(|slot| slot.open && !slot.finished);
+        live.for_each(|slot| slot.cancelled = true);
     }
 
     pub fn admit(&mut self, index: u32) {

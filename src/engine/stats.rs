@@ -6,7 +6,7 @@ use super::recent::Recent;
 use crate::base::Status;
 use crate::base::clock::{now_ns, unix_ns};
 use crate::base::sync::Mutex;
-use crate::schedule::{Plan, Snapshot, StepTime};
+use crate::schedule::{Counts, Plan, Snapshot, StepTime};
 use hdrhistogram::Histogram;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -73,6 +73,8 @@ impl StepLog {
 /// What one replica says of itself.
 #[derive(Clone, Copy, Default)]
 struct Part {
+    /// Of its KV cache.
+    blocks: u64,
     last_batch_size: u64,
     idle_ns: u64,
     /// Since when it has nothing that could run; 0: it has.
@@ -137,10 +139,11 @@ pub struct Recorder {
 const REJECTIONS: usize = 5;
 
 impl Recorder {
-    /// For as many replicas as there are `claims`.
-    pub fn new(claims: Vec<Claim>) -> Self {
+    /// For as many replicas as there are `claims`, whose KV caches have so many `blocks`.
+    pub fn new(claims: Vec<Claim>, blocks: Vec<usize>) -> Self {
+        let part = |blocks: usize| Part { blocks: blocks as u64, ..Part::default() };
         let inner = Inner {
-            parts: vec![Part::default(); claims.len()],
+            parts: blocks.into_iter().map(part).collect(),
             steps: 0,
             sequence_steps: 0,
             prompt_rows: 0,
@@ -209,6 +212,15 @@ impl Recorder {
         }
     }
 
+    /// A replica is gone: what it held is no more, and what it did has been done.
+    pub fn part(&self, replica: usize) {
+        self.idle(replica, false);
+        let part = &mut self.inner.lock().parts[replica];
+        (part.blocks, part.last_batch_size) = (0, 0);
+        part.scheduling.counts = Counts::default();
+        (part.scheduling.sessions, part.scheduling.session_blocks) = (0, 0);
+    }
+
     /// What `hub` does not count.
     pub fn snapshot(&self, max_batch_size: u32) -> Stats {
         let rejected = self.rejected.each_ref().map(|n| n.load(Ordering::Relaxed));
@@ -241,6 +253,7 @@ impl Recorder {
             sessions: scheduled(|s| s.sessions as u64),
             session_blocks: scheduled(|s| s.session_blocks as u64),
             kv_evictions: scheduled(|s| s.cache.evictions),
+            kv_blocks_total: inner.sum(|part| part.blocks),
             kv_blocks_cached: scheduled(|s| s.counts.blocks_cached as u64),
             generated_tokens: inner.generated_tokens,
             drafted_tokens: efficiency.drafted,
@@ -282,7 +295,7 @@ impl Recorder {
 mod tests {
     use super::super::free_memory::Claims;
     use super::*;
-    use crate::schedule::{Counts, HeldBack};
+    use crate::schedule::HeldBack;
 
     #[test]
     fn every_sample_is_in_the_bucket_of_the_first_bound_that_holds_it() {
@@ -307,7 +320,7 @@ mod tests {
     fn a_record_adds_up_and_empties_the_log() {
         static CLAIMS: Claims = Claims::new();
         let (_, claim) = CLAIMS.claim(10, |_| Ok(7)).unwrap();
-        let (recorder, mut log) = (Recorder::new(vec![claim]), StepLog::default());
+        let (recorder, mut log) = (Recorder::new(vec![claim], vec![7]), StepLog::default());
         for _ in 0..2 {
             let work = crate::schedule::Work { rows: 5, positions: 5, keys: 9 };
             let plan = Plan { work, held_back: HeldBack::Blocks, ..Plan::default() };
@@ -326,7 +339,7 @@ mod tests {
 
     fn recorder() -> Recorder {
         static CLAIMS: Claims = Claims::new();
-        Recorder::new(vec![CLAIMS.claim(10, |_| Ok(7)).unwrap().1])
+        Recorder::new(vec![CLAIMS.claim(10, |_| Ok(7)).unwrap().1], vec![7])
     }
 
     #[test]
@@ -375,7 +388,8 @@ mod tests {
     fn several_replicas_add_up() {
         static CLAIMS: Claims = Claims::new();
         let claims = (0..2).map(|_| CLAIMS.claim(10, |_| Ok(7)).unwrap().1).collect();
-        let (recorder, mut log) = (Recorder::new(claims), [StepLog::default(), StepLog::default()]);
+        let (recorder, mut log) =
+            (Recorder::new(claims, vec![7, 8]), [StepLog::default(), StepLog::default()]);
         for (replica, rows) in [(0, 4), (1, 16), (0, 8), (1, 16)] {
             let work = crate::schedule::Work { rows, positions: rows, keys: rows };
             let plan = Plan { work, ..Plan::default() };
@@ -386,5 +400,9 @@ mod tests {
         let stats = recorder.snapshot(4);
         assert_eq!((stats.steps, stats.prompt_tokens, stats.kv_blocks_used), (4, 44, 21));
         assert_eq!((stats.efficiency.step_ns, stats.efficiency.rows), (4000, (4, 16)));
+        recorder.part(0);
+        let left = recorder.snapshot(4);
+        assert_eq!((left.kv_blocks_used, left.kv_blocks_total, left.prompt_tokens), (11, 8, 44));
+        assert_eq!(left.efficiency.step_ns, 4000);
     }
 }

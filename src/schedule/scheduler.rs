@@ -390,9 +390,10 @@ impl Scheduler {
         self.slots.get(seq).map_or(0, |slot| slot.preemptions)
     }
 
-    /// Sequences that wait and have never run, the last in line first.
+    /// Sequences that wait, in their order, and have neither run nor wait for what another one computes here.
     pub fn untouched(&self) -> impl Iterator<Item = SeqId> + '_ {
-        self.waiting.iter().rev().filter(|&seq| !self.slots[seq].admitted)
+        let untouched = |slot: &Slot| !slot.admitted && slot.leader.is_none();
+        self.waiting.iter().filter(move |&seq| untouched(&self.slots[seq]))
     }
 
     pub fn counts(&self) -> Counts {

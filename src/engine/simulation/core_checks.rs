@@ -153,7 +153,7 @@ impl Core {
             let first = self.starved.first() == Some(&SeqId(id.slot()));
             let (_, bytes) = sequence.wants().expect("who wants nothing is not starved");
             let waits = !sequence.began && !first;
-            let none = waits || !self.shared.hub.could_grant(id.slot(), bytes);
+            let none = waits || !self.shared.hub.could_grant(id.slot(), bytes, sequence.began);
             assert!(none, "{id:?} waits for {bytes} bytes that there are: {}", self.shared.hub.tell_all());
         }
     }

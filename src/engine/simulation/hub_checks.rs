@@ -106,8 +106,10 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     }
 
     /// Whether a grant would leave a way for all to end; see `Slots::grant`.
-    pub fn could_grant(&self, slot: u32, bytes: u64) -> bool {
-        self.bounds.bytes == u64::MAX
-            || self.state.lock().slots.could_grant(slot as usize, bytes, self.bounds.bytes)
+    pub fn could_grant(&self, slot: u32, bytes: u64, begun: bool) -> bool {
+        let state = self.state.lock();
+        let may_ask = state.may_ask(state.slots.replica(slot as usize), begun);
+        let most = self.bounds.bytes;
+        may_ask && (most == u64::MAX || state.slots.could_grant(slot as usize, bytes, most))
     }
 }
