@@ -178,6 +178,23 @@ static inline uint16_t float_to_half(float a) {
     return static_cast<uint16_t>(sign | (rounded - (112u << 23)) >> 13);
 }
 
+// Two halves or bf16 that are no numbers.
+static inline uint32_t any_word() {
+    return 0xffffffff;
+}
+
+static inline uint32_t pack_halves(float low, float high) {
+    return float_to_half(low) | static_cast<uint32_t>(float_to_half(high)) << 16;
+}
+
+static inline uint32_t pack_bf16(float low, float high) {
+    auto rounded = [](float a) {
+        unsigned bits = __float_as_uint(a);
+        return a != a ? 0x7fffu : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    };
+    return rounded(low) | rounded(high) << 16;
+}
+
 static inline int dp4a(int a, int b, int c) {
     int sum = 0;
     for (int i = 0; i < 32; i += 8) {

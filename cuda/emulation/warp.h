@@ -110,8 +110,9 @@ static inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t
     emulation::mma<emulation::Halves, double>(d, a, b, "mma_f16", place);
 }
 
+// Another one that it may be, in f32 and in the order of columns: kernels that are to give the same bits have the same.
 static inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], BN_PLACE) {
-    emulation::mma<emulation::Bf16s, double>(d, a, b, "mma_bf16", place);
+    emulation::mma<emulation::Bf16s, float>(d, a, b, "mma_bf16", place);
 }
 
 // Done at the last moment that a device may do it, at the wait; until then the target is poisoned.

@@ -1,5 +1,6 @@
 // All kernels, as one module.
 #include "attention.cu"
+#include "dense.cu"
 #include "embed.cu"
 #include "gemm.cu"
 #include "gemv.cu"

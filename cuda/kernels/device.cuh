@@ -154,6 +154,26 @@ BN_DEVICE uint16_t float_to_half(float a) {
     return __half_as_ushort(__float2half_rn(a));
 }
 
+// A word that has no meaning, and takes no instruction.
+BN_DEVICE uint32_t any_word() {
+    uint32_t word;
+    asm("" : "=r"(word));
+    return word;
+}
+
+// Two floats, each rounded to the nearest of 16 bits, as the halves of a word.
+BN_DEVICE uint32_t pack_halves(float low, float high) {
+    uint32_t word;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+}
+
+BN_DEVICE uint32_t pack_bf16(float low, float high) {
+    uint32_t word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+}
+
 #else
 #include "../emulation/emulation.h"
 #define BN_MEMBER

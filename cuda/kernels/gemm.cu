@@ -4,7 +4,7 @@
 // Floor: 2 x tokens x outputs x columns operations over the rate. 512 tokens through 2560 x 6912 ternary weights are 18.1
 // GOP, 9.2 us on an H100 at 1979 TOPS of dense int8; mma.sync, which is all that sm_80 has, reaches about 60 % of that.
 // Types with scales in blocks add three f32 operations for each 32 columns of an output: 0.85 G for 512 tokens, 25 us at
-// 33 T a second. F32, f16 and bf16 run on f32 FMA, 67 TFLOPS: 270 us.
+// 33 T a second. F32 runs on f32 FMA, 67 TFLOPS: 270 us. F16 and bf16: dense.cu.
 //
 // Registers (at most 128) let an SM of an H100 have two blocks, 16 warps; shared memory (57 KB of a block at most, as
 // Q8_0) would do for four. More than 48 KB are to be allowed by the launch (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES).
@@ -239,69 +239,59 @@ BN_DEVICE void block_gemm(const Blocks &p) {
 }
 
 // A block's tile; four threads share 4 x 4 of its outputs, each with four lanes of their sums.
-constexpr int DENSE_TOKENS = 32, DENSE_OUTPUTS = 32, DENSE_STEP = 64;
-constexpr int DENSE_X_PIECES = DENSE_STEP / 4;
-constexpr int DENSE_X_BYTES = DENSE_TOKENS * DENSE_X_PIECES * 16;
+constexpr int F32_TOKENS = 32, F32_OUTPUTS = 32, F32_STEP = 64;
+constexpr int F32_PIECES = F32_STEP / 4;
+constexpr int F32_X_BYTES = F32_TOKENS * F32_PIECES * 16;
 // Fours of threads side by side along tokens and along outputs: what one has is so far apart.
-constexpr int ACROSS_TOKENS = DENSE_TOKENS / 4, ACROSS_OUTPUTS = DENSE_OUTPUTS / 4;
+constexpr int ACROSS_TOKENS = F32_TOKENS / 4, ACROSS_OUTPUTS = F32_OUTPUTS / 4;
 static_assert(4 * ACROSS_TOKENS * ACROSS_OUTPUTS == GEMM_THREADS, "four threads for each 4 x 4 outputs");
 
 using Lanes = float[4][4][4];
 
 // Adds columns 16k to 16k + 15 of the step; token and output are the first of this four's.
-template <class Element>
-BN_DEVICE void dense_step(const unsigned char *stage, int token, int output, int k, Lanes &sums) {
-    constexpr int PIECES = DENSE_STEP * Element::BYTES / 16;
+BN_DEVICE void f32_step(const unsigned char *stage, int token, int output, int k, Lanes &sums) {
     int part = lane() % 4;
-    float x[4][4];
+    Floats4 x[4];
     BN_UNROLL
     for (int t = 0; t < 4; t++) {
-        int at = place<DENSE_X_PIECES, 4>(token + t * ACROSS_TOKENS, 4 * k + part);
-        Floats4 four = *reinterpret_cast<const Floats4 *>(stage + at);
-        BN_UNROLL
-        for (int i = 0; i < 4; i++) x[t][i] = four.value[i];
+        x[t] = *reinterpret_cast<const Floats4 *>(stage + place<F32_PIECES, 4>(token + t * ACROSS_TOKENS, 4 * k + part));
     }
     BN_UNROLL
     for (int r = 0; r < 4; r++) {
-        float weights[4];
-        // Four of a row's elements are a piece, or half of one.
-        int byte = Element::BYTES * (16 * k + 4 * part);
-        int at = place<PIECES, Element::BYTES>(output + r * ACROSS_OUTPUTS, byte / 16) + byte % 16;
-        load_four<Element>(stage + DENSE_X_BYTES + at, weights);
+        int at = place<F32_PIECES, 4>(output + r * ACROSS_OUTPUTS, 4 * k + part);
+        Floats4 weights = *reinterpret_cast<const Floats4 *>(stage + F32_X_BYTES + at);
         BN_UNROLL
         for (int t = 0; t < 4; t++) {
             BN_UNROLL
-            for (int i = 0; i < 4; i++) sums[t][r][i] = fma_rn(x[t][i], weights[i], sums[t][r][i]);
+            for (int i = 0; i < 4; i++) sums[t][r][i] = fma_rn(x[t].value[i], weights.value[i], sums[t][r][i]);
         }
     }
 }
 
-template <class Element>
-BN_DEVICE void dense_gemm(const Dense &p) {
-    constexpr int PIECES = DENSE_STEP * Element::BYTES / 16;
-    constexpr int STAGE = DENSE_X_BYTES + DENSE_OUTPUTS * PIECES * 16;
+BN_DEVICE void f32_gemm(const Dense &p) {
+    constexpr int STAGE = F32_X_BYTES + F32_OUTPUTS * F32_PIECES * 16;
     BN_SHARED(memory);
-    int token0 = static_cast<int>(blockIdx.x) * DENSE_TOKENS, output0 = p.block * DENSE_OUTPUTS;
+    int token0 = static_cast<int>(blockIdx.x) * F32_TOKENS, output0 = p.block * F32_OUTPUTS;
     Source x{reinterpret_cast<const uint8_t *>(p.x), 4 * static_cast<int64_t>(p.cols), token0, p.tokens};
-    Source weights{p.weights, Element::BYTES * static_cast<int64_t>(p.cols), output0, p.rows};
+    Source weights{p.weights, 4 * static_cast<int64_t>(p.cols), output0, p.rows};
     auto stage_step = [&](int step) {
         unsigned char *to = memory + step % 2 * STAGE;
-        stage<GEMM_THREADS, DENSE_TOKENS, DENSE_X_PIECES, 4>(to, x, step * DENSE_X_PIECES);
-        stage<GEMM_THREADS, DENSE_OUTPUTS, PIECES, Element::BYTES>(to + DENSE_X_BYTES, weights, step * PIECES);
+        stage<GEMM_THREADS, F32_TOKENS, F32_PIECES, 4>(to, x, step * F32_PIECES);
+        stage<GEMM_THREADS, F32_OUTPUTS, F32_PIECES, 4>(to + F32_X_BYTES, weights, step * F32_PIECES);
         copy_async_commit();
     };
     int four = static_cast<int>(threadIdx.x) / 4;
     int token = four % ACROSS_TOKENS, output = four / ACROSS_TOKENS;
     Lanes sums = {};
-    int steps = (p.cols + DENSE_STEP - 1) / DENSE_STEP;
+    int steps = (p.cols + F32_STEP - 1) / F32_STEP;
     stage_step(0);
     for (int step = 0; step < steps; step++) {
         copy_async_wait<0>();
         sync_block(); // as in `whole_gemm`
         if (step + 1 < steps) stage_step(step + 1);
-        int count = min(DENSE_STEP, p.cols - step * DENSE_STEP) / 16;
+        int count = min(F32_STEP, p.cols - step * F32_STEP) / 16;
         BN_UNROLL_BY(1)
-        for (int k = 0; k < count; k++) dense_step<Element>(memory + step % 2 * STAGE, token, output, k, sums);
+        for (int k = 0; k < count; k++) f32_step(memory + step % 2 * STAGE, token, output, k, sums);
     }
     BN_UNROLL
     for (int i = 0; i < 16; i++) {
@@ -333,12 +323,6 @@ BN_BLOCK_GEMM(q2_0, Q2_0)
 BN_BLOCK_GEMM(q2_0_128, Q2_0_128)
 BN_BLOCK_GEMM(q1_0, Q1_0)
 
-// As `bn_TYPE_gemv_T`, of any number of tokens: sixteen running sums for each output. Tensor cores
-// would be about 15 times as fast, but round activations to 16 bits and add up in an order of their own, other
-// than a GEMV's on FMA: a row's bits would depend on how many others there are.
-// Grid: ceil(tokens / 32), ceil(rows / 32); shared memory: 16384 bytes and 4096 for each byte of an element.
-#define BN_DENSE_GEMM(name, Element)                                                                                   \
-    BN_DENSE_KERNEL(BN_GEMM(name##_gemm), blockIdx.y, DENSE_OUTPUTS, dense_gemm<Element>)
-BN_DENSE_GEMM(f32, F32)
-BN_DENSE_GEMM(f16, F16)
-BN_DENSE_GEMM(bf16, BF16)
+// As `bn_f32_gemv_T`, of any number of tokens. Tensor cores have no arithmetic that keeps the bits of f32.
+// Grid: ceil(tokens / 32), ceil(rows / 32); shared memory: 32768 bytes.
+BN_DENSE_KERNEL(BN_GEMM(f32_gemm), blockIdx.y, F32_OUTPUTS, f32_gemm)

@@ -2,12 +2,12 @@
 // (the number behind its name), which share the loads of the weights.
 //
 // Floor: the weights' bytes over the memory's bandwidth. 2560 x 6912 ternary weights are 4.4 MB, 1.3 us on an H100 at
-// 3.35 TB/s; 18.8 MB and 5.6 us as Q8_0, 35 MB and 11 us as f16, 71 MB and 21 us as f32. With 8 rows
+// 3.35 TB/s; 18.8 MB and 5.6 us as Q8_0, 71 MB and 21 us as f32. F16 and bf16: dense.cu. With 8 rows
 // dp4a, 64 a clock and SM, takes longer than ternary weights' bytes: 2.4 us; int8 tensor cores would not, and give the same
 // bits.
 //
 // Registers of sm_90 let an SM of an H100 have, for 1, 2, 4 and 8 rows: ternary 40, 32, 20 and 12 warps; Q4_0 40, 36, 20
-// and 16; f16 64, 40, 20 and 12. Shared memory (33 KB of a block at most) never is the limit.
+// and 16; f32 64, 40, 20 and 12. Shared memory (33 KB of a block at most) never is the limit.
 //
 // All kernels: `out[t * stride + i]` for the rows t of x and i of the weights; a block of 128 threads, no barriers of it.
 // Each value has the bits of the CPU's product: integer sums are exact, those in f32 are in its order.
@@ -190,19 +190,20 @@ BN_DEVICE void block_gemv(const Blocks &p) {
 constexpr int SUM_LANES = 16;
 
 // T >= tokens rows of x; four lanes have R rows of weights, 8 apart, and four of the lanes of their sums each.
-template <class Element, int T, int R>
-BN_DEVICE void dense_gemv(const Dense &p) {
+template <int T, int R>
+BN_DEVICE void f32_gemv(const Dense &p) {
     constexpr int GROUPS = WARP / 4;
     int part = lane() % 4;
     int first = (p.block * (GEMV_THREADS / WARP) + warp()) * GROUPS * R + lane() / 4;
+    const float *matrix = reinterpret_cast<const float *>(p.weights);
     float sums[T][R][4] = {};
     BN_UNROLL_BY((T <= 2 ? 8 : 2))
     for (int k = 4 * part; k < p.cols; k += SUM_LANES) {
-        float weights[R][4];
+        Floats4 weights[R];
         BN_UNROLL
         for (int r = 0; r < R; r++) {
             int64_t row = row_or_last(first + r * GROUPS, p.rows);
-            load_four<Element>(p.weights + Element::BYTES * (row * p.cols + k), weights[r]);
+            weights[r] = *reinterpret_cast<const Floats4 *>(matrix + row * p.cols + k);
         }
         BN_UNROLL
         for (int t = 0; t < T; t++) {
@@ -211,7 +212,7 @@ BN_DEVICE void dense_gemv(const Dense &p) {
             BN_UNROLL
             for (int r = 0; r < R; r++) {
                 BN_UNROLL
-                for (int i = 0; i < 4; i++) sums[t][r][i] = fma_rn(x.value[i], weights[r][i], sums[t][r][i]);
+                for (int i = 0; i < 4; i++) sums[t][r][i] = fma_rn(x.value[i], weights[r].value[i], sums[t][r][i]);
             }
         }
     }
@@ -260,15 +261,10 @@ BN_BLOCK_GEMVS(q2_0, Q2_0)
 BN_BLOCK_GEMVS(q2_0_128, Q2_0_128)
 BN_BLOCK_GEMVS(q1_0, Q1_0)
 
-// `bn_f32_gemv_T`, `bn_f16_gemv_T`, `bn_bf16_gemv_T`: at most T rows of f32, times weights of that type (`Dense`).
-// Grid: ceil(rows / (32 R)) of each matrix, shared memory: none. Sixteen running sums by fma, halves added until one is left.
-#define BN_DENSE_GEMV(name, Element, T, R)                                                                             \
-    BN_DENSE_KERNEL(BN_GEMV(name##_gemv_##T), blockIdx.x, 32 * R, dense_gemv<Element, T, R>)
-#define BN_DENSE_GEMVS(name, Element)                                                                                  \
-    BN_DENSE_GEMV(name, Element, 1, 1)                                                                                 \
-    BN_DENSE_GEMV(name, Element, 2, 1)                                                                                 \
-    BN_DENSE_GEMV(name, Element, 4, 2)                                                                                 \
-    BN_DENSE_GEMV(name, Element, 8, 2)
-BN_DENSE_GEMVS(f32, F32)
-BN_DENSE_GEMVS(f16, F16)
-BN_DENSE_GEMVS(bf16, BF16)
+// `bn_f32_gemv_T`: at most T rows of f32, times weights of f32 (`Dense`); rows are multiples of 16 columns. Grid:
+// ceil(rows / (32 R)) of each matrix, shared memory: none. Sixteen running sums by fma, halves added until one is left.
+#define BN_F32_GEMV(T, R) BN_DENSE_KERNEL(BN_GEMV(f32_gemv_##T), blockIdx.x, 32 * R, f32_gemv<T, R>)
+BN_F32_GEMV(1, 1)
+BN_F32_GEMV(2, 1)
+BN_F32_GEMV(4, 2)
+BN_F32_GEMV(8, 2)

@@ -32,7 +32,7 @@ struct Blocks {
     int block, column;
 };
 
-// What an f32 product takes; `cols` is a multiple of 16.
+// What a product with weights without scales takes; `cols` is a multiple of 16, of F16 and BF16 of 8.
 struct Dense {
     float *out;
     const float *bias;

@@ -215,28 +215,22 @@ BN_DEVICE Group group_of(uint32_t bits) {
     }
 }
 
-// Elements of matrices that are multiplied in f32: four neighboring ones as floats.
+// Elements of matrices that have no scales.
 struct F32 {
     static constexpr int BYTES = 4;
 };
 struct F16 {
     static constexpr int BYTES = 2;
+    // Activations are scaled into its range.
+    static constexpr bool SCALED = true;
     BN_DEVICE float value(uint16_t bits) { return half_to_float(bits); }
+    BN_DEVICE uint32_t pack(float low, float high) { return pack_halves(low, high); }
+    BN_DEVICE void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma_f16(d, a, b); }
 };
 struct BF16 {
     static constexpr int BYTES = 2;
+    static constexpr bool SCALED = false;
     BN_DEVICE float value(uint16_t bits) { return bf16_to_float(bits); }
+    BN_DEVICE uint32_t pack(float low, float high) { return pack_bf16(low, high); }
+    BN_DEVICE void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma_bf16(d, a, b); }
 };
-
-template <class Element>
-BN_DEVICE void load_four(const uint8_t *from, float (&to)[4]) {
-    if constexpr (Element::BYTES == 4) {
-        Floats4 four = *reinterpret_cast<const Floats4 *>(from);
-        BN_UNROLL
-        for (int i = 0; i < 4; i++) to[i] = four.value[i];
-    } else {
-        Words2 two = *reinterpret_cast<const Words2 *>(from);
-        BN_UNROLL
-        for (int i = 0; i < 4; i++) to[i] = Element::value(static_cast<uint16_t>(two.word[i / 2] >> (16 * (i % 2))));
-    }
-}

@@ -1,22 +1,36 @@
-// Products in f32: every bit is the CPU's, at every number of rows.
+// Products of weights without scales. Of F32 every bit is the CPU's, at every number of rows. Of F16 and BF16 the values are
+// those of sums in f64, but for what an activation loses as two parts, and the bits do not depend on the other rows.
 
 #include "products.h"
+
+#include "../kernels/dense.cu"
 
 namespace {
 
 using DenseKernel = void (*)(float *, const float *, const float *, int, int, int64_t, const uint8_t *, int,
     const uint8_t *, int, const uint8_t *, int);
 
-struct DenseKernels {
-    DenseKernel gemv_1, gemv_2, gemv_4, gemv_8, gemm;
+// A GEMV for up to so many rows, and the rows of weights of its blocks.
+struct Gemv {
+    DenseKernel kernel;
+    int tokens, outputs;
 };
 
-#define DENSE_KERNELS(name)                                                                                            \
-    DenseKernels{bn_##name##_gemv_1, bn_##name##_gemv_2, bn_##name##_gemv_4, bn_##name##_gemv_8, bn_##name##_gemm}
+struct DenseKernels {
+    Gemv gemvs[4];
+    DenseKernel gemm;
+};
+
+const DenseKernels F32_KERNELS{
+    {{bn_f32_gemv_1, 1, 32}, {bn_f32_gemv_2, 2, 32}, {bn_f32_gemv_4, 4, 64}, {bn_f32_gemv_8, 8, 64}}, bn_f32_gemm};
+const DenseKernels F16_KERNELS{
+    {{bn_f16_gemv_4, 4, 16}, {bn_f16_gemv_8, 8, 32}, {bn_f16_gemv_32, 32, 32}, {bn_f16_gemv_64, 64, 64}}, bn_f16_gemm};
+const DenseKernels BF16_KERNELS{
+    {{bn_bf16_gemv_4, 4, 16}, {bn_bf16_gemv_8, 8, 32}, {bn_bf16_gemv_32, 32, 32}, {bn_bf16_gemv_64, 64, 64}}, bn_bf16_gemm};
 
 struct DenseCase {
     DenseKernels kernels;
-    int tokens, rows, cols; // cols is a multiple of 16
+    int tokens, rows, cols; // cols is a multiple of 16, of halves of 8
     std::vector<float> x;
     Numbers weights;
 
@@ -53,33 +67,42 @@ struct DenseCase {
         return std::make_tuple(weights.bytes.data(), rows);
     }
 
+    bool f32() const {
+        return weights.type.bytes == 4;
+    }
+
+    Out gemv(const Together<DenseCase> &group, const Gemv &how) const {
+        if (f32()) return group.gemv(how.kernel, how.outputs, 0);
+        dim3 grid(group.blocks(how.outputs), divided(tokens, how.tokens));
+        return group.run(how.kernel, grid, 256, 256 * (how.outputs + 8) * (how.tokens > 8 ? 2 : 1));
+    }
+
+    // The one for the fewest rows, or the last.
     Out gemv(const Together<DenseCase> &group) const {
-        switch (rows_compiled(tokens)) {
-        case 1: return group.gemv(kernels.gemv_1, 32, 0);
-        case 2: return group.gemv(kernels.gemv_2, 32, 0);
-        case 4: return group.gemv(kernels.gemv_4, 64, 0);
-        default: return group.gemv(kernels.gemv_8, 64, 0);
+        for (const Gemv &how : kernels.gemvs) {
+            if (tokens <= how.tokens) return gemv(group, how);
         }
+        return gemv(group, kernels.gemvs[3]);
     }
 
     Out gemm(const Together<DenseCase> &group) const {
-        return group.gemm(kernels.gemm, 32, 32, 16384 + 4096 * weights.type.bytes);
+        return f32() ? group.gemm(kernels.gemm, 32, 32, 32768) : group.gemm(kernels.gemm, 128, 128, 67584);
     }
 };
 
-void dense(const Type &type, const DenseKernels &kernels, uint64_t seed) {
+void f32(uint64_t seed) {
     Random random(seed);
     for (int tokens = 1; tokens <= 8; tokens++) {
-        both(DenseCase(random, type, kernels, tokens, 1 + random.below(80), 16 * (1 + random.below(20))));
+        both(DenseCase(random, F32_TYPE, F32_KERNELS, tokens, 1 + random.below(80), 16 * (1 + random.below(20))));
     }
-    both(DenseCase(random, type, kernels, 33, 65, 80));
-    both(DenseCase(random, type, kernels, 66, 3, 144));
-    alone(DenseCase(random, type, kernels, 40, 35, 208));
+    both(DenseCase(random, F32_TYPE, F32_KERNELS, 33, 65, 80));
+    both(DenseCase(random, F32_TYPE, F32_KERNELS, 66, 3, 144));
+    alone(DenseCase(random, F32_TYPE, F32_KERNELS, 40, 35, 208));
     for (int tokens : {1, 2, 4, 7, 9}) {
-        together(random, tokens, [&](int rows) { return DenseCase(random, type, kernels, tokens, rows, 80); });
+        together(random, tokens, [&](int rows) { return DenseCase(random, F32_TYPE, F32_KERNELS, tokens, rows, 80); });
     }
     // Values that are no numbers.
-    DenseCase c(random, type, kernels, 6, 10, 96);
+    DenseCase c(random, F32_TYPE, F32_KERNELS, 6, 10, 96);
     c.x[0] = std::numeric_limits<float>::quiet_NaN();
     c.x[96 + 17] = std::numeric_limits<float>::infinity();
     c.x[2 * 96 + 18] = 3e38f;
@@ -88,16 +111,156 @@ void dense(const Type &type, const DenseKernels &kernels, uint64_t seed) {
     both(c);
 }
 
+// F16 and BF16 -------------------------------------------------------------------------------------------------------------
+
+const Type &type_of(bool bf16) {
+    return bf16 ? BF16_TYPE : F16_TYPE;
+}
+
+DenseCase halves(Random &random, bool bf16, int tokens, int rows, int cols) {
+    return DenseCase(random, type_of(bf16), bf16 ? BF16_KERNELS : F16_KERNELS, tokens, rows, cols);
+}
+
+// What a product is to be, and how far from it: an activation loses 2^-17 of itself in parts of bf16; 2^-23 in halves, or
+// 2^-36 of the largest. Sums in f32 lose the rest: as the emulation has them, for each product of a segment at most.
+void near(const DenseCase &c, const Out &out) {
+    bool bf16 = c.weights.type.value == BF16_TYPE.value;
+    double sums = (c.cols / 4 + 72) * 0x1p-24, own = bf16 ? 0x1p-17 : 0x1p-23;
+    for (int t = 0; t < c.tokens; t++) {
+        double most = 0;
+        for (int i = 0; i < c.cols; i++) most = std::max(most, std::fabs(static_cast<double>(c.x[t * c.cols + i])));
+        for (int row = 0; row < c.rows; row++) {
+            double want = 0, size = 0, weights = 0;
+            for (int i = 0; i < c.cols; i++) {
+                double weight = static_cast<double>(c.weights.values[row * c.cols + i]);
+                double product = static_cast<double>(c.x[t * c.cols + i]) * weight;
+                want += product;
+                size += std::fabs(product);
+                weights += std::fabs(weight);
+            }
+            CHECK_NEAR(out.at(t, row), want, size * (own + sums) + (bf16 ? 0 : weights * most * 0x1p-36));
+        }
+        for (int row = c.rows; row < out.stride; row++) CHECK(out.at(t, row) == UNTOUCHED);
+    }
+}
+
+// Every kernel gives the same bits, whatever it was compiled for; the result.
+Out all_kernels(const DenseCase &c) {
+    Out want = c.gemm({{&c}, {}});
+    for (const Gemv &how : c.kernels.gemvs) CHECK(same_bits(c.gemv({{&c}, {}}, how).values, want.values));
+    return want;
+}
+
+void half_products(bool bf16, uint64_t seed) {
+    Random random(seed);
+    for (int tokens : {1, 2, 3, 4, 5, 8, 9, 16, 17, 31, 40}) {
+        DenseCase c = halves(random, bf16, tokens, 1 + random.below(80), 8 * (1 + random.below(60)));
+        near(c, all_kernels(c));
+    }
+    // More than a tile of a GEMM in each direction, and segments of several chunks.
+    DenseCase large = halves(random, bf16, 131, 140, 104);
+    near(large, all_kernels(large));
+    DenseCase wide = halves(random, bf16, 20, 17, 2200);
+    near(wide, all_kernels(wide));
+    alone(halves(random, bf16, 70, 35, 616));
+}
+
+// Up to three matrices beside each other have the bits that each has alone, with the bias behind them.
+void half_matrices(bool bf16, uint64_t seed) {
+    Random random(seed);
+    for (int tokens : {1, 6, 20, 65, 130}) {
+        std::vector<DenseCase> cases;
+        for (int i = 0; i < 3; i++) {
+            cases.push_back(halves(random, bf16, tokens, 1 + random.below(150), 88));
+            cases[static_cast<size_t>(i)].share(cases[0]);
+        }
+        Together<DenseCase> group{{&cases[0], &cases[1], &cases[2]}, {}};
+        group.bias = random.normals(static_cast<size_t>(group.rows()));
+        std::vector<float> want;
+        std::vector<Out> each;
+        for (const DenseCase &c : cases) each.push_back(c.gemv({{&c}, {}}));
+        for (int t = 0; t < tokens; t++) {
+            for (size_t i = 0, at = 0; i < 3; i++) {
+                for (int row = 0; row < cases[i].rows; row++, at++) want.push_back(each[i].at(t, row) + group.bias[at]);
+            }
+        }
+        CHECK(cases[0].gemv(group).is(want));
+        CHECK(cases[0].gemm(group).is(want));
+    }
+}
+
+// What is no number makes none, in its row and in no other.
+void half_exceptions(bool bf16, uint64_t seed) {
+    Random random(seed);
+    for (int tokens : {5, 40}) {
+        DenseCase c = halves(random, bf16, tokens, 18, 600);
+        Out before = all_kernels(c);
+        c.x[0] = std::numeric_limits<float>::quiet_NaN();
+        c.x[600 + 311] = std::numeric_limits<float>::infinity();
+        c.x[2 * 600 + 599] = -std::numeric_limits<float>::infinity();
+        c.weights.set(7 * 600 + 30, std::numeric_limits<float>::infinity());
+        Out out = all_kernels(c);
+        for (int t = 0; t < tokens; t++) {
+            for (int row = 0; row < c.rows; row++) {
+                if (t < 3 || row == 7) {
+                    CHECK(!std::isfinite(out.at(t, row)));
+                } else {
+                    CHECK(same_bits(out.at(t, row), before.at(t, row)));
+                }
+            }
+        }
+    }
+}
+
+// Activations of any size, also in one row, where it is the largest that counts.
+void half_range(bool bf16, uint64_t seed) {
+    Random random(seed);
+    DenseCase c = halves(random, bf16, 24, 20, 520);
+    const float sizes[] = {1e-30f, 1e-9f, 1e6f, 1e12f, 1e30f, 70000.0f};
+    for (int t = 0; t < c.tokens; t++) {
+        for (int i = 0; i < c.cols; i++) {
+            // One size, one that grows, one that falls, or all of them.
+            int which = t % 8 < 5 ? t % 6 : t % 8 == 5 ? i / 90 : t % 8 == 6 ? 5 - i / 90 : random.below(6);
+            c.x[t * c.cols + i] *= sizes[which % 6];
+        }
+    }
+    near(c, all_kernels(c));
+    // What is large in some segments, and means nothing, does not take the bits of the next ones: of 17 chunks, 3 have 6.
+    const int large = 6 * 32;
+    for (int i = 0; i < c.cols; i++) {
+        c.x[i] = random.normal() * (i < large ? 1e30f : 1e-9f);
+        for (int row = 0; i < large && row < c.rows; row++) c.weights.set(row * c.cols + i, 0.0f);
+    }
+    Out small = all_kernels(c);
+    for (int i = 0; i < large; i++) c.x[i] = 0.0f;
+    CHECK(same_bits(small.values, all_kernels(c).values));
+    // Nothing but zeros, but for the last.
+    for (int i = 0; i < c.cols; i++) c.x[i] = i + 1 == c.cols ? 2e5f : 0.0f;
+    near(c, all_kernels(c));
+}
+
 } // namespace
 
 TEST(f32_products) {
-    dense(F32_TYPE, DENSE_KERNELS(f32), 9);
+    f32(9);
 }
 
-TEST(f16_products) {
-    dense(F16_TYPE, DENSE_KERNELS(f16), 10);
+TEST(half_products) {
+    half_products(false, 10);
+    half_products(true, 11);
 }
 
-TEST(bf16_products) {
-    dense(BF16_TYPE, DENSE_KERNELS(bf16), 11);
+TEST(half_matrices_beside_each_other) {
+    half_matrices(false, 12);
+    half_matrices(true, 13);
+}
+
+TEST(half_products_of_what_is_no_number) {
+    half_exceptions(false, 14);
+    half_exceptions(true, 15);
+}
+
+TEST(half_products_of_any_size) {
+    half_range(false, 16);
+    half_range(true, 17);
 }

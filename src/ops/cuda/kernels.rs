@@ -6,8 +6,11 @@ use crate::kernels::Arithmetic;
 use crate::kernels::attention::KvType;
 use std::sync::Arc;
 
-/// Rows that a GEMV takes at most.
-pub const GEMV_ROWS: [usize; 4] = [1, 2, 4, 8];
+/// Tokens that blocks of a product's GEMVs take at most.
+const GEMV_TOKENS: [usize; 4] = [1, 2, 4, 8];
+const HALVES_GEMV_TOKENS: [usize; 4] = [4, 8, 32, 64];
+const GEMV_THREADS: usize = 128;
+const GEMM_THREADS: usize = 256;
 /// The widest heads that attention is compiled for.
 pub const HEADS: [usize; 3] = [64, 128, 256];
 
@@ -21,7 +24,10 @@ pub enum Weights {
     Supers,
     /// In blocks with a scale, for activations with a scale for each row.
     Scaled,
+    /// F32.
     Dense,
+    /// F16 and BF16, on tensor cores.
+    Halves,
 }
 
 /// What kernels of a product compute with, and the shape of their launches.
@@ -56,8 +62,8 @@ const fn supers(name: &'static str, bits: usize) -> Product {
     }
 }
 
-const fn dense(name: &'static str, bits: usize) -> Product {
-    Product { name, arithmetic: Arithmetic::Float, weights: Weights::Dense, bits, minima: false, columns: 16 }
+const fn dense(name: &'static str, weights: Weights, bits: usize, columns: usize) -> Product {
+    Product { name, arithmetic: Arithmetic::Float, weights, bits, minima: false, columns }
 }
 
 const TQ2_0: Product = Product {
@@ -86,34 +92,68 @@ pub const PRODUCTS: [Product; 19] = [
     supers("q4_k", 4),
     supers("q5_k", 5),
     supers("q6_k", 6),
-    dense("f32", 32),
-    dense("f16", 16),
-    dense("bf16", 16),
+    dense("f32", Weights::Dense, 32, 16),
+    dense("f16", Weights::Halves, 16, 8),
+    dense("bf16", Weights::Halves, 16, 8),
 ];
 
 /// The dense ones, in the order in which `bn_embed` numbers them.
 pub const DENSE: std::ops::Range<usize> = 16..19;
 
+/// One of a product's kernels, and what its launch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Of the GEMVs; None: the GEMM.
+    pub gemv: Option<usize>,
+    pub grid: [usize; 3],
+    pub threads: usize,
+    pub shared: usize,
+}
+
 impl Product {
-    /// Rows of weights that a block of the GEMV for `GEMV_ROWS[which]` rows has, and its shared memory.
-    pub fn gemv(&self, which: usize) -> (usize, usize) {
-        match self.weights {
+    pub fn gemv_tokens(&self) -> [usize; 4] {
+        if self.weights == Weights::Halves { HALVES_GEMV_TOKENS } else { GEMV_TOKENS }
+    }
+
+    /// Rows of weights that a block of that GEMV has, its threads, and its shared memory.
+    fn gemv(&self, which: usize) -> (usize, usize, usize) {
+        let (outputs, shared) = match self.weights {
             Weights::Whole => ([16, 32, 64, 64][which], 0),
-            Weights::Blocks if self.minima => (16, 4752 * GEMV_ROWS[which] + 2112),
-            Weights::Blocks | Weights::Supers => (16, 4224 * GEMV_ROWS[which]),
-            Weights::Scaled => (16, 2112 * GEMV_ROWS[which]),
+            Weights::Blocks if self.minima => (16, 4752 * GEMV_TOKENS[which] + 2112),
+            Weights::Blocks | Weights::Supers => (16, 4224 * GEMV_TOKENS[which]),
+            Weights::Scaled => (16, 2112 * GEMV_TOKENS[which]),
             Weights::Dense => ([32, 32, 64, 64][which], 0),
-        }
+            Weights::Halves => ([16, 32, 32, 64][which], [6144, 10240, 20480, 36864][which]),
+        };
+        (outputs, if self.weights == Weights::Halves { GEMM_THREADS } else { GEMV_THREADS }, shared)
     }
 
     /// Tokens and rows of weights that a block of the GEMM has, and its shared memory.
-    pub fn gemm(&self) -> ([usize; 2], usize) {
+    fn gemm(&self) -> ([usize; 2], usize) {
         match self.weights {
             Weights::Whole | Weights::Scaled => ([64, 128], 16384 + 4096 * self.bits),
             Weights::Blocks => ([64, 128], 24576 + 4096 * self.bits + if self.minima { 6144 } else { 0 }),
             Weights::Supers => ([64, 128], 27136 + 4096 * self.bits),
-            Weights::Dense => ([32, 32], 16384 + 512 * self.bits),
+            Weights::Dense => ([32, 32], 32768),
+            Weights::Halves => ([128, 128], 67584),
         }
+    }
+
+    /// The launch for so many tokens and matrices of so many rows, on a device with so many multiprocessors. Which kernel it
+    /// is changes no bit.
+    pub fn launch(&self, tokens: usize, rows: &[usize], multiprocessors: usize) -> Launch {
+        let blocks = |outputs: usize| rows.iter().map(|rows| rows.div_ceil(outputs)).sum::<usize>();
+        let ([tile, outputs], shared) = self.gemm();
+        let gemm = [tokens.div_ceil(tile), blocks(outputs), 1];
+        let most = self.gemv_tokens();
+        let mut gemv = most.iter().position(|most| tokens <= *most);
+        if gemv.is_none() && self.weights == Weights::Halves && 2 * gemm[0] * gemm[1] < multiprocessors {
+            // Large tiles, in less than half of the device.
+            gemv = Some(most.len() - 1);
+        }
+        let Some(which) = gemv else { return Launch { gemv, grid: gemm, threads: GEMM_THREADS, shared } };
+        let (outputs, threads, shared) = self.gemv(which);
+        Launch { gemv, grid: [blocks(outputs), tokens.div_ceil(most[which]), 1], threads, shared }
     }
 }
 
@@ -159,7 +199,7 @@ impl Kernels {
         let of = |name: &str| named(module, name, shared);
         let product = |p: &Product| {
             let of = |which: &str| named(module, &format!("{}_{which}", p.name), shared);
-            let gemv = all(GEMV_ROWS, |rows| of(&format!("gemv_{rows}")))?;
+            let gemv = all(p.gemv_tokens(), |tokens| of(&format!("gemv_{tokens}")))?;
             let is_dense = p.arithmetic == Arithmetic::Float;
             let embed = if is_dense { named(module, "embed", shared)? } else { of("embed")? };
             Ok(ProductKernels { gemv, gemm: of("gemm")?, embed })
@@ -199,4 +239,29 @@ fn named(module: &Arc<Module>, name: &str, shared: usize) -> Result<Function> {
 fn all<const N: usize>(of: [usize; N], make: impl Fn(usize) -> Result<Function>) -> Result<[Function; N]> {
     let made = of.into_iter().map(make).collect::<Result<Vec<_>>>()?;
     Ok(made.try_into().unwrap_or_else(|_| unreachable!("one for each")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn product(name: &str) -> &'static Product {
+        PRODUCTS.iter().find(|product| product.name == name).unwrap()
+    }
+
+    #[test]
+    fn launches_cover_all_outputs() {
+        let at = |name: &str, tokens, rows: &[usize]| product(name).launch(tokens, rows, 132);
+        let gemv = |which, grid, threads, shared| Launch { gemv: Some(which), grid, threads, shared };
+        let gemm = |grid, shared| Launch { gemv: None, grid, threads: 256, shared };
+        assert_eq!(at("ternary", 3, &[100, 64, 1]), gemv(2, [4, 1, 1], 128, 0));
+        assert_eq!(at("ternary", 9, &[100, 129]), gemm([1, 3, 1], 24576));
+        assert_eq!(at("f32", 33, &[33]), gemm([2, 2, 1], 32768));
+        assert_eq!(at("bf16", 1, &[2048, 17]), gemv(0, [130, 1, 1], 256, 6144));
+        assert_eq!(at("f16", 64, &[128256]), gemv(3, [2004, 1, 1], 256, 36864));
+        assert_eq!(at("f16", 65, &[128256]), gemm([1, 1002, 1], 67584));
+        // Of 132 multiprocessors, 64 tiles would use less than half.
+        assert_eq!(at("bf16", 512, &[2048]), gemv(3, [32, 8, 1], 256, 36864));
+        assert_eq!(at("bf16", 513, &[2048]), gemm([5, 16, 1], 67584));
+    }
 }

@@ -1,7 +1,7 @@
 //! Norms, quantization of activations as the weights' type wants it, the product and its bias.
 
 use super::CudaOps;
-use super::kernels::{GEMV_ROWS, PRODUCTS, Weights};
+use super::kernels::{PRODUCTS, Weights};
 use super::launch::{Arg, NULL, at};
 use super::parts::Part;
 use super::weights::{OnDevice, Vector};
@@ -12,8 +12,6 @@ use crate::ops::{Activation, Norm, Projections};
 
 /// Threads of a block that works on one row.
 pub const ROW_THREADS: usize = 256;
-const GEMV_THREADS: usize = 128;
-const GEMM_THREADS: usize = 256;
 
 /// What a product's input is made of.
 #[derive(Clone, Copy)]
@@ -291,20 +289,11 @@ impl CudaOps {
         for n in 0..MOST {
             args.extend(matrix_args(product.weights, matrices.get(n).copied())?);
         }
-        let blocks = |outputs: usize| matrices.iter().map(|m| m.rows.div_ceil(outputs)).sum();
-        let which = GEMV_ROWS.iter().position(|most| tokens <= *most);
-        let (function, grid, threads, shared) = match which {
-            Some(which) => {
-                let (outputs, shared) = product.gemv(which);
-                (&kernels.gemv[which], [blocks(outputs), 1, 1], GEMV_THREADS, shared)
-            }
-            None => {
-                let ([tile, outputs], shared) = product.gemm();
-                (&kernels.gemm, [tokens.div_ceil(tile), blocks(outputs), 1], GEMM_THREADS, shared)
-            }
-        };
+        let rows: Vec<usize> = matrices.iter().map(|m| m.rows).collect();
+        let launch = product.launch(tokens, &rows, self.facts().multiprocessors as usize);
+        let function = launch.gemv.map_or(&kernels.gemm, |which| &kernels.gemv[which]);
         // SAFETY: what was made for this product, in the sizes that its kernels say.
-        unsafe { self.launch(function, grid, threads, shared, &args) }
+        unsafe { self.launch(function, launch.grid, launch.threads, launch.shared, &args) }
     }
 }
 
@@ -318,7 +307,7 @@ fn matrix_args(weights: Weights, matrix: Option<&OnDevice>) -> Result<Vec<Arg>> 
     let own = match weights {
         Weights::Whole => 3,
         Weights::Blocks | Weights::Supers | Weights::Scaled => 2,
-        Weights::Dense => 1,
+        Weights::Dense | Weights::Halves => 1,
     };
     Ok(args[..own].iter().copied().chain([Arg::int(rows)]).collect())
 }

@@ -104,7 +104,7 @@ impl OnDevice {
         let (codes, scales) = (at(&self.codes)?, at(&self.scales)?);
         let (ids, scale, width) = (Arg::from(ids), Arg::from(scale), Arg::int(cols));
         Ok(match PRODUCTS[self.product].weights {
-            Weights::Dense => {
+            Weights::Dense | Weights::Halves => {
                 vec![codes, Arg::int(self.product - DENSE.start), ids, scale, out, width]
             }
             Weights::Whole => {
