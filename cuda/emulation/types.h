@@ -178,6 +178,10 @@ static inline uint16_t float_to_half(float a) {
     return static_cast<uint16_t>(sign | (rounded - (112u << 23)) >> 13);
 }
 
+static inline uint32_t pack_halves(float low, float high) {
+    return static_cast<uint32_t>(float_to_half(high)) << 16 | float_to_half(low);
+}
+
 static inline int dp4a(int a, int b, int c) {
     int sum = 0;
     for (int i = 0; i < 32; i += 8) {
