@@ -105,8 +105,49 @@ static inline void mma_s8(int (&d)[4], const uint32_t (&a)[2], uint32_t b, BN_PL
     emulation::mma<emulation::Bytes, int64_t>(d, {a[0], a[1], 0, 0}, {b, 0}, "mma_s8", place);
 }
 
+namespace emulation {
+
+// Whether `mma_f16` cuts sums off as tensor cores are found to (arXiv:2512.07004): for tests of what must not depend on it.
+inline bool cuts_sums = false;
+
+// c plus 8 products: those that are not 0 are cut to 26 bits of the largest, their sum to a float's.
+inline float cut_sum(float c, const float (&x)[8], const float (&y)[8]) {
+    double terms[9] = {static_cast<double>(c)}, most = std::fabs(terms[0]), sum = 0;
+    for (int i = 0; i < 8; i++) {
+        terms[i + 1] = static_cast<double>(x[i]) * static_cast<double>(y[i]);
+        most = std::fabs(terms[i + 1]) > most ? std::fabs(terms[i + 1]) : most;
+    }
+    double unit = most > 0 && std::isfinite(most) ? std::ldexp(1.0, std::ilogb(most) - 25) : 1.0;
+    for (double term : terms) {
+        sum += std::isfinite(term) ? std::trunc(term / unit) * unit : term;
+    }
+    float near = static_cast<float>(sum);
+    return std::fabs(static_cast<double>(near)) > std::fabs(sum) ? std::nextafter(near, 0.0f) : near;
+}
+
+// Fragments as `mma` has them.
+inline void mma_cut(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const char *what, Place place) {
+    uint32_t words[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    Words all = exchange(words, sizeof words, what, place);
+    int own = static_cast<int>(machine.current % LANES);
+    for (int i = 0; i < 8; i++) {
+        int row = own / 4 + i / 2 % 2 * 8, column = 2 * (own % 4) + i % 2, half = i / 4;
+        float x[8], y[8];
+        for (int k = 0; k < 8; k++) {
+            x[k] = Halves::element(all[row % 8 * 4 + k / 2][2 * half + row / 8], k % 2);
+            y[k] = Halves::element(all[column * 4 + k / 2][4 + half], k % 2);
+        }
+        d[i % 4] = cut_sum(d[i % 4], x, y);
+    }
+}
+
+} // namespace emulation
+
 // The order of a product's sum on a device is not known: in f64, and rounded once.
 static inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], BN_PLACE) {
+    if (emulation::cuts_sums) {
+        return emulation::mma_cut(d, a, b, "mma_f16", place);
+    }
     emulation::mma<emulation::Halves, double>(d, a, b, "mma_f16", place);
 }
 

@@ -364,17 +364,35 @@ TEST(emulation_mma_of_halves) {
                 v = bf16 != 0 ? static_cast<uint16_t>(__float_as_uint(x) >> 16) : float_to_half(x);
             }
         }
-        launch(bn_try_mma_16, 1, 32, 0, a.data(), b.data(), d.data(), bf16);
-        for (int m = 0; m < 16; m++) {
-            for (int n = 0; n < 8; n++) {
-                double want = static_cast<double>(before[m * 8 + n]);
-                for (int k = 0; k < 16; k++) {
-                    want += static_cast<double>(value(a[m * 16 + k])) * static_cast<double>(value(b[n * 16 + k]));
+        for (bool cuts : {false, true}) {
+            d = before;
+            emulation::cuts_sums = cuts;
+            launch(bn_try_mma_16, 1, 32, 0, a.data(), b.data(), d.data(), bf16);
+            emulation::cuts_sums = false;
+            for (int m = 0; m < 16; m++) {
+                for (int n = 0; n < 8; n++) {
+                    double want = static_cast<double>(before[m * 8 + n]), most = std::fabs(want);
+                    for (int k = 0; k < 16; k++) {
+                        want += static_cast<double>(value(a[m * 16 + k])) * static_cast<double>(value(b[n * 16 + k]));
+                        most = std::max(most, std::fabs(want));
+                    }
+                    CHECK_NEAR(d[m * 8 + n], want, cuts ? 4e-6 * (1 + most) : 1e-6 * (1 + std::fabs(want)));
                 }
-                CHECK_NEAR(d[m * 8 + n], want, 1e-6 * (1 + std::fabs(want)));
             }
         }
     }
+}
+
+// What is too small beside the largest is lost, and a product with 0 takes no part.
+TEST(emulation_cut_sums) {
+    float x[8] = {1.0f, 0x1p-26f, -0x1p-26f}, y[8] = {1.0f, 1.0f, 1.0f}, zeros[8] = {};
+    CHECK(emulation::cut_sum(0.0f, x, y) == 1.0f);
+    CHECK(emulation::cut_sum(-1.0f, x, y) == 0.0f);
+    x[1] = x[2] = 0x1p-25f;
+    CHECK(emulation::cut_sum(-1.0f, x, y) == 0x1p-24f);
+    CHECK(emulation::cut_sum(0x1.fffffep0f, x, y) == 0x1.7ffffep1f);
+    x[0] = 60000.0f;
+    CHECK(emulation::cut_sum(0x1.fffffep-20f, x, zeros) == 0x1.fffffep-20f);
 }
 
 TEST(emulation_conversions) {
