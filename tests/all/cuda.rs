@@ -1,7 +1,7 @@
-//! Passes and engines on a device against those on the CPU, bit by bit: a real one, or the driver that emulates one
-//! (cuda/README.md).
+//! Passes and engines on a device against those on the CPU, bit by bit (with KV in F16 nearly): a real one, or the driver
+//! that emulates one (cuda/README.md).
 
-use crate::common::{Golden, Running, Session, bits, json, load_file, root};
+use crate::common::{Golden, Running, Session, argmax, bits, json, load_file, relative_error, root};
 use crate::engine_support::{Answer, ask, collect, demo, text, with_logprobs};
 use bn_engine::base::Status;
 use bn_engine::engine::Engine;
@@ -131,10 +131,40 @@ fn difference(got: &[Vec<Vec<u32>>; 2], want: &[Vec<Vec<u32>>; 2]) -> Option<Str
     Some(format!("{} of {} values differ, by {most:e} at most", differ.len(), want.len()))
 }
 
+/// With KV in F16, `‖a - b‖ / ‖b‖` of a model's logits on a device and on the CPU: of the sequence that is nearest, and of
+/// all. Products that round activations to int8 round one the other way now and then.
+const NEAREST: f64 = 2e-5;
+const NEAR: f64 = 1e-2;
+
+/// With KV in F16, in which attention has an arithmetic of its own on a device: what is wrong with its answers.
+fn compare_halves(cpu: &Running, device: &Running, sequences: &[Vec<u32>]) -> Option<String> {
+    let mut want = Session::with_kv(cpu, sequences, KvType::F16, 16, 7);
+    want.interleave(11);
+    let got = run(device, sequences, KvType::F16, 11);
+    for (n, alone) in sequences.chunks(1).enumerate() {
+        let one = run(device, alone, KvType::F16, 40);
+        if [&one[0][0], &one[1][0]] != [&got[0][n], &got[1][n]] {
+            return Some(format!("sequence {n} alone has other bits"));
+        }
+    }
+    let floats = |bits: &Vec<u32>| bits.iter().map(|bits| f32::from_bits(*bits)).collect::<Vec<_>>();
+    let got: Vec<_> = got[0].iter().map(floats).collect();
+    let vocab = cpu.model.facts().vocab_size;
+    let tokens = |logits: &Vec<f32>| logits.chunks_exact(vocab).map(argmax).collect::<Vec<_>>();
+    if let Some(n) = (0..got.len()).find(|n| tokens(&got[*n]) != tokens(&want.logits[*n])) {
+        return Some(format!("sequence {n} has other tokens"));
+    }
+    let mut errors: Vec<_> =
+        got.iter().zip(&want.logits).map(|(got, want)| relative_error(got, want)).collect();
+    errors.sort_by(f64::total_cmp);
+    let wrong = errors[0] > NEAREST || errors[errors.len() - 1] > NEAR;
+    wrong.then(|| format!("logits differ by {errors:?}"))
+}
+
 /// Every model of the goldens: all families, and all types of weights that a device takes.
 #[test]
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
-fn models_have_the_same_bits_on_a_device() {
+fn models_have_the_same_answers_on_a_device() {
     let _driver = Emulated::new();
     let (mut same, mut refused, mut wrong) = (BTreeSet::new(), Vec::new(), Vec::new());
     for (n, golden) in Golden::models(|_| true).into_iter().enumerate() {
@@ -146,10 +176,13 @@ fn models_have_the_same_bits_on_a_device() {
         let kind = KvType::ALL[n % 3];
         match cpu.model.weights(&mut |weight| device.ops.hold(weight)) {
             Ok(()) => {
-                let want = run(&cpu, &golden.sequences, kind, 11);
-                let got = run(&device, &golden.sequences, kind, 11);
+                let sequences = &golden.sequences;
+                let how = match kind {
+                    KvType::F16 => compare_halves(&cpu, &device, sequences),
+                    _ => difference(&run(&device, sequences, kind, 11), &run(&cpu, sequences, kind, 11)),
+                };
                 // All of them, not the first: where a device is far away, one run is to show what differs.
-                wrong.extend(difference(&got, &want).map(|how| format!("{} {kind:?}: {how}", golden.model)));
+                wrong.extend(how.map(|how| format!("{} {kind:?}: {how}", golden.model)));
                 same.insert(golden.model);
             }
             Err(error) => {
@@ -240,24 +273,35 @@ fn same(got: &Answer, want: &Answer) {
     assert_eq!(got.logprob_bits, want.logprob_bits, "{}", want.text);
 }
 
+/// On a device and on the CPU, with KV in F16.
+fn near(got: &Answer, want: &Answer) {
+    assert_eq!((&got.text, &got.tokens, got.finish), (&want.text, &want.tokens, want.finish));
+    assert_eq!(got.logprob_bits.len(), want.logprob_bits.len());
+    for ((token, got), (wanted, want)) in got.logprob_bits.iter().zip(&want.logprob_bits) {
+        let apart = (f32::from_bits(*got) - f32::from_bits(*want)).abs();
+        assert!(token == wanted && apart < 1e-3, "token {token} for {wanted}, {apart:e} apart");
+    }
+}
+
 #[test]
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn engines_give_the_same_answers_on_a_device() {
     let driver = Emulated::new();
     let live = || if driver.obeys() { driver.live() } else { 0 };
-    let want = answers(&engine("cpu", |_| ()));
     let device = engine("cuda:0", |_| ());
-    for round in 0..2 {
-        answers(&device).iter().zip(&want).for_each(|(got, want)| same(got, want));
-        assert!(round == 0 || device.stats().cached_tokens > 0, "prefixes are found on the device");
-    }
-    // A second engine shares the weights.
+    let first = answers(&device);
+    first.iter().zip(&answers(&engine("cpu", |_| ()))).for_each(|(got, want)| near(got, want));
+    answers(&device).iter().zip(&first).for_each(|(got, want)| same(got, want));
+    assert!(device.stats().cached_tokens > 0, "prefixes are found on the device");
+    // A second engine shares the weights. There an answer alone has the bits that it has among others.
     let before = live();
     let second = engine("cuda:0", |config| config.max_sequence_length = 64);
     assert!(live() - before < 20, "weights are there once");
-    same(&ask(&second, with_logprobs(text(PROMPTS[0], 3))), &want[0]);
+    same(&ask(&second, with_logprobs(text(PROMPTS[0], 3))), &first[0]);
     drop((device, second));
     assert_eq!(live(), 0, "all is given back");
+    let [device, cpu] = ["cuda:0", "cpu"].map(|name| engine(name, |config| config.kv_type = KvType::F32));
+    answers(&device).iter().zip(&answers(&cpu)).for_each(|(got, want)| same(got, want));
 }
 
 /// With what a device draws itself, and beside them what only the host does.
@@ -339,7 +383,7 @@ fn a_lost_device_ends_its_engine_and_no_other() {
     assert_eq!(ask(&cpu, text(PROMPTS[0], 3)).finish, ask(&cpu, text(PROMPTS[0], 3)).finish);
     drop(device);
     emulated.reset();
-    same(&ask(&engine("cuda:0", |_| ()), with_logprobs(text(PROMPTS[0], 3))), &{
+    near(&ask(&engine("cuda:0", |_| ()), with_logprobs(text(PROMPTS[0], 3))), &{
         ask(&cpu, with_logprobs(text(PROMPTS[0], 3)))
     });
 }
