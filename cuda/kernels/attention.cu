@@ -1,4 +1,5 @@
-// Paged causal attention with grouped queries: the bits of src/kernels/attention, whose order of sums is that of positions.
+// Paged causal attention with grouped queries. KV in F16 has an arithmetic of its own, on tensor cores: `halves.cuh`. With F32
+// and int8 it has the bits of src/kernels/attention, whose order of sums is that of positions:
 //
 // A score is a chain of multiply-adds along the head. A step of the softmax takes the scores of 64 positions; its weights
 // are summed in 16 lanes, position by position modulo 16. After 256 positions (a piece) the softmax begins anew, and the
@@ -234,7 +235,7 @@ template <int KIND, int D> BN_DEVICE void prefill(const Work &work, unsigned cha
 // 4 * (2 * tile_bytes + 16 * E) + warps * N * 4 * (head_dim rounded up to 4 + 64 + 1).
 // F16: a task of decode has 16 queries at most and a block 128 threads, one of prefill 16 for each warp and a block 32 to 256
 // threads. Shared bytes, of which `Decode` and `Prompt` are made, with W for the number in the kernel's name:
-// decode 24 * max(2048, 8 * W + 256) + 64 * W + 18496; prefill B * (256 * W + 1024) + warps * (128 * W + 320), B 2 or, with
+// decode 24 * max(2048, 8 * W + 256) + 64 * W + 18240; prefill B * (256 * W + 1024) + warps * (128 * W + 320), B 2 or, with
 // W = 256, 1.
 #define BN_ATTENTION(kind, width, most, decode, prefill)                                                               \
     /* States [T, heads, slots, head_dim + 32] of a row's pieces, from its first one on; for `bn_attention_merge`. */  \

@@ -1,18 +1,18 @@
 // The kernels of attention for KV in F16: how `halves.cuh` is given its rows of q, K and V.
 //
 // A prompt's block has up to 8 warps of 16 queries, all of one sequence and one KV head, which share spans of K and V. For
-// 2,048 tokens with 20 heads of 128 elements in 30 layers a plain product is 6.4e11 operations, half of what it would be
-// without a causal order; in two parts 1.3e12: 1.3 ms at an H200's 989e12 a second. A span costs a block of 8 warps
-// - 2,048 mma: 2,048 cycles of the multiprocessor's four tensor cores at that rate, of which mma.sync is said to reach two
-//   thirds
-// - 8 x 40 KiB from shared memory without bank conflicts (K, V, q for each warp): 2,560 cycles
-// - some 23 instructions a score and 256 + 80 a warp beside: about 2,300 cycles of the four schedulers.
-// These run beside each other, with two warps for each scheduler, so that 3 ms are to be expected.
+// 2,048 tokens with 20 heads of 128 elements, 5 of K and V, in 30 layers that are 1,200 spans for each of an H200's 132
+// multiprocessors. One costs a block of 8 warps
+// - 2,048 mma: 2,048 cycles of four tensor cores at 989e12 operations a second, of which mma.sync is said to reach two thirds
+// - 8 x 40 KiB from shared memory without bank conflicts (K, V and q for each warp): 2,560 cycles
+// - some 1,200 instructions a warp, 650 of them the softmax's (nvcc 13.0 for sm_90): 2,400 cycles of four schedulers.
+// These run beside each other, as warps meet at one barrier a span: 3,300 to 4,500 cycles, 2.3 to 3.1 ms in all.
 //
 // When tokens are generated a block has up to 16 queries and a piece of 256 positions. Each of its 4 warps computes the
 // scores of one span, then a quarter of the columns over all four, and copies just what it needs itself: with heads of 128
 // elements 5 of 6 steps of 2 KiB of K, then of 1 KiB of V, are under way in each warp; a multiprocessor has room for 3
-// blocks, so for 120 KiB, or 60. Reading at 4.8 TB/s with 0.8 us of delay (assumed) takes 29 KiB for each of 132.
+// blocks, so for 120 KiB, or 60. Reading at 4.8 TB/s with 0.8 us of delay (assumed) takes 29 KiB for each of 132. The mma of
+// rows that are not there cost nothing that is missed: 256 in each warp, for 128 KiB that take 3.5 us to come.
 #pragma once
 
 #include "halves.cuh"

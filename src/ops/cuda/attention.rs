@@ -124,7 +124,7 @@ fn shared(layout: &KvLayout, warps: usize, queries: usize) -> usize {
 
 /// Of decode with KV in F16, by `HEADS`.
 fn halves_decode_shared(width: usize) -> usize {
-    24 * (8 * width + 256).max(2048) + 64 * width + 18496
+    24 * (8 * width + 256).max(2048) + 64 * width + 18240
 }
 
 /// Of a prompt with KV in F16, by `HEADS`.
