@@ -5,7 +5,7 @@
 // multiprocessors. One costs a block of 8 warps
 // - 2,048 mma: 2,048 cycles of four tensor cores at 989e12 operations a second, of which mma.sync is said to reach two thirds
 // - 8 x 40 KiB from shared memory without bank conflicts (K, V and q for each warp): 2,560 cycles
-// - some 1,200 instructions a warp, 650 of them the softmax's (nvcc 13.0 for sm_90): 2,400 cycles of four schedulers.
+// - some 1,250 instructions a warp, 650 of them the softmax's (nvcc 13.0 for sm_90): 2,500 cycles of four schedulers.
 // These run beside each other, as warps meet at one barrier a span: 3,300 to 4,500 cycles, 2.3 to 3.1 ms in all.
 //
 // When tokens are generated a block has up to 16 queries and a piece of 256 positions. Each of its 4 warps computes the
@@ -29,32 +29,35 @@ BN_DEVICE const unsigned char *tile_at(const Work &work, const unsigned char *da
     return data + tile_offset<KV_F16>(work.paging, work.table, work.kv_head, index);
 }
 
-// Begins to copy `bytes` bytes of each of a tile's 16 rows, from `from` on, by threads `thread` of `threads`.
-template <int BYTES>
-BN_DEVICE void copy_rows(unsigned char *to, int stride, const unsigned char *from, int from_stride, int bytes, int thread,
-                         int threads) {
-    int each = bytes / BYTES;
-    for (int i = thread; i < TILE * each; i += threads) {
-        int row = i / each, at = i % each * BYTES;
-        if constexpr (BYTES == 16) {
-            copy_async16(to + row * stride + at, from + row * from_stride + at);
-        } else {
-            copy_async4(to + row * stride + at, from + row * from_stride + at);
-        }
+// Begins to copy a tile of K: two pieces for each element of the head. By a warp.
+BN_DEVICE void copy_keys(unsigned char *to, const unsigned char *tile, int head_dim) {
+    for (int i = lane(); i < 2 * head_dim; i += WARP) {
+        copy_async16(to + key_place(i), tile + 16 * i);
     }
 }
 
-// Columns `first` to `first + count` of a tile of V, as far as the head has them.
-BN_DEVICE void copy_values(unsigned char *to, int stride, const unsigned char *tile, int head_dim, int first, int count,
-                           int thread, int threads) {
-    count = head_dim - first < count ? head_dim - first : count;
-    if (count <= 0) {
-        return;
-    }
+// Begins to copy columns `first` to `first + COUNT` of a tile of V, as far as the head has them. By a warp.
+template <int COUNT>
+BN_DEVICE void copy_values(unsigned char *to, const unsigned char *tile, int head_dim, int first) {
+    constexpr int STRIDE = ROW_BYTES<COUNT>;
+    int bytes = 2 * min(head_dim - first, COUNT);
     if (head_dim % 8 == 0) {
-        copy_rows<16>(to, stride, tile + 2 * first, 2 * head_dim, 2 * count, thread, threads);
+        constexpr int PIECES = COUNT / 8;
+        for (int i = lane(); i < TILE * PIECES; i += WARP) {
+            int row = i / PIECES, at = i % PIECES * 16;
+            if (at < bytes) {
+                copy_async16(to + row * STRIDE + at, tile + 2 * (row * head_dim + first) + at);
+            }
+        }
     } else {
-        copy_rows<4>(to, stride, tile + 2 * first, 2 * head_dim, 2 * count, thread, threads);
+        // Rows begin at any 4 bytes.
+        constexpr int PIECES = COUNT / 2;
+        for (int i = lane(); i < TILE * PIECES; i += WARP) {
+            int row = i / PIECES, at = i % PIECES * 4;
+            if (at < bytes) {
+                copy_async4(to + row * STRIDE + at, tile + 2 * (row * head_dim + first) + at);
+            }
+        }
     }
 }
 
@@ -109,21 +112,21 @@ template <int D> struct Prompt {
     static constexpr int TOTALS = QUERIES * D * 4;
 };
 
-template <int D> BN_DEVICE void request_keys(const Work &work, int span, Seen all, unsigned char *to) {
+// Begins to copy tiles `first` to `last` of a span as far as they are in sight: the first four are those of K, the others
+// of V. A warp takes a tile: to find one takes a division.
+template <int D> BN_DEVICE void request(const Work &work, int span, Seen all, unsigned char *to, int first, int last) {
     Part tiles = tiles_of(all, span);
-    for (int t = tiles.from; t < tiles.to; t++) {
-        const unsigned char *tile = tile_at(work, work.keys, span * SPAN_TILES + t);
-        for (int i = static_cast<int>(threadIdx.x); i < 2 * work.paging.head_dim; i += static_cast<int>(blockDim.x)) {
-            copy_async16(to + t * TILE * 2 * D + key_place(i), tile + 16 * i);
+    for (int n = first + warp(); n < last; n += static_cast<int>(blockDim.x) / WARP) {
+        int t = n % SPAN_TILES;
+        if (t < tiles.from || t >= tiles.to) {
+            continue;
         }
-    }
-}
-
-template <int D> BN_DEVICE void request_values(const Work &work, int span, Seen all, unsigned char *to) {
-    Part tiles = tiles_of(all, span);
-    for (int t = tiles.from; t < tiles.to; t++) {
-        copy_values(to + t * TILE * ROW_BYTES<D>, ROW_BYTES<D>, tile_at(work, work.values, span * SPAN_TILES + t),
-                    work.paging.head_dim, 0, D, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
+        if (n < SPAN_TILES) {
+            copy_keys(to + t * TILE * 2 * D, tile_at(work, work.keys, span * SPAN_TILES + t), work.paging.head_dim);
+        } else {
+            unsigned char *values = to + Prompt<D>::KEYS + t * TILE * ROW_BYTES<D>;
+            copy_values<D>(values, tile_at(work, work.values, span * SPAN_TILES + t), work.paging.head_dim, 0);
+        }
     }
 }
 
@@ -256,10 +259,9 @@ template <int D> BN_DEVICE void prefill_halves(const Work &work, unsigned char *
 
     Seen all = seen_by_any(work, work.from, work.to);
     int begin = all.first / SPAN, end = all.position / SPAN + 1, steps = (work.paging.head_dim + 15) / 16;
-    request_keys<D>(work, begin, all, buffer(begin));
-    if constexpr (Block::BUFFERS == 2) {
-        request_values<D>(work, begin, all, buffer(begin) + Block::KEYS);
-    }
+    // With one buffer the values are requested when the block is done with those before them.
+    constexpr int AHEAD = Block::BUFFERS == 2 ? 2 * SPAN_TILES : SPAN_TILES;
+    request<D>(work, begin, all, buffer(begin), 0, AHEAD);
     copy_async_commit();
     Queries queries = queries_of(work, work.from + warp() * QUERIES);
     Pair unit = {{1.0f, 1.0f}};
@@ -272,13 +274,10 @@ template <int D> BN_DEVICE void prefill_halves(const Work &work, unsigned char *
         unsigned char *keys = buffer(span), *values = keys + Block::KEYS;
         copy_async_wait<0>();
         sync_block();
-        if constexpr (Block::BUFFERS == 2) {
-            if (span + 1 < end) {
-                request_keys<D>(work, span + 1, all, buffer(span + 1));
-                request_values<D>(work, span + 1, all, buffer(span + 1) + Block::KEYS);
-            }
-        } else {
-            request_values<D>(work, span, all, values);
+        if constexpr (Block::BUFFERS == 1) {
+            request<D>(work, span, all, keys, AHEAD, 2 * SPAN_TILES);
+        } else if (span + 1 < end) {
+            request<D>(work, span + 1, all, buffer(span + 1), 0, AHEAD);
         }
         copy_async_commit();
         bool sees = queries.see(span), check = sees && !queries.see_all(span);
@@ -296,7 +295,7 @@ template <int D> BN_DEVICE void prefill_halves(const Work &work, unsigned char *
             copy_async_wait<0>();
             sync_block();
             if (span + 1 < end) {
-                request_keys<D>(work, span + 1, all, keys);
+                request<D>(work, span + 1, all, keys, 0, AHEAD);
             }
             copy_async_commit();
         }
@@ -350,37 +349,53 @@ template <int D> struct Decode {
 template <int D> struct Steps {
     const Work &work;
     const Decode<D> &block;
-    // Its span; steps of keys, 0 where nobody sees it.
-    int span;
+    // Of its span; steps of keys, 0 where nobody sees it.
+    const unsigned char *key_tiles[SPAN_TILES];
     int keys;
-    // Tiles from position 0 on.
+    // Tiles of V, from position 0 on.
     int tile;
     int count;
+
+    __device__ __forceinline__ Steps(const Work &work, const Decode<D> &block, Seen all, int span, int begin, int end)
+        : work(work), block(block) {
+        Part tiles = tiles_of(all, span);
+        bool sees = span >= begin && span < end;
+        BN_UNROLL
+        for (int t = 0; t < SPAN_TILES; t++) {
+            bool has = sees && t >= tiles.from && t < tiles.to;
+            key_tiles[t] = has ? tile_at(work, work.keys, span * SPAN_TILES + t) : nullptr;
+        }
+        keys = sees ? (work.paging.head_dim + UNIT - 1) / UNIT : 0;
+        tile = max(all.first / TILE, begin * SPAN_TILES);
+        count = min(all.position / TILE + 1, end * SPAN_TILES) - tile;
+    }
 
     __device__ __forceinline__ unsigned char *place(int step) const {
         return block.steps + step % Decode<D>::STEPS * Decode<D>::STEP;
     }
 
     // Begins a step's copies, none behind the last one, and ends their group.
-    __device__ __forceinline__ void request(Seen all, int step) const {
+    __device__ __forceinline__ void request(int step) const {
         if (step < keys) {
-            request_key(all, step);
+            request_key(step);
         } else if (step < keys + count) {
             const unsigned char *from = tile_at(work, work.values, tile + step - keys);
-            copy_values(place(step), ROW_BYTES<Decode<D>::COLUMNS>, from, work.paging.head_dim, warp() * Decode<D>::COLUMNS,
-                        Decode<D>::COLUMNS, lane(), WARP);
+            copy_values<Decode<D>::COLUMNS>(place(step), from, work.paging.head_dim, warp() * Decode<D>::COLUMNS);
         }
         copy_async_commit();
     }
 
     // An element of a tile is 32 bytes; zeros behind the head's end.
-    __device__ __forceinline__ void request_key(Seen all, int step) const {
-        Part tiles = tiles_of(all, span);
+    __device__ __forceinline__ void request_key(int step) const {
         bool has = UNIT * step + lane() / 2 < work.paging.head_dim;
-        for (int t = tiles.from; t < tiles.to; t++) {
+        BN_UNROLL
+        for (int t = 0; t < SPAN_TILES; t++) {
             unsigned char *to = place(step) + t * 2 * UNIT * TILE + key_place(lane());
+            if (key_tiles[t] == nullptr) {
+                continue;
+            }
             if (has) {
-                copy_async16(to, tile_at(work, work.keys, span * SPAN_TILES + t) + 2 * UNIT * TILE * step + 16 * lane());
+                copy_async16(to, key_tiles[t] + 2 * UNIT * TILE * step + 16 * lane());
             } else {
                 *reinterpret_cast<uint4 *>(to) = make_uint4(0, 0, 0, 0);
             }
@@ -395,9 +410,9 @@ template <int D> struct Steps {
     }
 
     // The warp has used a step.
-    __device__ __forceinline__ void next(Seen all, int step) const {
+    __device__ __forceinline__ void next(int step) const {
         sync_warp();
-        request(all, step + Decode<D>::STEPS);
+        request(step + Decode<D>::STEPS);
     }
 };
 
@@ -462,7 +477,7 @@ BN_DEVICE void add_piece(const Decode<D> &block, const Steps<D> &steps, const Qu
             constexpr int STRIDE = ROW_BYTES<Decode<D>::COLUMNS>;
             check ? add_values<D / 64, true>(values, left, at, STRIDE, parts, t)
                   : add_values<D / 64, false>(values, left, at, STRIDE, parts, t);
-            steps.next(queries.any, step);
+            steps.next(step);
         }
     }
 }
@@ -517,12 +532,10 @@ template <int D> BN_DEVICE void decode_halves(const Work &work, unsigned char *s
         return;
     }
     int begin = max(all.first / SPAN, index * PIECE_SPANS), end = min(all.position / SPAN + 1, (index + 1) * PIECE_SPANS);
-    int span = index * PIECE_SPANS + warp(), first = max(all.first / TILE, begin * SPAN_TILES);
-    bool sees = span >= begin && span < end;
-    Steps<D> steps = {work, block, span, sees ? (work.paging.head_dim + UNIT - 1) / UNIT : 0, first,
-                      min(all.position / TILE + 1, end * SPAN_TILES) - first};
+    int span = index * PIECE_SPANS + warp();
+    Steps<D> steps(work, block, all, span, begin, end);
     for (int step = 0; step < Decode<D>::STEPS; step++) {
-        steps.request(all, step);
+        steps.request(step);
     }
     constexpr int EACH = QUERIES / Decode<D>::WARPS;
     stage_halves<D>(work, work.from + warp() * EACH, EACH, block.q + warp() * EACH * Q_BYTES<D>, block.units + warp() * EACH);
@@ -531,9 +544,9 @@ template <int D> BN_DEVICE void decode_halves(const Work &work, unsigned char *s
     clear(scores);
     for (int step = 0; step < steps.keys; step++) {
         add_scores<D>(scores, block.q + 2 * UNIT * step, steps.wait(step), 2 * UNIT * TILE);
-        steps.next(all, step);
+        steps.next(step);
     }
-    weigh_span(block, scores, queries, begin, span, sees);
+    weigh_span(block, scores, queries, begin, span, steps.keys > 0);
     sync_block();
     Values<D / 64> values;
     BN_UNROLL
