@@ -125,8 +125,9 @@ pub struct bn_engine_config {
     /// What forward passes run on: `cpu` (default, also where it is not set), or an NVIDIA device,
     /// `cuda:0` and so on, of those that `CUDA_VISIBLE_DEVICES` leaves. There, `kv_cache_bytes` and
     /// `memory_limit_bytes` are the device's, and so is what an engine without a limit finds free.
-    /// Answers have the bits of the CPU's. `BN_ERR_UNSUPPORTED`: there is no such device, its driver
-    /// is too old, no kernel takes the model's weights, or the library was built without kernels.
+    /// Answers have the bits of the CPU's, but for attention with `kv_type` F16, which is near.
+    /// `BN_ERR_UNSUPPORTED`: there is no such device, its driver is too old, no kernel takes the
+    /// model's weights, or the library was built without kernels.
     /// One that is lost ends the engine: requests fail with the reason, then `BN_ERR_ENGINE_DEAD`.
     pub device: bn_string,
 }
