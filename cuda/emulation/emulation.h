@@ -49,6 +49,7 @@ struct Warp {
 struct Copy {
     unsigned char *to;
     const unsigned char *from;
+    size_t bytes;
     unsigned group;
 };
 

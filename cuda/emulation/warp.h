@@ -105,8 +105,49 @@ static inline void mma_s8(int (&d)[4], const uint32_t (&a)[2], uint32_t b, BN_PL
     emulation::mma<emulation::Bytes, int64_t>(d, {a[0], a[1], 0, 0}, {b, 0}, "mma_s8", place);
 }
 
+namespace emulation {
+
+// Whether `mma_f16` cuts sums off as tensor cores are found to (arXiv:2512.07004): for tests of what must not depend on it.
+inline bool cuts_sums = false;
+
+// c plus 8 products: those that are not 0 are cut to 26 bits of the largest, their sum to a float's.
+inline float cut_sum(float c, const float (&x)[8], const float (&y)[8]) {
+    double terms[9] = {static_cast<double>(c)}, most = std::fabs(terms[0]), sum = 0;
+    for (int i = 0; i < 8; i++) {
+        terms[i + 1] = static_cast<double>(x[i]) * static_cast<double>(y[i]);
+        most = std::fabs(terms[i + 1]) > most ? std::fabs(terms[i + 1]) : most;
+    }
+    double unit = most > 0 && std::isfinite(most) ? std::ldexp(1.0, std::ilogb(most) - 25) : 1.0;
+    for (double term : terms) {
+        sum += std::isfinite(term) ? std::trunc(term / unit) * unit : term;
+    }
+    float near = static_cast<float>(sum);
+    return std::fabs(static_cast<double>(near)) > std::fabs(sum) ? std::nextafter(near, 0.0f) : near;
+}
+
+// Fragments as `mma` has them.
+inline void mma_cut(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const char *what, Place place) {
+    uint32_t words[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    Words all = exchange(words, sizeof words, what, place);
+    int own = static_cast<int>(machine.current % LANES);
+    for (int i = 0; i < 8; i++) {
+        int row = own / 4 + i / 2 % 2 * 8, column = 2 * (own % 4) + i % 2, half = i / 4;
+        float x[8], y[8];
+        for (int k = 0; k < 8; k++) {
+            x[k] = Halves::element(all[row % 8 * 4 + k / 2][2 * half + row / 8], k % 2);
+            y[k] = Halves::element(all[column * 4 + k / 2][4 + half], k % 2);
+        }
+        d[i % 4] = cut_sum(d[i % 4], x, y);
+    }
+}
+
+} // namespace emulation
+
 // The order of a product's sum on a device is not known: in f64, and rounded once.
 static inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], BN_PLACE) {
+    if (emulation::cuts_sums) {
+        return emulation::mma_cut(d, a, b, "mma_f16", place);
+    }
     emulation::mma<emulation::Halves, double>(d, a, b, "mma_f16", place);
 }
 
@@ -115,22 +156,72 @@ static inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_
     emulation::mma<emulation::Bf16s, float>(d, a, b, "mma_bf16", place);
 }
 
+namespace emulation {
+
+inline uintptr_t address_of(const void *p) {
+    return reinterpret_cast<uintptr_t>(p);
+}
+
+[[noreturn]] inline void die_of(const char *what, const char *why, Place place) {
+    char text[128];
+    std::snprintf(text, sizeof text, "%s %s", what, why);
+    die(text, place);
+}
+
+inline void check_shared(const void *at, size_t bytes, const char *what, Place place) {
+    auto first = address_of(machine.shared.data());
+    if (address_of(at) % bytes != 0) {
+        die_of(what, "at an address that is not aligned to its size", place);
+    }
+    if (address_of(at) < first || address_of(at) + bytes > first + machine.shared.size()) {
+        die_of(what, "of what is not shared memory", place);
+    }
+}
+
 // Done at the last moment that a device may do it, at the wait; until then the target is poisoned.
-static inline void copy_async16(void *shared, const void *global, BN_PLACE) {
-    using namespace emulation;
+inline void copy_async(void *to, const void *from, size_t bytes, const char *what, Place place) {
     Thread &self = machine.threads[machine.current];
-    auto *to = static_cast<unsigned char *>(shared);
-    const auto *from = static_cast<const unsigned char *>(global);
-    auto address = [](const void *p) { return reinterpret_cast<uintptr_t>(p); };
-    auto first = address(machine.shared.data());
-    if (address(to) % 16 != 0 || address(from) % 16 != 0) {
-        die("copy_async16 between addresses that are not aligned to 16 bytes", place);
+    check_shared(to, bytes, what, place);
+    if (address_of(from) % bytes != 0) {
+        die_of(what, "from an address that is not aligned to its size", place);
     }
-    if (address(to) < first || address(to) + 16 > first + machine.shared.size()) {
-        die("copy_async16 to what is not shared memory", place);
+    std::memset(to, machine.poison, bytes);
+    self.copies.push_back({static_cast<unsigned char *>(to), static_cast<const unsigned char *>(from), bytes, self.group});
+}
+
+// PTX ISA, "ldmatrix": each lane shows its row's 16 bytes; what a lane gets of matrix i, `element(row, column)` reads.
+template <class Get> void load_rows(uint32_t (&to)[4], const void *row, const char *what, Place place, Get get) {
+    check_shared(row, 16, what, place);
+    Words all = exchange(row, 16, what, place);
+    for (unsigned i = 0; i < 4; i++) {
+        to[i] = get([&](unsigned r, unsigned column) {
+            return all[8 * i + r][column / 2] >> (16 * (column % 2)) & 0xffffu;
+        });
     }
-    std::memset(to, machine.poison, 16);
-    self.copies.push_back({to, from, self.group});
+}
+
+} // namespace emulation
+
+static inline void load_matrices(uint32_t (&to)[4], const void *row, BN_PLACE) {
+    unsigned l = emulation::machine.current % emulation::LANES;
+    emulation::load_rows(to, row, "load_matrices", place, [&](auto element) {
+        return element(l / 4, 2 * (l % 4)) | element(l / 4, 2 * (l % 4) + 1) << 16;
+    });
+}
+
+static inline void load_transposed(uint32_t (&to)[4], const void *row, BN_PLACE) {
+    unsigned l = emulation::machine.current % emulation::LANES;
+    emulation::load_rows(to, row, "load_transposed", place, [&](auto element) {
+        return element(2 * (l % 4), l / 4) | element(2 * (l % 4) + 1, l / 4) << 16;
+    });
+}
+
+static inline void copy_async16(void *shared, const void *global, BN_PLACE) {
+    emulation::copy_async(shared, global, 16, "copy_async16", place);
+}
+
+static inline void copy_async4(void *shared, const void *global, BN_PLACE) {
+    emulation::copy_async(shared, global, 4, "copy_async4", place);
 }
 
 static inline void copy_async_commit() {
@@ -146,7 +237,7 @@ template <int N> static inline void copy_async_wait() {
     for (const Copy &copy : copies) {
         // Committed, and not one of the last N groups.
         if (self.group - copy.group > static_cast<unsigned>(N)) {
-            std::memcpy(copy.to, copy.from, 16);
+            std::memcpy(copy.to, copy.from, copy.bytes);
         } else {
             copies[left++] = copy;
         }

@@ -1,4 +1,5 @@
-// Paged causal attention with grouped queries: the bits of src/kernels/attention, whose order of sums is that of positions.
+// Paged causal attention with grouped queries. KV in F16 has an arithmetic of its own, on tensor cores: `halves.cuh`. With F32
+// and int8 it has the bits of src/kernels/attention, whose order of sums is that of positions:
 //
 // A score is a chain of multiply-adds along the head. A step of the softmax takes the scores of 64 positions; its weights
 // are summed in 16 lanes, position by position modulo 16. After 256 positions (a piece) the softmax begins anew, and the
@@ -8,42 +9,11 @@
 // 64 positions of K and of V for them. A lane computes the scores of 2 positions for all queries of its warp, then 2 of
 // every 64 elements of their outputs.
 
+#include "attention_f16.cuh"
 #include "rope.cuh"
 #include "softmax.cuh"
 
 namespace attention {
-
-// What all threads of a block work on.
-struct Work {
-    const float *qkv;
-    const unsigned char *keys;
-    const unsigned char *values;
-    const unsigned *table;
-    const unsigned *positions;
-    Paging paging;
-    int heads;
-    int window;
-    // The sequence's first row, and which of its queries (row * group + head of the group) the block has.
-    int row;
-    int from;
-    int to;
-    int kv_head;
-
-    __device__ __forceinline__ int group() const { return heads / paging.kv_heads; }
-    __device__ __forceinline__ int row_of(int query) const { return row + query / group(); }
-    __device__ __forceinline__ int head_of(int query) const { return kv_head * group() + query % group(); }
-    __device__ __forceinline__ Seen seen(int query) const {
-        return seen_from(static_cast<int>(positions[row_of(query)]), window);
-    }
-};
-
-BN_DEVICE Work work_of(const float *qkv, const unsigned char *keys, const unsigned char *values, const unsigned *tasks,
-                       const unsigned *tables, const unsigned *positions, int heads, int kv_heads, int head_dim,
-                       int block_size, int window) {
-    const unsigned *task = tasks + 4 * blockIdx.x;
-    return {qkv, keys, values, tables + task[3], positions, {kv_heads, block_size, head_dim}, heads, window,
-            static_cast<int>(task[0]), static_cast<int>(task[1]), static_cast<int>(task[2]), static_cast<int>(blockIdx.y)};
-}
 
 template <int KIND, int N> BN_DEVICE Stage stage_of(unsigned char *shared, int head_dim) {
     int queries = static_cast<int>(blockDim.x) / WARP * N;
@@ -64,11 +34,10 @@ template <int KIND, int N> BN_DEVICE Stage stage_of(unsigned char *shared, int h
 // Copies the block's queries, and zeros where a warp has fewer than N.
 template <int N> BN_DEVICE void stage_queries(const Work &work, const Stage &stage) {
     int warps = static_cast<int>(blockDim.x) / WARP, dim = work.paging.head_dim;
-    size_t width = static_cast<size_t>(work.heads + 2 * work.paging.kv_heads) * dim;
     for (int n = warp(); n < warps * N; n += warps) {
         int query = work.from + n;
         bool has = query < work.to;
-        const float *q = has ? work.qkv + work.row_of(query) * width + work.head_of(query) * dim : nullptr;
+        const float *q = has ? work.q_of(query) : nullptr;
         for (int d = lane(); d < stage.q_stride; d += WARP) {
             stage.q[n * stage.q_stride + d] = has && d < dim ? q[d] : 0.0f;
         }
@@ -144,15 +113,6 @@ BN_DEVICE void attend(const Work &work, const Stage &stage, Seen all, int begin,
     copy_async_wait<0>();
 }
 
-BN_DEVICE Seen seen_by_all(const Work &work) {
-    return {work.seen(work.from).first, work.seen(work.to - 1).position};
-}
-
-// Floats of a query's state, as the CPU has it: the weighted sum of values, 16 sums of weights, the largest score.
-BN_DEVICE int state_floats(int head_dim) {
-    return head_dim + 2 * TILE;
-}
-
 template <int N, int D> BN_DEVICE void store_state(const State<N, D> &state, int n, int head_dim, float *to) {
     BN_UNROLL
     for (int i = 0; i < D; i++) {
@@ -201,20 +161,19 @@ BN_DEVICE void decode_piece(const Work &work, unsigned char *shared, Seen all, i
                 continue;
             }
             Seen seen = work.seen(query);
-            int slot = index - seen.first / (SPAN * PIECE_SPANS);
-            if (slot < 0 || index > seen.position / (SPAN * PIECE_SPANS)) {
+            int slot = index - seen.first / PIECE;
+            if (slot < 0 || index > seen.position / PIECE) {
                 continue;
             }
-            size_t head = static_cast<size_t>(work.row_of(query)) * work.heads + work.head_of(query);
-            store_state(state, n, dim, states + (head * slots + slot) * state_floats(dim));
+            store_state(state, n, dim, states + (work.number_of(query) * slots + slot) * state_floats(dim));
         }
     });
 }
 
 template <int KIND, int D> BN_DEVICE void decode(const Work &work, unsigned char *shared, int slots, float *states) {
-    Seen all = seen_by_all(work);
-    int index = all.first / (SPAN * PIECE_SPANS) + static_cast<int>(blockIdx.z);
-    if (index > all.position / (SPAN * PIECE_SPANS)) {
+    Seen all = seen_by_any(work, work.from, work.to);
+    int index = all.first / PIECE + static_cast<int>(blockIdx.z);
+    if (index > all.position / PIECE) {
         return;
     }
     int warps = static_cast<int>(blockDim.x) / WARP, queries = work.to - work.from;
@@ -231,7 +190,7 @@ template <int KIND, int D> BN_DEVICE void decode(const Work &work, unsigned char
 template <int KIND, int D> BN_DEVICE void prefill(const Work &work, unsigned char *shared, float *out) {
     constexpr int N = 4;
     int dim = work.paging.head_dim;
-    Seen all = seen_by_all(work);
+    Seen all = seen_by_any(work, work.from, work.to);
     Stage stage = stage_of<KIND, N>(shared, dim);
     State<N, D> total;
     total.clear();
@@ -240,8 +199,8 @@ template <int KIND, int D> BN_DEVICE void prefill(const Work &work, unsigned cha
         BN_UNROLL
         for (int n = 0; n < N; n++) {
             Seen seen = seen_from(stage.positions[warp() * N + n], work.window);
-            int first = seen.first / (SPAN * PIECE_SPANS);
-            if (seen.position < 0 || index < first || index > seen.position / (SPAN * PIECE_SPANS)) {
+            int first = seen.first / PIECE;
+            if (seen.position < 0 || index < first || index > seen.position / PIECE) {
                 continue;
             }
             if (index > first) {
@@ -261,50 +220,57 @@ template <int KIND, int D> BN_DEVICE void prefill(const Work &work, unsigned cha
     for (int n = 0; n < N; n++) {
         int query = work.from + warp() * N + n;
         if (query < work.to) {
-            size_t head = static_cast<size_t>(work.row_of(query)) * work.heads + work.head_of(query);
-            finish(total, n, dim, out + head * dim);
+            finish(total, n, dim, out + work.number_of(query) * dim);
         }
     }
 }
 
 // Both kernels take `qkv` [T, (heads + 2 kv_heads) * head_dim], of which q is normed, rotated and scaled; a layer's K and V;
-// `tasks` [blocks in x, 4]: a sequence's first row, queries from and to (a query is row * group + head of the group, at
-// most 4 for each warp), where its block table begins in `tables`; `positions` [T]; `window` 0: all is seen. `head_dim` is
-// even and at most the number in the kernel's name.
-// Grid (tasks, kv_heads, for decode the most pieces of 256 positions that a task sees), block 32 to 512 threads.
-// Shared bytes, with N queries for each warp (decode: 1, 2 or 4, the fewest that do; prefill: 4) and E bytes of an element:
+// `tasks` [blocks in x, 4]: a sequence's first row, queries from and to (a query is row * group + head of the group), where
+// its block table begins in `tables`; `positions` [T]; `window` 0: all is seen. `head_dim` is even and at most the number in
+// the kernel's name. Grid (tasks, kv_heads, for decode the most pieces of 256 positions that a task sees).
+//
+// F32 and int8: a task has 4 queries for each warp at most; block 32 to 512 threads, 256 for prefill. Shared bytes, with N
+// queries for each warp (decode: 1, 2 or 4, the fewest that do; prefill: 4) and E bytes of an element:
 // 4 * (2 * tile_bytes + 16 * E) + warps * N * 4 * (head_dim rounded up to 4 + 64 + 1).
-#define BN_ATTENTION(kind, KIND, width)                                                                                \
+// F16: a task of decode has 16 queries at most and a block 128 threads, one of prefill 16 for each warp and a block 32 to 256
+// threads. Shared bytes, of which `Decode` and `Prompt` are made, with W for the number in the kernel's name:
+// decode 24 * max(2048, 8 * W + 256) + 64 * W + 18240; prefill B * (256 * W + 1024) + warps * (128 * W + 320), B 2 or, with
+// W = 256, 1.
+#define BN_ATTENTION(kind, width, most, decode, prefill)                                                               \
     /* States [T, heads, slots, head_dim + 32] of a row's pieces, from its first one on; for `bn_attention_merge`. */  \
-    BN_KERNEL_OF(512, attention_decode_##kind##_##width)(                                                              \
+    BN_KERNEL_OF(most, attention_decode_##kind##_##width)(                                                             \
         float *states, const float *qkv, const unsigned char *keys, const unsigned char *values,                       \
         const unsigned *tasks, const unsigned *tables, const unsigned *positions, int heads, int kv_heads,             \
         int head_dim, int block_size, int window, int slots) {                                                         \
         BN_SHARED(shared);                                                                                             \
-        Work work = work_of(qkv, keys, values, tasks, tables, positions, heads, kv_heads, head_dim, block_size,        \
-                            window);                                                                                   \
-        decode<KIND, width / COLUMNS>(work, shared, slots, states);                                                    \
+        Work work = work_of(qkv, keys, values, tasks, blockIdx.x, tables, positions, heads,                            \
+                            {kv_heads, block_size, head_dim}, window);                                                 \
+        decode(work, shared, slots, states);                                                                           \
     }                                                                                                                  \
-    /* Out [T, heads, head_dim]. */                                                                                    \
+    /* Out [T, heads, head_dim]. The last rows, which see most, begin first. */                                        \
     BN_KERNEL_OF(256, attention_prefill_##kind##_##width)(                                                             \
         float *out, const float *qkv, const unsigned char *keys, const unsigned char *values, const unsigned *tasks,   \
         const unsigned *tables, const unsigned *positions, int heads, int kv_heads, int head_dim, int block_size,      \
         int window) {                                                                                                  \
         BN_SHARED(shared);                                                                                             \
-        Work work = work_of(qkv, keys, values, tasks, tables, positions, heads, kv_heads, head_dim, block_size,        \
-                            window);                                                                                   \
-        prefill<KIND, width / COLUMNS>(work, shared, out);                                                             \
+        Work work = work_of(qkv, keys, values, tasks, gridDim.x - 1 - blockIdx.x, tables, positions, heads,            \
+                            {kv_heads, block_size, head_dim}, window);                                                 \
+        prefill(work, shared, out);                                                                                    \
     }
+#define BN_ATTENTION_FMA(kind, KIND, width)                                                                            \
+    BN_ATTENTION(kind, width, 512, (decode<KIND, width / COLUMNS>), (prefill<KIND, width / COLUMNS>))
+#define BN_ATTENTION_MMA(width) BN_ATTENTION(f16, width, 128, decode_halves<width>, prefill_halves<width>)
 
-BN_ATTENTION(f32, KV_F32, 64)
-BN_ATTENTION(f32, KV_F32, 128)
-BN_ATTENTION(f32, KV_F32, 256)
-BN_ATTENTION(f16, KV_F16, 64)
-BN_ATTENTION(f16, KV_F16, 128)
-BN_ATTENTION(f16, KV_F16, 256)
-BN_ATTENTION(int8, KV_INT8, 64)
-BN_ATTENTION(int8, KV_INT8, 128)
-BN_ATTENTION(int8, KV_INT8, 256)
+BN_ATTENTION_FMA(f32, KV_F32, 64)
+BN_ATTENTION_FMA(f32, KV_F32, 128)
+BN_ATTENTION_FMA(f32, KV_F32, 256)
+BN_ATTENTION_FMA(int8, KV_INT8, 64)
+BN_ATTENTION_FMA(int8, KV_INT8, 128)
+BN_ATTENTION_FMA(int8, KV_INT8, 256)
+BN_ATTENTION_MMA(64)
+BN_ATTENTION_MMA(128)
+BN_ATTENTION_MMA(256)
 
 // Merges the pieces of `states` in their order: `out` [T, heads, head_dim]. A warp for each of the `count` = T * heads
 // heads; grid as many as have them all, any block.
@@ -316,7 +282,7 @@ BN_KERNEL(attention_merge)(float *out, const float *states, const unsigned *posi
         return;
     }
     Seen seen = seen_from(static_cast<int>(positions[head / heads]), window);
-    int pieces = seen.position / (SPAN * PIECE_SPANS) - seen.first / (SPAN * PIECE_SPANS) + 1;
+    int pieces = seen.position / PIECE - seen.first / PIECE + 1;
     const float *from = states + static_cast<size_t>(head) * slots * state_floats(head_dim);
     State<1, D> total, piece;
     load_state(from, head_dim, total);

@@ -94,6 +94,12 @@ BN_DEVICE void copy_async16(void *shared, const void *global) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
 }
 
+// As the other, of 4 bytes.
+BN_DEVICE void copy_async4(void *shared, const void *global) {
+    uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(global) : "memory");
+}
+
 // Ends a group of copies.
 BN_DEVICE void copy_async_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -102,6 +108,25 @@ BN_DEVICE void copy_async_commit() {
 // Waits until at most the last N groups are under way.
 template <int N> BN_DEVICE void copy_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// Four matrices of 8 x 8 halves from shared memory: lane l says where row l % 8 of matrix l / 8 stands, 16 bytes. A lane
+// gets of each matrix elements 2 (l % 4) and the next of row l / 4.
+BN_DEVICE void load_matrices(uint32_t (&to)[4], const void *row) {
+    uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from)
+                 : "memory");
+}
+
+// As the other, of each matrix rows 2 (l % 4) and the next of column l / 4.
+BN_DEVICE void load_transposed(uint32_t (&to)[4], const void *row) {
+    uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from)
+                 : "memory");
 }
 
 // Rounded to nearest, and not fused by the compiler with what stands around them.
@@ -218,6 +243,18 @@ BN_DEVICE float bf16_to_float(uint16_t bits) {
     return __uint_as_float(static_cast<uint32_t>(bits) << 16);
 }
 
+// e^(x - n ln 2) for n the whole number nearest to x / ln 2.
+BN_DEVICE float exp_near(float x, float n) {
+    float r = fma_rn(n, 2.1219444e-4f, fma_rn(n, -0.6933594f, x));
+    float p = 1.9875692e-4f;
+    p = fma_rn(p, r, 1.3981999e-3f);
+    p = fma_rn(p, r, 8.333452e-3f);
+    p = fma_rn(p, r, 4.1665796e-2f);
+    p = fma_rn(p, r, 0.16666665f);
+    p = fma_rn(p, r, 0.5f);
+    return add_rn(fma_rn(p, mul_rn(r, r), r), 1.0f);
+}
+
 // e^x with the bits of the CPU's `exp` (src/kernels/rows/exp.rs): 0 below -87, infinity above 88, NaN for NaN.
 BN_DEVICE float bn_exp(float x) {
     if (x < -87.0f) {
@@ -227,14 +264,6 @@ BN_DEVICE float bn_exp(float x) {
         return __uint_as_float(0x7f800000u);
     }
     float n = rintf(mul_rn(x, 1.4426950408889634f));
-    float r = fma_rn(n, 2.1219444e-4f, fma_rn(n, -0.6933594f, x));
-    float p = 1.9875692e-4f;
-    p = fma_rn(p, r, 1.3981999e-3f);
-    p = fma_rn(p, r, 8.333452e-3f);
-    p = fma_rn(p, r, 4.1665796e-2f);
-    p = fma_rn(p, r, 0.16666665f);
-    p = fma_rn(p, r, 0.5f);
-    float y = add_rn(fma_rn(p, mul_rn(r, r), r), 1.0f);
     // n lies within -126 and 127 (0 for NaN): the exponent's bits are a normal number's.
-    return mul_rn(y, __uint_as_float(static_cast<uint32_t>(round_even(n) + 127) << 23));
+    return mul_rn(exp_near(x, n), __uint_as_float(static_cast<uint32_t>(round_even(n) + 127) << 23));
 }

@@ -1,32 +1,16 @@
 // A warp's part of attention: the online softmax of its queries over positions that its block has staged.
 #pragma once
 
-#include "kv.cuh"
+#include "work.cuh"
 
 namespace attention {
 
-// Positions of one step of the softmax, and its tiles.
-constexpr int SPAN = 64;
-constexpr int SPAN_TILES = SPAN / TILE;
-// Steps of a piece.
-constexpr int PIECE_SPANS = 4;
 // Elements of a head that a warp's lanes have 2 each of.
 constexpr int COLUMNS = 2 * WARP;
 
 struct alignas(16) Four {
     float x[4];
 };
-
-struct Seen {
-    int first;
-    int position;
-};
-
-// What a row attends to; `window` 0: all before it.
-BN_DEVICE Seen seen_from(int position, int window) {
-    int first = position + 1 - window;
-    return {window > 0 && first > 0 ? first : 0, position};
-}
 
 // The block's shared memory.
 struct Stage {
@@ -61,24 +45,6 @@ template <int N, int D> struct State {
         }
     }
 };
-
-// The factor of what was summed relative to `max`, now that `high` is the maximum.
-BN_DEVICE float decay(float max, float high) {
-    return max == high ? 1.0f : bn_exp(add_rn(max, -high));
-}
-
-// Positions of a span, counted from its start.
-struct Part {
-    int from;
-    int to;
-};
-
-BN_DEVICE Part part_of(Seen seen, int start) {
-    int from = seen.first - start, to = seen.position + 1 - start;
-    from = from > 0 ? from : 0;
-    to = to < SPAN ? to : SPAN;
-    return {from, to > from ? to : from};
-}
 
 // Scores of 2 positions, from 2 lane() on, for each query. Those that nobody sees are computed of what stands there.
 template <int KIND, int N> BN_DEVICE void score(const Stage &stage, int head_dim, float (&dots)[N][2]) {

@@ -131,6 +131,25 @@ BN_KERNEL(try_odd_copy)(const float *x, int shift) {
     copy_async16(shared + shift, x);
 }
 
+// Copies four matrices x [4, 8, 8] of halves to shared memory by 4 bytes, rows 48 bytes apart, `shift` bytes from its start
+// on, and loads them as they are and transposed: out [2, 4, 32] words.
+BN_KERNEL(try_matrices)(const uint16_t *x, uint32_t *out, int shift) {
+    BN_SHARED(shared);
+    for (int i = lane(); i < 128; i += WARP) {
+        copy_async4(shared + i / 4 * 48 + i % 4 * 4, x + 2 * i);
+    }
+    copy_async_commit();
+    copy_async_wait<0>();
+    sync_warp();
+    uint32_t plain[4], transposed[4];
+    load_matrices(plain, shared + lane() * 48 + shift);
+    load_transposed(transposed, shared + lane() * 48 + shift);
+    for (int i = 0; i < 4; i++) {
+        out[i * WARP + lane()] = plain[i];
+        out[(4 + i) * WARP + lane()] = transposed[i];
+    }
+}
+
 // d [16, 8] += a [16, k] b [8, k] for one fragment of each; bytes (k = 32), f16 or bf16 (k = 16). Each lane reads what
 // the PTX ISA's formulas for its elements say, one by one. Of bytes also the first `columns` alone, 16.
 BN_KERNEL(try_mma_s8)(const int8_t *a, const int8_t *b, int *d, int columns) {
@@ -285,6 +304,25 @@ TEST(emulation_copies) {
     CHECK(dies("not shared", [&] { launch(bn_try_odd_copy, 1, 32, 64, x.data(), 64); }));
 }
 
+TEST(emulation_matrices) {
+    std::vector<uint16_t> x(4 * 64);
+    for (size_t i = 0; i < x.size(); i++) {
+        x[i] = static_cast<uint16_t>(i);
+    }
+    std::vector<uint32_t> out(2 * 4 * 32);
+    launch(bn_try_matrices, 1, 32, 32 * 48, x.data(), out.data(), 0);
+    for (unsigned i = 0; i < 4; i++) {
+        for (unsigned l = 0; l < 32; l++) {
+            // Row l / 4, columns 2 (l % 4) and the next; transposed the other way around.
+            unsigned plain = 64 * i + 8 * (l / 4) + 2 * (l % 4), across = 64 * i + 8 * (2 * (l % 4)) + l / 4;
+            CHECK(out[i * 32 + l] == (plain | (plain + 1) << 16));
+            CHECK(out[(4 + i) * 32 + l] == (across | (across + 8) << 16));
+        }
+    }
+    CHECK(dies("not aligned", [&] { launch(bn_try_matrices, 1, 32, 32 * 48, x.data(), out.data(), 4); }));
+    CHECK(dies("not shared", [&] { launch(bn_try_matrices, 1, 32, 32 * 48, x.data(), out.data(), 48); }));
+}
+
 TEST(emulation_mma_of_bytes) {
     Random random(7);
     for (int round = 0; round < 8; round++) {
@@ -326,17 +364,35 @@ TEST(emulation_mma_of_halves) {
                 v = bf16 != 0 ? static_cast<uint16_t>(__float_as_uint(x) >> 16) : float_to_half(x);
             }
         }
-        launch(bn_try_mma_16, 1, 32, 0, a.data(), b.data(), d.data(), bf16);
-        for (int m = 0; m < 16; m++) {
-            for (int n = 0; n < 8; n++) {
-                double want = static_cast<double>(before[m * 8 + n]);
-                for (int k = 0; k < 16; k++) {
-                    want += static_cast<double>(value(a[m * 16 + k])) * static_cast<double>(value(b[n * 16 + k]));
+        for (bool cuts : {false, true}) {
+            d = before;
+            emulation::cuts_sums = cuts;
+            launch(bn_try_mma_16, 1, 32, 0, a.data(), b.data(), d.data(), bf16);
+            emulation::cuts_sums = false;
+            for (int m = 0; m < 16; m++) {
+                for (int n = 0; n < 8; n++) {
+                    double want = static_cast<double>(before[m * 8 + n]), most = std::fabs(want);
+                    for (int k = 0; k < 16; k++) {
+                        want += static_cast<double>(value(a[m * 16 + k])) * static_cast<double>(value(b[n * 16 + k]));
+                        most = std::max(most, std::fabs(want));
+                    }
+                    CHECK_NEAR(d[m * 8 + n], want, 4e-6 * (1 + most));
                 }
-                CHECK_NEAR(d[m * 8 + n], want, 4e-6 * (1 + std::fabs(want)));
             }
         }
     }
+}
+
+// What is too small beside the largest is lost, and a product with 0 takes no part.
+TEST(emulation_cut_sums) {
+    float x[8] = {1.0f, 0x1p-26f, -0x1p-26f}, y[8] = {1.0f, 1.0f, 1.0f}, zeros[8] = {};
+    CHECK(emulation::cut_sum(0.0f, x, y) == 1.0f);
+    CHECK(emulation::cut_sum(-1.0f, x, y) == 0.0f);
+    x[1] = x[2] = 0x1p-25f;
+    CHECK(emulation::cut_sum(-1.0f, x, y) == 0x1p-24f);
+    CHECK(emulation::cut_sum(0x1.fffffep0f, x, y) == 0x1.7ffffep1f);
+    x[0] = 60000.0f;
+    CHECK(emulation::cut_sum(0x1.fffffep-20f, x, zeros) == 0x1.fffffep-20f);
 }
 
 TEST(emulation_conversions) {
@@ -352,6 +408,7 @@ TEST(emulation_conversions) {
     CHECK(float_to_half(1 + 0x1p-11f) == 0x3c00 && float_to_half(1 + 3 * 0x1p-11f) == 0x3c02);
     CHECK(float_to_half(0x1p-25f) == 0 && float_to_half(3 * 0x1p-25f) == 2 && float_to_half(-0x1.8p-25f) == 0x8001);
     CHECK(float_to_half(65519.0f) == 0x7bff && float_to_half(65520.0f) == 0x7c00 && float_to_half(0x1.ffep-15f) == 0x0400);
+    CHECK(pack_halves(1.0f, -2.0f) == 0xc0003c00);
     CHECK(dp4a(0x7f80ff01, 0x7f80fe02, 5) == 5 + 127 * 127 + 128 * 128 + 2 + 2);
     CHECK(__byte_perm(0x33221100, 0x77665544, 0x7531) == 0x77553311 && __byte_perm(0x80, 0, 0x8000) == 0xff808080);
 }

@@ -14,6 +14,10 @@ use std::ops::Range;
 const WARPS: usize = 8;
 /// Queries of a warp, at most.
 const QUERIES: usize = 4;
+/// With KV in F16: rows of a tensor core's operand.
+const HALVES_QUERIES: usize = 16;
+/// Warps of a block of decode with KV in F16: each has a part of a piece.
+const HALVES_DECODE_WARPS: usize = 4;
 /// Bytes of the states of pieces, at most; beyond, each row's context is one task's.
 const STATES_BYTES: usize = 64 << 20;
 /// Positions that a block stages at a time, by their tiles.
@@ -75,11 +79,6 @@ impl Attend<'_> {
         runs
     }
 
-    /// Dynamic shared memory of a block.
-    fn shared(&self, warps: usize, queries: usize) -> usize {
-        shared(self.layout, warps, queries)
-    }
-
     /// A task is `[first row, queries from, to, block table]`, rows counted from the run's first.
     fn tasks(&self, run: &Run, most: usize) -> Result<Vec<u32>> {
         let mut tasks = Vec::new();
@@ -106,16 +105,40 @@ impl Attend<'_> {
     }
 }
 
-/// Dynamic shared memory of a block of so many warps, with so many queries each.
+/// The blocks of a launch.
+struct Blocks {
+    warps: usize,
+    /// Queries of a task, at most.
+    most: usize,
+    /// Dynamic shared memory.
+    shared: usize,
+}
+
+/// Dynamic shared memory of a block of so many warps, with so many queries each, KV not in F16.
 fn shared(layout: &KvLayout, warps: usize, queries: usize) -> usize {
     let (dim, kind) = (layout.head_dim, layout.kind);
-    let element = match kind {
-        KvType::F32 => 4,
-        KvType::F16 => 2,
-        KvType::Int8 => 1,
-    };
+    let element = if kind == KvType::Int8 { 1 } else { 4 };
     let tiles = SPAN_TILES * (2 * kind.tile_bytes(dim) + 16 * element);
     tiles + warps * queries * 4 * (dim.next_multiple_of(4) + 64 + 1)
+}
+
+/// Of decode with KV in F16, by `HEADS`.
+fn halves_decode_shared(width: usize) -> usize {
+    24 * (8 * width + 256).max(2048) + 64 * width + 18240
+}
+
+/// Of a prompt with KV in F16, by `HEADS`.
+fn halves_prefill_shared(width: usize, warps: usize) -> usize {
+    let buffers = if width <= 128 { 2 } else { 1 };
+    buffers * (256 * width + 1024) + warps * (128 * width + 320)
+}
+
+/// What is needed of a block's shared memory for all of attention's kernels, with so many warps at most.
+fn needs(layout: &KvLayout, warps: usize) -> usize {
+    match (layout.kind, HEADS.iter().find(|width| layout.head_dim <= **width)) {
+        (KvType::F16, Some(&width)) => halves_prefill_shared(width, warps).max(halves_decode_shared(width)),
+        _ => shared(layout, warps, QUERIES),
+    }
 }
 
 /// Bytes of the states of so many pieces of each of `rows` rows.
@@ -221,12 +244,49 @@ impl CudaOps {
     fn warps(&self, layout: &KvLayout, wanted: usize) -> Result<usize> {
         let most = self.facts().shared_bytes;
         let mut halves = (0..).map(|n| wanted >> n).take_while(|warps| *warps > 0);
-        halves.find(|warps| shared(layout, *warps, QUERIES) <= most).ok_or_else(|| {
+        halves.find(|warps| needs(layout, *warps) <= most).ok_or_else(|| {
             let (dim, kind) = (layout.head_dim, layout.kind.name());
             Error::unsupported(format!(
                 "KV in {kind} with heads of {dim} elements: a block of the device has {most} bytes of shared memory"
             ))
         })
+    }
+
+    /// For queries whose contexts are divided; `width`: in `HEADS`.
+    fn decode_blocks(&self, attend: &Attend, width: usize, run: &Run) -> Result<Blocks> {
+        if attend.layout.kind == KvType::F16 {
+            let shared = halves_decode_shared(HEADS[width]);
+            return Ok(Blocks { warps: HALVES_DECODE_WARPS, most: HALVES_QUERIES, shared });
+        }
+        let warps = self.warps(attend.layout, WARPS / 2)?;
+        let most = warps * QUERIES;
+        let widest = attend.widest(run, most);
+        // As the kernel chooses.
+        let queries = [1, 2].into_iter().find(|n| widest <= n * warps).unwrap_or(QUERIES);
+        Ok(Blocks { warps, most, shared: shared(attend.layout, warps, queries) })
+    }
+
+    /// For queries that see their whole contexts. With KV in F16 so few of them share K and V that all of the device has
+    /// something to do, where that makes no second round.
+    fn prefill_blocks(&self, attend: &Attend, width: usize, run: &Run) -> Result<Blocks> {
+        let mut warps = self.warps(attend.layout, WARPS)?;
+        if attend.layout.kind != KvType::F16 {
+            return Ok(Blocks {
+                warps,
+                most: warps * QUERIES,
+                shared: shared(attend.layout, warps, QUERIES),
+            });
+        }
+        let seqs = &attend.paging.batch.seqs[run.seqs.clone()];
+        let tasks = |most: usize| -> usize {
+            seqs.iter().map(|seq| (seq.rows as usize * attend.group()).div_ceil(most)).sum()
+        };
+        let processors = self.facts().multiprocessors as usize;
+        while warps > 1 && tasks(warps / 2 * HALVES_QUERIES) * attend.how.shape.kv_heads <= processors {
+            warps /= 2;
+        }
+        let shared = halves_prefill_shared(HEADS[width], warps);
+        Ok(Blocks { warps, most: warps * HALVES_QUERIES, shared })
     }
 
     /// Refuses KV that no kernel of ours takes on this device. `Unsupported`.
@@ -250,16 +310,12 @@ impl CudaOps {
     ) -> Result<()> {
         let s = attend.how.shape;
         let (slots, rows) = (attend.pieces(1), run.rows.len());
-        let warps = self.warps(attend.layout, WARPS / 2)?;
-        let widest = attend.widest(run, warps * QUERIES);
-        // As the kernel chooses.
-        let queries = [1, 2].into_iter().find(|n| widest <= n * warps).unwrap_or(QUERIES);
-        let (tasks, mut args) = self.attend_args(attend, run, warps * QUERIES)?;
+        let Blocks { warps, most, shared } = self.decode_blocks(attend, width, run)?;
+        let (tasks, mut args) = self.attend_args(attend, run, most)?;
         let states = self.bytes(states(s, rows, slots))?;
         args.insert(0, states.arg()?);
         args.push(Arg::int(slots));
-        let (grid, shared) =
-            ([tasks, s.kv_heads, attend.pieces(attend.most_rows(run))], attend.shared(warps, queries));
+        let grid = [tasks, s.kv_heads, attend.pieces(attend.most_rows(run))];
         // SAFETY: states `[rows, heads, slots, head_dim + 32]`; the rest as `paging` was checked.
         unsafe { self.launch(&kernels.decode[width], grid, 32 * warps, shared, &args)? };
         let first = run.rows.start;
@@ -288,9 +344,8 @@ impl CudaOps {
         out: &Part,
     ) -> Result<()> {
         let s = attend.how.shape;
-        let warps = self.warps(attend.layout, WARPS)?;
-        let shared = attend.shared(warps, QUERIES);
-        let (tasks, mut args) = self.attend_args(attend, run, warps * QUERIES)?;
+        let Blocks { warps, most, shared } = self.prefill_blocks(attend, width, run)?;
+        let (tasks, mut args) = self.attend_args(attend, run, most)?;
         args.insert(0, at_column(out.address()?, run.rows.start * s.heads * s.head_dim));
         // SAFETY: as in `decode`.
         unsafe { self.launch(&kernels.prefill[width], [tasks, s.kv_heads, 1], 32 * warps, shared, &args) }

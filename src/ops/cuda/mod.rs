@@ -1,5 +1,5 @@
 //! The operations on an NVIDIA device: the same steps as `FusedOps`, by the kernels of `cuda/kernels`, with the same bits
-//! but for products of F16 and BF16 weights.
+//! but for products of F16 and BF16 weights and attention with KV in F16.
 //!
 //! Everything is given to one stream, so each operation sees what those before it wrote; the host waits where it reads.
 

@@ -1,0 +1,561 @@
+// The kernels of attention for KV in F16: how `halves.cuh` is given its rows of q, K and V.
+//
+// A prompt's block has up to 8 warps of 16 queries, all of one sequence and one KV head, which share spans of K and V. For
+// 2,048 tokens with 20 heads of 128 elements, 5 of K and V, in 30 layers that are 1,200 spans for each of an H200's 132
+// multiprocessors. One costs a block of 8 warps
+// - 2,048 mma: 2,048 cycles of four tensor cores at 989e12 operations a second, of which mma.sync is said to reach two thirds
+// - 8 x 40 KiB from shared memory without bank conflicts (K, V and q for each warp): 2,560 cycles
+// - some 1,250 instructions a warp, 650 of them the softmax's (nvcc 13.0 for sm_90): 2,500 cycles of four schedulers.
+// These run beside each other, as warps meet at one barrier a span: 3,300 to 4,500 cycles, 2.3 to 3.1 ms in all.
+//
+// When tokens are generated a block has up to 16 queries and a piece of 256 positions. Each of its 4 warps computes the
+// scores of one span, then a quarter of the columns over all four, and copies just what it needs itself: with heads of 128
+// elements 5 of 6 steps of 2 KiB of K, then of 1 KiB of V, are under way in each warp; a multiprocessor has room for 3
+// blocks, so for 120 KiB, or 60. Reading at 4.8 TB/s with 0.8 us of delay (assumed) takes 29 KiB for each of 132. The mma of
+// rows that are not there cost nothing that is missed: 256 in each warp, for 128 KiB that take 3.5 us to come.
+#pragma once
+
+#include "halves.cuh"
+
+namespace attention {
+
+// Tiles of a span that are in sight.
+BN_DEVICE Part tiles_of(Seen all, int span) {
+    int begin = all.first / TILE - span * SPAN_TILES, end = all.position / TILE + 1 - span * SPAN_TILES;
+    return {begin > 0 ? begin : 0, end < SPAN_TILES ? end : SPAN_TILES};
+}
+
+BN_DEVICE const unsigned char *tile_at(const Work &work, const unsigned char *data, int index) {
+    return data + tile_offset<KV_F16>(work.paging, work.table, work.kv_head, index);
+}
+
+// Begins to copy a tile of K: two pieces for each element of the head. By a warp.
+BN_DEVICE void copy_keys(unsigned char *to, const unsigned char *tile, int head_dim) {
+    for (int i = lane(); i < 2 * head_dim; i += WARP) {
+        copy_async16(to + key_place(i), tile + 16 * i);
+    }
+}
+
+// Begins to copy columns `first` to `first + COUNT` of a tile of V, as far as the head has them. By a warp.
+template <int COUNT>
+BN_DEVICE void copy_values(unsigned char *to, const unsigned char *tile, int head_dim, int first) {
+    constexpr int STRIDE = ROW_BYTES<COUNT>;
+    int bytes = 2 * min(head_dim - first, COUNT);
+    if (head_dim % 8 == 0) {
+        constexpr int PIECES = COUNT / 8;
+        for (int i = lane(); i < TILE * PIECES; i += WARP) {
+            int row = i / PIECES, at = i % PIECES * 16;
+            if (at < bytes) {
+                copy_async16(to + row * STRIDE + at, tile + 2 * (row * head_dim + first) + at);
+            }
+        }
+    } else {
+        // Rows begin at any 4 bytes.
+        constexpr int PIECES = COUNT / 2;
+        for (int i = lane(); i < TILE * PIECES; i += WARP) {
+            int row = i / PIECES, at = i % PIECES * 4;
+            if (at < bytes) {
+                copy_async4(to + row * STRIDE + at, tile + 2 * (row * head_dim + first) + at);
+            }
+        }
+    }
+}
+
+// A warp's queries.
+struct Queries {
+    int from;
+    int to;
+    // What any and what each of them sees.
+    Seen any;
+    Seen each;
+    // Of this lane's two rows; where there are fewer, as the last one.
+    Seen of[2];
+
+    // Whether one of them sees something of a span, and whether all see all of it.
+    __device__ __forceinline__ bool see(int span) const {
+        return any.first < (span + 1) * SPAN && any.position >= span * SPAN;
+    }
+    __device__ __forceinline__ bool see_all(int span) const {
+        return each.first <= span * SPAN && each.position >= (span + 1) * SPAN - 1;
+    }
+    __device__ __forceinline__ Parts parts(int span) const {
+        return {{part_of(of[0], span * SPAN), part_of(of[1], span * SPAN)}};
+    }
+    // Of a row of this lane; at least `to` where there is none.
+    __device__ __forceinline__ int number(int row) const { return from + lane() / 4 + 8 * row; }
+};
+
+BN_DEVICE Queries queries_of(const Work &work, int from) {
+    constexpr Seen NOTHING = {0, -1};
+    Queries queries = {from, min(from + QUERIES, work.to), NOTHING, NOTHING, {NOTHING, NOTHING}};
+    if (from >= queries.to) {
+        return queries;
+    }
+    queries.any = seen_by_any(work, from, queries.to);
+    queries.each = seen_by_each(work, from, queries.to);
+    BN_UNROLL
+    for (int r = 0; r < 2; r++) {
+        queries.of[r] = work.seen(min(queries.number(r), queries.to - 1));
+    }
+    return queries;
+}
+
+// A prompt's block in shared memory: spans of K and V, then for each warp its q, their units and their totals.
+template <int D> struct Prompt {
+    // Where there is room for two spans, one is copied while the other is used; else K while V is, and V while K is.
+    static constexpr int BUFFERS = D <= 128 ? 2 : 1;
+    static constexpr int KEYS = SPAN * 2 * D;
+    static constexpr int VALUES = SPAN * ROW_BYTES<D>;
+    static constexpr int SPANS = BUFFERS * (KEYS + VALUES);
+    static constexpr int Q = QUERIES * Q_BYTES<D>;
+    static constexpr int UNITS = QUERIES * 4;
+    static constexpr int TOTALS = QUERIES * D * 4;
+};
+
+// Begins to copy tiles `first` to `last` of a span as far as they are in sight: the first four are those of K, the others
+// of V. A warp takes a tile: to find one takes a division.
+template <int D> BN_DEVICE void request(const Work &work, int span, Seen all, unsigned char *to, int first, int last) {
+    Part tiles = tiles_of(all, span);
+    for (int n = first + warp(); n < last; n += static_cast<int>(blockDim.x) / WARP) {
+        int t = n % SPAN_TILES;
+        if (t < tiles.from || t >= tiles.to) {
+            continue;
+        }
+        if (n < SPAN_TILES) {
+            copy_keys(to + t * TILE * 2 * D, tile_at(work, work.keys, span * SPAN_TILES + t), work.paging.head_dim);
+        } else {
+            unsigned char *values = to + Prompt<D>::KEYS + t * TILE * ROW_BYTES<D>;
+            copy_values<D>(values, tile_at(work, work.values, span * SPAN_TILES + t), work.paging.head_dim, 0);
+        }
+    }
+}
+
+// The online softmax of a warp's queries, over a piece.
+template <int D> struct Running {
+    Values<D / UNIT> values;
+    Pair sums;
+    Pair max;
+
+    __device__ __forceinline__ void clear() {
+        BN_UNROLL
+        for (auto &some : values) {
+            some[0] = some[1] = some[2] = some[3] = 0.0f;
+        }
+        sums = {{0.0f, 0.0f}};
+        max = {{-INFINITY, -INFINITY}};
+    }
+};
+
+// Makes weights of a span's scores, and what was summed relative to the new maximum.
+template <int D, bool CHECK>
+BN_DEVICE void soften(Scores &scores, const Parts &parts, const Pair &units, Running<D> &running) {
+    Pair high = highest<CHECK>(scores, parts, units), keep;
+    BN_UNROLL
+    for (int r = 0; r < 2; r++) {
+        high.of[r] = fmaxf(running.max.of[r], high.of[r]);
+        keep.of[r] = decay(running.max.of[r], high.of[r]);
+    }
+    running.max = high;
+    Pair sums = weigh<CHECK>(scores, parts, units, high);
+    BN_UNROLL
+    for (int r = 0; r < 2; r++) {
+        running.sums.of[r] = add_rn(mul_rn(running.sums.of[r], keep.of[r]), sums.of[r]);
+    }
+    shrink(running.values, keep);
+}
+
+// A warp's total over pieces, whose values lie in shared memory: [row of the lane, 8 columns, lane].
+template <int D> struct Total {
+    Two *values;
+    Pair sums;
+    Pair max;
+
+    __device__ __forceinline__ Two &at(int row, int n) { return values[(row * (D / 8) + n) * WARP + lane()]; }
+
+    // Adds piece `index` to those rows that see something of it.
+    __device__ __forceinline__ void add(const Running<D> &piece, const Queries &queries, int index) {
+        BN_UNROLL
+        for (int r = 0; r < 2; r++) {
+            Seen seen = queries.of[r];
+            if (index == seen.first / PIECE) {
+                begin(piece, r);
+            } else if (index > seen.first / PIECE && index <= seen.position / PIECE) {
+                merge(piece, r);
+            }
+        }
+    }
+
+    __device__ __forceinline__ void begin(const Running<D> &piece, int r) {
+        max.of[r] = piece.max.of[r];
+        sums.of[r] = piece.sums.of[r];
+        BN_UNROLL
+        for (int n = 0; n < D / 8; n++) {
+            at(r, n) = two_of(piece.values, n, r);
+        }
+    }
+
+    // As `merge` of softmax.cuh.
+    __device__ __forceinline__ void merge(const Running<D> &piece, int r) {
+        float high = piece.max.of[r] > max.of[r] ? piece.max.of[r] : max.of[r];
+        float a = decay(max.of[r], high), b = decay(piece.max.of[r], high);
+        max.of[r] = high;
+        sums.of[r] = add_rn(mul_rn(sums.of[r], a), mul_rn(piece.sums.of[r], b));
+        BN_UNROLL
+        for (int n = 0; n < D / 8; n++) {
+            Two own = two_of(piece.values, n, r);
+            Two &total = at(r, n);
+            total.x[0] = add_rn(mul_rn(total.x[0], a), mul_rn(own.x[0], b));
+            total.x[1] = add_rn(mul_rn(total.x[1], a), mul_rn(own.x[1], b));
+        }
+    }
+
+    // As `finish` of softmax.cuh, of sums of which the other 12 are 0.
+    __device__ __forceinline__ void finish(const Work &work, const Queries &queries, float *out) {
+        BN_UNROLL
+        for (int r = 0; r < 2; r++) {
+            float sum = add_rn(sums.of[r], shfl_xor(sums.of[r], 1));
+            float inverse = div_rn(1.0f, add_rn(sum, shfl_xor(sum, 2)));
+            if (queries.number(r) >= queries.to) {
+                continue;
+            }
+            float *to = out + work.number_of(queries.number(r)) * work.paging.head_dim;
+            BN_UNROLL
+            for (int n = 0; n < D / 8; n++) {
+                if (position_of(n, 0) < work.paging.head_dim) {
+                    Two total = at(r, n);
+                    Two own = {{mul_rn(total.x[0], inverse), mul_rn(total.x[1], inverse)}};
+                    *reinterpret_cast<Two *>(to + position_of(n, 0)) = own;
+                }
+            }
+        }
+    }
+};
+
+// Adds a span whose scores are known.
+template <int D, bool CHECK>
+BN_DEVICE void add_span(Scores &scores, const Parts &parts, const unsigned char *values, Running<D> &running) {
+    BN_UNROLL
+    for (int t = 0; t < SPAN_TILES; t++) {
+        add_values<D / UNIT, CHECK>(running.values, left_of(scores, t), values + t * TILE * ROW_BYTES<D>, ROW_BYTES<D>, parts,
+                                    t);
+    }
+}
+
+// A block's queries over all that they see.
+template <int D> BN_DEVICE void prefill_halves(const Work &work, unsigned char *shared, float *out) {
+    using Block = Prompt<D>;
+    unsigned char *q = shared + Block::SPANS + warp() * (Block::Q + Block::UNITS + Block::TOTALS);
+    float *units = reinterpret_cast<float *>(q + Block::Q);
+    Total<D> total;
+    total.values = reinterpret_cast<Two *>(q + Block::Q + Block::UNITS);
+    Running<D> running;
+    running.clear();
+    auto buffer = [&](int span) { return shared + (span % Block::BUFFERS) * (Block::KEYS + Block::VALUES); };
+    // Elements behind the head's end, and positions that nobody sees, are 0.
+    for (int at = 16 * static_cast<int>(threadIdx.x); at < Block::SPANS; at += 16 * static_cast<int>(blockDim.x)) {
+        *reinterpret_cast<uint4 *>(shared + at) = make_uint4(0, 0, 0, 0);
+    }
+    sync_block();
+
+    Seen all = seen_by_any(work, work.from, work.to);
+    int begin = all.first / SPAN, end = all.position / SPAN + 1, steps = (work.paging.head_dim + 15) / 16;
+    // With one buffer the values are requested when the block is done with those before them.
+    constexpr int AHEAD = Block::BUFFERS == 2 ? 2 * SPAN_TILES : SPAN_TILES;
+    request<D>(work, begin, all, buffer(begin), 0, AHEAD);
+    copy_async_commit();
+    Queries queries = queries_of(work, work.from + warp() * QUERIES);
+    Pair unit = {{1.0f, 1.0f}};
+    if (queries.from < queries.to) {
+        stage_halves<D>(work, queries.from, QUERIES, q, units);
+        sync_warp();
+        unit = {{units[lane() / 4], units[lane() / 4 + 8]}};
+    }
+    for (int span = begin; span < end; span++) {
+        unsigned char *keys = buffer(span), *values = keys + Block::KEYS;
+        copy_async_wait<0>();
+        sync_block();
+        if constexpr (Block::BUFFERS == 1) {
+            request<D>(work, span, all, keys, AHEAD, 2 * SPAN_TILES);
+        } else if (span + 1 < end) {
+            request<D>(work, span + 1, all, buffer(span + 1), 0, AHEAD);
+        }
+        copy_async_commit();
+        bool sees = queries.see(span), check = sees && !queries.see_all(span);
+        Parts parts = queries.parts(span);
+        Scores scores;
+        if (sees) {
+            clear(scores);
+            BN_UNROLL_BY(4)
+            for (int step = 0; step < steps; step++) {
+                add_scores<D>(scores, q + 32 * step, keys + 2 * UNIT * TILE * step, TILE * 2 * D);
+            }
+            check ? soften<D, true>(scores, parts, unit, running) : soften<D, false>(scores, parts, unit, running);
+        }
+        if constexpr (Block::BUFFERS == 1) {
+            copy_async_wait<0>();
+            sync_block();
+            if (span + 1 < end) {
+                request<D>(work, span + 1, all, keys, 0, AHEAD);
+            }
+            copy_async_commit();
+        }
+        if (sees) {
+            check ? add_span<D, true>(scores, parts, values, running) : add_span<D, false>(scores, parts, values, running);
+        }
+        if (queries.from < queries.to && ((span + 1) % PIECE_SPANS == 0 || span + 1 == end)) {
+            total.add(running, queries, span / PIECE_SPANS);
+            running.clear();
+        }
+    }
+    copy_async_wait<0>();
+    if (queries.from < queries.to) {
+        total.finish(work, queries, out);
+    }
+}
+
+// A block of decode in shared memory.
+template <int D> struct Decode {
+    static constexpr int WARPS = PIECE_SPANS;
+    // Of a warp.
+    static constexpr int COLUMNS = D / WARPS;
+    // A step: 16 elements of the keys of a span, or a tile's columns of V.
+    static constexpr int VALUES = TILE * ROW_BYTES<COLUMNS>;
+    static constexpr int STEP = VALUES > SPAN * 2 * UNIT ? VALUES : SPAN * 2 * UNIT;
+    static constexpr int STEPS = 6;
+
+    unsigned char *steps;
+    unsigned char *q;
+    // [16 tiles, 2, 32] of 16 bytes: `Left` of each lane.
+    uint4 *weights;
+    // [16]
+    float *units;
+    // [4, 16], of a span: the largest scores, how what was summed shrinks, and 4 sums of each row's weights.
+    float *highs;
+    float *keeps;
+    float *sums;
+
+    __device__ __forceinline__ explicit Decode(unsigned char *shared) {
+        steps = shared + warp() * STEPS * STEP;
+        q = shared + WARPS * STEPS * STEP;
+        weights = reinterpret_cast<uint4 *>(q + QUERIES * Q_BYTES<D>);
+        units = reinterpret_cast<float *>(weights + PIECE_SPANS * SPAN_TILES * 2 * WARP);
+        highs = units + QUERIES;
+        keeps = highs + PIECE_SPANS * QUERIES;
+        sums = keeps + PIECE_SPANS * QUERIES;
+    }
+};
+
+// What a warp copies, step by step: keys of its span, then its columns of the piece's tiles in sight.
+template <int D> struct Steps {
+    const Work &work;
+    const Decode<D> &block;
+    // Of its span; steps of keys, 0 where nobody sees it.
+    const unsigned char *key_tiles[SPAN_TILES];
+    int keys;
+    // Tiles of V, from position 0 on.
+    int tile;
+    int count;
+
+    __device__ __forceinline__ Steps(const Work &work, const Decode<D> &block, Seen all, int span, int begin, int end)
+        : work(work), block(block) {
+        Part tiles = tiles_of(all, span);
+        bool sees = span >= begin && span < end;
+        BN_UNROLL
+        for (int t = 0; t < SPAN_TILES; t++) {
+            bool has = sees && t >= tiles.from && t < tiles.to;
+            key_tiles[t] = has ? tile_at(work, work.keys, span * SPAN_TILES + t) : nullptr;
+        }
+        keys = sees ? (work.paging.head_dim + UNIT - 1) / UNIT : 0;
+        tile = max(all.first / TILE, begin * SPAN_TILES);
+        count = min(all.position / TILE + 1, end * SPAN_TILES) - tile;
+    }
+
+    __device__ __forceinline__ unsigned char *place(int step) const {
+        return block.steps + step % Decode<D>::STEPS * Decode<D>::STEP;
+    }
+
+    // Begins a step's copies, none behind the last one, and ends their group.
+    __device__ __forceinline__ void request(int step) const {
+        if (step < keys) {
+            request_key(step);
+        } else if (step < keys + count) {
+            const unsigned char *from = tile_at(work, work.values, tile + step - keys);
+            copy_values<Decode<D>::COLUMNS>(place(step), from, work.paging.head_dim, warp() * Decode<D>::COLUMNS);
+        }
+        copy_async_commit();
+    }
+
+    // An element of a tile is 32 bytes; zeros behind the head's end.
+    __device__ __forceinline__ void request_key(int step) const {
+        bool has = UNIT * step + lane() / 2 < work.paging.head_dim;
+        BN_UNROLL
+        for (int t = 0; t < SPAN_TILES; t++) {
+            unsigned char *to = place(step) + t * 2 * UNIT * TILE + key_place(lane());
+            if (key_tiles[t] == nullptr) {
+                continue;
+            }
+            if (has) {
+                copy_async16(to, key_tiles[t] + 2 * UNIT * TILE * step + 16 * lane());
+            } else {
+                *reinterpret_cast<uint4 *>(to) = make_uint4(0, 0, 0, 0);
+            }
+        }
+    }
+
+    // Waits for a step, of which STEPS are requested from it on.
+    __device__ __forceinline__ const unsigned char *wait(int step) const {
+        copy_async_wait<Decode<D>::STEPS - 1>();
+        sync_warp();
+        return place(step);
+    }
+
+    // The warp has used a step.
+    __device__ __forceinline__ void next(int step) const {
+        sync_warp();
+        request(step + Decode<D>::STEPS);
+    }
+};
+
+// The weights of a warp's span, for all warps. `begin`: the first span of the piece that the block has.
+template <int D>
+BN_DEVICE void weigh_span(const Decode<D> &block, Scores &scores, const Queries &queries, int begin, int span, bool sees) {
+    int own = warp(), row = lane() / 4;
+    Pair units = {{block.units[row], block.units[row + 8]}}, high = {{-INFINITY, -INFINITY}};
+    Parts parts = queries.parts(span);
+    if (sees) {
+        high = highest<true>(scores, parts, units);
+        if (lane() % 4 == 0) {
+            block.highs[own * QUERIES + row] = high.of[0];
+            block.highs[own * QUERIES + row + 8] = high.of[1];
+        }
+    }
+    sync_block();
+    if (!sees) {
+        return;
+    }
+    BN_UNROLL
+    for (int r = 0; r < 2; r++) {
+        float before = -INFINITY;
+        for (int s = begin % PIECE_SPANS; s < own; s++) {
+            before = fmaxf(before, block.highs[s * QUERIES + row + 8 * r]);
+        }
+        high.of[r] = fmaxf(before, high.of[r]);
+        if (lane() % 4 == 0) {
+            block.keeps[own * QUERIES + row + 8 * r] = decay(before, high.of[r]);
+        }
+    }
+    Pair sums = weigh<true>(scores, parts, units, high);
+    BN_UNROLL
+    for (int r = 0; r < 2; r++) {
+        block.sums[(own * QUERIES + row + 8 * r) * 4 + lane() % 4] = sums.of[r];
+    }
+    BN_UNROLL
+    for (int t = 0; t < SPAN_TILES; t++) {
+        Left left = left_of(scores, t);
+        uint4 *to = block.weights + (own * SPAN_TILES + t) * 2 * WARP + lane();
+        to[0] = make_uint4(left.high[0], left.high[1], left.high[2], left.high[3]);
+        to[WARP] = make_uint4(left.low[0], left.low[1], left.low[2], left.low[3]);
+    }
+}
+
+// The weighted sums of a warp's columns, tile by tile of spans `begin` to `end`.
+template <int D>
+BN_DEVICE void add_piece(const Decode<D> &block, const Steps<D> &steps, const Queries &queries, int begin, int end,
+                         Values<D / 64> &values) {
+    int step = steps.keys, row = lane() / 4;
+    for (int span = begin; span < end; span++) {
+        const float *keeps = block.keeps + span % PIECE_SPANS * QUERIES;
+        shrink(values, {{keeps[row], keeps[row + 8]}});
+        Part tiles = tiles_of(queries.any, span);
+        bool check = !queries.see_all(span);
+        Parts parts = queries.parts(span);
+        for (int t = tiles.from; t < tiles.to; t++, step++) {
+            const uint4 *from = block.weights + (span % PIECE_SPANS * SPAN_TILES + t) * 2 * WARP + lane();
+            uint4 high = from[0], low = from[WARP];
+            Left left = {{high.x, high.y, high.z, high.w}, {low.x, low.y, low.z, low.w}};
+            const unsigned char *at = steps.wait(step);
+            constexpr int STRIDE = ROW_BYTES<Decode<D>::COLUMNS>;
+            check ? add_values<D / 64, true>(values, left, at, STRIDE, parts, t)
+                  : add_values<D / 64, false>(values, left, at, STRIDE, parts, t);
+            steps.next(step);
+        }
+    }
+}
+
+// Stores a warp's columns of the states that its queries have of piece `index`; the first warp also their sums and maxima.
+template <int D>
+BN_DEVICE void store_states(const Work &work, const Decode<D> &block, const Queries &queries, int begin, int end, int index,
+                            const Values<D / 64> &values, int slots, float *states) {
+    int dim = work.paging.head_dim;
+    BN_UNROLL
+    for (int r = 0; r < 2; r++) {
+        Seen seen = queries.of[r];
+        int slot = index - seen.first / PIECE, row = lane() / 4 + 8 * r;
+        if (queries.number(r) >= queries.to || slot < 0 || index > seen.position / PIECE) {
+            continue;
+        }
+        float *to = states + (work.number_of(queries.number(r)) * slots + slot) * state_floats(dim);
+        BN_UNROLL
+        for (int n = 0; n < 2 * (D / 64); n++) {
+            int d = warp() * Decode<D>::COLUMNS + position_of(n, 0);
+            if (d < dim) {
+                *reinterpret_cast<Two *>(to + d) = two_of(values, n, r);
+            }
+        }
+        if (warp() > 0) {
+            continue;
+        }
+        float sum = 0.0f, high = -INFINITY;
+        for (int span = begin; span < end; span++) {
+            int at = span % PIECE_SPANS * QUERIES + row;
+            sum = add_rn(mul_rn(sum, block.keeps[at]), block.sums[4 * at + lane() % 4]);
+            high = fmaxf(high, block.highs[at]);
+        }
+        to[dim + lane() % 4] = sum;
+        BN_UNROLL
+        for (int i = 4; i < TILE; i += 4) {
+            to[dim + i + lane() % 4] = 0.0f;
+        }
+        if (lane() % 4 == 0) {
+            to[dim + TILE] = high;
+        }
+    }
+}
+
+// A piece's states for all queries of a block.
+template <int D> BN_DEVICE void decode_halves(const Work &work, unsigned char *shared, int slots, float *states) {
+    Decode<D> block(shared);
+    Queries queries = queries_of(work, work.from);
+    Seen all = queries.any;
+    int index = all.first / PIECE + static_cast<int>(blockIdx.z);
+    if (index > all.position / PIECE) {
+        return;
+    }
+    int begin = max(all.first / SPAN, index * PIECE_SPANS), end = min(all.position / SPAN + 1, (index + 1) * PIECE_SPANS);
+    int span = index * PIECE_SPANS + warp();
+    Steps<D> steps(work, block, all, span, begin, end);
+    for (int step = 0; step < Decode<D>::STEPS; step++) {
+        steps.request(step);
+    }
+    constexpr int EACH = QUERIES / Decode<D>::WARPS;
+    stage_halves<D>(work, work.from + warp() * EACH, EACH, block.q + warp() * EACH * Q_BYTES<D>, block.units + warp() * EACH);
+    sync_block();
+    Scores scores;
+    clear(scores);
+    for (int step = 0; step < steps.keys; step++) {
+        add_scores<D>(scores, block.q + 2 * UNIT * step, steps.wait(step), 2 * UNIT * TILE);
+        steps.next(step);
+    }
+    weigh_span(block, scores, queries, begin, span, steps.keys > 0);
+    sync_block();
+    Values<D / 64> values;
+    BN_UNROLL
+    for (auto &some : values) {
+        some[0] = some[1] = some[2] = some[3] = 0.0f;
+    }
+    add_piece(block, steps, queries, begin, end, values);
+    store_states(work, block, queries, begin, end, index, values, slots, states);
+    copy_async_wait<0>();
+}
+
+} // namespace attention

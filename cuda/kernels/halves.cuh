@@ -1,0 +1,283 @@
+// A warp's part of attention over K and V in F16, on tensor cores: 16 queries are the rows of mma's left operand.
+//
+// K and V are multiplied as they are stored. What they are multiplied with has two halves, high = f16(x) and low =
+// f16(x - high), one mma each, the high one first. Before that q is made a power of two larger or smaller, so that its
+// largest element is 2^14 to 2^15, and weights are 2^15 times what they are, which the sum of weights is too. So q has an
+// error of 2^-22 of an element or 2^-39 of the largest one, a weight one of 2^-22 of itself or 2^-40 of the heaviest.
+//
+// The order of sums is that of positions. A score adds up products of 16 elements of the head at a time. The softmax takes
+// 64 positions (a span): sums so far are made smaller once, for the largest score of all that the query sees there, then
+// products of 16 positions at a time are added. A lane sums the weights of every fourth pair of the span's positions by
+// itself; a query has four such sums. A position that a query does not see has the weight 0, which changes no sum: so we
+// assume of a tensor core, for finite factors. What is not finite is kept away from it (`add_values`). So it makes no
+// difference to a query which others are in its warp, or how far its block looks ahead.
+#pragma once
+
+#include "work.cuh"
+
+namespace attention {
+
+// Queries of a warp.
+constexpr int QUERIES = 16;
+// Columns of one ldmatrix of V: two of mma's right operands.
+constexpr int UNIT = 16;
+
+// Bytes of a staged row of so many halves: an odd number of 16 bytes, so that 8 rows below each other, which ldmatrix reads
+// together, lie in different banks.
+template <int COUNT> constexpr int ROW_BYTES = 2 * COUNT + 16;
+
+// A row of q: its high parts, then the low ones.
+template <int D> constexpr int Q_BYTES = ROW_BYTES<2 * D>;
+
+// Where piece `piece` (16 bytes) of a tile of K lies, of which an element of the head has two. Every other four elements
+// have theirs swapped, so that the first ones of 8 elements lie in different banks, and the second ones.
+BN_DEVICE int key_place(int piece) {
+    return 16 * (piece ^ (piece >> 3 & 1));
+}
+
+// x and y, and what is left of them, as halves: x in the low bits.
+BN_DEVICE void split_halves(float x, float y, uint32_t &high, uint32_t &low) {
+    high = pack_halves(x, y);
+    float left_x = add_rn(x, -half_to_float(static_cast<uint16_t>(high)));
+    float left_y = add_rn(y, -half_to_float(static_cast<uint16_t>(high >> 16)));
+    low = pack_halves(left_x, left_y);
+}
+
+// Stages queries `first` to `first + count` of the sequence, zeros where there are none, and for each the unit of its
+// scores, a power of two. By a warp.
+template <int D>
+BN_DEVICE void stage_halves(const Work &work, int first, int count, unsigned char *to, float *units) {
+    int dim = work.paging.head_dim;
+    for (int n = 0; n < count; n++) {
+        bool has = first + n < work.to;
+        const float *q = has ? work.q_of(first + n) : nullptr;
+        Two x[D / 64];
+        float most = 0.0f;
+        BN_UNROLL
+        for (int i = 0; i < D / 64; i++) {
+            int d = 64 * i + 2 * lane();
+            x[i] = {{0.0f, 0.0f}};
+            if (has && d < dim) {
+                x[i] = *reinterpret_cast<const Two *>(q + d);
+            }
+            most = fmaxf(most, fmaxf(fabsf(x[i].x[0]), fabsf(x[i].x[1])));
+        }
+        // The largest one's exponent; below 2^-112 as if it were that, so that both powers of two are normal numbers.
+        uint32_t exponent = __float_as_uint(warp_max(most)) >> 23;
+        exponent = exponent < 15 ? 15 : exponent > 254 ? 254 : exponent;
+        float larger = __uint_as_float((268 - exponent) << 23);
+        uint32_t *row = reinterpret_cast<uint32_t *>(to + n * Q_BYTES<D>);
+        BN_UNROLL
+        for (int i = 0; i < D / 64; i++) {
+            int at = 32 * i + lane();
+            split_halves(mul_rn(x[i].x[0], larger), mul_rn(x[i].x[1], larger), row[at], row[D / 2 + at]);
+        }
+        if (lane() == 0) {
+            units[n] = __uint_as_float((exponent - 14) << 23);
+        }
+    }
+}
+
+// Of a span: a lane has rows lane() / 4 (elements 0 and 1) and the eighth behind it (2 and 3), and of every 8 positions
+// numbers 2 (lane() % 4) and the next.
+using Scores = float[SPAN / 8][4];
+
+BN_DEVICE int position_of(int n, int e) {
+    return 8 * n + 2 * (lane() % 4) + e;
+}
+
+BN_DEVICE void clear(Scores &scores) {
+    BN_UNROLL
+    for (auto &some : scores) {
+        some[0] = some[1] = some[2] = some[3] = 0.0f;
+    }
+}
+
+// Adds 16 elements of the head, those that `q` (16 rows) and `keys` (4 tiles, `stride` bytes apart) begin with.
+template <int D> BN_DEVICE void add_scores(Scores &scores, const unsigned char *q, const unsigned char *keys, int stride) {
+    uint32_t high[4], low[4], k[SPAN_TILES][4];
+    q += lane() % 16 * Q_BYTES<D> + lane() / 16 * 16;
+    keys += key_place(2 * (lane() % 16) + lane() / 16);
+    load_matrices(high, q);
+    load_matrices(low, q + 2 * D);
+    BN_UNROLL
+    for (int t = 0; t < SPAN_TILES; t++) {
+        load_transposed(k[t], keys + t * stride);
+    }
+    // One after the other, 8 that do not wait for each other.
+    BN_UNROLL
+    for (int n = 0; n < SPAN / 8; n++) {
+        mma_f16(scores[n], high, {k[n / 2][n % 2 * 2], k[n / 2][n % 2 * 2 + 1]});
+    }
+    BN_UNROLL
+    for (int n = 0; n < SPAN / 8; n++) {
+        mma_f16(scores[n], low, {k[n / 2][n % 2 * 2], k[n / 2][n % 2 * 2 + 1]});
+    }
+}
+
+// Of a lane's two rows.
+struct Pair {
+    float of[2];
+};
+
+struct Parts {
+    Part of[2];
+};
+
+BN_DEVICE bool sees(const Part &part, int at) {
+    return at >= part.from && at < part.to;
+}
+
+// The largest score of each row, as it is by itself; where CHECK, of what the row sees. NaN is passed over.
+template <bool CHECK> BN_DEVICE Pair highest(const Scores &scores, const Parts &parts, const Pair &units) {
+    Pair high;
+    BN_UNROLL
+    for (int r = 0; r < 2; r++) {
+        float most = -INFINITY;
+        BN_UNROLL
+        for (int i = 0; i < SPAN / 4; i++) {
+            float score = scores[i / 2][2 * r + i % 2];
+            if (!CHECK || sees(parts.of[r], position_of(i / 2, i % 2))) {
+                most = fmaxf(most, score);
+            }
+        }
+        most = fmaxf(most, shfl_xor(most, 1));
+        high.of[r] = mul_rn(fmaxf(most, shfl_xor(most, 2)), units.of[r]);
+    }
+    return high;
+}
+
+// e^x times 2^15, for x <= 0 or NaN; 0 below -87.
+BN_DEVICE float weight_of(float x) {
+    // A whole number in the low bits of 1.5 * 2^23.
+    float whole = fma_rn(x, 1.4426950408889634f, 12582912.0f);
+    float y = exp_near(x, add_rn(whole, -12582912.0f));
+    y = mul_rn(y, __uint_as_float((__float_as_uint(whole) << 23) + ((127u + 15u) << 23)));
+    return x < -87.0f ? 0.0f : y;
+}
+
+// Makes weights of scores, relative to the largest ones; this lane's sums of them.
+template <bool CHECK>
+BN_DEVICE Pair weigh(Scores &scores, const Parts &parts, const Pair &units, const Pair &high) {
+    Pair sums;
+    BN_UNROLL
+    for (int r = 0; r < 2; r++) {
+        float sum = 0.0f;
+        BN_UNROLL
+        for (int i = 0; i < SPAN / 4; i++) {
+            float &score = scores[i / 2][2 * r + i % 2];
+            score = weight_of(fma_rn(score, units.of[r], -high.of[r]));
+            if (CHECK && !sees(parts.of[r], position_of(i / 2, i % 2))) {
+                score = 0.0f;
+            }
+            sum = add_rn(sum, score);
+        }
+        sums.of[r] = sum;
+    }
+    return sums;
+}
+
+// mma's left operand, in two parts.
+struct Left {
+    uint32_t high[4];
+    uint32_t low[4];
+};
+
+// Weights of tile `t` of a span: scores of mma's result lie as its left operand does.
+BN_DEVICE Left left_of(const Scores &weights, int t) {
+    Left left;
+    BN_UNROLL
+    for (int i = 0; i < 4; i++) {
+        const float (&some)[4] = weights[2 * t + i / 2];
+        split_halves(some[i % 2 * 2], some[i % 2 * 2 + 1], left.high[i], left.low[i]);
+    }
+    return left;
+}
+
+// A bit for each of two halves that is not finite, the lowest of its own.
+BN_DEVICE uint32_t not_finite(uint32_t halves) {
+    return ((halves & 0x7C007C00u) + 0x04000400u) >> 15 & 0x00010001u;
+}
+
+// 1 for each position of tile `t` that a row sees, as mma's left operand.
+BN_DEVICE void sight_of(const Parts &parts, int t, uint32_t (&left)[4]) {
+    BN_UNROLL
+    for (int i = 0; i < 4; i++) {
+        int at = position_of(2 * t + i / 2, 0);
+        const Part &part = parts.of[i % 2];
+        left[i] = (sees(part, at) ? 0x3C00u : 0) | (sees(part, at + 1) ? 0x3C000000u : 0);
+    }
+}
+
+// A lane's weighted sums of values: of UNITS times 16 columns, rows as in `Scores`.
+template <int UNITS> using Values = float[2 * UNITS][4];
+
+// Adds the values of a tile of V, rows of `stride` bytes from its first column on. Where CHECK, there may be positions that
+// not all rows see, `t` is the tile's number in its span, and what is not finite is taken as 0 and then, for rows that see
+// it, as NaN: a row that does not would have NaN of 0 * NaN. (That may stand where nobody has written, or behind the row.
+// Stores make no infinity.)
+template <int UNITS, bool CHECK>
+BN_DEVICE void add_values(Values<UNITS> &sums, const Left &weights, const unsigned char *values, int stride,
+                          const Parts &parts, int t) {
+    constexpr int AT_ONCE = UNITS < 4 ? UNITS : 4;
+    values += lane() % 16 * stride + lane() / 16 * 16;
+    BN_UNROLL
+    for (int u = 0; u < UNITS; u += AT_ONCE) {
+        uint32_t v[AT_ONCE][4], odd[AT_ONCE][4], any = 0;
+        BN_UNROLL
+        for (int i = 0; i < AT_ONCE; i++) {
+            load_transposed(v[i], values + 2 * UNIT * (u + i));
+        }
+        if constexpr (CHECK) {
+            BN_UNROLL
+            for (int i = 0; i < 4 * AT_ONCE; i++) {
+                uint32_t &halves = v[i / 4][i % 4], &bits = odd[i / 4][i % 4];
+                bits = not_finite(halves);
+                halves &= ~(bits * 0xFFFFu);
+                any |= bits;
+            }
+        }
+        BN_UNROLL
+        for (int n = 0; n < 2 * AT_ONCE; n++) {
+            mma_f16(sums[2 * u + n], weights.high, {v[n / 2][n % 2 * 2], v[n / 2][n % 2 * 2 + 1]});
+        }
+        BN_UNROLL
+        for (int n = 0; n < 2 * AT_ONCE; n++) {
+            mma_f16(sums[2 * u + n], weights.low, {v[n / 2][n % 2 * 2], v[n / 2][n % 2 * 2 + 1]});
+        }
+        if (!CHECK || warp_ballot(any != 0) == 0) {
+            continue;
+        }
+        uint32_t sight[4];
+        sight_of(parts, t, sight);
+        BN_UNROLL
+        for (int n = 0; n < 2 * AT_ONCE; n++) {
+            float seen[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+            const uint32_t (&bits)[4] = odd[n / 2];
+            mma_f16(seen, sight, {bits[n % 2 * 2] * 0x3C00u, bits[n % 2 * 2 + 1] * 0x3C00u});
+            BN_UNROLL
+            for (int i = 0; i < 4; i++) {
+                sums[2 * u + n][i] = seen[i] > 0.0f ? __uint_as_float(0x7FC00000u) : sums[2 * u + n][i];
+            }
+        }
+    }
+}
+
+// Makes the sums of a lane's two rows smaller.
+template <int N> BN_DEVICE void shrink(float (&sums)[N][4], const Pair &by) {
+    BN_UNROLL
+    for (auto &some : sums) {
+        BN_UNROLL
+        for (int i = 0; i < 4; i++) {
+            some[i] = mul_rn(some[i], by.of[i / 2]);
+        }
+    }
+}
+
+// Two of a row's sums as a piece leaves them. Zeros are positive: the sign that products with a weight of 0 leave depends
+// on what the query does not see.
+template <int N> BN_DEVICE Two two_of(const float (&sums)[N][4], int n, int row) {
+    return {{add_rn(sums[n][2 * row], 0.0f), add_rn(sums[n][2 * row + 1], 0.0f)}};
+}
+
+} // namespace attention

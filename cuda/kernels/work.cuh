@@ -1,0 +1,100 @@
+// What a block of attention works on, and the steps that its softmax goes in.
+#pragma once
+
+#include "kv.cuh"
+
+namespace attention {
+
+// Positions of one step of the softmax, and its tiles.
+constexpr int SPAN = 64;
+constexpr int SPAN_TILES = SPAN / TILE;
+// Steps of a piece, and its positions.
+constexpr int PIECE_SPANS = 4;
+constexpr int PIECE = SPAN * PIECE_SPANS;
+
+struct Seen {
+    int first;
+    int position;
+};
+
+// What a row attends to; `window` 0: all before it.
+BN_DEVICE Seen seen_from(int position, int window) {
+    int first = position + 1 - window;
+    return {window > 0 && first > 0 ? first : 0, position};
+}
+
+// Positions of a span, counted from its start.
+struct Part {
+    int from;
+    int to;
+};
+
+BN_DEVICE Part part_of(Seen seen, int start) {
+    int from = seen.first - start, to = seen.position + 1 - start;
+    from = from > 0 ? from : 0;
+    to = to < SPAN ? to : SPAN;
+    return {from, to > from ? to : from};
+}
+
+// What all threads of a block work on.
+struct Work {
+    const float *qkv;
+    const unsigned char *keys;
+    const unsigned char *values;
+    const unsigned *table;
+    const unsigned *positions;
+    Paging paging;
+    int heads;
+    int window;
+    // The sequence's first row, and which of its queries (row * group + head of the group) the block has.
+    int row;
+    int from;
+    int to;
+    int kv_head;
+
+    __device__ __forceinline__ int group() const { return heads / paging.kv_heads; }
+    __device__ __forceinline__ int row_of(int query) const { return row + query / group(); }
+    __device__ __forceinline__ int head_of(int query) const { return kv_head * group() + query % group(); }
+    // Of all heads of all rows.
+    __device__ __forceinline__ size_t number_of(int query) const {
+        return static_cast<size_t>(row_of(query)) * heads + head_of(query);
+    }
+    __device__ __forceinline__ const float *q_of(int query) const {
+        size_t width = static_cast<size_t>(heads + 2 * paging.kv_heads) * paging.head_dim;
+        return qkv + row_of(query) * width + head_of(query) * paging.head_dim;
+    }
+    __device__ __forceinline__ Seen seen(int query) const {
+        return seen_from(static_cast<int>(positions[row_of(query)]), window);
+    }
+};
+
+// Of task `index`: a sequence's first row, queries from and to, where its block table begins.
+BN_DEVICE Work work_of(const float *qkv, const unsigned char *keys, const unsigned char *values, const unsigned *tasks,
+                       unsigned index, const unsigned *tables, const unsigned *positions, int heads, Paging paging,
+                       int window) {
+    const unsigned *task = tasks + 4 * index;
+    return {qkv, keys, values, tables + task[3], positions, paging, heads, window,
+            static_cast<int>(task[0]), static_cast<int>(task[1]), static_cast<int>(task[2]), static_cast<int>(blockIdx.y)};
+}
+
+// What any of some consecutive queries sees.
+BN_DEVICE Seen seen_by_any(const Work &work, int from, int to) {
+    return {work.seen(from).first, work.seen(to - 1).position};
+}
+
+// What each of them does, if anything.
+BN_DEVICE Seen seen_by_each(const Work &work, int from, int to) {
+    return {work.seen(to - 1).first, work.seen(from).position};
+}
+
+// The factor of what was summed relative to `max`, now that `high` is the maximum.
+BN_DEVICE float decay(float max, float high) {
+    return max == high ? 1.0f : bn_exp(add_rn(max, -high));
+}
+
+// Floats of a query's state, as the CPU has it: the weighted sum of values, 16 sums of weights, the largest score.
+BN_DEVICE int state_floats(int head_dim) {
+    return head_dim + 2 * TILE;
+}
+
+} // namespace attention
