@@ -6,8 +6,8 @@
  *
  * A program opens a model (bn_model_open), makes an engine of it (bn_engine_create), submits
  * requests from any thread (bn_submit), and takes their events with bn_poll or, in callback mode,
- * on a thread of the engine. One engine thread runs all active requests together, one token each
- * per step.
+ * on a thread of the engine. One engine thread for each device runs its active requests together,
+ * one token each per step.
  *
  * **Errors.** BN_OK is 0; errors are negative and stable. A call that can fail for several reasons
  * takes a `bn_error *` as its last parameter, which may be NULL, and says there in words what was
@@ -515,8 +515,10 @@
 #define BN_KV_REMOVED (2)
 
 /**
- * Forget all blocks; what is in the cache follows as `BN_KV_STORED`. After `bn_cache_clear`, and
- * when changes were lost because they were not read in time.
+ * Forget all blocks; what is in the cache follows as `BN_KV_STORED`. When changes were lost because
+ * they were not read in time, and after `bn_cache_clear`; but an engine of several devices tells
+ * then of each block that has gone, and of others what the first device stores and the last one
+ * removes.
  */
 #define BN_KV_CLEARED (3)
 
@@ -1115,10 +1117,12 @@ typedef struct bn_engine_config {
      * Several devices of one type, as `cuda:0,cuda:1`: each has the whole model and a KV cache, and
      * runs up to `max_batch_size` requests. A request goes to the one that owes the fewest tokens,
      * cached beginnings of its prompt left out; a session stays where its name puts it. Memory
-     * limits are for each. Statistics are sums.
+     * limits are for each device, and `bn_stats` has their sum; the limits of the queue are the
+     * engine's.
      *
-     * Where a device is lost, the requests that ran there fail with the reason, and the engine goes
-     * on with the others; without any, it is dead (`BN_ERR_ENGINE_DEAD`).
+     * Where a device is lost, the requests that ran there fail with the reason (their event has
+     * `BN_ERR_ENGINE_DEAD`), sessions there are gone, and the engine goes on with the others. When
+     * none is left, its calls return `BN_ERR_ENGINE_DEAD`.
      */
     struct bn_string device;
 } bn_engine_config;
@@ -1228,9 +1232,11 @@ typedef struct bn_stats {
     uint64_t memory_limit_bytes;
     /** The most that `memory_used_bytes` has been. */
     uint64_t memory_peak_bytes;
-    /** Generated tokens over the time spent in forward passes. */
+    /**
+     * Generated tokens over the time spent in forward passes: of one device, where there are several.
+     */
     double generated_tokens_per_second;
-    /** Prompt tokens over the time spent in forward passes. */
+    /** Prompt tokens over the time spent in forward passes, likewise. */
     double prompt_tokens_per_second;
     /** From submit to admission. */
     struct bn_latency queue_wait;
@@ -1295,15 +1301,15 @@ typedef struct bn_stats {
     uint64_t long_steps;
     /**
      * Nanoseconds of forward passes that prompts took, tokens computed again included. A pass with
-     * prompts and answers is split by what their rows cost, as learned from all passes. This and
-     * the next two are sums over all devices.
+     * prompts and answers is split by what their rows cost, as learned from all passes. This,
+     * `decode_ns`, `idle_ns` and `drafting_ns` are sums over the devices.
      */
     uint64_t prefill_ns;
     /** Nanoseconds of forward passes that answers took. */
     uint64_t decode_ns;
     /**
      * Nanoseconds in which nothing could run: there were no requests, or all were paused. What is
-     * left of `uptime_ns` went into planning, sampling and handing over.
+     * left of `uptime_ns` (times `devices`) went into planning, sampling and handing over.
      */
     uint64_t idle_ns;
     /** Nanoseconds since the engine was made. */

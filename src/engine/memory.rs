@@ -126,7 +126,7 @@ struct Need {
 }
 
 /// Divides the limit: weights and workspace first, a share for requests, the rest for KV. Without a limit, KV may have
-/// half of what is free. Of one of so many `replicas`.
+/// half of what is free. For one device of `replicas`.
 pub fn plan(
     config: &EngineConfig,
     loaded: &Loaded,

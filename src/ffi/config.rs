@@ -133,10 +133,12 @@ pub struct bn_engine_config {
     /// Several devices of one type, as `cuda:0,cuda:1`: each has the whole model and a KV cache, and
     /// runs up to `max_batch_size` requests. A request goes to the one that owes the fewest tokens,
     /// cached beginnings of its prompt left out; a session stays where its name puts it. Memory
-    /// limits are for each. Statistics are sums.
+    /// limits are for each device, and `bn_stats` has their sum; the limits of the queue are the
+    /// engine's.
     ///
-    /// Where a device is lost, the requests that ran there fail with the reason, and the engine goes
-    /// on with the others; without any, it is dead (`BN_ERR_ENGINE_DEAD`).
+    /// Where a device is lost, the requests that ran there fail with the reason (their event has
+    /// `BN_ERR_ENGINE_DEAD`), sessions there are gone, and the engine goes on with the others. When
+    /// none is left, its calls return `BN_ERR_ENGINE_DEAD`.
     pub device: bn_string,
 }
 

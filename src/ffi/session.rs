@@ -7,8 +7,10 @@ use crate::engine::api::CacheEvent;
 pub const BN_KV_STORED: i32 = 1;
 /// A block left the cache.
 pub const BN_KV_REMOVED: i32 = 2;
-/// Forget all blocks; what is in the cache follows as `BN_KV_STORED`. After `bn_cache_clear`, and
-/// when changes were lost because they were not read in time.
+/// Forget all blocks; what is in the cache follows as `BN_KV_STORED`. When changes were lost because
+/// they were not read in time, and after `bn_cache_clear`; but an engine of several devices tells
+/// then of each block that has gone, and of others what the first device stores and the last one
+/// removes.
 pub const BN_KV_CLEARED: i32 = 3;
 
 /// A change of what is in the prefix cache, for `bn_kv_events`. A block holds the keys and values

@@ -108,9 +108,9 @@ pub struct bn_stats {
     pub memory_limit_bytes: u64,
     /// The most that `memory_used_bytes` has been.
     pub memory_peak_bytes: u64,
-    /// Generated tokens over the time spent in forward passes.
+    /// Generated tokens over the time spent in forward passes: of one device, where there are several.
     pub generated_tokens_per_second: f64,
-    /// Prompt tokens over the time spent in forward passes.
+    /// Prompt tokens over the time spent in forward passes, likewise.
     pub prompt_tokens_per_second: f64,
     /// From submit to admission.
     pub queue_wait: bn_latency,
@@ -162,13 +162,13 @@ pub struct bn_stats {
     /// with so many requests at a time, or at all.
     pub long_steps: u64,
     /// Nanoseconds of forward passes that prompts took, tokens computed again included. A pass with
-    /// prompts and answers is split by what their rows cost, as learned from all passes. This and
-    /// the next two are sums over all devices.
+    /// prompts and answers is split by what their rows cost, as learned from all passes. This,
+    /// `decode_ns`, `idle_ns` and `drafting_ns` are sums over the devices.
     pub prefill_ns: u64,
     /// Nanoseconds of forward passes that answers took.
     pub decode_ns: u64,
     /// Nanoseconds in which nothing could run: there were no requests, or all were paused. What is
-    /// left of `uptime_ns` went into planning, sampling and handing over.
+    /// left of `uptime_ns` (times `devices`) went into planning, sampling and handing over.
     pub idle_ns: u64,
     /// Nanoseconds since the engine was made.
     pub uptime_ns: u64,
