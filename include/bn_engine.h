@@ -1109,8 +1109,8 @@ typedef struct bn_engine_config {
      * What forward passes run on: `cpu` (default, also where it is not set), or an NVIDIA device,
      * `cuda:0` and so on, of those that `CUDA_VISIBLE_DEVICES` leaves. There, `kv_cache_bytes` and
      * `memory_limit_bytes` are the device's, and so is what an engine without a limit finds free.
-     * Answers are those of the CPU, to the bit but for weights of F16 and BF16 and `kv_type` F16, with
-     * which they are near.
+     * Answers are those of the CPU, to the bit but for weights of F16 and BF16 and `kv_type` F16,
+     * with which they are near.
      * `BN_ERR_UNSUPPORTED`: there is no such device, its driver is too old, no kernel takes the
      * model's weights, or the library was built without kernels.
      *
@@ -1233,7 +1233,7 @@ typedef struct bn_stats {
     /** The most that `memory_used_bytes` has been. */
     uint64_t memory_peak_bytes;
     /**
-     * Generated tokens over the time spent in forward passes: of one device, where there are several.
+     * Generated tokens over the time spent in forward passes; of one device, if there are several.
      */
     double generated_tokens_per_second;
     /** Prompt tokens over the time spent in forward passes, likewise. */

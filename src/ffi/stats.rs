@@ -108,7 +108,7 @@ pub struct bn_stats {
     pub memory_limit_bytes: u64,
     /// The most that `memory_used_bytes` has been.
     pub memory_peak_bytes: u64,
-    /// Generated tokens over the time spent in forward passes: of one device, where there are several.
+    /// Generated tokens over the time spent in forward passes; of one device, if there are several.
     pub generated_tokens_per_second: f64,
     /// Prompt tokens over the time spent in forward passes, likewise.
     pub prompt_tokens_per_second: f64,
