@@ -212,9 +212,9 @@ impl Recorder {
         }
     }
 
-    /// A replica is gone: what it held is no more, and what it did has been done.
+    /// A replica is gone: what it held is no more, and it has nothing that could run.
     pub fn part(&self, replica: usize) {
-        self.idle(replica, false);
+        self.idle(replica, true);
         let part = &mut self.inner.lock().parts[replica];
         (part.blocks, part.last_batch_size) = (0, 0);
         part.scheduling.counts = Counts::default();
