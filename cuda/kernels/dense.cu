@@ -4,8 +4,8 @@
 // high = round(x) and low = round(x - high), so a product is two: one mma with the high parts, and one with the low ones.
 // Of bf16 that is x to 2^-17 of it, in the range of f32. Halves have no such range, so activations are first multiplied by a
 // power of two that falls with what comes: what is left out of x then is 2^-23 of it, or 2^-36 of the largest so far in
-// its segment. (F16 in TF32 needs no power, but twice the mma and registers.) What is no number, or beyond the largest bf16,
-// makes NaN or infinity of all its token's outputs.
+// its segment. (F16 in TF32 needs no power, but twice the mma and registers.) What is no number, or in bf16
+// beyond its largest, makes NaN or infinity of all its token's outputs.
 //
 // Columns of a row are taken by 32 (a chunk), in a chain of four mma. Chunks are cut into eight segments, by their number
 // alone; each is summed for itself, and the eight in their order. A warp of a GEMV has one segment, one of a GEMM has them

@@ -7,13 +7,13 @@ use crate::ops::Draw;
 const DECODES: usize = 3;
 
 impl Core {
-    /// Runs the largest step that there can be, so that its memory is the engine's from the beginning, and a few of the
-    /// smallest: what a driver does when a kernel runs for the first time is done then. `OutOfMemory` where a step does not
-    /// fit.
+    /// Runs a step of as many rows and results as any, so that its memory is the engine's from the beginning, and a few of
+    /// one row: what a driver does when a kernel runs for the first time is done then. A draft model's passes and adapters
+    /// take their memory when they come. `OutOfMemory` where a step does not fit.
     pub fn warm(&mut self, config: &EngineConfig, max_sequence: usize) -> Result<()> {
         let size = self.kv.layout.block_size;
-        let rows = (config.max_batch_tokens as usize).min(max_sequence);
-        let most = rows.div_ceil(size) + config.max_batch_size as usize;
+        let rows = config.max_batch_tokens as usize;
+        let most = rows.div_ceil(size) + rows / max_sequence + config.max_batch_size as usize;
         let mut blocks = Vec::new();
         reserve(&mut blocks, most, BATCH)?;
         let cache = self.scheduler.cache_mut();
@@ -26,25 +26,38 @@ impl Core {
 
     /// Each sequence writes to blocks of its own. What they read means nothing, nor does what comes out.
     fn warm_in(&mut self, blocks: &[u32], config: &EngineConfig, max_sequence: usize) -> Result<()> {
-        let size = self.kv.layout.block_size;
-        let decodes = (config.max_batch_size as usize - 1).min(blocks.len() - 1);
-        let (own, prompts) = blocks.split_at(decodes);
-        let rows = config.max_batch_tokens as usize - decodes;
-        let rows = rows.min(max_sequence).min(prompts.len() * size);
+        let (size, total) = (self.kv.layout.block_size, self.kv.layout.blocks);
+        let spare = blocks.len().checked_sub(1);
+        let spare = spare.ok_or_else(|| Error::internal("a KV cache without a free block"))?;
+        let decodes = (config.max_batch_size as usize - 1).min(spare);
+        let (own, mut prompts) = blocks.split_at(decodes);
         let batch = &mut self.batch;
         batch.clear();
-        warm_up(batch, prompts, 0, rows)?;
+        let mut logits = logits_rows(config) - decodes;
+        let mut left = config.max_batch_tokens as usize - decodes;
+        while left > 0 && !prompts.is_empty() {
+            let (table, others) = prompts.split_at(max_sequence.div_ceil(size).min(prompts.len()));
+            let rows = left.min(max_sequence).min(table.len() * size);
+            warm_up(batch, table, 0, rows, logits.min(rows))?;
+            (left, logits, prompts) = (left - rows, logits.saturating_sub(rows), others);
+        }
+        // The first as long as any, the others as long as the KV cache has it for all.
+        let each = (total / (decodes + 1)).max(1).min(max_sequence.div_ceil(size));
         let mut table = Vec::new();
         reserve(&mut table, max_sequence.div_ceil(size), BATCH)?;
-        table.resize(max_sequence.div_ceil(size), prompts[0]);
-        for &block in own {
-            table.iter_mut().rev().take(1).for_each(|last| *last = block);
-            warm_up(batch, &table, max_sequence - 1, 1)?;
+        for (n, &block) in own.iter().enumerate() {
+            let positions = if n == 0 { max_sequence } else { max_sequence.min(each * size) };
+            table.clear();
+            table.resize(positions.div_ceil(size), block);
+            warm_up(batch, &table, positions - 1, 1, 1)?;
         }
+        let rows = batch.tokens.len() as u32;
+        reserve(&mut batch.hidden_rows, rows as usize, BATCH)?;
+        batch.hidden_rows.extend(0..rows);
         self.warm_step()?;
         for _ in 0..DECODES {
             self.batch.clear();
-            warm_up(&mut self.batch, blocks, 0, 1)?;
+            warm_up(&mut self.batch, blocks, 0, 1, 1)?;
             self.warm_step()?;
         }
         Ok(())
@@ -56,13 +69,14 @@ impl Core {
     }
 }
 
-/// A sequence of so many rows from a position on, which draws a token.
-fn warm_up(batch: &mut RaggedBatch, table: &[u32], start: usize, rows: usize) -> Result<()> {
-    batch.reserve(rows, 1, 1)?;
-    reserve(&mut batch.draws.rows, 1, BATCH)?;
-    let first = batch.push_seq(table, start as u32, rows as u32)?;
-    batch.tokens.resize(first as usize + rows, 0);
-    batch.logits_rows.push(first + rows as u32 - 1);
-    batch.draws.rows.push(Some(Draw { temperature: 1.0, ..Draw::default() }));
+/// A sequence of so many rows from a position on; a token is drawn from each of its last ones.
+fn warm_up(batch: &mut RaggedBatch, table: &[u32], start: usize, rows: usize, logits: usize) -> Result<()> {
+    batch.reserve(rows, 1, logits)?;
+    reserve(&mut batch.draws.rows, logits, BATCH)?;
+    let first = batch.push_seq(table, start as u32, rows as u32)? as usize;
+    batch.tokens.resize(first + rows, 0);
+    batch.logits_rows.extend((first + rows - logits) as u32..(first + rows) as u32);
+    let draw = Draw { temperature: 1.0, ..Draw::default() };
+    batch.draws.rows.resize(batch.draws.rows.len() + logits, Some(draw));
     Ok(())
 }

@@ -224,7 +224,7 @@ impl Model for Decoder {
         rows.saturating_mul(row)
             .saturating_add(logits_rows.saturating_mul(logits_row))
             .saturating_add(head)
-            .saturating_add(ops.attention_bytes(&c.attention, c.context_length))
+            .saturating_add(ops.attention_bytes(&c.attention, rows, c.context_length))
             .saturating_add(1 << 20)
     }
 

@@ -47,11 +47,15 @@ pub struct Draws {
 /// What changes the logit of one token: it becomes `logit + bias`; then, where `count` is above 0, what the penalties of its
 /// `Draw` make of it, which the output has `count - 1` times.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
 pub struct Edit {
     pub token: u32,
     pub count: u32,
     pub bias: f32,
 }
+
+/// Of a row, at most: a longer list costs more than its logits do.
+pub const MAX_EDITS: usize = 8192;
 
 /// A draw of a token from a row of logits, as `sample::Sampler` does it where a request asks for no more than this, in the
 /// default order of filters.

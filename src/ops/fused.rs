@@ -190,7 +190,7 @@ impl OpSet for FusedOps {
         self.owned("attention", qkv.tensor()?.apply_op2_no_bwd(cache, &attend))
     }
 
-    fn attention_bytes(&self, shape: &AttentionShape, context: usize) -> usize {
+    fn attention_bytes(&self, shape: &AttentionShape, _rows: usize, context: usize) -> usize {
         shape.scratch_bytes(self.pool.threads(), context)
     }
 

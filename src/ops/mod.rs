@@ -16,7 +16,7 @@ mod prepare;
 mod spare;
 mod support;
 
-pub use batch::{Draw, Draws, Edit, Head, RaggedBatch, SeqRows};
+pub use batch::{Draw, Draws, Edit, Head, MAX_EDITS, RaggedBatch, SeqRows};
 pub use cuda::CudaOps;
 pub use fused::FusedOps;
 pub use kv::{KvCache, KvLayout};
@@ -191,8 +191,8 @@ pub trait OpSet: Send + Sync {
         layer: usize,
         how: &Attention,
     ) -> Result<Owned>;
-    /// Bytes that `attention` keeps from call to call, at most, for contexts of `context` positions.
-    fn attention_bytes(&self, shape: &AttentionShape, context: usize) -> usize;
+    /// Bytes that `attention` keeps from call to call, at most, for steps of `rows` and contexts of `context` positions.
+    fn attention_bytes(&self, shape: &AttentionShape, rows: usize, context: usize) -> usize;
     /// `gate_up` `[T, 2 ffn]`, gate first: `[T, ffn]`.
     fn gated(&self, gate_up: &Owned, activation: Activation) -> Result<Owned>;
     /// `x += y`, `y` normed first where there is a `norm`.

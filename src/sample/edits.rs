@@ -2,7 +2,7 @@
 
 use super::SamplingParams;
 use crate::base::{Result, reserve, reserved};
-use crate::ops::Edit;
+use crate::ops::{Edit, MAX_EDITS};
 use std::collections::HashMap;
 
 /// A request's list, which grows with its output.
@@ -41,7 +41,7 @@ impl Edits {
             self.seen = if params.repetition_penalty != 1.0 { 0 } else { prompt.len() };
             self.begun = true;
         }
-        if self.twice {
+        if self.twice || self.list.len() > MAX_EDITS {
             return Ok(None);
         }
         while params.has_penalties() && self.seen < prompt.len() + output.len() {
@@ -54,7 +54,7 @@ impl Edits {
             }
             self.seen += 1;
         }
-        Ok(Some(&self.list))
+        Ok(Some(&self.list[..]).filter(|list| list.len() <= MAX_EDITS))
     }
 
     fn edit(&mut self, token: u32, vocab: usize, change: impl FnOnce(&mut Edit)) -> Result<()> {

@@ -426,6 +426,27 @@ fn tokens_are_drawn_on_a_device() {
     assert_eq!(all(&engine("cuda:0", drafts)), want);
 }
 
+/// Lists of penalties grow with the output, out of the memory that they had, while steps are graphs.
+#[test]
+#[ignore = "needs a device, or the emulated driver: make test-cuda"]
+fn penalties_outgrow_their_memory_in_the_midst_of_graphs() {
+    let _driver = Emulated::new();
+    let all = |name: &str| {
+        let engine = engine(name, |config| config.kv_type = KvType::F32);
+        let request = |n: u32| {
+            let prompt: Vec<u32> = (0..30).map(|i| (1 + n * 31 + i * 17) % 250).collect();
+            let mut request = RequestParams { prompt: Prompt::Tokens(prompt.into()), ..text("", 40) };
+            (request.sampling.temperature, request.sampling.seed) = (1.5, n.into());
+            (request.sampling.repetition_penalty, request.ignore_eos) = (1.1, true);
+            request
+        };
+        let ids = engine.submit((0..8).map(request).collect()).unwrap();
+        let answers = collect(&engine, ids.len());
+        ids.iter().map(|id| answers[id].tokens.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(all("cuda:0"), all("cpu"));
+}
+
 #[test]
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn memory_that_a_device_lacks_is_refused() {

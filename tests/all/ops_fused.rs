@@ -41,8 +41,8 @@ impl OpSet for InParts {
         self.0.attention(qkv, paging, kv, layer, how)
     }
 
-    fn attention_bytes(&self, shape: &AttentionShape, context: usize) -> usize {
-        self.0.attention_bytes(shape, context)
+    fn attention_bytes(&self, shape: &AttentionShape, rows: usize, context: usize) -> usize {
+        self.0.attention_bytes(shape, rows, context)
     }
 
     fn gated(&self, gate_up: &Owned, activation: Activation) -> Result<Owned> {

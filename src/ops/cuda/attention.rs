@@ -147,9 +147,10 @@ fn states(shape: &AttentionShape, rows: usize, pieces: usize) -> usize {
     rows.saturating_mul(shape.heads).saturating_mul(pieces).saturating_mul(head)
 }
 
-/// Bytes of the states of pieces for contexts of `context` positions, at most.
-pub fn state_bytes(shape: &AttentionShape, context: usize) -> usize {
-    states(shape, WARPS * QUERIES, context.div_ceil(PIECE) + 1).min(STATES_BYTES)
+/// Bytes of the states of pieces of a step of `rows` rows, for contexts of `context` positions, at most.
+pub fn state_bytes(shape: &AttentionShape, rows: usize, context: usize) -> usize {
+    let pieces = (context.div_ceil(PIECE) + 1).next_power_of_two();
+    states(shape, rows.max(WARPS * QUERIES), pieces).min(STATES_BYTES)
 }
 
 impl CudaOps {

@@ -3,7 +3,7 @@
 
 use super::launch::{Kept, Queue};
 use super::parts::{Part, grown, read};
-use crate::base::{Result, reserve};
+use crate::base::{Error, Result, reserve};
 use crate::device::{Buffer, Graph, Pinned};
 use crate::kernels::attention::PIECE;
 use crate::ops::{Head, KvLayout, RaggedBatch};
@@ -187,8 +187,12 @@ impl Graphs {
         }
     }
 
-    /// Gives the step's graph to the device: where its results will be, None where there is none.
-    pub fn launch(&mut self, queue: &Queue) -> Result<Option<Results>> {
+    /// Gives the step's graph to the device, where memory is of this generation: where its results will be, None where there
+    /// is none.
+    pub fn launch(&mut self, queue: &Queue, generation: u64) -> Result<Option<Results>> {
+        if self.current.is_some_and(|(_, chosen)| chosen != generation) {
+            return Err(Error::internal("memory moved in the midst of a step that is a graph"));
+        }
         let Some(Seen { graph: Some(made), .. }) = self.current() else { return Ok(None) };
         // SAFETY: `keep`'s; its memory is of this generation.
         unsafe { made.graph.launch(&queue.stream)? };

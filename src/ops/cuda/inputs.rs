@@ -71,6 +71,8 @@ pub struct OnDevice {
     pub tables: u64,
     /// Pieces of the longest context.
     pub pieces: usize,
+    /// What draws are made with; null without any.
+    pub draws: u64,
 }
 
 /// The inputs of one step.
@@ -135,13 +137,14 @@ impl Inputs {
         let tokens = self.batch.put(queue, words(all), &mut self.generation)?;
         let behind = |n: usize| tokens + (n * rows * size_of::<u32>()) as u64;
         let [positions, tables_at, tables] = [1, 2, 3].map(behind);
-        self.at = OnDevice { rows, tokens, positions, tables_at, tables, pieces: pieces(batch) };
+        self.at = OnDevice { rows, tokens, positions, tables_at, tables, pieces: pieces(batch), draws: 0 };
         Ok(())
     }
 
-    /// What the step's draws are made with.
-    pub fn draws(&mut self, queue: &Queue, fields: &[u8]) -> Result<u64> {
-        self.draws.put(queue, fields, &mut self.generation)
+    /// What the step's draws are made with. Before anything is launched: where it lies is one of a graph's arguments.
+    pub fn put_draws(&mut self, queue: &Queue, fields: &[u8]) -> Result<()> {
+        self.at.draws = self.draws.put(queue, fields, &mut self.generation)?;
+        Ok(())
     }
 
     /// The rotations of the step's rows by `rope`, `[rows, 2 * pairs]`, as the CPU computes them.

@@ -98,6 +98,11 @@ impl CudaOps {
         unsafe { self.queue.launch(function, blocks, threads, shared, args) }
     }
 
+    /// Of the memory that lies where it lay: what a graph was made with.
+    fn generation(&self) -> u64 {
+        self.inputs.lock().generation + self.parts.generation()
+    }
+
     fn part(&self, rows: usize, columns: usize) -> Result<Part> {
         Part::new(&self.queue, &self.parts, rows, columns)
     }
@@ -179,7 +184,7 @@ impl OpSet for CudaOps {
         self.loras.lock().forget();
         let outputs = batch.logits_rows.len().max(batch.hidden_rows.len());
         self.parts.begin(&self.queue, batch.tokens.len(), outputs)?;
-        self.inputs.lock().begin(&self.queue, batch)?;
+        self.begin_inputs(batch)?;
         self.graphs.lock().begin(batch, kv);
         Ok(())
     }
@@ -189,9 +194,7 @@ impl OpSet for CudaOps {
         if let Some(id) = batch.tokens.iter().find(|id| **id as usize >= table.rows) {
             return Err(Error::internal(format!("token id {id}: the embedding has {} rows", table.rows)));
         }
-        let inputs = self.inputs.lock();
-        let generation = inputs.generation + self.parts.generation();
-        match self.graphs.lock().choose(table.data.as_ptr() as usize, generation) {
+        match self.graphs.lock().choose(table.data.as_ptr() as usize, self.generation()) {
             Way::Give => {}
             Way::Keep => self.queue.keep(),
             Way::Leave => self.queue.leave(),
@@ -201,7 +204,7 @@ impl OpSet for CudaOps {
             return Ok(out.into());
         }
         let held = self.matrix(table)?;
-        let args = held.embed_args(inputs.at.tokens, scale, out.arg()?, cols)?;
+        let args = held.embed_args(self.inputs.lock().at.tokens, scale, out.arg()?, cols)?;
         let kernel = &self.kernels().products[held.product].embed;
         // SAFETY: ids are rows of the table; out is `[rows, cols]`.
         unsafe { self.launch(kernel, [rows, 1, 1], ROW_THREADS, 0, &args)? };
@@ -219,10 +222,10 @@ impl OpSet for CudaOps {
     fn head(&self, to: Head, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<()> {
         let logits = self.product(Source::Rows(x.part()?), norm, weights)?;
         let draws = logits.dims[1] <= draw::VOCABULARY && to.draws.rows.len() == logits.dims[0];
-        let tokens = if draws { Some(self.draw(&logits, to.draws)?) } else { None };
+        let tokens = if draws { Some(self.draw(&logits)?) } else { None };
         let made = Results::of(&logits, tokens.as_ref());
         let made = match (self.queue.end(), made) {
-            (Launches::Left, _) => self.graphs.lock().launch(&self.queue)?,
+            (Launches::Left, _) => self.graphs.lock().launch(&self.queue, self.generation())?,
             (Launches::Kept(kept), Some(made)) => {
                 // SAFETY: weights stay as long as these operations, all other memory for this generation.
                 unsafe { self.graphs.lock().keep(&self.queue, kept, &made) };
@@ -240,8 +243,8 @@ impl OpSet for CudaOps {
     }
 
     fn head_bytes(&self, rows: usize, vocab: usize) -> usize {
-        // Logits, and the room of a draw.
-        rows.saturating_mul(vocab).saturating_mul(12)
+        // Logits, the room of a draw, and what it is made with.
+        rows.saturating_mul(vocab.saturating_mul(12).saturating_add(draw::MOST))
     }
 
     fn norm(&self, x: &Owned, norm: &Norm) -> Result<Owned> {
@@ -263,8 +266,8 @@ impl OpSet for CudaOps {
         Ok(self.attend(&Attend { qkv, paging, layout, how, layer, pieces })?.into())
     }
 
-    fn attention_bytes(&self, shape: &AttentionShape, context: usize) -> usize {
-        attention::state_bytes(shape, context)
+    fn attention_bytes(&self, shape: &AttentionShape, rows: usize, context: usize) -> usize {
+        attention::state_bytes(shape, rows, context)
     }
 
     fn gated(&self, gate_up: &Owned, activation: Activation) -> Result<Owned> {

@@ -306,7 +306,7 @@ impl OpSet for PlainOps {
         owned(attention(qkv.tensor().unwrap(), paging.batch, kv, layer, how))
     }
 
-    fn attention_bytes(&self, _: &AttentionShape, _: usize) -> usize {
+    fn attention_bytes(&self, _: &AttentionShape, _: usize, _: usize) -> usize {
         0
     }
 
