@@ -207,7 +207,11 @@ impl Engine {
     fn start(&self, cores: Vec<Core>, sink: Option<EventSink>) -> Result<()> {
         let mut handles = self.threads.lock();
         for core in cores {
-            handles.push(threads::spawn("bn-engine".into(), move || core.main())?);
+            // Its memory can be refused, which that of a thread's box cannot.
+            let mut own = Vec::new();
+            reserve(&mut own, 1, "an engine's core")?;
+            own.push(core);
+            handles.push(threads::spawn("bn-engine".into(), move || own.into_iter().for_each(Core::main))?);
         }
         if let Some(sink) = sink {
             let shared = self.shared.clone();
