@@ -512,8 +512,8 @@ impl<E: Merge, C> State<E, C> {
     /// For `n` more requests, with a command to start each, one to let it go on, and one to end it.
     fn make_room(&mut self, n: usize) -> Result<()> {
         self.slots.make_room(n)?;
-        // And whatever replica has them in the end.
-        let most = 3 * n + 2 * self.slots.usage().unfinished;
+        // And whatever replica has them in the end; with one to end all, and one to give some.
+        let most = 3 * n + 2 * self.slots.usage().unfinished + 2;
         let made = self.replicas.iter_mut().try_for_each(|replica| replica.commands.try_reserve(most));
         reserved(made, "the request queue", most * size_of::<Command<C>>())
     }
