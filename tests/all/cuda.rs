@@ -12,32 +12,22 @@ use bn_engine::model::AdapterFile;
 use bn_engine::ops::{CudaOps, Weight};
 use bn_engine::sample::SamplingParams;
 use std::collections::BTreeSet;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::c_int;
 use std::sync::Arc;
 
+#[path = "../../src/device/tests/emulated.rs"]
+mod emulated;
 mod several;
-
-/// A driver, real or emulated, and what the emulated one offers to tests; its state is the process's, so one test uses it
-/// at a time.
-struct Emulated {
-    library: *mut c_void,
-    _alone: parking_lot::MutexGuard<'static, ()>,
-}
-
-static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+use emulated::Emulated;
 
 impl Emulated {
     /// Of any driver.
     fn new() -> Self {
-        let _alone = ALONE.lock();
-        // SAFETY: a terminated name.
-        let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
-        assert!(!library.is_null(), "LD_LIBRARY_PATH leads to the emulated driver (make test-cuda)");
-        let driver = Self { library, _alone };
+        let driver = Self::open(c"libcuda.so.1");
         if driver.obeys() {
             // What a test before this one may have left when it failed.
             driver.reset();
-            driver.memory(1 << 30);
+            driver.memory(-1, 1 << 30);
         }
         driver
     }
@@ -53,71 +43,13 @@ impl Emulated {
 
     /// Whether it is the emulated one.
     fn obeys(&self) -> bool {
-        // SAFETY: an open library and a terminated name.
-        !unsafe { libc::dlsym(self.library, c"bn_emulated_reset".as_ptr()) }.is_null()
-    }
-
-    fn symbol(&self, name: &CStr) -> *mut c_void {
-        // SAFETY: an open library.
-        let symbol = unsafe { libc::dlsym(self.library, name.as_ptr()) };
-        assert!(!symbol.is_null(), "{name:?}: the emulated driver, not another one");
-        symbol
-    }
-
-    /// As many devices from now on; none is open.
-    fn devices(&self, count: c_int) {
-        // SAFETY: its type in emulation/driver.cpp.
-        unsafe {
-            std::mem::transmute::<*mut c_void, extern "C" fn(c_int)>(self.symbol(c"bn_emulated_devices"))(
-                count,
-            )
-        }
-    }
-
-    /// Bytes that each device has.
-    fn memory(&self, bytes: usize) {
-        // SAFETY: its type in emulation/driver.cpp.
-        unsafe {
-            std::mem::transmute::<*mut c_void, extern "C" fn(c_int, usize)>(
-                self.symbol(c"bn_emulated_memory"),
-            )(-1, bytes)
-        }
-    }
-
-    /// The next call of `function` gives `code`.
-    fn fail(&self, function: &CStr, code: c_int) {
-        // SAFETY: as above.
-        unsafe {
-            std::mem::transmute::<*mut c_void, extern "C" fn(*const c_char, c_int)>(
-                self.symbol(c"bn_emulated_fail"),
-            )(function.as_ptr(), code)
-        }
-    }
-
-    /// Frees what a lost device keeps.
-    fn reset(&self) {
-        // SAFETY: as above.
-        unsafe { std::mem::transmute::<*mut c_void, extern "C" fn()>(self.symbol(c"bn_emulated_reset"))() }
+        !self.find(c"bn_emulated_reset").is_null()
     }
 
     /// Launches by the host, and those of graphs.
     fn launches(&self) -> [u64; 2] {
-        let mut counts = [0u64; 5];
-        // SAFETY: as above; a `Counts` is five numbers, of which these are the first and the last.
-        unsafe {
-            std::mem::transmute::<*mut c_void, extern "C" fn(*mut u64)>(self.symbol(c"bn_emulated_counts"))(
-                counts.as_mut_ptr(),
-            )
-        }
-        [counts[0], counts[4]]
-    }
-
-    /// Contexts, streams, modules and allocations that there are.
-    fn live(&self) -> usize {
-        // SAFETY: as above.
-        unsafe {
-            std::mem::transmute::<*mut c_void, extern "C" fn() -> usize>(self.symbol(c"bn_emulated_live"))()
-        }
+        let counts = self.counts();
+        [counts.launches, counts.graph_launches]
     }
 }
 
@@ -452,7 +384,7 @@ fn penalties_outgrow_their_memory_in_the_midst_of_graphs() {
 fn memory_that_a_device_lacks_is_refused() {
     let Some(emulated) = Emulated::obedient() else { return };
     let refused = |bytes: usize, change: &dyn Fn(&mut EngineConfig)| {
-        emulated.memory(bytes);
+        emulated.memory(-1, bytes);
         let mut config = EngineConfig { device: "cuda:0".into(), threads: 1, ..Default::default() };
         config.max_sequence_length = 256;
         change(&mut config);
@@ -463,7 +395,7 @@ fn memory_that_a_device_lacks_is_refused() {
     let kv = refused(3 << 20, &|_| ());
     assert_eq!(kv.status, Status::MemoryLimit, "{kv}");
     assert!(kv.message.contains("one sequence of 256 tokens needs"), "{kv}");
-    emulated.memory(1 << 30);
+    emulated.memory(-1, 1 << 30);
     let limit = refused(1 << 30, &|config| config.memory_limit_bytes = 2 << 20);
     assert_eq!(limit.status, Status::MemoryLimit, "{limit}");
     assert_eq!(emulated.live(), 0, "nothing stays behind");

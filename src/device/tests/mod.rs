@@ -1,13 +1,15 @@
 //! On the emulated driver (cuda/emulation), which does what a stream is given as late as it may.
 
 mod devices;
+mod emulated;
 mod graphs;
 mod memory;
 mod streams;
 
 use super::*;
 use crate::base::{Result, Status};
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use emulated::{Counts, Emulated};
+use std::ffi::CString;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -16,100 +18,13 @@ fn library() -> String {
     std::env::var("BN_EMULATED_CUDA").expect("BN_EMULATED_CUDA names the emulated driver (make test-cuda)")
 }
 
-/// What the emulated driver offers to tests; its state is the process's, so one test uses it at a time.
-struct Emulated {
-    handle: *mut c_void,
-    _alone: parking_lot::MutexGuard<'static, ()>,
-}
-
-static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
-
 impl Emulated {
     fn new() -> Self {
-        let alone = ALONE.lock();
-        let path = CString::new(library()).unwrap();
-        // SAFETY: a terminated name.
-        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
-        assert!(!handle.is_null(), "{path:?} can be opened");
-        let emulated = Self { handle, _alone: alone };
+        let emulated = Self::open(&CString::new(library()).unwrap());
         assert_eq!(emulated.live(), 0, "a test before this one leaves something on the device");
         emulated.reset();
         emulated
     }
-
-    fn symbol(&self, name: &CStr) -> *mut c_void {
-        // SAFETY: an open library.
-        let symbol = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
-        assert!(!symbol.is_null(), "{name:?}");
-        symbol
-    }
-
-    /// As many devices from now on; none is open.
-    fn devices(&self, count: c_int) {
-        // SAFETY: its type in emulation/driver.cpp.
-        unsafe {
-            std::mem::transmute::<*mut c_void, extern "C" fn(c_int)>(self.symbol(c"bn_emulated_devices"))(
-                count,
-            )
-        }
-    }
-
-    /// Bytes that device `number` has; -1: each.
-    fn memory(&self, number: c_int, bytes: usize) {
-        // SAFETY: as above.
-        unsafe {
-            std::mem::transmute::<*mut c_void, extern "C" fn(c_int, usize)>(
-                self.symbol(c"bn_emulated_memory"),
-            )(number, bytes)
-        }
-    }
-
-    /// Calls since the library was loaded.
-    fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
-        // SAFETY: as above.
-        unsafe {
-            std::mem::transmute::<*mut c_void, extern "C" fn(*mut Counts)>(self.symbol(c"bn_emulated_counts"))(
-                &mut counts,
-            )
-        };
-        counts
-    }
-
-    /// The next call of `function` gives `code`.
-    fn fail(&self, function: &CStr, code: c_int) {
-        // SAFETY: as above.
-        unsafe {
-            std::mem::transmute::<*mut c_void, extern "C" fn(*const c_char, c_int)>(
-                self.symbol(c"bn_emulated_fail"),
-            )(function.as_ptr(), code)
-        }
-    }
-
-    /// Frees what a lost device keeps. One device of 1 GiB is there.
-    fn reset(&self) {
-        // SAFETY: as above.
-        unsafe { std::mem::transmute::<*mut c_void, extern "C" fn()>(self.symbol(c"bn_emulated_reset"))() }
-    }
-
-    /// Contexts, allocations and all other objects that there are.
-    fn live(&self) -> usize {
-        // SAFETY: as above.
-        unsafe {
-            std::mem::transmute::<*mut c_void, extern "C" fn() -> usize>(self.symbol(c"bn_emulated_live"))()
-        }
-    }
-}
-
-/// `Counts` of emulation/driver.cpp.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
-    launches: u64,
-    writes: u64,
-    reads: u64,
-    synchronizations: u64,
-    graph_launches: u64,
 }
 
 impl std::ops::Sub for Counts {

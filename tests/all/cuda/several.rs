@@ -5,7 +5,7 @@ use super::*;
 fn driver(devices: c_int) -> Option<Emulated> {
     let driver = Emulated::obedient()?;
     driver.devices(devices);
-    driver.memory(1 << 30);
+    driver.memory(-1, 1 << 30);
     Some(driver)
 }
 
