@@ -51,8 +51,8 @@ template <int N> BN_DEVICE void stage_queries(const Work &work, const Stage &sta
 template <int KIND>
 BN_DEVICE void request(const Work &work, const unsigned char *data, int span, Seen all, unsigned char *to, int stride) {
     int bytes = tile_bytes<KIND>(work.paging.head_dim), first = span * SPAN_TILES;
-    int begin = all.first / TILE - first, end = all.position / TILE + 1 - first;
-    for (int t = begin > 0 ? begin : 0; t < (end < SPAN_TILES ? end : SPAN_TILES); t++) {
+    Part seen = tiles_of(all, span);
+    for (int t = seen.from; t < seen.to; t++) {
         const unsigned char *tile = data + tile_offset<KIND>(work.paging, work.table, work.kv_head, first + t);
         for (int at = 16 * static_cast<int>(threadIdx.x); at < bytes; at += 16 * static_cast<int>(blockDim.x)) {
             copy_async16(to + t * stride + at, tile + at);

@@ -19,12 +19,6 @@
 
 namespace attention {
 
-// Tiles of a span that are in sight.
-BN_DEVICE Part tiles_of(Seen all, int span) {
-    int begin = all.first / TILE - span * SPAN_TILES, end = all.position / TILE + 1 - span * SPAN_TILES;
-    return {begin > 0 ? begin : 0, end < SPAN_TILES ? end : SPAN_TILES};
-}
-
 BN_DEVICE const unsigned char *tile_at(const Work &work, const unsigned char *data, int index) {
     return data + tile_offset<KV_F16>(work.paging, work.table, work.kv_head, index);
 }

@@ -36,6 +36,12 @@ BN_DEVICE Part part_of(Seen seen, int start) {
     return {from, to > from ? to : from};
 }
 
+// Tiles of a span that are in sight.
+BN_DEVICE Part tiles_of(Seen all, int span) {
+    int begin = all.first / TILE - span * SPAN_TILES, end = all.position / TILE + 1 - span * SPAN_TILES;
+    return {begin > 0 ? begin : 0, end < SPAN_TILES ? end : SPAN_TILES};
+}
+
 // What all threads of a block work on.
 struct Work {
     const float *qkv;
