@@ -1236,7 +1236,7 @@ typedef struct bn_stats {
      * Generated tokens over the time spent in forward passes; of one device, if there are several.
      */
     double generated_tokens_per_second;
-    /** Prompt tokens over the time spent in forward passes, likewise. */
+    /** The same for prompt tokens. */
     double prompt_tokens_per_second;
     /** From submit to admission. */
     struct bn_latency queue_wait;

@@ -100,8 +100,7 @@ impl Core {
             batch.reserve(rows as usize, 1, 0)?;
             batch.push_seq(&[block], start, rows)?;
             batch.tokens.extend((start..start + rows).map(|at| at * 7 % vocab));
-            let Self { backend, batch, kv, shared, outputs, .. } = self;
-            shared.loaded.model.forward(&*backend.ops, batch, kv, &mut || false, outputs)?;
+            self.run_batch()?;
         }
         bytes.clear();
         self.kv.read_block(block, &mut bytes)?;

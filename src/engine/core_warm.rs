@@ -54,16 +54,17 @@ impl Core {
         let rows = batch.tokens.len() as u32;
         reserve(&mut batch.hidden_rows, rows as usize, BATCH)?;
         batch.hidden_rows.extend(0..rows);
-        self.warm_step()?;
+        self.run_batch()?;
         for _ in 0..DECODES {
             self.batch.clear();
             warm_up(&mut self.batch, blocks, 0, 1, 1)?;
-            self.warm_step()?;
+            self.run_batch()?;
         }
         Ok(())
     }
 
-    fn warm_step(&mut self) -> Result<()> {
+    /// Runs the batch, to its end.
+    pub(super) fn run_batch(&mut self) -> Result<()> {
         let Self { backend, batch, kv, shared, outputs, .. } = self;
         shared.loaded.model.forward(&*backend.ops, batch, kv, &mut || false, outputs)
     }

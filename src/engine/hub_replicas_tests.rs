@@ -1,13 +1,13 @@
 use super::super::support::*;
 use super::super::*;
 
-type Box = Outbox<Note, Parcel>;
+type Out = Outbox<Note, Parcel>;
 
-fn load(room: u32, waiting: u32) -> Box {
-    Box { load: Load { room, idle: room > 0, waiting }, ..Box::default() }
+fn load(room: u32, waiting: u32) -> Out {
+    Out { load: Load { room, idle: room > 0, waiting }, ..Out::default() }
 }
 
-fn turn(hub: &TestHub, replica: usize, out: Box) -> Vec<Command<Parcel>> {
+fn turn(hub: &TestHub, replica: usize, out: Out) -> Vec<Command<Parcel>> {
     exchange_of(hub, replica, out, Rest::None).1
 }
 
@@ -19,11 +19,11 @@ fn start(id: RequestId) -> Command<Parcel> {
 fn requests_go_where_the_fewest_are() {
     let hub = hub_of(8, 3);
     let ids: Vec<_> = (0..4).map(|_| open(&hub, false)).collect();
-    assert_eq!(turn(&hub, 0, Box::default()), [start(ids[0]), start(ids[3])]);
-    assert_eq!(turn(&hub, 1, Box::default()), [start(ids[1])]);
+    assert_eq!(turn(&hub, 0, Out::default()), [start(ids[0]), start(ids[3])]);
+    assert_eq!(turn(&hub, 1, Out::default()), [start(ids[1])]);
     assert_eq!(hub.choose(&|replica, owed| owed * 4 + (3 - replica as u64)), Some(2));
-    let end = vec![(ids[1].slot(), std::boxed::Box::new(Note { text: String::new(), last: true }))];
-    turn(&hub, 1, Box { events: end, ..Box::default() });
+    let end = vec![(ids[1].slot(), Box::new(Note { text: String::new(), last: true }))];
+    turn(&hub, 1, Out { events: end, ..Out::default() });
     assert_eq!(hub.choose(&|_, owed| owed), Some(1));
 }
 
@@ -31,13 +31,13 @@ fn requests_go_where_the_fewest_are() {
 fn who_has_room_gets_half_of_what_waits() {
     let hub = hub_of(8, 2);
     let ids: Vec<_> = (0..4).map(|_| open(&hub, false)).collect();
-    turn(&hub, 1, Box::default());
+    turn(&hub, 1, Out::default());
     assert_eq!(turn(&hub, 0, load(0, 3)).len(), 2);
     assert!(turn(&hub, 1, load(9, 0)).is_empty());
     let give = Command::Give { to: 1, most: 2, idle: true };
     assert_eq!(turn(&hub, 0, load(0, 3)), [give]);
     assert!(turn(&hub, 0, load(0, 3)).is_empty(), "it is asked once");
-    let out = Box { gave: true, given: vec![(Some(1), ids[2], Parcel(ids[2]))], ..load(0, 1) };
+    let out = Out { gave: true, given: vec![(Some(1), ids[2], Parcel(ids[2]))], ..load(0, 1) };
     // Which leaves one, and the other has room yet.
     assert_eq!(turn(&hub, 0, out), [Command::Give { to: 1, most: 1, idle: false }]);
     assert_eq!(turn(&hub, 1, load(8, 0)), [start(ids[2])]);
@@ -47,16 +47,16 @@ fn who_has_room_gets_half_of_what_waits() {
 fn what_is_moved_ends_where_it_was_to_end() {
     let hub = hub_of(8, 2);
     let ids: Vec<_> = (0..4).map(|_| open(&hub, false)).collect();
-    turn(&hub, 0, Box::default());
-    turn(&hub, 1, Box::default());
+    turn(&hub, 0, Out::default());
+    turn(&hub, 1, Out::default());
     hub.cancel(Which::One(ids[0])).unwrap();
-    let given = |n: usize| Box { given: vec![(Some(1), ids[n], Parcel(ids[n]))], ..Box::default() };
+    let given = |n: usize| Out { given: vec![(Some(1), ids[n], Parcel(ids[n]))], ..Out::default() };
     assert_eq!(turn(&hub, 0, given(0)), [Command::End(ids[0])]);
     hub.cancel(Which::Any).unwrap();
     let all = || Command::EndAll { shutdown: false };
     assert_eq!(turn(&hub, 0, given(2)), [all()]);
     let told = [start(ids[0]), Command::End(ids[0]), all(), start(ids[2]), Command::End(ids[2])];
-    assert_eq!(turn(&hub, 1, Box::default()), told);
+    assert_eq!(turn(&hub, 1, Out::default()), told);
 }
 
 #[test]
@@ -66,11 +66,11 @@ fn a_dead_replicas_requests_go_to_those_that_live() {
     assert!(hub.retire(0), "there are others");
     assert_eq!(hub.call(0, Parcel(RequestId(0))).unwrap_err().status, Status::EngineDead);
     let given = vec![(None, ids[0], Parcel(ids[0]))];
-    assert_eq!(turn(&hub, 0, Box { given, ..Box::default() }), [start(ids[0])]);
-    assert_eq!(turn(&hub, 1, Box::default()), [start(ids[1]), start(ids[0])]);
+    assert_eq!(turn(&hub, 0, Out { given, ..Out::default() }), [start(ids[0])]);
+    assert_eq!(turn(&hub, 1, Out::default()), [start(ids[1]), start(ids[0])]);
     hub.part(0, true);
     let next = open(&hub, false);
-    assert_eq!(turn(&hub, 2, Box::default()), [start(ids[2]), start(next)]);
+    assert_eq!(turn(&hub, 2, Out::default()), [start(ids[2]), start(next)]);
     assert!(hub.lost(0).is_empty() && hub.lost(1).len() == 2);
     assert!(hub.retire(2) && hub.phase() == Phase::Open);
     hub.part(2, true);

@@ -110,7 +110,7 @@ pub struct bn_stats {
     pub memory_peak_bytes: u64,
     /// Generated tokens over the time spent in forward passes; of one device, if there are several.
     pub generated_tokens_per_second: f64,
-    /// Prompt tokens over the time spent in forward passes, likewise.
+    /// The same for prompt tokens.
     pub prompt_tokens_per_second: f64,
     /// From submit to admission.
     pub queue_wait: bn_latency,
