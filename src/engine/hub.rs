@@ -108,6 +108,8 @@ pub enum Rest {
 
 struct State<E, C> {
     phase: Phase,
+    /// All requests were told to end, as the engine does.
+    ending: bool,
     /// Being destroyed: polls return without an event, which would be freed under their callers.
     leaving: bool,
     /// A poll left an event behind for want of memory: giving back wakes edge-triggered loops once more.
@@ -151,6 +153,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     pub fn new(salt: u16, bounds: Bounds, replicas: usize, signal: Option<R>) -> Self {
         let state = State {
             phase: Phase::Open,
+            ending: false,
             leaving: false,
             starved: false,
             slots: Slots::new(salt, replicas, bounds.unread_bytes),
@@ -213,6 +216,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     /// Has all replicas end what they have.
     fn end_all(&self, mut state: MutexGuard<'_, State<E, C>>, shutdown: bool) {
         state.slots.cancel_all();
+        state.ending |= shutdown;
         for (own, desk) in state.replicas.iter_mut().zip(&self.desks) {
             // A flood of these is one command.
             if !own.gone && !own.ends_all() {

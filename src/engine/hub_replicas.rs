@@ -232,7 +232,8 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
             state.start(to, cargo);
             // Its end was asked for where it is no more.
             if cancelled {
-                state.replicas[to].commands.push_back(Command::End(id));
+                let end = if state.ending { Command::EndAll { shutdown: true } } else { Command::End(id) };
+                state.replicas[to].commands.push_back(end);
                 self.desks[to].urgent.store(true, Ordering::Release);
             }
         }

@@ -60,6 +60,19 @@ fn what_is_moved_ends_where_it_was_to_end() {
 }
 
 #[test]
+fn what_is_moved_while_the_engine_ends_is_told_so() {
+    let hub = hub_of(8, 2);
+    let ids: Vec<_> = (0..2).map(|_| open(&hub, false)).collect();
+    turn(&hub, 0, Out::default());
+    turn(&hub, 1, Out::default());
+    hub.advance(Phase::Closing, true);
+    let all = || Command::EndAll { shutdown: true };
+    let given = vec![(Some(1), ids[0], Parcel(ids[0]))];
+    assert_eq!(turn(&hub, 0, Out { given, ..Out::default() }), [all()]);
+    assert_eq!(turn(&hub, 1, Out::default()), [all(), start(ids[0]), all()]);
+}
+
+#[test]
 fn a_dead_replicas_requests_go_to_those_that_live() {
     let hub = hub_of(8, 3);
     let ids: Vec<_> = (0..3).map(|_| open(&hub, false)).collect();
