@@ -3,7 +3,7 @@
 //! It goes where the fewest tokens are owed once it is there: those of the unfinished requests of that replica, and of its own
 //! prompt those that the replica's prefix cache lacks. Several requests that are submitted together and begin alike count what
 //! they have in common once. Of equals the first. A session's requests, and calls for it, go where
-//! its name says, which is the same for as long as no replica dies (rendezvous hashing, Thaler and Ravishankar 1998).
+//! its name says, which is the same for as long as no replica dies or is sick (rendezvous hashing, Thaler and Ravishankar 1998).
 
 use super::calls::Work;
 use super::hub::Cargo;

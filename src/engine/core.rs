@@ -64,6 +64,8 @@ pub struct Core {
     /// See `sessions::shape`; None until somebody asks.
     fingerprint: Option<u64>,
     max_batch_tokens: usize,
+    /// Passes that failed since one did not.
+    failures: u32,
     /// What the engine cannot go on after: its device is gone.
     lost: Option<Error>,
     deadlines: BinaryHeap<Reverse<(u64, RequestId)>>,
@@ -149,6 +151,7 @@ impl Core {
             starved,
             fingerprint: None,
             max_batch_tokens,
+            failures: 0,
             lost: None,
             deadlines: BinaryHeap::new(),
             commands: VecDeque::new(),
@@ -337,7 +340,7 @@ impl Core {
     }
 
     fn step(&mut self, now: u64) {
-        let mut plan = std::mem::take(&mut self.plan);
+        let (was_sick, mut plan) = (self.is_sick(), std::mem::take(&mut self.plan));
         self.scheduler.plan(&mut plan, &Known(&self.sequences), now);
         debug_assert!(
             !plan.is_empty() || plan.refused.is_some() || !plan.late.is_empty(),
@@ -372,6 +375,9 @@ impl Core {
         }
         self.ended = ended;
         self.plan = plan;
+        if self.is_sick() != was_sick {
+            self.turn_sick(!was_sick);
+        }
     }
 
     fn admit(&mut self, admission: &Admission, now: u64) -> Result<()> {
@@ -401,6 +407,7 @@ impl Core {
         let step_ns = now_ns() - started;
         match result {
             Ok(()) => {
+                self.failures = 0;
                 self.sample(entries);
                 self.pool(entries);
                 return Some(step_ns);
@@ -416,6 +423,7 @@ impl Core {
                 return None;
             }
             Err(error) if entries.len() > 1 => {
+                self.failures = self.failures.saturating_add(1);
                 let log = &self.shared.log;
                 log.write(LOG_WARN, format!("a step failed, running its sequences alone: {error}"));
                 for entry in entries {
@@ -424,7 +432,10 @@ impl Core {
                     }
                 }
             }
-            Err(error) => entries.iter().for_each(|entry| self.fail(entry.seq, error.clone())),
+            Err(error) => {
+                self.failures = self.failures.saturating_add(1);
+                entries.iter().for_each(|entry| self.fail(entry.seq, error.clone()));
+            }
         }
         Some(0)
     }

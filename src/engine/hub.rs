@@ -108,6 +108,8 @@ pub enum Rest {
 
 struct State<E, C> {
     phase: Phase,
+    /// Requests that came while a replica was sick, from the last probe on.
+    since_probe: u32,
     /// All requests were told to end, as the engine does.
     ending: bool,
     /// Being destroyed: polls return without an event, which would be freed under their callers.
@@ -153,6 +155,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     pub fn new(salt: u16, bounds: Bounds, replicas: usize, signal: Option<R>) -> Self {
         let state = State {
             phase: Phase::Open,
+            since_probe: 0,
             ending: false,
             leaving: false,
             starved: false,
@@ -194,7 +197,8 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         state.make_room(requests.len())?;
         let mut before = None;
         for (place, mut cargo) in requests {
-            let replica = state.choose(&|replica, owed| cargo.rank(replica, owed, before)).unwrap_or(0);
+            let rank = |replica, owed| cargo.rank(replica, owed, before);
+            let replica = state.choose_for_new(&rank).unwrap_or(0);
             let id = state.slots.open(place, replica, cargo.tokens(replica, before));
             cargo.name(id);
             ids.push(id);

@@ -17,7 +17,12 @@ pub struct Load {
     pub idle: bool,
     /// Requests that wait there, and that its last step did not admit.
     pub waiting: u32,
+    /// Its last passes failed, all of them: others come first.
+    pub sick: bool,
 }
+
+/// One request in so many goes where it would go if no replica were sick, so that a sick one can show that it is well.
+const PROBE: u32 = 16;
 
 /// An engine thread, as the hub sees it.
 pub(super) struct Replica<C> {
@@ -115,10 +120,22 @@ impl<C> Replica<C> {
 }
 
 impl<E: Merge, C> State<E, C> {
-    /// The open replica that `rank`, by its number and by the tokens that it owes, puts first.
+    /// The open replica that `rank`, by its number and by the tokens that it owes, puts first; a sick one only where all are.
     pub(super) fn choose(&self, rank: &dyn Fn(usize, u64) -> u64) -> Option<usize> {
+        self.first(rank, true)
+    }
+
+    /// As `choose`, for a new request, which may be a probe.
+    pub(super) fn choose_for_new(&mut self, rank: &dyn Fn(usize, u64) -> u64) -> Option<usize> {
+        let sick = self.replicas.iter().any(|replica| replica.open && replica.load.sick);
+        self.since_probe = if sick { (self.since_probe + 1) % PROBE } else { 0 };
+        self.first(rank, !sick || self.since_probe != 0)
+    }
+
+    fn first(&self, rank: &dyn Fn(usize, u64) -> u64, sick_last: bool) -> Option<usize> {
         let open = (0..self.replicas.len()).filter(|&replica| self.replicas[replica].open);
-        open.min_by_key(|&replica| rank(replica, self.slots.owed(replica)))
+        let sick = |replica: usize| sick_last && self.replicas[replica].load.sick;
+        open.min_by_key(|&replica| (sick(replica), rank(replica, self.slots.owed(replica))))
     }
 
     /// Queues a request for a replica.

@@ -4,7 +4,7 @@ use super::super::*;
 type Out = Outbox<Note, Parcel>;
 
 fn load(room: u32, waiting: u32) -> Out {
-    Out { load: Load { room, idle: room > 0, waiting }, ..Out::default() }
+    Out { load: Load { room, idle: room > 0, waiting, sick: false }, ..Out::default() }
 }
 
 fn turn(hub: &TestHub, replica: usize, out: Out) -> Vec<Command<Parcel>> {
@@ -101,4 +101,37 @@ fn who_dies_while_it_is_asked_is_asked_no_more() {
     turn(&hub, 2, load(0, 1));
     hub.retire(1);
     assert_eq!(turn(&hub, 2, load(0, 1)), [Command::Give { to: 0, most: 1, idle: true }]);
+}
+
+/// One in sixteen requests finds out whether it is well.
+#[test]
+fn a_sick_replica_gets_a_probe_now_and_then() {
+    let hub = hub_of(64, 2);
+    let sick = |sick| Out { load: Load { sick, ..Load::default() }, ..Out::default() };
+    turn(&hub, 0, sick(true));
+    let open_some = |n: usize| (0..n).for_each(|_| _ = open(&hub, false));
+    open_some(15);
+    assert_eq!((turn(&hub, 0, sick(true)).len(), turn(&hub, 1, Out::default()).len()), (0, 15));
+    open_some(17);
+    assert_eq!((turn(&hub, 0, sick(true)).len(), turn(&hub, 1, Out::default()).len()), (2, 15));
+    assert_eq!(hub.choose(&|_, owed| owed), Some(1), "what is no new request is no probe");
+    // Where all are, they are as good as ever.
+    turn(&hub, 1, sick(true));
+    open_some(4);
+    assert_eq!((turn(&hub, 0, sick(false)).len(), turn(&hub, 1, sick(true)).len()), (4, 0));
+    open_some(3);
+    assert_eq!(turn(&hub, 0, sick(false)).len(), 3, "one is well again");
+}
+
+/// What a sick replica gives away does not come back while another is well.
+#[test]
+fn what_a_sick_replica_hands_on_goes_to_a_well_one() {
+    let hub = hub_of(8, 2);
+    let ids: Vec<_> = (0..3).map(|_| open(&hub, false)).collect();
+    turn(&hub, 0, Out::default());
+    turn(&hub, 1, Out::default());
+    let load = Load { sick: true, ..Load::default() };
+    let given = vec![(None, ids[0], Parcel(ids[0])), (None, ids[2], Parcel(ids[2]))];
+    assert!(turn(&hub, 0, Out { load, given, ..Out::default() }).is_empty());
+    assert_eq!(turn(&hub, 1, Out::default()), [start(ids[0]), start(ids[2])]);
 }

@@ -67,8 +67,10 @@ pub struct Host {
     pub held: Spare,
     pub calls: Vec<(usize, super::calls::Call)>,
     pub saved: Vec<Vec<u8>>,
-    /// None fails from now on.
+    /// None fails from now on, but on a replica that is sick.
     pub calm: bool,
+    /// Every pass of this replica fails.
+    pub sick: Option<usize>,
     /// The sequences of a pass that was stopped.
     pub stopped: Option<usize>,
     /// During this pass all were told to end.
@@ -109,6 +111,7 @@ impl Host {
             calls: Vec::new(),
             saved: Vec::new(),
             calm: false,
+            sick: None,
             stopped: None,
             all: false,
             last: false,
@@ -128,6 +131,11 @@ impl Host {
         self.ending = std::mem::take(&mut self.told[replica]);
         let calls = self.calls.iter().filter(|(of, _)| *of == replica).count();
         (calls, self.ending.clone())
+    }
+
+    /// Nothing fails any more.
+    pub fn calm_down(&mut self) {
+        (self.calm, self.sick) = (true, None);
     }
 
     /// Somebody wants the end of `id`.
@@ -465,6 +473,11 @@ impl Host {
     }
 
     fn fault(&mut self, batch: &RaggedBatch) -> Fault {
+        if self.sick == Some(self.replica) {
+            self.tally.count("passes of the sick");
+            self.again = false;
+            return Fault::Error;
+        }
         let lone = batch.seqs.len() == 1;
         let angry = lone && self.angry > 0;
         self.again = self.angry > 0;

@@ -10,7 +10,7 @@ pub struct Tally {
 }
 
 /// What every piece has to show.
-const KINDS: [&str; 75] = [
+const KINDS: [&str; 76] = [
     "turns",
     "passes that ended",
     "rests until a time",
@@ -49,6 +49,7 @@ const KINDS: [&str; 75] = [
     "acts during a pass",
     "passes that were stopped",
     "passes that failed",
+    "passes of the sick",
     "passes that panicked",
     "lone passes that failed",
     "passes with NaN",

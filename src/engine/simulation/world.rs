@@ -59,9 +59,13 @@ fn echo() -> Loaded {
 
 impl World {
     pub fn new(seed: u64) -> Self {
-        static CLAIMS: Claims = Claims::new();
         let mut rng = Rng(seed);
         let setting = Setting::draw(&mut rng);
+        Self::of(seed, rng, setting)
+    }
+
+    fn of(seed: u64, mut rng: Rng, setting: Setting) -> Self {
+        static CLAIMS: Claims = Claims::new();
         fake::set(Some(1_000_000_000 + rng.below(1_000_000_000)));
         let (mut loaded, mut config) = (echo(), setting.config());
         config.draft_model = (setting.speculation == Speculation::Model).then(|| loaded.clone());
@@ -129,12 +133,23 @@ impl World {
     /// The host does something, then a replica does: a turn, or a part of its rest.
     fn turn(&mut self) {
         self.host().act();
+        self.sicken();
         let alive = self.alive();
         if self.doomed.is_none() && alive.len() > 1 && self.host().rng.one_in(4000) {
             let doomed = *self.host().rng.pick(&alive);
             self.doomed = Some(doomed);
         }
         self.advance();
+    }
+
+    /// A replica falls sick, or gets well.
+    fn sicken(&mut self) {
+        let mut host = self.host();
+        let replicas = host.setting.replicas as u64;
+        if replicas > 1 && host.setting.faults > 0 && host.rng.one_in(400) {
+            let sick = host.rng.below(replicas) as usize;
+            host.sick = if host.sick.is_none() { Some(sick) } else { None };
+        }
     }
 
     fn advance(&mut self) {
@@ -383,7 +398,7 @@ impl World {
 
     /// By a host that polls and frees all, every request comes to its end. `rush`: though ever new ones come behind it.
     fn drain(&mut self, rush: bool) {
-        self.host().calm = true;
+        self.host().calm_down();
         if !rush && self.host().rng.one_in(2) {
             self.host().engine.shutdown(ShutdownMode::Drain).unwrap();
         }
@@ -430,7 +445,7 @@ impl World {
     fn told(&mut self) {
         let mut host = self.host();
         host.tell_all();
-        host.calm = true;
+        host.calm_down();
         host.engine.shutdown(ShutdownMode::Cancel).unwrap();
     }
 
@@ -457,7 +472,7 @@ impl World {
     /// The loop panics, outside of what is guarded; the host goes on as ever until it does.
     fn die(&mut self) {
         self.dying = true;
-        self.host().calm = true;
+        self.host().calm_down();
         let mut turns = 0;
         while !self.alive().is_empty() {
             turns += 1;
@@ -471,6 +486,34 @@ impl World {
             self.advance();
         }
         self.host().tally.count("worlds that died");
+    }
+}
+
+/// Of two replicas one fails every pass, from the beginning on and without an end: few requests fail.
+#[test]
+fn a_sick_replica_draws_few_requests() {
+    for seed in 1..20 {
+        let mut rng = Rng(seed);
+        let setting = Setting { replicas: 2, faults: 0, budget: u64::MAX, ..Setting::draw(&mut rng) };
+        let mut world = World::of(seed, rng, setting);
+        let sick = world.host().rng.below(2) as usize;
+        (world.host().calm, world.host().sick) = (true, Some(sick));
+        while world.turns < 20_000 {
+            if world.turns < 19_000 {
+                world.host().submit();
+            }
+            while world.host().serve() {}
+            world.advance();
+        }
+        let usage = world.host().shared.hub.usage();
+        let failed = usage.outcomes[FinishReason::Failed as usize];
+        let ended = world.host().accepted - usage.unfinished as u64;
+        assert!(
+            ended > 100 && failed * 6 < ended,
+            "seed {seed}: {failed} of {ended} requests failed, {setting:?}"
+        );
+        world.host().calm_down();
+        world.drain(false);
     }
 }
 
