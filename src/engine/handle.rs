@@ -91,21 +91,12 @@ fn share(
     config: &EngineConfig,
     loaded: Loaded,
     threads: usize,
-    bytes: u64,
+    bounds: Bounds,
     claims: Vec<Claim>,
     blocks: Vec<usize>,
     log: Log,
 ) -> Result<Arc<Shared>> {
     let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
-    let bounds = Bounds {
-        requests: config.queue_capacity as usize,
-        queued_tokens: match config.queue_token_capacity {
-            0 => u64::MAX,
-            n => n,
-        },
-        bytes,
-        unread_bytes: config.max_unread_bytes,
-    };
     let replicas = claims.len();
     Ok(Arc::new(Shared {
         kv_events: KvEvents::new(config.kv_events_capacity as usize, replicas),
@@ -173,13 +164,23 @@ impl Engine {
         let on_device = seats[0].backend.on_device;
         let threads = seats.iter().map(|seat| seat.backend.pool.threads()).sum();
         let blocks = seats.iter().map(|seat| seat.memory.blocks).collect();
+        let bounds = Bounds {
+            requests: config.queue_capacity as usize,
+            queued_tokens: match config.queue_token_capacity {
+                0 => u64::MAX,
+                n => n,
+            },
+            bytes: memory.for_requests(),
+            aside: MemoryPlan::for_copies(seats.iter().map(|seat| &seat.memory)),
+            unread_bytes: config.max_unread_bytes,
+        };
         let (mut cores, mut claims, mut places) = (Vec::new(), Vec::new(), Vec::new());
         reserve(&mut cores, seats.len(), "the engine's cores")?;
         for Seat { backend, memory, claim } in seats {
             claims.push(claim);
             places.push((backend, memory));
         }
-        let shared = share(config, loaded, threads, memory.for_requests(), claims, blocks, log)?;
+        let shared = share(config, loaded, threads, bounds, claims, blocks, log)?;
         for (replica, (backend, own)) in places.into_iter().enumerate() {
             let own = MemoryPlan { max_sequence: memory.max_sequence, ..own };
             let mut core = make_core(config, &shared, replica, backend, &own)?;

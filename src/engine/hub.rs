@@ -110,6 +110,8 @@ struct State<E, C> {
     phase: Phase,
     /// Requests that came while a replica was sick, from the last probe on.
     since_probe: u32,
+    /// Bytes that are set aside.
+    aside: u64,
     /// All requests were told to end, as the engine does.
     ending: bool,
     /// Being destroyed: polls return without an event, which would be freed under their callers.
@@ -156,6 +158,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         let state = State {
             phase: Phase::Open,
             since_probe: 0,
+            aside: 0,
             ending: false,
             leaving: false,
             starved: false,

@@ -15,12 +15,14 @@ impl Drop for SetAside {
 }
 
 impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
-    /// Sets `bytes` aside. `MemoryLimit` where they do not fit beside what requests may need.
+    /// Sets `bytes` aside, an equal part of them on each device. `MemoryLimit` where they do not fit beside what requests may
+    /// need, or what else is set aside.
     pub fn set_aside(&self, bytes: u64) -> Result<SetAside> {
         let mut state = self.state.lock();
         self.settle(&mut state);
-        if !state.slots.set_aside(bytes, self.bounds.bytes) {
-            let left = self.bounds.bytes.saturating_sub(state.slots.usage().reserved);
+        let room = self.bounds.aside.saturating_sub(state.aside);
+        if bytes > room || !state.slots.set_aside(bytes, self.bounds.bytes) {
+            let left = self.bounds.bytes.saturating_sub(state.slots.usage().reserved).min(room);
             return Err(Error::new(
                 Status::MemoryLimit,
                 format!(
@@ -28,6 +30,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
                 ),
             ));
         }
+        state.aside += bytes;
         Ok(SetAside { bytes, returned: self.returned.clone() })
     }
 
@@ -38,6 +41,8 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
 
     /// Takes back what was set aside and is gone.
     pub(super) fn settle(&self, state: &mut State<E, C>) {
-        state.slots.put_back(self.returned.swap(0, Ordering::Relaxed));
+        let returned = self.returned.swap(0, Ordering::Relaxed);
+        state.aside -= returned;
+        state.slots.put_back(returned);
     }
 }

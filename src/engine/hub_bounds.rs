@@ -10,6 +10,8 @@ pub struct Bounds {
     pub queued_tokens: u64,
     /// Polled events included; MAX: no bound.
     pub bytes: u64,
+    /// Of what is set aside: as much as if each device had no more room than the smallest. MAX: no bound but `bytes`.
+    pub aside: u64,
     /// Of one request; see `Slots`.
     pub unread_bytes: u64,
 }

@@ -70,7 +70,7 @@ pub fn hub(requests: usize) -> TestHub {
 
 pub fn hub_of(requests: usize, replicas: usize) -> TestHub {
     let bytes = 1000 + lease_bytes::<Note>();
-    let bounds = Bounds { requests, queued_tokens: 100, bytes, unread_bytes: 10 };
+    let bounds = Bounds { requests, queued_tokens: 100, bytes, unread_bytes: 10, aside: 600 };
     Arc::new(Hub::new(7, bounds, replicas, Some(Flag::default())))
 }
 

@@ -378,3 +378,15 @@ fn a_grant_leaves_enough_for_the_others_to_end() {
     let most = spare - 400 - 190;
     assert!(!hub.grant(b, most.max(300) + 1, true) && hub.grant(b, 300, true));
 }
+
+/// Each device has a copy: the smallest one's room decides, not that of all together.
+#[test]
+fn what_is_set_aside_has_a_bound_of_its_own() {
+    let hub = hub(4);
+    let first = hub.set_aside(500).unwrap();
+    let refused = hub.set_aside(200).err().unwrap();
+    assert_eq!(refused.status, Status::MemoryLimit);
+    assert!(refused.message.contains("takes 200 bytes, and memory_limit_bytes leaves 100 "), "{refused}");
+    drop(first);
+    hub.set_aside(600).unwrap();
+}

@@ -71,6 +71,12 @@ impl MemoryPlan {
         if self.limit == 0 { u64::MAX } else { self.limit.saturating_sub(self.fixed()) }
     }
 
+    /// Bytes that copies of the same on each device may take together: the device with the least room decides.
+    pub fn for_copies<'a>(plans: impl ExactSizeIterator<Item = &'a Self>) -> u64 {
+        let devices = plans.len() as u64;
+        plans.map(Self::for_requests).min().unwrap_or(0).saturating_mul(devices)
+    }
+
     /// What to warn of where the machine is too small for sequences of `asked` tokens.
     pub fn clamped(&self, asked: usize) -> Option<String> {
         let Self { max_sequence, kv, .. } = self;
@@ -468,6 +474,23 @@ mod tests {
         assert!(
             message.starts_with("memory_limit_bytes = 159383552 is too small") && message.contains("30 fit;")
         );
+    }
+
+    #[test]
+    fn copies_are_bounded_by_the_smallest_device() {
+        let plan = |limit, kv| MemoryPlan {
+            weights: 10,
+            workspace: 5,
+            kv,
+            index: 1,
+            kv_type: KvType::F16,
+            blocks: 1,
+            max_sequence: 1,
+            limit,
+        };
+        assert_eq!(MemoryPlan::for_copies([plan(100, 60), plan(100, 80), plan(100, 40)].iter()), 3 * 4);
+        assert_eq!(MemoryPlan::for_copies([plan(100, 60)].iter()), 24);
+        assert_eq!(MemoryPlan::for_copies([plan(0, 60), plan(0, 80)].iter()), u64::MAX, "no limit");
     }
 
     #[test]
