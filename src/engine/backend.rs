@@ -6,6 +6,7 @@ use crate::base::{Error, Result};
 use crate::kernels::{Isa, Pool};
 use crate::model::Loaded;
 use crate::ops::{CudaOps, FusedOps, OpSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The operations of a pass, and the CPU's threads for what is left of a step.
@@ -85,6 +86,18 @@ impl Backend {
         let kind = ops.facts().name.clone();
         let name = format!("device: cuda:{number} ({kind}); {}", cpu.name);
         Ok(Self { ops: Box::new(ops), on_device: true, name, kind, ..cpu })
+    }
+
+    /// Bytes that `hold` will take for these, never more than it does: of what lies there already, none.
+    pub fn lacks<'a>(&self, models: impl Iterator<Item = &'a Loaded>) -> Result<u64> {
+        let (mut seen, mut bytes) = (HashSet::new(), 0);
+        for loaded in models {
+            loaded.model.weights(&mut |weight| {
+                bytes += self.ops.lacks(weight, &mut seen) as u64;
+                Ok(())
+            })?;
+        }
+        Ok(bytes)
     }
 
     /// Takes the weights to where the operations work.

@@ -136,11 +136,17 @@ impl Engine {
             config::sequence_length(config.max_sequence_length, loaded.model.facts().context_length)?;
         let (mut seats, count) = (Vec::new(), backends.len());
         reserve(&mut seats, count, "an engine's devices")?;
+        // Before any of them takes memory that other engines may want.
+        for backend in backends.iter().filter(|backend| backend.on_device) {
+            let lacking =
+                backend.lacks([Some(&loaded), config.draft_model.as_ref()].into_iter().flatten())?;
+            memory::plan(&config, &loaded, backend, count, max_sequence, lacking)?;
+        }
         for backend in backends {
             log.write(LOG_INFO, backend.name.clone());
             let models = [Some(&loaded), config.draft_model.as_ref()];
             models.into_iter().flatten().try_for_each(|loaded| backend.hold(loaded))?;
-            let (memory, claim) = memory::plan(&config, &loaded, &backend, count, max_sequence)?;
+            let (memory, claim) = memory::plan(&config, &loaded, &backend, count, max_sequence, 0)?;
             log.write(LOG_INFO, memory.to_string());
             if let Some(text) = memory.clamped(max_sequence) {
                 log.write(LOG_WARN, text);

@@ -132,13 +132,15 @@ struct Need {
 }
 
 /// Divides the limit: weights and workspace first, a share for requests, the rest for KV. Without a limit, KV may have
-/// half of what is free. For one device of `replicas`.
+/// half of what is free. For one device of `replicas`, which will take `lacking` bytes more for weights. `OutOfMemory` where
+/// these do not fit, `MemoryLimit`.
 pub fn plan(
     config: &EngineConfig,
     loaded: &Loaded,
     backend: &Backend,
     replicas: usize,
     max_sequence: usize,
+    lacking: u64,
 ) -> Result<(MemoryPlan, Claim)> {
     let model = &*loaded.model;
     let (batch, limit) = (config.max_batch_size as usize, config.memory_limit_bytes);
@@ -151,7 +153,7 @@ pub fn plan(
     let block = cache::bytes_per_block(model.kv_shape(), kv_type, block_size)? + draft.block;
     // A device gives memory when it is asked for it; the CPU, when it is written.
     let (free, untouched) = match backend.ops.free_bytes() {
-        Some(free) => (free? as u64, 0),
+        Some(free) => (beside_weights(free? as u64, lacking)?, 0),
         None => (free_memory::available(Path::new("/")).unwrap_or(FALLBACK), block),
     };
     let free = free.saturating_sub(workspace);
@@ -193,6 +195,16 @@ pub fn plan(
         },
         claim,
     ))
+}
+
+/// What is left of `free` bytes of a device behind weights that are to come.
+fn beside_weights(free: u64, lacking: u64) -> Result<u64> {
+    free.checked_sub(lacking).ok_or_else(|| {
+        Error::new(
+            Status::OutOfMemory,
+            format!("the weights take {lacking} bytes on the device, and {free} bytes are free there"),
+        )
+    })
 }
 
 /// Where the system does not say what is free.

@@ -26,6 +26,7 @@ pub use paging::Paging;
 
 use crate::base::Result;
 use crate::kernels::Matrix;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// How a gated feed-forward combines `gate` and `up`.
@@ -132,6 +133,11 @@ pub trait OpSet: Send + Sync {
     /// take it, `OutOfMemory`.
     fn hold(&self, _: Weight) -> Result<()> {
         Ok(())
+    }
+    /// Bytes that `hold` will take for a weight's matrices, but for those that lie there, or are `seen`: by where they lie on
+    /// the host.
+    fn lacks(&self, _: Weight, _seen: &mut HashSet<usize>) -> usize {
+        0
     }
     /// Bytes of free memory where these operations work; None: on the CPU.
     fn free_bytes(&self) -> Option<Result<usize>> {

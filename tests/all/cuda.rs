@@ -390,14 +390,18 @@ fn memory_that_a_device_lacks_is_refused() {
         change(&mut config);
         Engine::create(config).err().expect("too small a device")
     };
+    let writes = emulated.counts().writes;
     let weights = refused(100 << 10, &|_| ());
     assert_eq!(weights.status, Status::OutOfMemory, "{weights}");
+    let said = "bytes on the device, and 102400 bytes are free there";
+    assert!(weights.message.contains(said), "{weights}");
     let kv = refused(3 << 20, &|_| ());
     assert_eq!(kv.status, Status::MemoryLimit, "{kv}");
     assert!(kv.message.contains("one sequence of 256 tokens needs"), "{kv}");
     emulated.memory(-1, 1 << 30);
     let limit = refused(1 << 30, &|config| config.memory_limit_bytes = 2 << 20);
     assert_eq!(limit.status, Status::MemoryLimit, "{limit}");
+    assert_eq!(emulated.counts().writes, writes, "no weights are brought there before");
     assert_eq!(emulated.live(), 0, "nothing stays behind");
 }
 

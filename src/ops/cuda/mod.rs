@@ -35,9 +35,9 @@ use launch::{Arg, Launches, Opened, Queue};
 use linear::{ROW_THREADS, Source, row_shared};
 use lora::Loras;
 use parts::Parts;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use weights::{Key, OnDevice, Vector, key_of};
+use weights::{Key, OnDevice, Vector, device_bytes, key_of};
 
 /// An engine's operations on a device, with the scratch memory of one forward pass at a time.
 pub struct CudaOps {
@@ -163,6 +163,18 @@ impl OpSet for CudaOps {
             Weight::Norm(norm) => self.vector(&norm.weight).map(drop),
             Weight::Adapter(lora) => self.loras.lock().hold(&self.queue, &self.pool, lora).map(drop),
         }
+    }
+
+    fn lacks(&self, weight: Weight, seen: &mut HashSet<usize>) -> usize {
+        let matrices = match weight {
+            Weight::Table(table) => std::slice::from_ref(table),
+            Weight::Product(weights) => &weights.matrices,
+            Weight::Norm(_) | Weight::Adapter(_) => &[],
+        };
+        let known = &self.queue.opened.weights;
+        let lacking =
+            matrices.iter().filter(|matrix| seen.insert(matrix.data.as_ptr() as usize) && !known.has(matrix));
+        lacking.map(device_bytes).sum()
     }
 
     fn finish(&self) -> Result<()> {

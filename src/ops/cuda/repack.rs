@@ -31,7 +31,7 @@ pub fn ternary(matrix: &Matrix) -> Result<Planes<'_>> {
 /// Row after row of what `formats::panels` lays out: lines of 64 bytes, four columns of each of sixteen rows, and at last
 /// their scales.
 pub fn int8(matrix: &Matrix) -> Result<Planes<'_>> {
-    let width = matrix.cols.next_multiple_of(128);
+    let width = int8_width(matrix);
     let (mut codes, mut scales) = (zeros(matrix.rows * width)?, Vec::new());
     reserve(&mut scales, 4 * matrix.rows, WHAT)?;
     for (row, to) in codes.chunks_exact_mut(width).enumerate() {
@@ -42,6 +42,11 @@ pub fn int8(matrix: &Matrix) -> Result<Planes<'_>> {
         scales.extend_from_slice(&panel[16 * width..][..4]);
     }
     Ok(Planes { codes: Cow::Owned(codes), scales: Cow::Owned(scales), scale_step: 1 })
+}
+
+/// Columns of a row on the device.
+pub fn int8_width(matrix: &Matrix) -> usize {
+    matrix.cols.next_multiple_of(128)
 }
 
 const WHAT: &str = "weights on their way to the device";
@@ -195,14 +200,25 @@ impl Block {
         }
     }
 
+    /// Of a row in the low and the high plane, in that of groups, and in the scales.
+    fn row_bytes(&self, matrix: &Matrix) -> [usize; 4] {
+        let (cols, (elements, _), [bits, high]) = (matrix.cols, matrix.dtype.block(), self.bits);
+        let whole = |bits: usize| (cols * bits / 8).next_multiple_of(16);
+        let groups = if self.group.is_some() { cols / 16 } else { 0 };
+        let each = cols / elements * if self.minimum.is_some() { 4 } else { 2 };
+        [whole(bits), whole(high), groups, each]
+    }
+
+    /// Of all planes.
+    pub fn bytes(&self, matrix: &Matrix) -> usize {
+        matrix.rows * self.row_bytes(matrix).iter().sum::<usize>()
+    }
+
     /// The planes of codes one behind the other, in each row after row of whole 16 bytes, and the scales of blocks.
     pub fn planes(&self, pool: &Pool, matrix: &Matrix) -> Result<Planes<'static>> {
         let &Matrix { rows, cols, dtype, .. } = matrix;
-        let ((elements, bytes), [bits, high]) = (dtype.block(), self.bits);
-        let whole = |bits: usize| (cols * bits / 8).next_multiple_of(16);
-        let (low, high) = (whole(bits), if high > 0 { whole(high) } else { 0 });
-        let groups = if self.group.is_some() { cols / 16 } else { 0 };
-        let each = cols / elements * if self.minimum.is_some() { 4 } else { 2 };
+        let (elements, bytes) = dtype.block();
+        let [low, high, groups, each] = self.row_bytes(matrix);
         let (mut codes, mut scales) = (zeros(rows * (low + high + groups))?, zeros(rows * each)?);
         let (to, to_scales) = (SharedOut::new(&mut codes), SharedOut::new(&mut scales));
         let from = cols / elements * bytes;

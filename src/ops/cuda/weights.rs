@@ -55,6 +55,19 @@ fn format(dtype: DType) -> Option<(&'static str, Layout)> {
     })
 }
 
+/// What a matrix takes on the device; 0 of a type that none takes.
+pub fn device_bytes(matrix: &Matrix) -> usize {
+    match format(matrix.dtype) {
+        None => 0,
+        Some((_, Layout::Blocks(block))) => block.bytes(matrix),
+        Some(_) => match matrix.dtype {
+            DType::I2S => matrix.rows * matrix.cols / 4 + 4,
+            DType::Int8 => matrix.rows * (repack::int8_width(matrix) + 4),
+            _ => matrix.data.len(),
+        },
+    }
+}
+
 /// A matrix on the device.
 pub struct OnDevice {
     pub codes: Buffer,
@@ -93,6 +106,7 @@ impl OnDevice {
             Layout::Other(planes) => planes(matrix)?,
             Layout::Blocks(block) => block.planes(pool, matrix)?,
         };
+        debug_assert_eq!(planes.codes.len() + planes.scales.len(), device_bytes(matrix), "{dtype:?}");
         let codes = copied(opened, stream, &planes.codes, "weights")?;
         let scales = copied(opened, stream, &planes.scales, "scales of weights")?;
         let (scale_step, _source) = (planes.scale_step, matrix.data.clone());
@@ -156,6 +170,11 @@ impl Registry {
         let made = Arc::new(OnDevice::new(opened, stream, pool, matrix)?);
         known.insert(key, Arc::downgrade(&made));
         Ok(made)
+    }
+
+    /// The matrix lies there.
+    pub fn has(&self, matrix: &Matrix) -> bool {
+        self.matrices.lock().get(&key_of(matrix)).is_some_and(|held| held.strong_count() > 0)
     }
 
     /// As `matrix`.
