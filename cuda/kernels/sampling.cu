@@ -7,6 +7,8 @@
 //
 // The sums that decide a draw have the CPU's order. So has top_p's where the CPU sorts at most `FEW` tokens; else its sums
 // in f64 have another order here, and where one comes as close to top_p as its rounding, one token more or less is kept.
+//
+// Log probabilities are the host's to compute, of the sum of weights that it would have, and of logits.
 
 #include "philox.cuh"
 
@@ -28,6 +30,7 @@ constexpr int FEW = 2048;
 constexpr int GUESS = 256;
 // Powers of 2 from there down are 0.
 constexpr float LOWEST = -127.0f;
+constexpr float LOG2_E = 1.44269504088896340736f;
 
 // What the threads of a block tell each other.
 struct Board {
@@ -277,16 +280,25 @@ struct Search {
         return place_of(from_ascending(low), static_cast<uint32_t>(room.board->found));
     }
 
+    // Sorts those above a bar that at least `guess` reach, or all that are possible. How many they are; more than FEW are not
+    // sorted.
+    __device__ __forceinline__ int first(int guess) const {
+        float low = left.count <= FEW ? -FLT_MAX : bar(guess);
+        int count = compact(room.board, left.count, FEW, [&](int at) { return left.logits[at] >= low; },
+                            [&](int n, int at) {
+                                room.list[n] = place_of(left.logits[at], static_cast<uint32_t>(at));
+                            });
+        if (count <= FEW) {
+            sort(room.list, count);
+        }
+        return count;
+    }
+
     // The last place of the fewest first ones that weigh at least `wanted`, or NOWHERE. `guess`: so many may do.
     __device__ __forceinline__ uint64_t reach(double wanted, int guess) const {
         if ((guess < left.count ? guess : left.count) <= FEW) {
-            float low = left.count <= FEW ? -FLT_MAX : bar(guess);
-            int count = compact(room.board, left.count, FEW, [&](int at) { return left.logits[at] >= low; },
-                                [&](int n, int at) {
-                                    room.list[n] = place_of(left.logits[at], static_cast<uint32_t>(at));
-                                });
+            int count = first(guess);
             if (count <= FEW) {
-                sort(room.list, count);
                 uint64_t place = cut(count, wanted);
                 if (place != NOWHERE) {
                     return place;
@@ -477,42 +489,137 @@ BN_DEVICE float edited(float logit, const Edit &edit, const Penalties &penalties
     return fminf(logit, FLT_MAX);
 }
 
-// Draws a token for each row of `logits` [rows, vocab] into `tokens` [rows]: at temperature 0 the most likely one; negative
-// where the row holds NaN (-1), +infinity (-2) or nothing but -infinity (-3), or edits leave nothing else (-4). For each row:
-// seed, and the position of the token; its temperature, `top_k` (0: all), `top_p` (1: all), `min_p_log`, the natural
-// logarithm of min_p in f32 (-infinity: all); three penalties; the first of its `edits` and their end, each of another token
-// below `vocab`: they change the row of logits. `packed` and `packed_tokens` [rows, vocab]: room. `vocab` at most 262144.
+// How a row's token is drawn, and what is reported of the row.
+struct Draw {
+    unsigned long long seed, position;
+    // 0: the most likely token.
+    float temperature;
+    // 0: all.
+    int top_k;
+    // 1: all.
+    float top_p;
+    // The natural logarithm of min_p in f32; -infinity: all.
+    float min_p_log;
+    Penalties penalties;
+    // The first of the row's edits and their end, each of another token below `vocab`.
+    unsigned edits, edits_end;
+    // So many of the most likely tokens are reported, at most `THREADS`; below 0: nothing is.
+    int tops;
+    // The first of the tokens that are reported besides, and their end.
+    unsigned listed, listed_end;
+    // Where the report is, in `Likely`.
+    unsigned report;
+};
+
+struct Likely {
+    unsigned token;
+    float logit;
+};
+
+// What log probabilities are made of, of the row before edits: `tops`, then the listed ones, stand behind it as `Likely`.
+struct Report {
+    // What all logits weigh at temperature 1.
+    double mass;
+    // The greatest logit, and that of the token that was drawn.
+    float max, logit;
+};
+
+constexpr unsigned NO_TOKEN = 0xFFFFFFFFu;
+
+// The `count` most likely tokens to `to`, in order; those that are impossible last, NO_TOKEN where there are no more.
+BN_DEVICE void report_tops(const Row &row, Scale scale, int count, Likely *to) {
+    Search search = {row.room, {row.logits, nullptr, row.vocab}, scale, true};
+    int own = static_cast<int>(threadIdx.x), found = search.first(count);
+    if (found < count || found > FEW) {
+        // Many are alike, or some parts of the row have several of them.
+        uint64_t last = search.narrow(static_cast<double>(count)), least = place_of(-FLT_MAX, NO_TOKEN);
+        last = last < least ? last : least;
+        found = compact(row.room.board, row.vocab, FEW,
+                        [&](int at) { return place_of(row.logits[at], static_cast<uint32_t>(at)) <= last; },
+                        [&](int n, int at) {
+                            row.room.list[n] = place_of(row.logits[at], static_cast<uint32_t>(at));
+                        });
+        sort(row.room.list, found);
+    }
+    found = found < count ? found : count;
+    if (own < found) {
+        unsigned token = static_cast<unsigned>(row.room.list[own]);
+        to[own] = {token, row.logits[token]};
+    }
+    if (own >= row.vocab && own < count) {
+        to[own] = {NO_TOKEN, -INFINITY};
+    }
+    if (found < count) {
+        compact(row.room.board, row.vocab, row.vocab, [&](int at) { return row.logits[at] == -INFINITY; },
+                [&](int n, int at) {
+                    if (n < count - found) {
+                        to[found + n] = {static_cast<unsigned>(at), -INFINITY};
+                    }
+                });
+    }
+}
+
+// What `draw` asks for, of a row whose greatest logit is `max`, to where `to` begins.
+BN_DEVICE void report(const Row &row, const Draw &draw, float max, int token, const unsigned *listed, Likely *to) {
+    Scale scale = {max, LOG2_E};
+    double mass = weigh(row.room, {row.logits, nullptr, row.vocab}, scale);
+    if (threadIdx.x == 0) {
+        *reinterpret_cast<Report *>(to) = {mass, max, row.logits[token]};
+    }
+    to += sizeof(Report) / sizeof(Likely);
+    if (draw.tops > 0) {
+        report_tops(row, scale, draw.tops, to);
+    }
+    to += draw.tops;
+    for (unsigned i = draw.listed + threadIdx.x; i < draw.listed_end; i += blockDim.x) {
+        float logit = listed[i] < static_cast<unsigned>(row.vocab) ? row.logits[listed[i]] : -INFINITY;
+        to[i - draw.listed] = {listed[i], logit};
+    }
+}
+
+// Draws a token for each row of `logits` [rows, vocab] into `tokens` [rows], as `draws` [rows] say: negative where the row
+// holds NaN (-1), +infinity (-2) or nothing but -infinity (-3), or edits leave nothing else (-4); then nothing is reported.
+// Rows and `edits` may be changed. `packed` and `packed_tokens` [rows, vocab]: room. `vocab` at most 262144.
 // Grid rows, block 512, shared bytes 24576 + 336 + 8 * (vocab / 256, rounded up).
-BN_KERNEL(sample)(int *tokens, float *logits, float *packed, unsigned *packed_tokens, const unsigned long long *seeds,
-                  const unsigned long long *positions, const float *temperatures, const int *top_ks,
-                  const float *top_ps, const float *min_p_logs, const float *repetitions, const float *frequencies,
-                  const float *presences, const unsigned *begins, const unsigned *ends, const Edit *edits, int vocab) {
-    static_assert(sizeof(Board) == 336, "as said above");
+BN_KERNEL_OF(512, sample)(int *tokens, Likely *reports, float *logits, float *packed, unsigned *packed_tokens,
+                          const Draw *draws, Edit *edits, const unsigned *listed, int vocab) {
+    static_assert(sizeof(Board) == 336 && THREADS == 512, "as said above");
+    static_assert(sizeof(Draw) == 72 && sizeof(Report) == 2 * sizeof(Likely), "as the host has them");
     BN_SHARED(shared);
     Room room = room_of(shared);
-    size_t n = blockIdx.x, at = n * static_cast<size_t>(vocab);
+    const Draw &how = draws[blockIdx.x];
+    size_t at = blockIdx.x * static_cast<size_t>(vocab);
     Row row = {room, logits + at, vocab, packed + at, packed_tokens + at};
-    float max;
-    int token = argmax(room.board, row.logits, vocab, max);
-    if (token >= 0 && begins[n] < ends[n]) {
-        Penalties penalties = {repetitions[n], frequencies[n], presences[n]};
-        for (unsigned i = begins[n] + threadIdx.x; i < ends[n]; i += blockDim.x) {
+    float max, raw_max;
+    int token = argmax(room.board, row.logits, vocab, raw_max);
+    max = raw_max;
+    if (token >= 0 && how.edits < how.edits_end) {
+        for (unsigned i = how.edits + threadIdx.x; i < how.edits_end; i += blockDim.x) {
             Edit edit = edits[i];
-            logits[at + edit.token] = edited(logits[at + edit.token], edit, penalties);
+            // The bias makes room for the logit before.
+            edits[i].bias = logits[at + edit.token];
+            logits[at + edit.token] = edited(edits[i].bias, edit, how.penalties);
         }
         sync_block();
         token = argmax(room.board, row.logits, vocab, max);
         token = token < 0 ? EDITS_LEAVE_NOTHING : token;
     }
-    float temperature = temperatures[n];
-    if (token >= 0 && temperature > 0.0f) {
-        temperature = temperature > FLT_MIN ? temperature : FLT_MIN;
-        Scale scale = {max, div_rn(1.44269504088896340736f, temperature)};
-        Left left = filtered(row, scale, temperature, top_ks[n], top_ps[n], min_p_logs[n]);
-        token = draw(room, left, scale, philox::uniform(seeds[n], positions[n], 0));
+    if (token >= 0 && how.temperature > 0.0f) {
+        float temperature = how.temperature > FLT_MIN ? how.temperature : FLT_MIN;
+        Scale scale = {max, div_rn(LOG2_E, temperature)};
+        Left left = filtered(row, scale, temperature, how.top_k, how.top_p, how.min_p_log);
+        token = draw(room, left, scale, philox::uniform(how.seed, how.position, 0));
     }
     if (threadIdx.x == 0) {
-        tokens[n] = token;
+        tokens[blockIdx.x] = token;
+    }
+    if (token >= 0 && how.tops >= 0) {
+        sync_block();
+        for (unsigned i = how.edits + threadIdx.x; i < how.edits_end; i += blockDim.x) {
+            logits[at + edits[i].token] = edits[i].bias;
+        }
+        sync_block();
+        report(row, how, raw_max, token, listed, reports + how.report);
     }
 }
 

@@ -4,6 +4,7 @@
 #include "check.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace {
 
@@ -28,6 +29,8 @@ struct Params {
     unsigned long long seed = 0, position = 0;
     float repetition = 1.0f, frequency = 0.0f, presence = 0.0f;
     std::vector<sampling::Edit> edits = {};
+    int tops = -1;
+    std::vector<unsigned> listed = {};
 };
 
 struct Kept {
@@ -193,37 +196,69 @@ int sample_reference(const Floats &given, const Params &p) {
     return draw_reference(kept, uniform_reference(p.seed, p.position));
 }
 
-// The kernel's tokens of rows of one length.
-std::vector<int> sample(const std::vector<Floats> &rows, const std::vector<Params> &params) {
+// A token, and what is reported beside it.
+struct Drawn {
+    int token;
+    sampling::Report report = {};
+    std::vector<sampling::Likely> likely = {};
+};
+
+// By its place in the order, the lower token among equals, and behind the vocabulary none.
+Drawn reported_reference(const Floats &logits, const Params &p) {
+    Drawn drawn{sample_reference(logits, p)};
+    if (drawn.token < 0 || p.tops < 0) {
+        return drawn;
+    }
+    Kept all{*std::max_element(logits.begin(), logits.end()), 1.0f, std::vector<int>(logits.size()), logits, {}};
+    drawn.report = {all.mass(), all.max, logits[static_cast<size_t>(drawn.token)]};
+    std::vector<size_t> order = all.sorted();
+    for (size_t n = 0; n < static_cast<size_t>(p.tops); n++) {
+        bool is = n < order.size();
+        drawn.likely.push_back({is ? static_cast<unsigned>(order[n]) : ~0u, is ? logits[order[n]] : -INFINITY});
+    }
+    for (unsigned token : p.listed) {
+        drawn.likely.push_back({token, token < logits.size() ? logits[token] : -INFINITY});
+    }
+    return drawn;
+}
+
+// What the kernel draws from rows of one length.
+std::vector<Drawn> sample(const std::vector<Floats> &rows, const std::vector<Params> &params) {
     size_t count = rows.size(), vocab = rows[0].size();
-    Floats logits, temperatures, top_ps, min_p_logs, packed(count * vocab);
-    std::vector<int> tokens(count, -9), top_ks;
-    std::vector<unsigned> packed_tokens(count * vocab);
-    std::vector<unsigned long long> seeds, positions;
-    Floats repetitions, frequencies, presences;
-    std::vector<unsigned> begins, ends;
+    Floats logits, packed(count * vocab);
+    std::vector<int> tokens(count, -9);
+    std::vector<unsigned> packed_tokens(count * vocab), listed;
+    std::vector<sampling::Draw> draws;
     std::vector<sampling::Edit> edits;
+    std::vector<sampling::Likely> reports;
     for (size_t n = 0; n < count; n++) {
+        const Params &p = params[n];
         logits.insert(logits.end(), rows[n].begin(), rows[n].end());
-        temperatures.push_back(params[n].temperature);
-        top_ks.push_back(params[n].top_k);
-        top_ps.push_back(params[n].top_p);
-        min_p_logs.push_back(std::log(params[n].min_p));
-        seeds.push_back(params[n].seed);
-        positions.push_back(params[n].position);
-        repetitions.push_back(params[n].repetition);
-        frequencies.push_back(params[n].frequency);
-        presences.push_back(params[n].presence);
-        begins.push_back(static_cast<unsigned>(edits.size()));
-        edits.insert(edits.end(), params[n].edits.begin(), params[n].edits.end());
-        ends.push_back(static_cast<unsigned>(edits.size()));
+        sampling::Draw draw = {p.seed, p.position, p.temperature, p.top_k, p.top_p, std::log(p.min_p),
+            {p.repetition, p.frequency, p.presence}, static_cast<unsigned>(edits.size()), 0, p.tops,
+            static_cast<unsigned>(listed.size()), 0, static_cast<unsigned>(reports.size())};
+        edits.insert(edits.end(), p.edits.begin(), p.edits.end());
+        listed.insert(listed.end(), p.listed.begin(), p.listed.end());
+        draw.edits_end = static_cast<unsigned>(edits.size());
+        draw.listed_end = static_cast<unsigned>(listed.size());
+        draws.push_back(draw);
+        reports.resize(reports.size() + (p.tops < 0 ? 0 : 2 + static_cast<size_t>(p.tops) + p.listed.size()));
     }
     size_t shared = 24576 + 336 + 8 * ((vocab + 255) / 256);
-    launch(sampling::bn_sample, dim3(static_cast<unsigned>(count)), dim3(512), shared, tokens.data(), logits.data(),
-        packed.data(), packed_tokens.data(), seeds.data(), positions.data(), temperatures.data(), top_ks.data(),
-        top_ps.data(), min_p_logs.data(), repetitions.data(), frequencies.data(), presences.data(), begins.data(),
-        ends.data(), edits.data(), static_cast<int>(vocab));
-    return tokens;
+    launch(sampling::bn_sample, dim3(static_cast<unsigned>(count)), dim3(512), shared, tokens.data(), reports.data(),
+        logits.data(), packed.data(), packed_tokens.data(), draws.data(), edits.data(), listed.data(),
+        static_cast<int>(vocab));
+    std::vector<Drawn> drawn;
+    for (size_t n = 0; n < count; n++) {
+        Drawn row{tokens[n]};
+        if (tokens[n] >= 0 && params[n].tops >= 0) {
+            auto from = reports.begin() + draws[n].report, likely = from + 2;
+            std::memcpy(static_cast<void *>(&row.report), &*from, sizeof row.report);
+            row.likely.assign(likely, likely + params[n].tops + static_cast<int>(params[n].listed.size()));
+        }
+        drawn.push_back(row);
+    }
+    return drawn;
 }
 
 // Rows of the kinds that are hard to divide.
@@ -244,10 +279,29 @@ Floats some_row(int kind, size_t vocab, Random &random) {
     return row;
 }
 
+// To the last bit: log probabilities are the host's when what they are made of is.
+void compare(const Drawn &got, const Drawn &want) {
+    CHECK_NEAR(got.token, want.token, 0);
+    CHECK_NEAR(got.report.mass, want.report.mass, 0);
+    CHECK(same_bits(got.report.max, want.report.max) && same_bits(got.report.logit, want.report.logit));
+    CHECK(got.likely.size() == want.likely.size());
+    for (size_t i = 0; i < std::min(got.likely.size(), want.likely.size()); i++) {
+        CHECK_NEAR(got.likely[i].token, want.likely[i].token, 0);
+        CHECK(same_bits(got.likely[i].logit, want.likely[i].logit));
+    }
+}
+
 void compare(const std::vector<Floats> &rows, const std::vector<Params> &params) {
-    std::vector<int> got = sample(rows, params);
+    std::vector<Drawn> got = sample(rows, params);
     for (size_t n = 0; n < rows.size(); n++) {
-        CHECK_NEAR(got[n], sample_reference(rows[n], params[n]), 0);
+        compare(got[n], reported_reference(rows[n], params[n]));
+    }
+}
+
+void ask_for_report(Params &p, size_t vocab, Random &random) {
+    p.tops = random.below(4) == 0 ? 0 : random.below(33);
+    for (int n = random.below(4) * random.below(80); n > 0; n--) {
+        p.listed.push_back(static_cast<unsigned>(random.below(static_cast<int>(vocab) + 3)));
     }
 }
 
@@ -278,7 +332,7 @@ TEST(philox_known_answers) {
 
 TEST(sample_greedy_and_what_is_no_distribution) {
     Params greedy{0.0f}, drawn{1.0f};
-    auto one = [](Floats row, Params p) { return sample({row}, {p})[0]; };
+    auto one = [](Floats row, Params p) { return sample({row}, {p})[0].token; };
     for (const Params &p : {greedy, drawn}) {
         CHECK(one({0.0f, NAN, INFINITY}, p) == -1);
         CHECK(one({-INFINITY, -INFINITY, -INFINITY}, p) == -3);
@@ -320,16 +374,18 @@ TEST(sample_after_bias_and_penalties) {
                 bias = random.below(50) == 0 ? -INFINITY : bias;
                 p.edits.push_back({static_cast<unsigned>(token), static_cast<unsigned>(random.below(4)), bias});
             }
+            ask_for_report(p, vocab, random);
         }
         params[1].edits.clear();
+        params[2].tops = -1;
         compare(std::vector<Floats>(3, some_row(random.below(9), vocab, random)), params);
     }
     Params none{0.0f};
     none.edits = {{0, 0, -INFINITY}, {1, 0, -INFINITY}};
-    CHECK(sample({{1.0f, 2.0f}}, {none})[0] == -4);
-    CHECK(sample({{1.0f, NAN}}, {none})[0] == -1);
+    CHECK(sample({{1.0f, 2.0f}}, {none})[0].token == -4);
+    CHECK(sample({{1.0f, NAN}}, {none})[0].token == -1);
     none.edits.pop_back();
-    CHECK(sample({{1.0f, -8.0f}}, {none})[0] == 1);
+    CHECK(sample({{1.0f, -8.0f}}, {none})[0].token == 1);
 }
 
 TEST(sample_of_flat_rows_too_long_to_sort) {
@@ -344,6 +400,36 @@ TEST(sample_of_flat_rows_too_long_to_sort) {
     }
 }
 
+TEST(sample_reports_what_log_probabilities_are_made_of) {
+    Random random(8);
+    for (size_t vocab : {1, 2, 31, 33, 300, 2048, 2049, 4100, 9001}) {
+        for (int kind = 0; kind < 9; kind++) {
+            std::vector<Params> params = {Params{0.0f}, some_params(random), some_params(random)};
+            std::vector<Floats> rows(3, some_row(kind, vocab, random));
+            ask_for_report(params[0], vocab, random);
+            params[0].tops = 32;
+            ask_for_report(params[2], vocab, random);
+            compare(rows, params);
+        }
+    }
+    // All of the most likely ones in one part of the row, and as many parts as are asked for.
+    Floats row(32 * 128, 0.0f);
+    for (size_t i = 0; i < 40; i++) {
+        row[1000 + i] = static_cast<float>(1 + i % 7);
+    }
+    Params p{0.0f};
+    p.tops = 32;
+    compare({row}, {p});
+    row.assign(5000, -INFINITY);
+    row[7] = row[4000] = -2.0f, row[4999] = -1.0f;
+    compare({row}, {p});
+    row = some_row(0, 128256, random);
+    p.listed = {128255, 128256, 0};
+    compare({row}, {p});
+    Floats wrong = {0.0f, NAN};
+    compare({wrong}, {p});
+}
+
 TEST(sample_of_a_row_alone_is_that_in_a_batch) {
     Random random(4);
     std::vector<Floats> rows;
@@ -351,10 +437,11 @@ TEST(sample_of_a_row_alone_is_that_in_a_batch) {
     for (int n = 0; n < 5; n++) {
         rows.push_back(some_row(n == 2 ? 8 : 0, 3000, random));
         params.push_back(some_params(random));
+        ask_for_report(params.back(), 3000, random);
     }
-    std::vector<int> together = sample(rows, params);
+    std::vector<Drawn> together = sample(rows, params);
     for (size_t n = 0; n < rows.size(); n++) {
-        CHECK(sample({rows[n]}, {params[n]})[0] == together[n]);
+        compare(sample({rows[n]}, {params[n]})[0], together[n]);
     }
 }
 
@@ -364,9 +451,9 @@ TEST(sample_follows_the_distribution) {
     for (size_t n = 0; n < params.size(); n++) {
         params[n].position = n;
     }
-    std::vector<int> counts(5), tokens = sample(std::vector<Floats>(params.size(), row), params);
-    for (int token : tokens) {
-        counts[static_cast<size_t>(token)]++;
+    std::vector<int> counts(5);
+    for (const Drawn &drawn : sample(std::vector<Floats>(params.size(), row), params)) {
+        counts[static_cast<size_t>(drawn.token)]++;
     }
     // 20, 40, 60 and 80 expected, standard deviations 4 to 7.
     const int want[5] = {20, 40, 60, 0, 80};

@@ -33,10 +33,11 @@ pub fn draw_there(sequence: &mut Sequence, entry: &PlanEntry, vocab: usize, draw
     let own = entry.logits.saturating_sub(1 + entry.drafts);
     reserve(&mut draws.rows, entry.logits as usize, "a step's rows")?;
     for row in 0..entry.logits {
-        draws.rows.push(match row.checked_sub(own) {
-            Some(n) if entry.sample => sequence.draw_there(n as usize, vocab, &mut draws.edits)?,
+        let draw = match row.checked_sub(own) {
+            Some(n) if entry.sample => sequence.draw_there(n as usize, vocab, draws)?,
             _ => None,
-        });
+        };
+        draws.rows.push(draw);
     }
     Ok(())
 }
@@ -61,13 +62,16 @@ pub fn samplers(
 struct There<'a> {
     batch: &'a RaggedBatch,
     tokens: &'a [i32],
+    reports: &'a [u64],
 }
 
-impl There<'_> {
-    /// What was drawn from row `row` of the logits; None where the host has that.
-    fn token(&self, row: usize) -> Option<i32> {
-        self.batch.draws.rows.get(row).copied().flatten()?;
-        self.tokens.get(row).copied()
+impl<'a> There<'a> {
+    /// What was drawn from row `row` of the logits, `own`.
+    fn drawn(&self, row: usize, own: &'a mut [f32]) -> Result<Drawn<'a>> {
+        let draw = self.batch.draws.rows.get(row).copied().flatten();
+        let (Some(draw), Some(token)) = (draw, self.tokens.get(row)) else { return Ok(Drawn::From(own)) };
+        let report = draw.report.map(|report| report.read(self.reports)).transpose()?;
+        Ok(Drawn::Already(*token, report))
     }
 }
 
@@ -100,7 +104,7 @@ impl Draw {
         }
         let own = rows - 1 - self.entry.drafts as usize;
         for (n, row) in logits.chunks_exact_mut(vocab).skip(own).enumerate() {
-            let row = there.token(self.row + own + n).map_or(Drawn::From(row), Drawn::Already);
+            let row = there.drawn(self.row + own + n, row)?;
             let since = self.sequence.advance(row, sampler, tokenizer, now)?;
             gap = if n == 0 { since } else { gap };
             self.drawn += 1;
@@ -132,7 +136,7 @@ impl Core {
             self.draws.push(Draw::new(*entry, at, sequence, row));
         }
         let Self { shared, backend, samplers, draws, outputs, batch, .. } = self;
-        let there = There { batch, tokens: &outputs.tokens };
+        let there = There { batch, tokens: &outputs.tokens, reports: &outputs.reports };
         let (vocab, tokenizer) = (shared.loaded.model.facts().vocab_size, shared.loaded.tokenizer.as_deref());
         on_all_threads(
             &backend.pool,

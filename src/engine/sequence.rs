@@ -380,7 +380,7 @@ impl Sequence {
         reserve(&mut self.output, 1, "output tokens")?;
         reserve(&mut event.logprobs, event.logprobs_per_token as usize, "log probabilities")?;
         let token = match row {
-            Drawn::Already(token) => sample::drawn(token)?,
+            Drawn::Already(token, report) => sample::drawn(token, report, &mut event.logprobs)?,
             Drawn::From(logits) => self.draw(logits, sampler, tokenizer, event)?,
         };
         self.output.push(token);

@@ -1,38 +1,40 @@
 //! A sequence's next token, from its row of logits.
 
 use super::*;
-use crate::ops::{Draw, Edit};
+use crate::ops::{Draw, Draws, Reported};
 
-/// A row of logits, or the token that was drawn from it where it lay (`sample::drawn`).
+/// A row of logits, or what was drawn from it where it lay (`sample::drawn`).
 pub enum Drawn<'a> {
     From(&'a mut [f32]),
-    Already(i32),
+    Already(i32, Option<Reported<'a>>),
 }
 
 impl Sequence {
-    /// How the `n`-th token from now may be drawn where the logits lie, its edits behind those in `edits`; None where that
+    /// How the `n`-th token from now may be drawn where the logits lie, its lists behind those in `draws`; None where that
     /// takes the host. `OutOfMemory`.
-    pub fn draw_there(&mut self, n: usize, vocab: usize, edits: &mut Vec<Edit>) -> Result<Option<Draw>> {
-        let Self { sampling, prompt, output, .. } = &*self;
-        let early = output.len() + n < sampling.min_new_tokens as usize;
-        if early || self.guide.is_some() || self.hook.is_some() || self.scores() || !self.generates() {
+    pub fn draw_there(&mut self, n: usize, vocab: usize, draws: &mut Draws) -> Result<Option<Draw>> {
+        if self.guide.is_some() || self.hook.is_some() || self.scores() || !self.generates() {
+            return Ok(None);
+        }
+        let Self { sampling, prompt, output, edits, .. } = self;
+        if output.len() + n < sampling.min_new_tokens as usize {
             return Ok(None);
         }
         let Some(mut draw) = sampling.draw((prompt.len() + output.len() + n) as u64) else { return Ok(None) };
-        if !sampling.edits() {
-            return Ok(Some(draw));
+        if sampling.edits() {
+            // What a draft adds to the list, the next row alone would have.
+            if n > 0 {
+                return Ok(None);
+            }
+            let Some(list) = edits.follow(sampling, prompt, output, vocab)? else { return Ok(None) };
+            reserve(&mut draws.edits, list.len(), "a step's penalties")?;
+            let first = draws.edits.len() as u32;
+            draws.edits.extend_from_slice(list);
+            draw.edits = (first, draws.edits.len() as u32);
         }
-        // What a draft adds to the list, the next row alone would have.
-        if n > 0 {
-            return Ok(None);
+        if sampling.logprobs_per_token() > 0 {
+            draw.report = Some(draws.report(sampling.top_logprobs, &sampling.logprob_tokens)?);
         }
-        let Some(list) = self.edits.follow(&self.sampling, &self.prompt, &self.output, vocab)? else {
-            return Ok(None);
-        };
-        reserve(edits, list.len(), "a step's penalties")?;
-        let first = edits.len() as u32;
-        edits.extend_from_slice(list);
-        draw.edits = (first, edits.len() as u32);
         Ok(Some(draw))
     }
 

@@ -2,6 +2,7 @@ use super::*;
 use crate::base::Bytes;
 use crate::formats::Gguf;
 use crate::formats::gguf::writer::{self, Meta};
+use crate::ops::{Draws, Report};
 use crate::text::reply::{Parts, Reply, format_named};
 
 const TOKENS: [&str; 10] = ["<unk>", "<s>", "</s>", "[TOOL_CALLS]", "[ARGS]", "f", "{", "}", "a", "\u{2581}"];
@@ -72,13 +73,31 @@ fn penalties_go_to_where_the_logits_lie() {
     (params.sampling.presence_penalty, params.sampling.repetition_penalty) = (0.5, 1.1);
     params.sampling.min_new_tokens = 1;
     let mut sequence = Sequence::new(&params, vec![5, 6], 100, &Facts::default(), &[2], 0, 0).unwrap();
-    let mut edits = Vec::new();
-    let mut there = |sequence: &mut Sequence, n| sequence.draw_there(n, 10, &mut edits).unwrap();
+    let mut draws = Draws::default();
+    let mut there = |sequence: &mut Sequence, n| sequence.draw_there(n, 10, &mut draws).unwrap();
     assert_eq!(there(&mut sequence, 0), None, "the host forbids its end");
     sequence.output.push(6);
     let draw = there(&mut sequence, 0).unwrap();
     assert_eq!((draw.edits, draw.presence, draw.repetition, draw.position), ((0, 2), 0.5, 1.1, 3));
     assert_eq!(there(&mut sequence, 1), None, "a draft changes the list");
     assert_eq!(there(&mut sequence, 0).unwrap().edits, (2, 4), "behind those of another row");
-    assert_eq!(edits.iter().map(|edit| (edit.token, edit.count)).collect::<Vec<_>>()[..2], [(5, 1), (6, 2)]);
+    let edits: Vec<_> = draws.edits.iter().map(|edit| (edit.token, edit.count)).collect();
+    assert_eq!(edits[..2], [(5, 1), (6, 2)]);
+}
+
+#[test]
+fn log_probabilities_are_asked_for_where_the_logits_lie() {
+    let mut params = RequestParams::default();
+    (params.sampling.top_logprobs, params.sampling.logprob_tokens) = (3, vec![7, 8]);
+    let new =
+        |params: &RequestParams| Sequence::new(params, vec![5], 9, &Facts::default(), &[], 0, 0).unwrap();
+    let (mut sequence, mut draws) = (new(&params), Draws::default());
+    let mut there = |sequence: &mut Sequence, n| sequence.draw_there(n, 10, &mut draws).unwrap();
+    assert_eq!(there(&mut new(&RequestParams::default()), 0).unwrap().report, None);
+    assert_eq!(there(&mut sequence, 0).unwrap().report, Some(Report { tops: 3, listed: (0, 2), at: 0 }));
+    let draft = there(&mut sequence, 1).unwrap();
+    assert_eq!(draft.report, Some(Report { tops: 3, listed: (2, 4), at: 7 }), "behind those of another row");
+    params.sampling.chain_logprobs = true;
+    assert_eq!(there(&mut new(&params), 0), None, "the host has the chain");
+    assert_eq!((draws.listed, draws.report_words), (vec![7, 8, 7, 8], 14));
 }

@@ -261,7 +261,8 @@ impl Model for Decoder {
         let all = batch.logits_rows.len() == x.dims()[0];
         let x = if all { x } else { ops.rows(&x, &wanted.places(&batch.logits_rows))? };
         let products = Products::of_rows(ops, batch, Some(&batch.logits_rows));
-        let to = Head { logits: &mut out.logits, tokens: &mut out.tokens, draws: &batch.draws };
+        let Outputs { logits, tokens, reports, .. } = out;
+        let to = Head { logits, tokens, reports, draws: &batch.draws };
         products.head(to, &x, Some(norm), &self.weights.head)
     }
 }

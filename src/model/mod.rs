@@ -83,6 +83,8 @@ pub struct Outputs {
     pub logits: Vec<f32>,
     /// Tokens drawn from them: empty, or one for each of `logits_rows`.
     pub tokens: Vec<i32>,
+    /// The words of what `batch.draws` has told of the rows besides.
+    pub reports: Vec<u64>,
     /// `[hidden_rows.len(), hidden_size]`.
     pub hidden: Vec<f32>,
 }

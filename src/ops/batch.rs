@@ -1,7 +1,7 @@
 //! One step's ragged batch.
 
 use super::lora::Adapted;
-use crate::base::{Result, reserve};
+use crate::base::{Error, Result, reserve};
 
 /// One sequence's rows in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +42,10 @@ pub struct Draws {
     pub rows: Vec<Option<Draw>>,
     /// What changes logits before, each row's one behind the other.
     pub edits: Vec<Edit>,
+    /// Tokens that reports are to have, each row's one behind the other.
+    pub listed: Vec<u32>,
+    /// Words of all reports.
+    pub report_words: usize,
 }
 
 /// What changes the logit of one token: it becomes `logit + bias`; then, where `count` is above 0, what the penalties of its
@@ -56,6 +60,79 @@ pub struct Edit {
 
 /// Of a row, at most: a longer list costs more than its logits do.
 pub const MAX_EDITS: usize = 8192;
+
+/// What is to be told of a row besides its token, for log probabilities to be made of it: of its logits before edits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Report {
+    /// So many of the most likely tokens, at most `MAX_TOPS`.
+    pub tops: u32,
+    /// The first of `Draws::listed`, and the end, at most `MAX_LISTED` later.
+    pub listed: (u32, u32),
+    /// The first of the step's words.
+    pub at: u32,
+}
+
+pub const MAX_TOPS: usize = 32;
+pub const MAX_LISTED: usize = 256;
+
+/// What a `Report` told.
+#[derive(Clone, Copy, Debug)]
+pub struct Reported<'a> {
+    /// The sum of `e^(logit - max)`, as the CPU sums up.
+    pub mass: f64,
+    /// The greatest logit.
+    pub max: f32,
+    /// The drawn token's.
+    pub logit: f32,
+    likely: &'a [u64],
+}
+
+impl Report {
+    /// The mass, the two logits, and a word for each token.
+    pub const MOST_WORDS: usize = 2 + MAX_TOPS + MAX_LISTED;
+
+    fn words(&self) -> usize {
+        2 + self.tops as usize + (self.listed.1 - self.listed.0) as usize
+    }
+
+    /// What stands in the step's words.
+    pub fn read(self, words: &[u64]) -> Result<Reported<'_>> {
+        let own = words.get(self.at as usize..self.at as usize + self.words());
+        let Some([mass, logits, likely @ ..]) = own else {
+            return Err(Error::internal("a row without its report"));
+        };
+        let [max, logit] = [*logits, logits >> 32].map(|bits| f32::from_bits(bits as u32));
+        Ok(Reported { mass: f64::from_bits(*mass), max, logit, likely })
+    }
+}
+
+impl<'a> Reported<'a> {
+    /// The most likely tokens in descending order, the lower id among equals, `u32::MAX` where there are no more; then the
+    /// listed ones. With their logits.
+    pub fn likely(&self) -> impl Iterator<Item = (u32, f32)> + 'a {
+        self.likely.iter().map(|word| (*word as u32, f32::from_bits((word >> 32) as u32)))
+    }
+}
+
+impl Draws {
+    /// The report behind all others, with so many of the most likely tokens and these ones. `OutOfMemory`.
+    pub fn report(&mut self, tops: u32, listed: &[u32]) -> Result<Report> {
+        reserve(&mut self.listed, listed.len(), "a step's tokens")?;
+        let first = self.listed.len() as u32;
+        self.listed.extend_from_slice(listed);
+        let report = Report { tops, listed: (first, self.listed.len() as u32), at: self.report_words as u32 };
+        self.report_words += report.words();
+        Ok(report)
+    }
+
+    /// Empties it and keeps its memory.
+    pub fn clear(&mut self) {
+        self.rows.clear();
+        self.edits.clear();
+        self.listed.clear();
+        self.report_words = 0;
+    }
+}
 
 /// A draw of a token from a row of logits, as `sample::Sampler` does it where a request asks for no more than this, in the
 /// default order of filters.
@@ -78,6 +155,7 @@ pub struct Draw {
     pub presence: f32,
     /// The first of `Draws::edits`, and the end: of different tokens of the vocabulary.
     pub edits: (u32, u32),
+    pub report: Option<Report>,
 }
 
 impl Default for Draw {
@@ -94,6 +172,7 @@ impl Default for Draw {
             frequency: 0.0,
             presence: 0.0,
             edits: (0, 0),
+            report: None,
         }
     }
 }
@@ -104,6 +183,8 @@ pub struct Head<'a> {
     pub logits: &'a mut Vec<f32>,
     /// The token of each row that has a draw, or what is wrong with it (`sample::drawn`); empty where none was drawn.
     pub tokens: &'a mut Vec<i32>,
+    /// The words of reports, of rows whose token is one.
+    pub reports: &'a mut Vec<u64>,
     pub draws: &'a Draws,
 }
 
@@ -137,7 +218,6 @@ impl RaggedBatch {
         self.logits_rows.clear();
         self.hidden_rows.clear();
         self.adapted.clear();
-        self.draws.rows.clear();
-        self.draws.edits.clear();
+        self.draws.clear();
     }
 }

@@ -16,7 +16,9 @@ mod prepare;
 mod spare;
 mod support;
 
-pub use batch::{Draw, Draws, Edit, Head, MAX_EDITS, RaggedBatch, SeqRows};
+pub use batch::{
+    Draw, Draws, Edit, Head, MAX_EDITS, MAX_LISTED, MAX_TOPS, RaggedBatch, Report, Reported, SeqRows,
+};
 pub use cuda::CudaOps;
 pub use fused::FusedOps;
 pub use kv::{KvCache, KvLayout};

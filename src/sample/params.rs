@@ -2,7 +2,7 @@
 
 use super::filters::{DEFAULT_ORDER, Filter};
 use crate::base::{Error, Result};
-use crate::ops::Draw;
+use crate::ops::{self, Draw};
 
 /// Sampling parameters of one request. Defaults: greedy, nothing else on.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,9 +118,12 @@ pub const MAX_LISTED: usize = 256;
 /// The most `logit_bias`.
 pub const MAX_BIASES: usize = 4096;
 
+const _: () = assert!(MAX_TOP_LOGPROBS as usize <= ops::MAX_TOPS && MAX_LISTED <= ops::MAX_LISTED);
+
 impl SamplingParams {
     /// The draw of the token at `position`, for operations that do it where the logits lie; None where the request asks for
-    /// more than a `Draw` has. With penalties or a bias it lacks their list (`Edits`), and before `min_new_tokens` it is none.
+    /// more than a `Draw` has. With penalties or a bias it lacks their list (`Edits`), for log probabilities its `report`,
+    /// and before `min_new_tokens` it is none.
     pub fn draw(&self, position: u64) -> Option<Draw> {
         let Self { temperature, top_k, top_p, min_p, seed, .. } = *self;
         let filters = [Filter::TopNSigma, Filter::Typical, Filter::Xtc];
@@ -128,7 +131,7 @@ impl SamplingParams {
         let moves = self.temperature_range > 0.0 || self.mirostat_tau > 0.0;
         let windowed = self.has_penalties() && self.penalty_window > 0;
         let listed = windowed || self.dry.multiplier > 0.0 || !self.bad_words.is_empty();
-        let plain = !(filtered || moves || listed || self.logprobs_per_token() > 0);
+        let plain = !(filtered || moves || listed || self.chain_logprobs);
         plain.then_some(Draw {
             temperature,
             top_k,
@@ -140,6 +143,7 @@ impl SamplingParams {
             frequency: self.frequency_penalty,
             presence: self.presence_penalty,
             edits: (0, 0),
+            report: None,
         })
     }
 

@@ -10,6 +10,7 @@ use super::{Allowed, Known, Logprob, MAX_BIASES, MAX_LISTED, SamplingParams};
 use crate::base::{Error, Result, reserve};
 use crate::kernels::Isa;
 use crate::kernels::rows::logits::{TOP, among, tops};
+use crate::ops::Reported;
 
 /// Scratch for a vocabulary, reused by every request. Allocates nothing after `new`.
 pub struct Sampler {
@@ -50,14 +51,39 @@ fn no_distribution(what: &str) -> Error {
     ))
 }
 
-/// What operations drew (`ops::Head`): a token, or the error that `Sampler::sample` has for such a row.
-pub fn drawn(token: i32) -> Result<u32> {
-    match token {
-        -1 => Err(no_distribution("hold NaN")),
-        -2 => Err(no_distribution("hold +infinity")),
-        -3 => Err(no_distribution("are all -infinity")),
-        -4 => Err(nothing_left(&Known::default())),
-        token => u32::try_from(token).map_err(|_| Error::internal(format!("{token} was drawn"))),
+/// What operations drew (`ops::Head`): a token, and appends the log probabilities that `Sampler::sample` appends; or the
+/// error that this has for such a row.
+pub fn drawn(token: i32, report: Option<Reported>, logprobs: &mut Vec<Logprob>) -> Result<u32> {
+    let token = match token {
+        -1 => return Err(no_distribution("hold NaN")),
+        -2 => return Err(no_distribution("hold +infinity")),
+        -3 => return Err(no_distribution("are all -infinity")),
+        -4 => return Err(nothing_left(&Known::default())),
+        token => u32::try_from(token).map_err(|_| Error::internal(format!("{token} was drawn")))?,
+    };
+    if let Some(report) = report {
+        let softmax = Softmax { max: report.max, temperature: 1.0, mass: report.mass };
+        logprobs.extend(softmax.logprobs([(token, report.logit)].into_iter().chain(report.likely())));
+    }
+    Ok(token)
+}
+
+/// What logits are made probabilities by.
+struct Softmax {
+    max: f32,
+    temperature: f32,
+    /// Of all weights.
+    mass: f64,
+}
+
+impl Softmax {
+    fn logprobs(&self, logits: impl IntoIterator<Item = (u32, f32)>) -> impl Iterator<Item = Logprob> {
+        let (max, temperature, log_mass) = (f64::from(self.max), f64::from(self.temperature), self.mass.ln());
+        logits.into_iter().map(move |(token, logit)| {
+            let logprob = (f64::from(logit) - max) / temperature - log_mass;
+            // Rounding must not make a probability of more than 1.
+            Logprob { token, logprob: (logprob as f32).min(0.0) }
+        })
     }
 }
 
@@ -208,19 +234,13 @@ fn report(params: &SamplingParams, kept: &mut Kept, chosen: u32, out: &mut Vec<L
     if params.logprobs_per_token() == 0 {
         return;
     }
-    let (max, temperature, log_mass) = (f64::from(kept.max), f64::from(kept.temperature), kept.mass().ln());
-    let entry = |token: u32, logit: Option<f32>| {
-        let logprob =
-            logit.map_or(f64::NEG_INFINITY, |logit| (f64::from(logit) - max) / temperature - log_mass);
-        // Rounding must not make a probability of more than 1.
-        Logprob { token, logprob: (logprob as f32).min(0.0) }
-    };
+    let softmax = Softmax { max: kept.max, temperature: kept.temperature, mass: kept.mass() };
     let top = params.top_logprobs as usize;
-    out.push(entry(chosen, kept.find(chosen)));
-    let first = out.len();
-    out.extend(kept.most_likely(top).map(|c| entry(c.token, Some(c.logit))));
-    out.resize(first + top, entry(u32::MAX, None));
-    out.extend(params.logprob_tokens.iter().map(|&token| entry(token, kept.find(token))));
+    let of = |kept: &Kept, token| (token, kept.find(token).unwrap_or(f32::NEG_INFINITY));
+    out.extend(softmax.logprobs([of(kept, chosen)]));
+    let no_more = std::iter::repeat((u32::MAX, f32::NEG_INFINITY));
+    out.extend(softmax.logprobs(kept.most_likely(top).map(|c| (c.token, c.logit)).chain(no_more).take(top)));
+    out.extend(softmax.logprobs(params.logprob_tokens.iter().map(|&token| of(kept, token))));
 }
 
 #[cfg(test)]

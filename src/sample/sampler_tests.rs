@@ -2,6 +2,8 @@ use super::super::filters::Filter;
 use super::super::reference::reference;
 use super::*;
 use crate::kernels::isa;
+use crate::kernels::rows::logits::{Scale, weigh};
+use crate::ops::{Draws, Report};
 use proptest::prelude::*;
 
 fn params(set: impl FnOnce(&mut SamplingParams)) -> SamplingParams {
@@ -327,7 +329,10 @@ fn draws_elsewhere_are_for_requests_that_ask_for_no_more() {
     assert!(listed.edits() && !plain().edits());
     let draw = listed.draw(12).unwrap();
     assert_eq!((draw.repetition, draw.frequency, draw.presence), (1.1, -0.1, 0.1));
-    let more: [fn(&mut SamplingParams); 15] = [
+    let mut told = plain();
+    (told.logprobs, told.top_logprobs, told.logprob_tokens) = (true, 3, vec![1]);
+    assert_eq!(told.draw(12), plain().draw(12));
+    let more: [fn(&mut SamplingParams); 12] = [
         |p| p.temperature_range = 0.1,
         |p| p.typical_p = 0.9,
         |p| p.top_n_sigma = 1.0,
@@ -338,9 +343,6 @@ fn draws_elsewhere_are_for_requests_that_ask_for_no_more() {
         |p| (p.presence_penalty, p.penalty_window) = (0.1, 64),
         |p| p.dry.multiplier = 0.5,
         |p| p.bad_words = vec![vec![1]],
-        |p| p.top_logprobs = 1,
-        |p| p.logprobs = true,
-        |p| p.logprob_tokens = vec![1],
         |p| (p.logprobs, p.chain_logprobs) = (true, true),
         |p| p.order.clear(),
     ];
@@ -353,6 +355,7 @@ fn draws_elsewhere_are_for_requests_that_ask_for_no_more() {
 
 #[test]
 fn what_was_drawn_elsewhere_is_a_token_or_says_what_is_wrong() {
+    let drawn = |token| drawn(token, None, &mut Vec::new());
     assert_eq!(drawn(7).unwrap(), 7);
     let rows = [(-1, [f32::NAN, 0.0]), (-2, [f32::INFINITY, 0.0]), (-3, [f32::NEG_INFINITY; 2])];
     for (token, mut logits) in rows {
@@ -361,4 +364,58 @@ fn what_was_drawn_elsewhere_is_a_token_or_says_what_is_wrong() {
     }
     assert_eq!(drawn(-4).unwrap_err().status, crate::base::Status::InvalidArgument);
     assert_eq!(drawn(-5).unwrap_err().status, crate::base::Status::Internal);
+}
+
+/// What operations report of a row, in words as they lie on a device.
+fn words_of(row: &[f32], chosen: u32, report: &Report, listed: &[u32]) -> Vec<u64> {
+    let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mass = weigh(isa(), row, Scale::new(max, 1.0), &mut vec![0.0; row.len()]).mass;
+    let word = |low: u32, high: f32| u64::from(high.to_bits()) << 32 | u64::from(low);
+    let mut order: Vec<u32> = (0..row.len() as u32).collect();
+    order.sort_by(|a, b| row[*b as usize].total_cmp(&row[*a as usize]));
+    let tops = order.iter().map(|token| word(*token, row[*token as usize]));
+    let tops = tops.chain(std::iter::repeat(word(u32::MAX, f32::NEG_INFINITY))).take(report.tops as usize);
+    let listed = listed
+        .iter()
+        .map(|&token| word(token, row.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY)));
+    [mass.to_bits(), word(max.to_bits(), row[chosen as usize])]
+        .into_iter()
+        .chain(tops)
+        .chain(listed)
+        .collect()
+}
+
+#[test]
+fn log_probabilities_of_what_was_drawn_elsewhere_have_the_same_bits() {
+    let mut row = some_logits(30);
+    (row[3], row[9], row[20]) = (row[8], f32::NEG_INFINITY, row[8]);
+    let (mut draws, mut words, mut wanted) = (Draws::default(), Vec::new(), Vec::new());
+    for (tops, listed) in [(0, vec![]), (5, vec![9, 3]), (32, vec![]), (2, vec![30, 0, 29])] {
+        let own = params(|p| {
+            (p.logprobs, p.top_logprobs, p.logprob_tokens) = (true, tops, listed.clone());
+            (p.repetition_penalty, p.logit_bias) = (1.5, vec![(7, 2.0)]);
+        });
+        let mut want = Vec::new();
+        let token = behind(&mut sampler(30), &own, &mut row, [&[4, 5], &[]], &mut want).unwrap();
+        let report = draws.report(tops, &listed).unwrap();
+        words.extend(words_of(&row, token, &report, &listed));
+        assert_eq!((words.len(), want.len()), (draws.report_words, own.logprobs_per_token() as usize));
+        wanted.push((report, token, want));
+    }
+    let bits = |all: &[Logprob]| all.iter().map(|x| (x.token, x.logprob.to_bits())).collect::<Vec<_>>();
+    for (report, token, want) in &wanted {
+        let mut got = Vec::new();
+        let told = report.read(&words).unwrap();
+        assert_eq!(drawn(*token as i32, Some(told), &mut got).unwrap(), *token);
+        assert_eq!(bits(&got), bits(want));
+        assert!(drawn(-1, Some(told), &mut got).is_err() && got.len() == want.len());
+    }
+    let (last, ..) = wanted.last().unwrap();
+    assert!(last.read(&words[..words.len() - 1]).is_err(), "words that are not there");
+    let tokens = |n: usize| wanted[n].2.iter().map(|x| x.token).collect::<Vec<_>>();
+    assert_eq!(tokens(3)[3..], [30, 0, 29]);
+    assert_eq!(tokens(2)[30..], [9, u32::MAX, u32::MAX], "the impossible one, and none");
+    assert_eq!(draws.listed, [9, 3, 30, 0, 29]);
+    draws.clear();
+    assert_eq!((draws.listed.len(), draws.report_words), (0, 0));
 }

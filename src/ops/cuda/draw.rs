@@ -4,51 +4,76 @@ use super::CudaOps;
 use super::launch::Arg;
 use super::parts::Part;
 use crate::base::{Result, reserve};
-use crate::ops::{Draws, Edit, MAX_EDITS, RaggedBatch};
+use crate::ops::{Draws, Edit, MAX_EDITS, MAX_LISTED, RaggedBatch, Report};
 
 /// The largest vocabulary that the kernel takes, and its threads.
 pub const VOCABULARY: usize = 262_144;
 const THREADS: usize = 512;
 
-/// What the kernel takes of each row: bytes of a seed and a position; of temperature, top_k, top_p, min_p, three penalties,
-/// and the first of its edits and their end.
-const ROW: usize = 2 * size_of::<u64>() + 9 * size_of::<u32>();
-/// Bytes of all that a row's draw is made with, at most.
-pub const MOST: usize = ROW + MAX_EDITS * size_of::<Edit>();
-
-/// Where the fields of `rows` rows begin, one field behind the other, and what lies behind them.
-fn fields(rows: usize) -> [usize; 12] {
-    [0, 8, 16, 20, 24, 28, 32, 36, 40, 44, 48, ROW].map(|before| before * rows)
+/// A row's draw, as the kernel has it (`sampling::Draw`).
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Row {
+    seed: u64,
+    position: u64,
+    temperature: f32,
+    top_k: i32,
+    top_p: f32,
+    /// -infinity where min_p is off.
+    min_p_log: f32,
+    /// Repetition, frequency, presence.
+    penalties: [f32; 3],
+    edits: [u32; 2],
+    /// -1: no report.
+    tops: i32,
+    /// Counted from where edits begin.
+    listed: [u32; 2],
+    report: u32,
+    padding: u32,
 }
 
-/// The fields of all rows, and all edits; a row without a draw gives its most likely token, which nobody reads.
-fn packed(Draws { rows, edits }: &Draws) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    reserve(&mut bytes, rows.len() * ROW + size_of_val(&edits[..]), "a step's draws")?;
-    bytes.resize(rows.len() * ROW, 0);
-    let at = fields(rows.len());
-    let mut put = |field: usize, n: usize, value: &[u8]| {
-        bytes[at[field] + n * value.len()..][..value.len()].copy_from_slice(value);
-    };
-    for (n, draw) in rows.iter().map(|draw| draw.unwrap_or_default()).enumerate() {
-        put(0, n, &draw.seed.to_le_bytes());
-        put(1, n, &draw.position.to_le_bytes());
-        put(2, n, &draw.temperature.to_le_bytes());
-        put(3, n, &draw.top_k.min(i32::MAX as u32).to_le_bytes());
-        put(4, n, &draw.top_p.to_le_bytes());
-        // -infinity where it is off.
-        put(5, n, &draw.min_p.ln().to_le_bytes());
-        put(6, n, &draw.repetition.to_le_bytes());
-        put(7, n, &draw.frequency.to_le_bytes());
-        put(8, n, &draw.presence.to_le_bytes());
-        put(9, n, &draw.edits.0.to_le_bytes());
-        put(10, n, &draw.edits.1.to_le_bytes());
+/// Bytes of all that a row's draw is made with and that it gives, at most.
+pub const MOST: usize =
+    size_of::<Row>() + MAX_EDITS * size_of::<Edit>() + MAX_LISTED * size_of::<u32>() + RESULT;
+const RESULT: usize = size_of::<u64>() + Report::MOST_WORDS * size_of::<u64>();
+
+/// Where the reports of `rows` rows begin, behind their tokens.
+pub fn reports_at(rows: usize) -> usize {
+    (rows * size_of::<i32>()).next_multiple_of(size_of::<u64>())
+}
+
+fn bytes<T>(of: &[T]) -> &[u8] {
+    // SAFETY: rows, edits and words are in C's layout, without padding that is not a field.
+    unsafe { std::slice::from_raw_parts(of.as_ptr().cast(), size_of_val(of)) }
+}
+
+/// All rows, all edits, and all listed tokens; a row without a draw gives its most likely token, which nobody reads.
+fn packed(Draws { rows, edits, listed, .. }: &Draws) -> Result<Vec<u8>> {
+    let mut all = Vec::new();
+    let most = rows.len() * size_of::<Row>() + bytes(edits).len() + bytes(listed).len();
+    reserve(&mut all, most, "a step's draws")?;
+    // A graph knows where edits begin, not how many there are.
+    let behind = (bytes(edits).len() / size_of::<u32>()) as u32;
+    for draw in rows.iter().map(|draw| draw.unwrap_or_default()) {
+        let report = draw.report.unwrap_or(Report { tops: 0, listed: (0, 0), at: 0 });
+        all.extend_from_slice(bytes(&[Row {
+            seed: draw.seed,
+            position: draw.position,
+            temperature: draw.temperature,
+            top_k: draw.top_k.min(i32::MAX as u32) as i32,
+            top_p: draw.top_p,
+            min_p_log: draw.min_p.ln(),
+            penalties: [draw.repetition, draw.frequency, draw.presence],
+            edits: draw.edits.into(),
+            tops: draw.report.map_or(-1, |report| report.tops as i32),
+            listed: <[u32; 2]>::from(report.listed).map(|token| behind + token),
+            report: report.at,
+            padding: 0,
+        }]));
     }
-    // SAFETY: an edit is three words in C's layout, without padding.
-    bytes.extend_from_slice(unsafe {
-        std::slice::from_raw_parts(edits.as_ptr().cast(), size_of_val(&edits[..]))
-    });
-    Ok(bytes)
+    all.extend_from_slice(bytes(edits));
+    all.extend_from_slice(bytes(listed));
+    Ok(all)
 }
 
 impl CudaOps {
@@ -62,18 +87,65 @@ impl CudaOps {
         }
     }
 
-    /// A token of each row of `logits`, or what is wrong with the row.
+    /// A token of each row of `logits`, or what is wrong with the row, and behind them the reports.
     pub(super) fn draw(&self, logits: &Part) -> Result<Part> {
         let [rows, vocab] = logits.dims;
         let given = self.inputs.lock().at.draws;
-        let tokens = self.part(1, rows)?;
+        // As long as it ever is: a graph knows where it lies.
+        let results = self.bytes(rows * RESULT)?;
         let (values, places) = (self.part(rows, vocab)?, self.part(rows, vocab)?);
-        let mut args = vec![tokens.arg()?, logits.arg()?, values.arg()?, places.arg()?];
-        args.extend(fields(rows).map(|at| Arg::from(given + at as u64)));
-        args.push(Arg::int(vocab));
+        let (tokens, edits) = (results.address()?, given + (rows * size_of::<Row>()) as u64);
+        let args = [
+            tokens.into(),
+            (tokens + reports_at(rows) as u64).into(),
+            logits.arg()?,
+            values.arg()?,
+            places.arg()?,
+            given.into(),
+            edits.into(),
+            edits.into(),
+            Arg::int(vocab),
+        ];
         let shared = 24576 + 336 + 8 * vocab.div_ceil(256);
-        // SAFETY: logits and the room are `[rows, vocab]`; each field has a value for each row.
+        // SAFETY: logits and the room are `[rows, vocab]`, there is a draw for each row, and room for its result.
         unsafe { self.launch(&self.kernels().sample, [rows, 1, 1], THREADS, shared, &args)? };
-        Ok(tokens)
+        Ok(results)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::Draw;
+
+    #[test]
+    fn lists_stand_behind_the_rows() {
+        let mut draws = Draws::default();
+        let edit = |token| Edit { token, count: 2, bias: 0.5 };
+        draws.edits = vec![edit(4), edit(5), edit(6)];
+        let reports = [draws.report(2, &[7, 8]), draws.report(32, &[]), draws.report(0, &[9])];
+        let draw = |n: usize, edits| Draw {
+            position: n as u64,
+            edits,
+            report: reports[n].clone().ok(),
+            ..Draw::default()
+        };
+        draws.rows = vec![Some(draw(0, (0, 2))), None, Some(draw(1, (2, 3))), Some(draw(2, (3, 3)))];
+        let packed = packed(&draws).unwrap();
+        let (rows, lists) = packed.split_at(4 * size_of::<Row>());
+        let words = |bytes: &[u8]| -> Vec<u32> {
+            bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+        };
+        let row = |n: usize| words(&rows[n * size_of::<Row>()..][..size_of::<Row>()]);
+        let bias = 0.5f32.to_bits();
+        assert_eq!(words(lists), [4, 2, bias, 5, 2, bias, 6, 2, bias, 7, 8, 9]);
+        // Edits; tops; listed tokens, behind nine words; where the report is; padding.
+        assert_eq!(row(0)[11..], [0, 2, 2, 9, 11, 0, 0]);
+        assert_eq!(row(1)[11..], [0, 0, u32::MAX, 9, 9, 0, 0]);
+        assert_eq!(row(2)[11..], [2, 3, 32, 11, 11, 6, 0]);
+        assert_eq!(row(3)[11..], [3, 3, 0, 11, 12, 40, 0]);
+        assert_eq!(row(2)[2], 1, "the position");
+        assert!(reports_at(4) + 8 * draws.report_words <= 4 * RESULT);
+        assert_eq!([0, 1, 2, 3].map(reports_at), [0, 8, 8, 16]);
     }
 }

@@ -1,6 +1,7 @@
 //! Decode steps that are given to the device by one call: what a step of some shape launched is kept as a graph, and the
 //! next ones of that shape differ in their inputs alone, which lie where they lay.
 
+use super::draw::reports_at;
 use super::launch::{Kept, Queue};
 use super::parts::{Part, grown, read};
 use crate::base::{Error, Result, reserve};
@@ -64,28 +65,34 @@ struct Made {
     results: Results,
 }
 
-/// Where a step's results are: logits, and the tokens drawn from them.
+/// Where a step's results are: logits, and the tokens drawn from them with reports.
 #[derive(Clone)]
 pub struct Results {
     logits: Arc<Buffer>,
-    tokens: Option<Arc<Buffer>>,
+    drawn: Option<Arc<Buffer>>,
 }
 
 impl Results {
     /// None where there is nothing, or a graph has it.
-    pub fn of(logits: &Part, tokens: Option<&Part>) -> Option<Self> {
-        let tokens = tokens.map(|tokens| tokens.buffer().cloned());
-        Some(Self { logits: logits.buffer()?.clone(), tokens: tokens.unwrap_or_default() })
+    pub fn of(logits: &Part, drawn: Option<&Part>) -> Option<Self> {
+        let drawn = drawn.map(|drawn| drawn.buffer().cloned());
+        Some(Self { logits: logits.buffer()?.clone(), drawn: drawn.unwrap_or_default() })
     }
 
-    /// Copies to the host what is wanted there, once it is computed: tokens, and the logits of rows that none was drawn
-    /// from.
-    pub fn read(&self, queue: &Queue, ids: &mut Ids, [rows, vocab]: [usize; 2], to: Head) -> Result<()> {
+    /// Copies to the host what is wanted there, once it is computed: tokens and reports, and the logits of rows that no
+    /// token was drawn from.
+    pub fn read(
+        &self,
+        queue: &Queue,
+        staging: &mut Staging,
+        [rows, vocab]: [usize; 2],
+        to: Head,
+    ) -> Result<()> {
         to.tokens.clear();
-        let Some(tokens) = &self.tokens else {
+        let Some(drawn) = &self.drawn else {
             return read(queue, &self.logits, [0, rows], vocab, grown(to.logits, rows * vocab)?);
         };
-        ids.read(queue, tokens, rows, to.tokens)?;
+        staging.read(queue, drawn, rows, to.draws.report_words, (to.tokens, to.reports))?;
         // Never shorter: what is drawn already has a place that is not looked at.
         if to.logits.len() < rows * vocab {
             grown(to.logits, rows * vocab)?;
@@ -98,21 +105,35 @@ impl Results {
     }
 }
 
-/// Where ids come back to: page-locked, so that the copy is the device's own.
+/// Where tokens and reports come back to: page-locked, so that the copy is the device's own.
 #[derive(Default)]
-pub struct Ids(Option<Pinned>);
+pub struct Staging(Option<Pinned>);
 
-impl Ids {
-    fn read(&mut self, queue: &Queue, from: &Buffer, count: usize, to: &mut Vec<i32>) -> Result<()> {
-        let bytes = count * size_of::<i32>();
+impl Staging {
+    /// `count` tokens, and so many words of reports.
+    fn read(
+        &mut self,
+        queue: &Queue,
+        from: &Buffer,
+        count: usize,
+        words: usize,
+        (tokens, reports): (&mut Vec<i32>, &mut Vec<u64>),
+    ) -> Result<()> {
+        let behind = reports_at(count);
+        // Mostly nobody asked for a report.
+        let bytes = if words == 0 { count * size_of::<i32>() } else { behind + words * size_of::<u64>() };
         let pinned = match self.0.take() {
             Some(pinned) if pinned.len() >= bytes => pinned,
             _ => Pinned::new(&queue.opened.device, bytes.next_power_of_two().max(4096), "a step's tokens")?,
         };
         let pinned = from.read_to(&queue.stream, 0, pinned, 0..bytes)?.wait()?;
-        reserve(to, count, "a step's tokens")?;
-        let word = |bytes: &[u8]| i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        to.extend(pinned[..bytes].chunks_exact(size_of::<i32>()).map(word));
+        reports.clear();
+        reserve(tokens, count, "a step's tokens")?;
+        reserve(reports, words, "a step's log probabilities")?;
+        let (given, _) = pinned.as_chunks();
+        tokens.extend(given[..count].iter().map(|bytes| i32::from_le_bytes(*bytes)));
+        let (given, _) = pinned[behind.min(bytes)..bytes].as_chunks();
+        reports.extend(given.iter().map(|bytes| u64::from_le_bytes(*bytes)));
         self.0 = Some(pinned);
         Ok(())
     }
@@ -228,7 +249,7 @@ mod tests {
         assert_eq!(shape(&decode(3, 700)).map(|shape| (shape.rows, shape.pieces)), Some((3, 4)));
         assert_eq!(shape(&decode(3, 512)), shape(&decode(3, 1023)));
         assert_ne!(shape(&decode(3, 512)), shape(&decode(3, 511)));
-        let draws = Draws { rows: vec![None; 3], edits: Vec::new() };
+        let draws = Draws { rows: vec![None; 3], ..Draws::default() };
         assert_ne!(shape(&decode(3, 0)), shape(&RaggedBatch { draws, ..decode(3, 0) }));
         let hidden = RaggedBatch { hidden_rows: vec![0], ..decode(1, 0) };
         let fewer = RaggedBatch { logits_rows: vec![0], ..decode(2, 0) };

@@ -28,7 +28,7 @@ use crate::base::{Error, Result};
 use crate::device::{DeviceFacts, Function};
 use crate::kernels::{Matrix, Pool};
 use attention::Attend;
-use graphs::{Graphs, Ids, Results, Way};
+use graphs::{Graphs, Results, Staging, Way};
 use inputs::Inputs;
 use kernels::Kernels;
 use launch::{Arg, Launches, Opened, Queue};
@@ -49,7 +49,7 @@ pub struct CudaOps {
     held: Mutex<Held>,
     loras: Mutex<Loras>,
     graphs: Mutex<Graphs>,
-    ids: Mutex<Ids>,
+    staging: Mutex<Staging>,
 }
 
 /// What this engine has on the device, by where it lies on the host.
@@ -72,7 +72,7 @@ impl CudaOps {
             held: Mutex::default(),
             loras: Mutex::default(),
             graphs: Mutex::default(),
-            ids: Mutex::default(),
+            staging: Mutex::default(),
         })
     }
 
@@ -234,8 +234,8 @@ impl OpSet for CudaOps {
     fn head(&self, to: Head, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<()> {
         let logits = self.product(Source::Rows(x.part()?), norm, weights)?;
         let draws = logits.dims[1] <= draw::VOCABULARY && to.draws.rows.len() == logits.dims[0];
-        let tokens = if draws { Some(self.draw(&logits)?) } else { None };
-        let made = Results::of(&logits, tokens.as_ref());
+        let drawn = if draws { Some(self.draw(&logits)?) } else { None };
+        let made = Results::of(&logits, drawn.as_ref());
         let made = match (self.queue.end(), made) {
             (Launches::Left, _) => self.graphs.lock().launch(&self.queue, self.generation())?,
             (Launches::Kept(kept), Some(made)) => {
@@ -246,7 +246,7 @@ impl OpSet for CudaOps {
             (_, made) => made,
         };
         match made {
-            Some(made) => made.read(&self.queue, &mut self.ids.lock(), logits.dims, to),
+            Some(made) => made.read(&self.queue, &mut self.staging.lock(), logits.dims, to),
             None => {
                 to.tokens.clear();
                 logits.copy_to(to.logits)
@@ -255,7 +255,7 @@ impl OpSet for CudaOps {
     }
 
     fn head_bytes(&self, rows: usize, vocab: usize) -> usize {
-        // Logits, the room of a draw, and what it is made with.
+        // Logits, the room of a draw, what it is made with and what it gives.
         rows.saturating_mul(vocab.saturating_mul(12).saturating_add(draw::MOST))
     }
 
