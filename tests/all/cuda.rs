@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 #[path = "../../src/device/tests/emulated.rs"]
 mod emulated;
+mod logprobs;
 mod several;
 use emulated::Emulated;
 
