@@ -72,13 +72,14 @@ pub struct Report {
     pub at: u32,
 }
 
+/// Of a report, at most.
 pub const MAX_TOPS: usize = 32;
 pub const MAX_LISTED: usize = 256;
 
 /// What a `Report` told.
 #[derive(Clone, Copy, Debug)]
 pub struct Reported<'a> {
-    /// The sum of `e^(logit - max)`, as the CPU sums up.
+    /// The sum of `e^(logit - max)` in the CPU's order (`kernels::rows::logits::weigh`).
     pub mass: f64,
     /// The greatest logit.
     pub max: f32,
@@ -135,7 +136,7 @@ impl Draws {
 }
 
 /// A draw of a token from a row of logits, as `sample::Sampler` does it where a request asks for no more than this, in the
-/// default order of filters.
+/// default order of filters; and what is told of the row besides.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Draw {
     /// 0: the most likely token.
@@ -183,7 +184,7 @@ pub struct Head<'a> {
     pub logits: &'a mut Vec<f32>,
     /// The token of each row that has a draw, or what is wrong with it (`sample::drawn`); empty where none was drawn.
     pub tokens: &'a mut Vec<i32>,
-    /// The words of reports, of rows whose token is one.
+    /// `Draws::report_words`; those of a row whose token says what is wrong mean nothing.
     pub reports: &'a mut Vec<u64>,
     pub draws: &'a Draws,
 }

@@ -43,7 +43,7 @@ pub fn reports_at(rows: usize) -> usize {
 }
 
 fn bytes<T>(of: &[T]) -> &[u8] {
-    // SAFETY: rows, edits and words are in C's layout, without padding that is not a field.
+    // SAFETY: rows, edits and words, which are all it is called with, have no padding that is no field.
     unsafe { std::slice::from_raw_parts(of.as_ptr().cast(), size_of_val(of)) }
 }
 
