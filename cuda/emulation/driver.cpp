@@ -121,6 +121,7 @@ int cuGetErrorName(int code, const char **name) {
         {NOT_FOUND, "CUDA_ERROR_NOT_FOUND"},
         {NOT_READY, "CUDA_ERROR_NOT_READY"},
         {ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+        {LAUNCH_OUT_OF_RESOURCES, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
         {CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
         {CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
         {CAPTURE_ISOLATION, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION"},
@@ -426,6 +427,13 @@ int cuGraphLaunch(void *executable, void *stream) {
     return give(stream, counts.graph_launches, std::move(all));
 }
 
+int cuGraphUpload(void *executable, void *stream) {
+    NEEDS_CONTEXT;
+    get(state.executables, executable, "an executable graph");
+    get(state.streams, stream, "a stream");
+    return SUCCESS;
+}
+
 int cuGraphExecDestroy(void *executable) {
     NEEDS_CONTEXT;
     get(state.executables, executable, "an executable graph");
@@ -480,6 +488,7 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
     auto &launched = *static_cast<Function *>(function);
     if (launched.device != get(state.streams, stream, "a stream")->device) return INVALID_HANDLE;
     if (shared > launched.shared) return INVALID_VALUE;
+    if (bx > launched.kernel->threads) return LAUNCH_OUT_OF_RESOURCES;
     Bound bound = launched.kernel->bind({gx, gy, gz}, {bx, by, bz}, shared, arguments);
     Work work{std::move(bound.run), {}};
     for (uintptr_t pointer : bound.pointers) work.uses.push_back({pointer, 0});

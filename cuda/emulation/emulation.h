@@ -11,9 +11,12 @@
 #include <mutex>
 #include <vector>
 
-#define BN_KERNEL(name) extern "C" inline void bn_##name
-#define BN_KERNEL_OF(threads, name) BN_KERNEL(name)
-#define BN_KERNEL_FOR(threads, blocks, name) BN_KERNEL(name)
+// `bn_##name##_threads`: the most threads of a block, which a driver checks.
+#define BN_KERNEL_OF(threads, name)                                                                                    \
+    [[maybe_unused]] constexpr unsigned bn_##name##_threads = threads;                                                 \
+    extern "C" inline void bn_##name
+#define BN_KERNEL_FOR(threads, blocks, name) BN_KERNEL_OF(threads, name)
+#define BN_KERNEL(name) BN_KERNEL_OF(256, name)
 #define BN_DEVICE static inline
 #define BN_SHARED(name) unsigned char *name = emulation::machine.shared.data()
 

@@ -18,6 +18,8 @@ struct Bound {
 
 struct Kernel {
     const char *name;
+    // Of a block, at most.
+    unsigned threads;
     Bound (*bind)(dim3 grid, dim3 block, size_t shared, void **arguments);
 };
 
@@ -45,7 +47,7 @@ template <class... Params, void (*kernel)(Params...)> struct Call<kernel> {
 };
 
 inline const Kernel kernels[] = {
-#define KERNEL(name) {#name, Call<name>::bind},
+#define KERNEL(name) {#name, name##_threads, Call<name>::bind},
 #include "kernel_names.inc" // written by build.sh
 #undef KERNEL
 };

@@ -11,11 +11,11 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#define BN_KERNEL(name) extern "C" __global__ void bn_##name
 // With the most threads of a block, which bounds the registers.
 #define BN_KERNEL_OF(threads, name) extern "C" __global__ void __launch_bounds__(threads) bn_##name
 // And with the blocks that an SM is to have registers for.
 #define BN_KERNEL_FOR(threads, blocks, name) extern "C" __global__ void __launch_bounds__(threads, blocks) bn_##name
+#define BN_KERNEL(name) BN_KERNEL_OF(256, name)
 #define BN_DEVICE static __device__ __forceinline__
 // Functions of structs, for host and device.
 #define BN_MEMBER __host__ __device__ __forceinline__

@@ -77,6 +77,7 @@ functions! {
     end_capture = c"cuStreamEndCapture" (Handle, *mut Handle);
     destroy_graph = c"cuGraphDestroy" (Handle);
     instantiate = c"cuGraphInstantiateWithFlags" (*mut Handle, Handle, u64);
+    upload_graph = c"cuGraphUpload" (Handle, Handle);
     launch_graph = c"cuGraphLaunch" (Handle, Handle);
     destroy_executable = c"cuGraphExecDestroy" (Handle);
     load = c"cuModuleLoadData" (*mut Handle, *const c_void);

@@ -33,6 +33,7 @@ impl Stream {
 }
 
 impl Capture<'_> {
+    /// The graph, with all memory that it needs. `OutOfMemory`.
     pub fn end(mut self) -> Result<Graph> {
         let (graph, device) = (self.close()?, self.stream.device().clone());
         let mut handle = std::ptr::null_mut();
@@ -44,7 +45,14 @@ impl Capture<'_> {
                 code
             }
         });
-        made.map(|()| Graph { device, handle })
+        made?;
+        let (graph, stream) = (Graph { device, handle }, self.stream.handle);
+        // Else the first launch would, where a lack of memory is a step's failure.
+        graph.device.run("a graph", || {
+            // SAFETY: both are live.
+            unsafe { (graph.device.driver.upload_graph)(handle, stream) }
+        })?;
+        Ok(graph)
     }
 
     fn close(&mut self) -> Result<Handle> {

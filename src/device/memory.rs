@@ -111,7 +111,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            // SAFETY: allocated once; the driver waits for what still uses it.
+            // SAFETY: allocated once; who owns it has waited for what uses it, and drivers do besides.
             let _ = self.device.run("memory", || unsafe { (self.device.driver.free)(self.address) });
         }
     }

@@ -15,8 +15,18 @@ const OLDEST: (i32, i32) = (8, 0);
 const OLDEST_DRIVER: c_int = 12_000;
 /// Codes of a launch that ended badly, after which a context answers nothing else: illegal address, timeout, assertion,
 /// hardware stack, illegal instruction, misaligned address, illegal address space, program counter, launch failure, tensor
-/// leak; a context that somebody destroyed; memory (ECC) or a link that failed for good; a device that is gone (46, 101).
-const LOST: [Code; 16] = [46, 101, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721];
+/// leak, an external device's; a context that somebody destroyed, as MPS may; memory (ECC) or a link that failed for good; a
+/// device that is gone (46, 101); a driver that has ended (4); and what the driver has no name for (999).
+const LOST: [Code; 20] =
+    [4, 46, 101, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 999];
+
+/// Codes for an image: broken, with no code for the device, with PTX that this driver has no compiler for or is too old for.
+const UNREADABLE: [Code; 7] = [200, 209, 218, 221, 222, 223, 300];
+
+/// A driver's version as it is commonly written.
+fn numbered(version: c_int) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
 
 /// What a host may want to know of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,11 +65,10 @@ impl Device {
             let (mut version, mut count) = (0, 0);
             Self::must(driver, (driver.version)(&mut version), "the driver's version")?;
             if version < OLDEST_DRIVER {
-                let of = |version: c_int| format!("{}.{}", version / 1000, version % 1000 / 10);
                 return Err(Error::unsupported(format!(
                     "the NVIDIA driver is for CUDA {}, and {} is needed",
-                    of(version),
-                    of(OLDEST_DRIVER)
+                    numbered(version),
+                    numbered(OLDEST_DRIVER)
                 )));
             }
             Self::must(driver, (driver.count)(&mut count), "the number of devices")?;
@@ -156,8 +165,9 @@ impl Device {
         Ok(free)
     }
 
-    /// Calls the driver with the device current, and leaves the thread's own device as it was: it is the host's too. `OutOfMemory` where it refuses memory; `EngineDead` where the device
-    /// is lost, after which nothing is called any more; `Internal` for everything else.
+    /// Calls the driver with the device current, and leaves the thread's own device as it was: it is the host's too.
+    /// `OutOfMemory` where it refuses memory; `EngineDead` where the device is lost, after which nothing is called any more;
+    /// `Unsupported` where it cannot read an image; `Internal` for everything else.
     pub(super) fn run(&self, what: &str, call: impl FnOnce() -> Code) -> Result<()> {
         let lost = self.lost.load(Ordering::Relaxed);
         if lost != SUCCESS {
@@ -185,6 +195,15 @@ impl Device {
         }
     }
 
+    fn driver_version(&self) -> String {
+        let mut version = 0;
+        // SAFETY: a number to write.
+        match unsafe { (self.driver.version)(&mut version) } {
+            SUCCESS => numbered(version),
+            _ => "unknown".into(),
+        }
+    }
+
     fn failed(&self, what: &str, code: Code) -> Error {
         let (name, number) = (self.driver.name_of(code), self.number);
         match code {
@@ -194,6 +213,10 @@ impl Device {
             code if LOST.contains(&code) => {
                 Error::new(Status::EngineDead, format!("{what}: cuda:{number} was lost: {name}"))
             }
+            code if UNREADABLE.contains(&code) => Error::unsupported(format!(
+                "{what}: cuda:{number}: the NVIDIA driver, for CUDA {}, does not take this image: {name}",
+                self.driver_version()
+            )),
             _ => Error::internal(format!("{what}: cuda:{number}: {name}")),
         }
     }

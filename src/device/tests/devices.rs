@@ -46,13 +46,46 @@ fn a_lost_device_says_so_from_then_on() {
         assert!(error.message.ends_with("cuda:0 was lost: CUDA_ERROR_ILLEGAL_ADDRESS"), "{}", error.message);
     }
     assert!(Buffer::new(&device, 8, "a buffer").is_err());
+    let unknown = self::device().unwrap();
+    emulated.fail(c"cuMemAlloc_v2", 999);
+    assert_eq!(Buffer::new(&unknown, 8, "a buffer").err().unwrap().status, Status::EngineDead);
     // Another error is no loss.
     let other = self::device().unwrap();
     emulated.fail(c"cuMemAlloc_v2", 1);
     assert!(Buffer::new(&other, 8, "a buffer").is_err());
     assert!(Buffer::new(&other, 8, "a buffer").is_ok());
-    drop((stream, device, other));
+    drop((stream, device, unknown, other));
     emulated.reset();
+}
+
+#[test]
+#[ignore = "needs the emulated driver: make test-cuda"]
+fn an_image_that_a_driver_does_not_take_is_unsupported() {
+    let emulated = Emulated::new();
+    let device = device().unwrap();
+    emulated.fail(c"cuModuleLoadData", 222);
+    let error = Module::load(&device, b"an image").err().unwrap();
+    assert_eq!(error.status, Status::Unsupported);
+    let words = "the kernels: cuda:0: the NVIDIA driver, for CUDA 13.0, does not take this image: ";
+    assert!(error.message.starts_with(words), "{}", error.message);
+}
+
+#[test]
+#[ignore = "needs the emulated driver: make test-cuda"]
+fn a_block_of_more_threads_than_a_kernel_takes_is_refused() {
+    let _emulated = Emulated::new();
+    let device = device().unwrap();
+    let (module, stream) = (Module::load(&device, b"an image").unwrap(), Stream::new(&device).unwrap());
+    let [x, y] = [(); 2].map(|()| Buffer::new(&device, 16, "a buffer").unwrap());
+    let add = |threads: u32| {
+        let mut args = Args::default().pointer(&x)?.pointer(&y)?.size(0)?;
+        let grid = Grid { blocks: [1, 1, 1], threads: [threads, 1, 1], shared: 0 };
+        // SAFETY: as the kernel has them, of no elements.
+        unsafe { module.function("bn_add")?.launch(&stream, grid, &mut args) }
+    };
+    add(256).unwrap();
+    let error = add(512).unwrap_err();
+    assert!(error.message.ends_with("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"), "{}", error.message);
 }
 
 #[test]
