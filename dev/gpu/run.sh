@@ -53,15 +53,29 @@ sanitized() {
     tool=$1
     shift
     echo "compute-sanitizer, $tool: $*"
-    timeout "${BN_GPU_SANITIZER_S:-100}" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$@" || {
+    timeout "${BN_GPU_SANITIZER_S:-100}" compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 9 \
+        --print-limit 20 "$@" || {
         code=$?
-        echo "$tool: ended with $code$([ $code -ne 124 ] || echo ', out of time')"
+        if [ $code -eq 124 ]; then
+            echo "$tool: out of time, nothing found so far (BN_GPU_SANITIZER_S seconds, more of them in a run of its own)"
+            return 3
+        fi
+        echo "$tool: ended with $code"
         return 1
     }
 }
 
+# Runs it; `failed` is 1 once anything failed, 3 where something only found no time.
+worse() {
+    code=0
+    "$@" || code=$?
+    [ $code -eq 0 ] || [ $failed -eq 1 ] || failed=$code
+}
+
 check() {
-    run_tests="env CARGO_MANIFEST_DIR=$PWD $packed/tests --include-ignored --nocapture --test-threads 1"
+    # What the tests were built with, and another place now.
+    export CARGO_MANIFEST_DIR="$PWD"
+    run_tests="$packed/tests --include-ignored --nocapture --test-threads 1"
     $run_tests cuda:: || return 1
     if ! command -v compute-sanitizer > /dev/null; then
         echo "compute-sanitizer is not here: memcheck and racecheck did not run"
@@ -71,11 +85,11 @@ check() {
     failed=0
     # shellcheck disable=SC2086 # several words
     {
-        sanitized memcheck $small || failed=1
-        sanitized racecheck $small || failed=1
+        worse sanitized memcheck $small
+        worse sanitized racecheck $small
         # Every kernel that a golden model needs.
-        sanitized memcheck $run_tests cuda::models_have || failed=1
-        sanitized racecheck $run_tests cuda::adapters_have || failed=1
+        worse sanitized memcheck $run_tests cuda::models_have
+        worse sanitized racecheck $run_tests cuda::adapters_have
     }
     return $failed
 }
