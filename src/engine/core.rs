@@ -481,9 +481,10 @@ impl Core {
             }
         }
         if batch.draws.rows.iter().all(Option::is_none) {
-            batch.draws.rows.clear();
+            batch.draws.clear();
         }
-        Ok(())
+        let most = self.scheduler.config().max_batch_size as usize;
+        batch.pad(self.backend.ops.decode_rows(batch.tokens.len()).min(most))
     }
 
     /// Takes an adapter to where passes run.

@@ -15,7 +15,7 @@ pub struct SeqRows {
     pub table_len: u32,
 }
 
-/// Everything a forward pass reads besides weights and KV; no padding anywhere.
+/// Everything a forward pass reads besides weights and KV.
 ///
 /// Row r of sequence s has position `positions[r]`; a sequence's rows are consecutive positions and attend to
 /// positions `0..=positions[r]`, the current chunk's included. Position p of a sequence lives in block
@@ -33,6 +33,8 @@ pub struct RaggedBatch {
     /// Rows that run with adapters (`adapt`).
     pub adapted: Vec<Adapted>,
     pub draws: Draws,
+    /// The last so many sequences repeat another's only row (`pad`): nobody reads their results.
+    pub padding: usize,
 }
 
 /// How tokens are drawn where the logits lie.
@@ -198,6 +200,35 @@ impl RaggedBatch {
         reserve(&mut self.logits_rows, logits, "a step's rows")
     }
 
+    /// Whether each row ends a sequence of one row and gives logits and nothing else.
+    pub fn decodes(&self) -> bool {
+        let rows = self.tokens.len();
+        let plain = self.hidden_rows.is_empty() && self.adapted.is_empty();
+        plain && self.seqs.len() == rows && self.logits_rows.len() == rows
+    }
+
+    /// Makes a decode step that tokens are drawn in, and no other, one of `rows` rows at least. New ones repeat the row with
+    /// the shortest context, blocks and all: what they write to the KV cache is what it writes. `OutOfMemory`.
+    pub fn pad(&mut self, rows: usize) -> Result<()> {
+        let more = rows.saturating_sub(self.tokens.len());
+        if more == 0 || !self.decodes() || self.draws.rows.is_empty() {
+            return Ok(());
+        }
+        let shortest = (0..self.tokens.len()).min_by_key(|row| self.positions[*row]);
+        let Some(shortest) = shortest else { return Ok(()) };
+        self.reserve(more, more, more)?;
+        reserve(&mut self.draws.rows, more, "a step's rows")?;
+        for row in self.tokens.len() as u32..rows as u32 {
+            self.tokens.push(self.tokens[shortest]);
+            self.positions.push(self.positions[shortest]);
+            self.seqs.push(SeqRows { row, ..self.seqs[shortest] });
+            self.logits_rows.push(row);
+            self.draws.rows.push(Some(Draw::default()));
+        }
+        self.padding = more;
+        Ok(())
+    }
+
     /// Adds `rows` rows of a sequence with this block table, from position `start` on, and returns the first one's number.
     /// Their tokens are the caller's to add. `OutOfMemory`.
     pub fn push_seq(&mut self, table: &[u32], start: u32, rows: u32) -> Result<u32> {
@@ -220,5 +251,6 @@ impl RaggedBatch {
         self.hidden_rows.clear();
         self.adapted.clear();
         self.draws.clear();
+        self.padding = 0;
     }
 }

@@ -173,6 +173,10 @@ pub trait OpSet: Send + Sync {
     ) -> Result<()> {
         self.linear(x, norm, weights)?.copy_to(out)
     }
+    /// Rows that a decode step of `rows` had better have (`RaggedBatch::pad`): steps of fewer shapes are given faster.
+    fn decode_rows(&self, rows: usize) -> usize {
+        rows
+    }
     /// Whether `head` draws tokens.
     fn draws(&self) -> bool {
         false

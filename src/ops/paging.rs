@@ -66,7 +66,9 @@ impl<'a> Paging<'a> {
         };
         let mut written = Vec::new();
         reserve(&mut written, self.tiles.len(), "a step's tiles")?;
-        written.extend(self.tiles.iter().map(tile));
+        // What repeats a row writes what it writes.
+        let padding = self.batch.padding.min(self.tiles.len());
+        written.extend(self.tiles[..self.tiles.len() - padding].iter().map(tile));
         written.sort_unstable();
         if written.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(Error::invalid("two sequences of a step write to one KV block"));

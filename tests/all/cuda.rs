@@ -380,6 +380,56 @@ fn penalties_outgrow_their_memory_in_the_midst_of_graphs() {
     assert_eq!(all("cuda:0"), all("cpu"));
 }
 
+/// Thirteen requests that end one by one.
+fn fewer_and_fewer(engine: &Engine) -> Vec<Answer> {
+    let request = |n: usize| {
+        let mut request = with_logprobs(text(PROMPTS[n % PROMPTS.len()], 4 + n as u32));
+        (request.sampling.temperature, request.sampling.seed) = (0.3 * (n % 3) as f32, n as u64);
+        request.ignore_eos = true;
+        request
+    };
+    let ids = engine.submit((0..13).map(request).collect()).unwrap();
+    let mut answers = collect(engine, ids.len());
+    ids.iter().map(|id| answers.remove(id).unwrap()).collect()
+}
+
+/// Steps of 9 to 13 rows are one graph of 16, whose other rows nobody notices.
+#[test]
+#[ignore = "needs a device, or the emulated driver: make test-cuda"]
+fn decode_steps_of_several_sizes_are_one_graph() {
+    let driver = Emulated::new();
+    let f32_kv = |config: &mut EngineConfig| (config.kv_type, config.max_batch_size) = (KvType::F32, 16);
+    let (device, cpu) = (engine("cuda:0", f32_kv), engine("cpu", f32_kv));
+    let graphs = || if driver.obeys() { driver.launches()[1] } else { 0 };
+    let before = graphs();
+    fewer_and_fewer(&device).iter().zip(&fewer_and_fewer(&cpu)).for_each(|(got, want)| near(got, want));
+    // Two of each size would have none where each size had its own.
+    assert!(!driver.obeys() || graphs() >= before + 4, "{before}, {}", graphs());
+    // Where the largest batch is no such size, it is as large as that.
+    let twelve = |config: &mut EngineConfig| (config.kv_type, config.max_batch_size) = (KvType::F32, 11);
+    fewer_and_fewer(&engine("cuda:0", twelve)).iter().zip(&fewer_and_fewer(&cpu)).for_each(|(got, want)| {
+        near(got, want);
+    });
+}
+
+#[test]
+#[ignore = "needs a device, or the emulated driver: make test-cuda"]
+fn a_graph_that_cannot_be_launched_is_done_without() {
+    let Some(emulated) = Emulated::obedient() else { return };
+    let device = engine("cuda:0", |_| ());
+    let want = answers(&device);
+    let request = || vec![text(PROMPTS[0], 12), text(PROMPTS[1], 12)];
+    let tokens = |ids: &[RequestId]| -> Vec<Vec<u32>> {
+        let answers = collect(&device, ids.len());
+        ids.iter().map(|id| answers[id].tokens.clone()).collect()
+    };
+    let first = tokens(&device.submit(request()).unwrap());
+    emulated.fail(c"cuGraphLaunch", 2);
+    // Each of the failed step runs alone, and the next ones of its size together.
+    assert_eq!(tokens(&device.submit(request()).unwrap()), first);
+    answers(&device).iter().zip(&want).for_each(|(got, want)| same(got, want));
+}
+
 #[test]
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn memory_that_a_device_lacks_is_refused() {

@@ -31,15 +31,24 @@ impl Shape {
     /// Of a step of rows that each end a sequence and give logits and nothing else; None for others.
     pub fn of(batch: &RaggedBatch, model: usize, kv: (u64, KvLayout)) -> Option<Self> {
         let rows = batch.tokens.len();
-        let decodes = batch.seqs.len() == rows && batch.logits_rows.len() == rows;
-        let plain = batch.hidden_rows.is_empty() && batch.adapted.is_empty();
-        (decodes && plain).then(|| Self {
+        batch.decodes().then(|| Self {
             model,
             kv,
             rows,
             pieces: pieces(batch),
             draws: !batch.draws.rows.is_empty(),
         })
+    }
+}
+
+/// Rows that a decode step of `rows` is padded to: as many where there are few, whose number chooses the kernels of products;
+/// else a multiple that grows with them, as it costs next to nothing there.
+pub fn bucket(rows: usize) -> usize {
+    match rows {
+        0..=8 => rows,
+        9..=64 => rows.next_multiple_of(8),
+        65..=256 => rows.next_multiple_of(16),
+        _ => rows.next_multiple_of(32),
     }
 }
 
@@ -214,10 +223,16 @@ impl Graphs {
         if self.current.is_some_and(|(_, chosen)| chosen != generation) {
             return Err(Error::internal("memory moved in the midst of a step that is a graph"));
         }
-        let Some(Seen { graph: Some(made), .. }) = self.current() else { return Ok(None) };
+        let Some(seen) = self.current() else { return Ok(None) };
+        let Some(made) = &mut seen.graph else { return Ok(None) };
+        let results = made.results.clone();
         // SAFETY: `keep`'s; its memory is of this generation.
-        unsafe { made.graph.launch(&queue.stream)? };
-        Ok(Some(made.results.clone()))
+        let launched = unsafe { made.graph.launch(&queue.stream) };
+        if launched.is_err() {
+            // The driver may find no memory for it only now. The next steps run without.
+            (seen.graph, seen.refused) = (None, true);
+        }
+        launched.map(|()| Some(results))
     }
 }
 
@@ -256,6 +271,27 @@ mod tests {
         let mut prompt = decode(2, 0);
         prompt.seqs.truncate(1);
         assert!([hidden, fewer, prompt].iter().all(|batch| shape(batch).is_none()));
+    }
+
+    #[test]
+    fn decode_steps_have_few_sizes() {
+        assert_eq!(
+            [1, 7, 8, 9, 16, 17, 64, 65, 250, 257].map(bucket),
+            [1, 7, 8, 16, 16, 24, 64, 80, 256, 288]
+        );
+        let mut batch = decode(9, 30);
+        batch.positions[4] = 20;
+        batch.tokens[4] = 7;
+        batch.pad(16).unwrap();
+        assert_eq!((batch.tokens.len(), batch.padding), (9, 0), "tokens are not drawn there");
+        batch.draws.rows = vec![None; 9];
+        batch.pad(16).unwrap();
+        let added = SeqRows { row: 15, ..batch.seqs[4] };
+        assert_eq!((batch.tokens[15], batch.positions[15], batch.seqs[15]), (7, 20, added));
+        assert_eq!((batch.decodes(), batch.padding), (true, 7));
+        assert!(batch.draws.rows[9..].iter().all(Option::is_some));
+        batch.pad(12).unwrap();
+        assert_eq!(batch.tokens.len(), 16);
     }
 
     #[test]

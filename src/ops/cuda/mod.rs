@@ -41,15 +41,23 @@ use weights::{Key, OnDevice, Vector, device_bytes, key_of};
 
 /// An engine's operations on a device, with the scratch memory of one forward pass at a time.
 pub struct CudaOps {
-    queue: Arc<Queue>,
-    parts: Arc<Parts>,
-    /// Computes rotations.
-    pool: Arc<Pool>,
+    // Dropped first: graphs hold kernels and memory of the others.
+    graphs: Mutex<Graphs>,
+    staging: Mutex<Staging>,
     inputs: Mutex<Inputs>,
     held: Mutex<Held>,
     loras: Mutex<Loras>,
-    graphs: Mutex<Graphs>,
-    staging: Mutex<Staging>,
+    parts: Arc<Parts>,
+    /// Computes rotations.
+    pool: Arc<Pool>,
+    queue: Arc<Queue>,
+}
+
+impl Drop for CudaOps {
+    /// A pass that was stopped may still run, and a driver need not wait for it where memory is freed.
+    fn drop(&mut self) {
+        let _ = self.queue.stream.synchronize();
+    }
 }
 
 /// What this engine has on the device, by where it lies on the host.
@@ -225,6 +233,10 @@ impl OpSet for CudaOps {
 
     fn linear(&self, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<Owned> {
         Ok(self.product(Source::Rows(x.part()?), norm, weights)?.into())
+    }
+
+    fn decode_rows(&self, rows: usize) -> usize {
+        graphs::bucket(rows)
     }
 
     fn draws(&self) -> bool {
