@@ -87,7 +87,7 @@ STATIC_LIBS := -lutil -lrt -lpthread -lm -ldl
 UNWINDER := $(if $(findstring -musl,$(TARGET)),$(shell $(or $(RUSTC),rustc) --print target-libdir \
 	--target $(TARGET))/self-contained/libunwind.a)
 
-EXAMPLES := hello demo callbacks event_loop embed bench loadgen
+EXAMPLES := hello demo callbacks event_loop embed constrained bench loadgen
 C_TESTS := $(wildcard tests/c/test_*.c) tests/c/harness.c
 C_TEST_FLAGS := $(C11) -D_GNU_SOURCE -DBN_DEMO_MODEL='"$(abspath models/bn-demo.gguf)"' \
 	-DBN_DEMO_PROMPTS='"$(abspath tests/golden/demo_prompts.json)"' -DBN_GOLDEN_MODELS='"$(abspath tests/golden/models)"'
@@ -274,7 +274,7 @@ $(C)/cycles $(C)/soak: $(C)/%: tests/c/%.c tests/c/program.h tests/c/process.h i
 test-c: $(C)/tests $(EXAMPLES:%=$(C)/%) $(C)/bn-chat $(C)/cycles $(C)/soak
 	$(call say,C tests)
 	@$(C)/tests
-	@for example in hello demo callbacks embed; do $(C)/$$example > $(C)/$$example.out || exit 1; done
+	@for example in hello demo callbacks embed constrained; do $(C)/$$example > $(C)/$$example.out || exit 1; done
 	@printf '17+25=\n1+1=\n' | $(C)/event_loop > $(C)/event_loop.out
 	@echo "the examples run"
 	@$(C)/loadgen --seconds 0.5 --max-batch 8 --levels 50,150 --json $(C)/load.json --plot $(C)/load.svg \
