@@ -65,6 +65,12 @@ void bn_emulated_memory(int number, size_t bytes) {
     }
 }
 
+// Bytes of shared memory that a block of each device has at most, and those of them that each kernel has already.
+void bn_emulated_shared(int most, int own) {
+    std::lock_guard lock(state.mutex);
+    for (Device &device : state.devices) device.shared = most, device.own_shared = own;
+}
+
 // The next call of `function` gives `code` and does nothing.
 void bn_emulated_fail(const char *function, int code) {
     std::lock_guard lock(state.mutex);
@@ -155,13 +161,13 @@ int cuDeviceGetName(char *name, int length, int) {
     return SUCCESS;
 }
 
-int cuDeviceGetAttribute(int *value, int attribute, int) {
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
     ENTER;
     switch (attribute) {
     case 16: *value = 4; return SUCCESS;
     case 75: *value = 9; return SUCCESS;
     case 76: *value = 0; return SUCCESS;
-    case 97: *value = 227 << 10; return SUCCESS;
+    case 97: *value = state.devices[size_t(device)].shared; return SUCCESS;
     default: return INVALID_VALUE;
     }
 }
@@ -476,9 +482,19 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
 
 int cuFuncSetAttribute(void *function, int attribute, int value) {
     NEEDS_CONTEXT;
-    // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, and what the largest devices have.
-    if (attribute != 8 || value < 0 || value > 227 << 10) return INVALID_VALUE;
-    static_cast<Function *>(function)->shared = unsigned(value);
+    auto &changed = *static_cast<Function *>(function);
+    const Device &device = state.devices[size_t(changed.device)];
+    // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.
+    if (attribute != 8 || value < 0 || value > device.shared - device.own_shared) return INVALID_VALUE;
+    changed.shared = unsigned(value);
+    return SUCCESS;
+}
+
+int cuFuncGetAttribute(int *value, int attribute, void *function) {
+    NEEDS_CONTEXT;
+    // CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES.
+    if (attribute != 1) return INVALID_VALUE;
+    *value = state.devices[size_t(static_cast<Function *>(function)->device)].own_shared;
     return SUCCESS;
 }
 

@@ -48,6 +48,8 @@ using Works = std::vector<Work>;
 using Allocations = std::map<uintptr_t, size_t>;
 
 struct Device {
+    // Bytes of a block's shared memory, at most, and those of them that each kernel has already.
+    int shared = 227 << 10, own_shared = 0;
     size_t memory = size_t(1) << 30;
     size_t retained = 0;
     Allocations allocations;

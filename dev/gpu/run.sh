@@ -78,7 +78,7 @@ check() {
     run_tests="$packed/tests --include-ignored --nocapture --test-threads 1"
     $run_tests cuda:: || return 1
     if ! command -v compute-sanitizer > /dev/null; then
-        echo "compute-sanitizer is not here: memcheck and racecheck did not run"
+        echo "compute-sanitizer is not here: memcheck, racecheck and synccheck did not run"
         return 3
     fi
     small="$packed/bench --device $BN_GPU_DEVICE --threads 4 --prompt 40 --new 6 --batches 1,3,9,17 --together"
@@ -87,8 +87,10 @@ check() {
     {
         worse sanitized memcheck $small
         worse sanitized racecheck $small
+        worse sanitized synccheck $small
         # Every kernel that a golden model needs.
         worse sanitized memcheck $run_tests cuda::models_have
+        worse sanitized racecheck $run_tests cuda::models_have
         worse sanitized racecheck $run_tests cuda::adapters_have
     }
     return $failed

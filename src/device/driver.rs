@@ -83,6 +83,7 @@ functions! {
     load = c"cuModuleLoadData" (*mut Handle, *const c_void);
     unload = c"cuModuleUnload" (Handle);
     function = c"cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
+    read_function_attribute = c"cuFuncGetAttribute" (*mut c_int, c_int, Handle);
     function_attribute = c"cuFuncSetAttribute" (Handle, c_int, c_int);
     launch = c"cuLaunchKernel" (
         Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void

@@ -8,6 +8,8 @@ use crate::base::{Error, Result};
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
+/// CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: what a kernel has besides.
+const OWN_SHARED: i32 = 1;
 /// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.
 const MOST_SHARED: i32 = 8;
 /// What every device grants without being asked.
@@ -146,12 +148,18 @@ impl Drop for Module {
 }
 
 impl Function {
-    /// Asks for more dynamic shared memory than every device grants (`Grid::shared` above 48 KiB).
+    /// Asks for `bytes` of shared memory, more than every device grants (`Grid::shared` above 48 KiB): as dynamic memory what
+    /// the kernel does not have already.
     pub fn allow_shared(&self, bytes: u32) -> Result<()> {
-        let device = &self.module.device;
+        let (device, mut own) = (&self.module.device, 0);
         device.run(&self.name, || {
+            // SAFETY: a live function, and a number to write.
+            unsafe { (device.driver.read_function_attribute)(&mut own, OWN_SHARED, self.handle) }
+        })?;
+        device.run(&self.name, || {
+            let rest = bytes.max(SHARED) as i32 - own;
             // SAFETY: a live function.
-            unsafe { (device.driver.function_attribute)(self.handle, MOST_SHARED, bytes.max(SHARED) as i32) }
+            unsafe { (device.driver.function_attribute)(self.handle, MOST_SHARED, rest) }
         })
     }
 

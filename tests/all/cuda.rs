@@ -315,6 +315,23 @@ fn engines_give_the_same_answers_on_a_device() {
     answers(&device).iter().zip(&answers(&cpu)).for_each(|(got, want)| near(got, want));
 }
 
+/// As on an A100 and an L40, and where each kernel has some already.
+#[test]
+#[ignore = "needs a device, or the emulated driver: make test-cuda"]
+fn devices_with_less_shared_memory_give_the_same_answers() {
+    let Some(emulated) = Emulated::obedient() else { return };
+    let all = |kind: KvType| answers(&engine("cuda:0", |config| config.kv_type = kind));
+    for kind in [KvType::F16, KvType::F32] {
+        emulated.reset();
+        emulated.memory(-1, 1 << 30);
+        let want = all(kind);
+        for (most, own) in [(163 << 10, 0), (99 << 10, 0), (227 << 10, 1 << 10)] {
+            emulated.shared(most, own);
+            all(kind).iter().zip(&want).for_each(|(got, want)| same(got, want));
+        }
+    }
+}
+
 /// With what a device draws itself, and beside them what only the host does.
 #[test]
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]

@@ -63,6 +63,16 @@ impl Emulated {
         }
     }
 
+    /// Bytes of shared memory that a block of each device has at most, and those of them that each kernel has already.
+    pub fn shared(&self, most: c_int, own: c_int) {
+        // SAFETY: as above.
+        unsafe {
+            std::mem::transmute::<*mut c_void, extern "C" fn(c_int, c_int)>(
+                self.symbol(c"bn_emulated_shared"),
+            )(most, own)
+        }
+    }
+
     /// Calls since the library was loaded.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();

@@ -106,6 +106,13 @@ fn shared_memory_must_be_asked_for() {
     assert!(launch(&function).unwrap_err().message.contains("CUDA_ERROR_INVALID_VALUE"));
     function.allow_shared(64 << 10).unwrap();
     launch(&function).unwrap();
+    // What a kernel has already is a part of what it may have.
+    emulated.shared(64 << 10, 1 << 10);
+    function.allow_shared(64 << 10).unwrap();
+    assert!(launch(&function).unwrap_err().message.contains("CUDA_ERROR_INVALID_VALUE"));
+    emulated.shared(65 << 10, 1 << 10);
+    function.allow_shared(65 << 10).unwrap();
+    launch(&function).unwrap();
     drop((function, module, stream, device));
     assert_eq!(emulated.live(), 0);
 }
