@@ -2,8 +2,8 @@
 //!
 //! It goes where the fewest tokens are owed once it is there: those of the unfinished requests of that replica, and of its own
 //! prompt those that the replica's prefix cache lacks. Several requests that are submitted together and begin alike count what
-//! they have in common once. Of equals the first. A session's requests, and calls for it, go where
-//! its name says, which is the same for as long as no replica dies or is sick (rendezvous hashing, Thaler and Ravishankar 1998).
+//! they have in common once. Of equals the first. A session's requests, and calls for it, go where its name says, which is
+//! the same for as long as no replica dies (rendezvous hashing, Thaler and Ravishankar 1998).
 
 use super::calls::Work;
 use super::hub::Cargo;
@@ -41,6 +41,11 @@ impl Cargo for Work {
             },
             Self::Call(_) => owed,
         }
+    }
+
+    /// A session's requests find what it keeps on one replica only.
+    fn stays(&self) -> bool {
+        matches!(self, Self::Sequence(sequence) if sequence.session.is_some())
     }
 
     fn tokens(&self, replica: usize, before: Option<usize>) -> u64 {

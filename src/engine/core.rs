@@ -352,6 +352,7 @@ impl Core {
         }
         self.ended.extend(plan.late.iter().map(|&seq| (seq, Some(too_late()))));
         let copied = self.copy_blocks(&plan.copies);
+        self.failures = self.failures.saturating_add(u32::from(copied.is_err()));
         for admission in &plan.admitted {
             if let Err(error) = copied.clone().and_then(|()| self.admit(admission, now)) {
                 self.fail(admission.seq, error);
@@ -484,7 +485,9 @@ impl Core {
             batch.draws.clear();
         }
         let most = self.scheduler.config().max_batch_size as usize;
-        batch.pad(self.backend.ops.decode_rows(batch.tokens.len()).min(most))
+        // Without memory for it the step goes as it is.
+        let _ = batch.pad(self.backend.ops.decode_rows(batch.tokens.len()).min(most));
+        Ok(())
     }
 
     /// Takes an adapter to where passes run.

@@ -27,7 +27,7 @@ impl Core {
         log.write(LOG_WARN, text);
         self.passed_over = 0;
         loop {
-            let Some(seq) = self.scheduler.untouched().next() else { return };
+            let Some(seq) = self.scheduler.untouched().find(|seq| self.may_go(*seq, true)) else { return };
             if !self.part_with(seq, None) {
                 return;
             }

@@ -39,6 +39,10 @@ pub trait Cargo {
     /// The replica with the lowest gets it. `owed`: tokens of that replica's unfinished requests; `before`: where the request
     /// went that was submitted right before this one, with it.
     fn rank(&self, replica: usize, owed: u64, before: Option<usize>) -> u64;
+    /// Whether it goes to the replica that it ranks first even where that one is sick.
+    fn stays(&self) -> bool {
+        false
+    }
     /// Tokens that `replica` owes with it.
     fn tokens(&self, replica: usize, before: Option<usize>) -> u64;
 }
@@ -108,8 +112,8 @@ pub enum Rest {
 
 struct State<E, C> {
     phase: Phase,
-    /// Requests that came while a replica was sick, from the last probe on.
-    since_probe: u32,
+    /// Requests that came beside sick replicas and could go anywhere.
+    beside_sick: u32,
     /// Bytes that are set aside.
     aside: u64,
     /// All requests were told to end, as the engine does.
@@ -157,7 +161,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     pub fn new(salt: u16, bounds: Bounds, replicas: usize, signal: Option<R>) -> Self {
         let state = State {
             phase: Phase::Open,
-            since_probe: 0,
+            beside_sick: 0,
             aside: 0,
             ending: false,
             leaving: false,
@@ -201,7 +205,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         let mut before = None;
         for (place, mut cargo) in requests {
             let rank = |replica, owed| cargo.rank(replica, owed, before);
-            let replica = state.choose_for_new(&rank).unwrap_or(0);
+            let replica = state.choose_for_new(&rank, cargo.stays()).unwrap_or(0);
             let id = state.slots.open(place, replica, cargo.tokens(replica, before));
             cargo.name(id);
             ids.push(id);

@@ -21,7 +21,7 @@ pub struct Load {
     pub sick: bool,
 }
 
-/// One request in so many goes where it would go if no replica were sick, so that a sick one can show that it is well.
+/// Beside sick replicas, one request in so many goes to one of them, each in its turn, so that it can show that it is well.
 const PROBE: u32 = 16;
 
 /// An engine thread, as the hub sees it.
@@ -120,21 +120,25 @@ impl<C> Replica<C> {
 }
 
 impl<E: Merge, C> State<E, C> {
-    /// The open replica that `rank`, by its number and by the tokens that it owes, puts first; a sick one only where all are.
-    pub(super) fn choose(&self, rank: &dyn Fn(usize, u64) -> u64) -> Option<usize> {
-        self.first(rank, true)
+    /// For a new request: as `first`, or a sick one in its turn.
+    pub(super) fn choose_for_new(&mut self, rank: &dyn Fn(usize, u64) -> u64, stays: bool) -> Option<usize> {
+        let sick = |replica: &usize| self.replicas[*replica].open && self.replicas[*replica].load.sick;
+        let count = (0..self.replicas.len()).filter(sick).count();
+        if stays || count == 0 {
+            return self.first(rank, stays);
+        }
+        self.beside_sick = self.beside_sick.wrapping_add(1);
+        if self.beside_sick.is_multiple_of(PROBE) {
+            return (0..self.replicas.len()).filter(sick).nth((self.beside_sick / PROBE) as usize % count);
+        }
+        self.first(rank, false)
     }
 
-    /// As `choose`, for a new request, which may be a probe.
-    pub(super) fn choose_for_new(&mut self, rank: &dyn Fn(usize, u64) -> u64) -> Option<usize> {
-        let sick = self.replicas.iter().any(|replica| replica.open && replica.load.sick);
-        self.since_probe = if sick { (self.since_probe + 1) % PROBE } else { 0 };
-        self.first(rank, !sick || self.since_probe != 0)
-    }
-
-    fn first(&self, rank: &dyn Fn(usize, u64) -> u64, sick_last: bool) -> Option<usize> {
+    /// The open replica that `rank`, by its number and by the tokens that it owes, puts first; unless the request `stays`, a
+    /// sick one only where all are.
+    fn first(&self, rank: &dyn Fn(usize, u64) -> u64, stays: bool) -> Option<usize> {
         let open = (0..self.replicas.len()).filter(|&replica| self.replicas[replica].open);
-        let sick = |replica: usize| sick_last && self.replicas[replica].load.sick;
+        let sick = |replica: usize| !stays && self.replicas[replica].load.sick;
         open.min_by_key(|&replica| (sick(replica), rank(replica, self.slots.owed(replica))))
     }
 
@@ -203,9 +207,9 @@ impl<E: Merge, C> State<E, C> {
 }
 
 impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
-    /// The replica that `rank` puts first, as a request with that rank would find it.
+    /// The replica that `rank` puts first, as a request with that rank would find it that stays.
     pub fn choose(&self, rank: &dyn Fn(usize, u64) -> u64) -> Option<usize> {
-        self.state.lock().choose(rank)
+        self.state.lock().first(rank, true)
     }
 
     pub fn replicas(&self) -> usize {
@@ -241,8 +245,9 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
             state.replicas[replica].load = out.load;
         }
         for (to, id, cargo) in out.given.drain(..) {
-            let open = to.filter(|&to| state.replicas[to].open);
-            let to = open.or_else(|| state.choose(&|replica, owed| cargo.rank(replica, owed, None)));
+            let able = to.filter(|&to| state.replicas[to].open && !state.replicas[to].load.sick);
+            let rank = |replica, owed| cargo.rank(replica, owed, None);
+            let to = able.or_else(|| state.first(&rank, cargo.stays()));
             // Where nobody takes it, it comes back.
             let to = to.unwrap_or(replica);
             let cancelled = state.slots.hand_on(id.slot(), to, cargo.tokens(to, None));

@@ -103,6 +103,16 @@ fn who_dies_while_it_is_asked_is_asked_no_more() {
     assert_eq!(turn(&hub, 2, load(0, 1)), [Command::Give { to: 0, most: 1, idle: true }]);
 }
 
+#[test]
+fn sick_replicas_get_probes_in_turn() {
+    let hub = hub_of(64, 3);
+    let sick = || Out { load: Load { sick: true, ..Load::default() }, ..Out::default() };
+    [0, 1].iter().for_each(|replica| _ = turn(&hub, *replica, sick()));
+    (0..32).for_each(|_| _ = open(&hub, false));
+    assert_eq!([0, 1].map(|replica| turn(&hub, replica, sick()).len()), [1, 1]);
+    assert_eq!(turn(&hub, 2, Out::default()).len(), 30);
+}
+
 /// One in sixteen requests finds out whether it is well.
 #[test]
 fn a_sick_replica_gets_a_probe_now_and_then() {
@@ -114,7 +124,7 @@ fn a_sick_replica_gets_a_probe_now_and_then() {
     assert_eq!((turn(&hub, 0, sick(true)).len(), turn(&hub, 1, Out::default()).len()), (0, 15));
     open_some(17);
     assert_eq!((turn(&hub, 0, sick(true)).len(), turn(&hub, 1, Out::default()).len()), (2, 15));
-    assert_eq!(hub.choose(&|_, owed| owed), Some(1), "what is no new request is no probe");
+    assert_eq!(hub.choose(&|replica, _| replica as u64), Some(0), "a session stays");
     // Where all are, they are as good as ever.
     turn(&hub, 1, sick(true));
     open_some(4);

@@ -134,7 +134,8 @@ impl Sampler {
     /// adjusted logits. Tokens that are not `known.allowed` are -infinity there.
     ///
     /// `BadModel` where the logits hold NaN or infinity, or nothing but -infinity; `InvalidArgument` where the parameters
-    /// forbid all tokens that are allowed; `Internal` where the logits are not the vocabulary's, or more than `longest` tokens are known.
+    /// forbid all tokens that are allowed; `Internal` where the logits are not the vocabulary's, or more than `longest` tokens are
+    /// known.
     /// Then nothing is appended.
     pub fn sample(
         &mut self,

@@ -400,7 +400,7 @@ fn penalties_outgrow_their_memory_in_the_midst_of_graphs() {
 /// Thirteen requests that end one by one.
 fn fewer_and_fewer(engine: &Engine) -> Vec<Answer> {
     let request = |n: usize| {
-        let mut request = with_logprobs(text(PROMPTS[n % PROMPTS.len()], 4 + n as u32));
+        let mut request = with_logprobs(text(PROMPTS[n % PROMPTS.len()], 24 + n as u32));
         (request.sampling.temperature, request.sampling.seed) = (0.3 * (n % 3) as f32, n as u64);
         request.ignore_eos = true;
         request
@@ -410,18 +410,17 @@ fn fewer_and_fewer(engine: &Engine) -> Vec<Answer> {
     ids.iter().map(|id| answers.remove(id).unwrap()).collect()
 }
 
-/// Steps of 9 to 13 rows are one graph of 16, whose other rows nobody notices.
+/// Steps of 9 to 13 rows are a graph of 16 (`ops::cuda::graphs::bucket`), whose other rows nobody notices.
 #[test]
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
-fn decode_steps_of_several_sizes_are_one_graph() {
+fn decode_steps_are_padded_and_give_the_same_answers() {
     let driver = Emulated::new();
     let f32_kv = |config: &mut EngineConfig| (config.kv_type, config.max_batch_size) = (KvType::F32, 16);
     let (device, cpu) = (engine("cuda:0", f32_kv), engine("cpu", f32_kv));
     let graphs = || if driver.obeys() { driver.launches()[1] } else { 0 };
     let before = graphs();
     fewer_and_fewer(&device).iter().zip(&fewer_and_fewer(&cpu)).for_each(|(got, want)| near(got, want));
-    // Two of each size would have none where each size had its own.
-    assert!(!driver.obeys() || graphs() >= before + 4, "{before}, {}", graphs());
+    assert!(!driver.obeys() || graphs() > before + 4, "{before}, {}", graphs());
     // Where the largest batch is no such size, it is as large as that.
     let twelve = |config: &mut EngineConfig| (config.kv_type, config.max_batch_size) = (KvType::F32, 11);
     fewer_and_fewer(&engine("cuda:0", twelve)).iter().zip(&fewer_and_fewer(&cpu)).for_each(|(got, want)| {

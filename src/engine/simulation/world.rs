@@ -489,7 +489,8 @@ impl World {
     }
 }
 
-/// Of two replicas one fails every pass, from the beginning on and without an end: few requests fail.
+/// Of two replicas one fails every pass, from the beginning on and without an end: few requests fail besides those of its
+/// sessions.
 #[test]
 fn a_sick_replica_draws_few_requests() {
     for seed in 1..20 {
@@ -509,7 +510,7 @@ fn a_sick_replica_draws_few_requests() {
         let failed = usage.outcomes[FinishReason::Failed as usize];
         let ended = world.host().accepted - usage.unfinished as u64;
         assert!(
-            ended > 100 && failed * 6 < ended,
+            ended > 100 && failed * 4 < ended,
             "seed {seed}: {failed} of {ended} requests failed, {setting:?}"
         );
         world.host().calm_down();
