@@ -485,8 +485,7 @@ impl Core {
             batch.draws.clear();
         }
         let most = self.scheduler.config().max_batch_size as usize;
-        // Without memory for it the step goes as it is.
-        let _ = batch.pad(self.backend.ops.decode_rows(batch.tokens.len()).min(most));
+        batch.pad(self.backend.ops.decode_rows(batch.tokens.len()).min(most));
         Ok(())
     }
 

@@ -208,16 +208,19 @@ impl RaggedBatch {
     }
 
     /// Makes a decode step that tokens are drawn in, and no other, one of `rows` rows at least. New ones repeat the row with
-    /// the shortest context, blocks and all: what they write to the KV cache is what it writes. `OutOfMemory`.
-    pub fn pad(&mut self, rows: usize) -> Result<()> {
+    /// the shortest context, blocks and all: what they write to the KV cache is what it writes. Without memory
+    /// for them it stays as it is.
+    pub fn pad(&mut self, rows: usize) {
         let more = rows.saturating_sub(self.tokens.len());
         if more == 0 || !self.decodes() || self.draws.rows.is_empty() {
-            return Ok(());
+            return;
         }
         let shortest = (0..self.tokens.len()).min_by_key(|row| self.positions[*row]);
-        let Some(shortest) = shortest else { return Ok(()) };
-        self.reserve(more, more, more)?;
-        reserve(&mut self.draws.rows, more, "a step's rows")?;
+        let Some(shortest) = shortest else { return };
+        let room = self.reserve(more, more, more);
+        if room.and_then(|()| reserve(&mut self.draws.rows, more, "a step's rows")).is_err() {
+            return;
+        }
         for row in self.tokens.len() as u32..rows as u32 {
             self.tokens.push(self.tokens[shortest]);
             self.positions.push(self.positions[shortest]);
@@ -226,7 +229,6 @@ impl RaggedBatch {
             self.draws.rows.push(Some(Draw::default()));
         }
         self.padding = more;
-        Ok(())
     }
 
     /// Adds `rows` rows of a sequence with this block table, from position `start` on, and returns the first one's number.

@@ -77,14 +77,8 @@ fn a_block_of_more_threads_than_a_kernel_takes_is_refused() {
     let device = device().unwrap();
     let (module, stream) = (Module::load(&device, b"an image").unwrap(), Stream::new(&device).unwrap());
     let [x, y] = [(); 2].map(|()| Buffer::new(&device, 16, "a buffer").unwrap());
-    let add = |threads: u32| {
-        let mut args = Args::default().pointer(&x)?.pointer(&y)?.size(0)?;
-        let grid = Grid { blocks: [1, 1, 1], threads: [threads, 1, 1], shared: 0 };
-        // SAFETY: as the kernel has them, of no elements.
-        unsafe { module.function("bn_add")?.launch(&stream, grid, &mut args) }
-    };
-    add(256).unwrap();
-    let error = add(512).unwrap_err();
+    add_by(256, &module, &stream, &x, &y).unwrap();
+    let error = add_by(512, &module, &stream, &x, &y).unwrap_err();
     assert!(error.message.ends_with("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"), "{}", error.message);
 }
 

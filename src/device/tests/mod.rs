@@ -58,8 +58,13 @@ fn read(buffer: &Buffer, stream: &Stream) -> Vec<u8> {
 
 /// Adds `y` [4] to `x` [4], both f32, with the kernel `bn_add`.
 fn add(module: &Arc<Module>, stream: &Stream, x: &Buffer, y: &Buffer) -> Result<()> {
+    add_by(32, module, stream, x, y)
+}
+
+/// As `add`, with so many threads.
+fn add_by(threads: u32, module: &Arc<Module>, stream: &Stream, x: &Buffer, y: &Buffer) -> Result<()> {
     let mut args = Args::default().pointer(x)?.pointer(y)?.size(4)?;
-    let grid = Grid { blocks: [1, 1, 1], threads: [32, 1, 1], shared: 0 };
+    let grid = Grid { blocks: [1, 1, 1], threads: [threads, 1, 1], shared: 0 };
     // SAFETY: as the kernel has them.
     unsafe { module.function("bn_add")?.launch(stream, grid, &mut args) }
 }

@@ -282,15 +282,15 @@ mod tests {
         let mut batch = decode(9, 30);
         batch.positions[4] = 20;
         batch.tokens[4] = 7;
-        batch.pad(16).unwrap();
+        batch.pad(16);
         assert_eq!((batch.tokens.len(), batch.padding), (9, 0), "tokens are not drawn there");
         batch.draws.rows = vec![None; 9];
-        batch.pad(16).unwrap();
+        batch.pad(16);
         let added = SeqRows { row: 15, ..batch.seqs[4] };
         assert_eq!((batch.tokens[15], batch.positions[15], batch.seqs[15]), (7, 20, added));
         assert_eq!((batch.decodes(), batch.padding), (true, 7));
         assert!(batch.draws.rows[9..].iter().all(Option::is_some));
-        batch.pad(12).unwrap();
+        batch.pad(12);
         assert_eq!(batch.tokens.len(), 16);
     }
 
